@@ -1,0 +1,83 @@
+//! What a model says.
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::blob::{BlobRef, Content};
+use crate::context::Shape;
+use crate::id::RecordId;
+use crate::kind::Kind;
+use crate::state::{OpenCall, State};
+
+/// One turn of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assistant {
+    /// Its parts, in order.
+    pub blocks: Vec<Block>,
+}
+
+/// A part of a model's turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Block {
+    /// Words for the reader.
+    Text {
+        /// The words.
+        text: Content,
+    },
+    /// Reasoning, as far as the provider shows it.
+    Reasoning {
+        /// The words.
+        text: Content,
+    },
+    /// A call of a tool.
+    ToolUse {
+        /// The call's id, as the model gave it.
+        id: String,
+        /// The tool.
+        name: String,
+        /// The arguments: the model's JSON text, as it wrote it.
+        arguments: Content,
+    },
+    /// A picture.
+    Image {
+        /// Where it is.
+        image: BlobRef,
+    },
+}
+
+impl Assistant {
+    /// A turn that is plain text.
+    pub fn text(text: impl Into<Content>) -> Self {
+        Self { blocks: vec![Block::Text { text: text.into() }] }
+    }
+
+    /// The calls in this turn: id and tool.
+    pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.blocks.iter().filter_map(|block| match block {
+            Block::ToolUse { id, name, .. } => Some((id.as_str(), name.as_str())),
+            _ => None,
+        })
+    }
+}
+
+impl Body for Assistant {
+    const KIND: Kind = Kind::Assistant;
+    fn fold(&self, record: RecordId, state: &mut State) {
+        for (id, tool) in self.calls() {
+            state.calls.push(OpenCall { record, id: id.into(), tool: tool.into(), inherited: false });
+        }
+    }
+    fn shape(&self) -> Option<Shape> {
+        Some(Shape::Turn(self.calls().map(|(id, _)| id.into()).collect()))
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        for block in &mut self.blocks {
+            match block {
+                Block::Text { text } | Block::Reasoning { text } => each(text),
+                Block::ToolUse { arguments, .. } => each(arguments),
+                Block::Image { .. } => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Names that people give.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::id::RecordId;
+use crate::kind::Kind;
+use crate::state::State;
+
+/// A change of title or labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Labelled {
+    /// The new title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Labels set, with their values (empty for a bare label).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
+    /// Labels taken away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unset: Vec<String>,
+}
+
+impl Body for Labelled {
+    const KIND: Kind = Kind::Labelled;
+    fn fold(&self, _: RecordId, state: &mut State) {
+        if self.title.is_some() {
+            state.title.clone_from(&self.title);
+        }
+        for label in &self.unset {
+            state.labels.remove(label);
+        }
+        state.labels.extend(self.set.clone());
+    }
+}

@@ -1,0 +1,86 @@
+//! Where a session comes from and how it ends.
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::blob::BlobRef;
+use crate::id::{RecordId, Reference};
+use crate::kind::Kind;
+use crate::state::State;
+
+/// The first record of a session that comes from nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Created {
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// The first record of a branch. Its one parent is the fork point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The fork point.
+    pub from: Reference,
+    /// The reason.
+    pub why: String,
+}
+
+/// The first record of a session that starts anew from another's context: history and usage begin at zero.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// Where the context was taken. Not a parent: nothing behind it is history of this session.
+    pub from: Reference,
+    /// The reason.
+    pub why: String,
+    /// The context items, copied.
+    pub context: BlobRef,
+    /// Blobs that the copied items name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<BlobRef>,
+}
+
+/// The last record of a session. It can still be forked, not appended to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The `merged` record that took it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_into: Option<Reference>,
+    /// The reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// A branch that a merge did not keep. Stands on the line that goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// The head of the branch.
+    pub branch: Reference,
+    /// The reason.
+    pub why: String,
+}
+
+impl Body for Created {
+    const KIND: Kind = Kind::Created;
+    fn fold(&self, _: RecordId, state: &mut State) {
+        state.title.clone_from(&self.title);
+    }
+}
+
+impl Body for Forked {
+    const KIND: Kind = Kind::Forked;
+}
+
+impl Body for Detached {
+    const KIND: Kind = Kind::Detached;
+}
+
+impl Body for Closed {
+    const KIND: Kind = Kind::Closed;
+    fn fold(&self, _: RecordId, state: &mut State) {
+        state.closed = true;
+    }
+}
+
+impl Body for Rejected {
+    const KIND: Kind = Kind::Rejected;
+}

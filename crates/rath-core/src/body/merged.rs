@@ -1,0 +1,91 @@
+//! Branches that come together.
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::id::{Point, RecordId, Reference, SessionId};
+use crate::kind::Kind;
+use crate::state::State;
+use crate::usage::Usage;
+
+/// Several lines become one. The parents are this line's head, then the branches' heads in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merged {
+    /// What becomes of the context.
+    pub how: Manner,
+    /// The heads taken in, in the order of the parents.
+    pub branches: Vec<Branch>,
+    /// The youngest record that all of them stand on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Reference>,
+    /// What this line did not have before: runs of records, each of one session.
+    pub brought: Vec<Run>,
+    /// What the brought records used, counted once.
+    #[serde(default, skip_serializing_if = "Usage::is_zero")]
+    pub usage: Usage,
+}
+
+/// What a merge does with the context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Manner {
+    /// One line's context stays.
+    Keep {
+        /// Whose.
+        chosen: SessionId,
+    },
+    /// Each branch's new items follow this line's own.
+    Append,
+    /// As append; then a workflow writes the result and the branch parts are compressed.
+    Synthesize,
+}
+
+/// A line that was taken in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    /// The session.
+    pub session: SessionId,
+    /// Its head's seq.
+    pub seq: u64,
+    /// Its head.
+    pub id: RecordId,
+    /// The head's generation.
+    pub generation: u64,
+    /// Why it was forked, for the marker in the context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl Branch {
+    /// The head.
+    pub fn head(&self) -> Reference {
+        Reference { session: self.session, seq: self.seq, id: self.id }
+    }
+}
+
+/// Records `from..=to` of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The session.
+    pub session: SessionId,
+    /// First.
+    pub from: u64,
+    /// Last.
+    pub to: u64,
+    /// The generation of the first: nothing older is new.
+    pub generation: u64,
+}
+
+impl Run {
+    /// Whether `point` lies in this run.
+    pub fn contains(&self, point: &Point) -> bool {
+        self.session == point.session && (self.from..=self.to).contains(&point.seq)
+    }
+}
+
+impl Body for Merged {
+    const KIND: Kind = Kind::Merged;
+    fn fold(&self, _: RecordId, state: &mut State) {
+        state.usage += self.usage;
+    }
+}

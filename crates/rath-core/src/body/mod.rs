@@ -1,0 +1,97 @@
+//! What records of each kind say. One file a kind; the trivial ones share a file.
+//!
+//! A body type has a [`Kind`], serialises to the bytes that are stored, and names the [`Content`] in it that may be
+//! moved out into a blob. Kinds that have no type here are carried byte for byte all the same.
+
+mod assistant;
+mod compressed;
+mod labelled;
+mod lineage;
+mod merged;
+mod model_responded;
+mod steps;
+mod words;
+
+pub use assistant::{Assistant, Block};
+pub use compressed::{Compressed, Replaced};
+pub use labelled::Labelled;
+pub use lineage::{Closed, Created, Detached, Forked, Rejected};
+pub use merged::{Branch, Manner, Merged, Run};
+pub use model_responded::ModelResponded;
+pub use steps::{Cancelled, Outcome, StepEntered, StepLeft};
+pub use words::{Note, System, ToolResult, User};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::blob::Content;
+use crate::context::Shape;
+use crate::id::RecordId;
+use crate::kind::Kind;
+use crate::record::Fault;
+use crate::state::State;
+
+/// The fields of one kind of record.
+pub trait Body: Serialize + DeserializeOwned {
+    /// The kind.
+    const KIND: Kind;
+
+    /// What the record changes in the session's folded state. `record` is the id of the record that says this.
+    fn fold(&self, record: RecordId, state: &mut State) {
+        let _ = (record, state);
+    }
+
+    /// What the record is in the context; `None` when no model sees it.
+    fn shape(&self) -> Option<Shape> {
+        None
+    }
+
+    /// Shows the parts that may be long to `each`.
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        let _ = each;
+    }
+}
+
+/// A body whose type is forgotten: what it does to state and context.
+pub(crate) trait Meaning {
+    fn fold(&self, record: RecordId, state: &mut State);
+    fn shape(&self) -> Option<Shape>;
+}
+
+impl<B: Body> Meaning for B {
+    fn fold(&self, record: RecordId, state: &mut State) {
+        Body::fold(self, record, state);
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        Body::shape(self)
+    }
+}
+
+/// Reads a body by its kind; `None` for kinds without a type.
+pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>, Fault> {
+    fn typed<B: Body + 'static>(bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>, Fault> {
+        let body: B = serde_json::from_slice(bytes).map_err(|e| Fault::Unreadable(e.to_string()))?;
+        Ok(Some(Box::new(body)))
+    }
+    match kind {
+        Kind::Created => typed::<Created>(bytes),
+        Kind::Forked => typed::<Forked>(bytes),
+        Kind::Detached => typed::<Detached>(bytes),
+        Kind::Merged => typed::<Merged>(bytes),
+        Kind::Closed => typed::<Closed>(bytes),
+        Kind::Rejected => typed::<Rejected>(bytes),
+        Kind::Labelled => typed::<Labelled>(bytes),
+        Kind::System => typed::<System>(bytes),
+        Kind::User => typed::<User>(bytes),
+        Kind::Assistant => typed::<Assistant>(bytes),
+        Kind::ToolResult => typed::<ToolResult>(bytes),
+        Kind::ModelResponded => typed::<ModelResponded>(bytes),
+        Kind::Compressed => typed::<Compressed>(bytes),
+        Kind::StepEntered => typed::<StepEntered>(bytes),
+        Kind::StepLeft => typed::<StepLeft>(bytes),
+        Kind::Cancelled => typed::<Cancelled>(bytes),
+        Kind::Note => typed::<Note>(bytes),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,89 @@
+//! Conversation that is plain text, and notes.
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::blob::Content;
+use crate::context::Shape;
+use crate::id::RecordId;
+use crate::kind::Kind;
+use crate::state::State;
+
+/// Standing instructions of the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct System {
+    /// The instructions.
+    pub text: Content,
+}
+
+/// What a person, or a program in their place, says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The message.
+    pub text: Content,
+}
+
+/// What the model is shown of a finished tool call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// The id of the call, as the model gave it.
+    pub call: String,
+    /// The `tool_finished` record with the whole outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<RecordId>,
+    /// The text shown, where it differs from the outcome or there is no such record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Content>,
+    /// Whether the model is told that the call failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+}
+
+/// A remark that no model sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The remark.
+    pub text: Content,
+}
+
+impl Body for System {
+    const KIND: Kind = Kind::System;
+    fn shape(&self) -> Option<Shape> {
+        Some(Shape::Words)
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        each(&mut self.text);
+    }
+}
+
+impl Body for User {
+    const KIND: Kind = Kind::User;
+    fn shape(&self) -> Option<Shape> {
+        Some(Shape::Words)
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        each(&mut self.text);
+    }
+}
+
+impl Body for ToolResult {
+    const KIND: Kind = Kind::ToolResult;
+    fn shape(&self) -> Option<Shape> {
+        Some(Shape::Result(self.call.as_str().into()))
+    }
+    fn fold(&self, _: RecordId, state: &mut State) {
+        if let Some(answered) = state.calls.iter().position(|open| open.id == self.call) {
+            state.calls.remove(answered);
+        }
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        self.shown.iter_mut().for_each(each);
+    }
+}
+
+impl Body for Note {
+    const KIND: Kind = Kind::Note;
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        each(&mut self.text);
+    }
+}

@@ -1,0 +1,198 @@
+//! Names: digests, record ids, session ids, and points in a session.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+/// A SHA-256 digest, written as 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// Hashes `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Hashes the concatenation of `parts`.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// The 64 hex digits, without an allocation.
+    pub fn hex(&self) -> const_hex::Buffer<32> {
+        const_hex::const_encode(&self.0)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.hex().as_str())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.hex().as_str()[..12])
+    }
+}
+
+/// A digest or id that is not written as it should be.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{given:?} is not {expected}")]
+pub struct NotAnId {
+    given: String,
+    expected: &'static str,
+}
+
+impl FromStr for Digest {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        let mut bytes = [0; 32];
+        let lower = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !lower || const_hex::decode_to_slice(text, &mut bytes).is_err() {
+            return Err(NotAnId { given: text.into(), expected: "64 lower-case hex digits" });
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// The id of a record: the digest of its header bytes. It vouches for all history behind the record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId(pub Digest);
+
+impl RecordId {
+    /// The twelve digits shown where a person reads.
+    pub fn short(&self) -> String {
+        self.0.hex().as_str()[..12].to_owned()
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for RecordId {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        text.parse().map(Self)
+    }
+}
+
+/// The id of a session: a UUIDv7. People see its random end, because the front is the time of birth and equal for
+/// sessions born together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub Uuid);
+
+impl SessionId {
+    /// The last twelve hex digits: the part that tells sessions apart.
+    pub fn tail(&self) -> String {
+        const_hex::encode(&self.0.as_bytes()[10..])
+    }
+
+    /// The eight digits shown where a person reads.
+    pub fn short(&self) -> String {
+        const_hex::encode(&self.0.as_bytes()[10..14])
+    }
+
+    /// Whether `prefix` names this session: a prefix of the whole id or of its random end.
+    pub fn matches(&self, prefix: &str) -> bool {
+        !prefix.is_empty() && (self.tail().starts_with(prefix) || self.to_string().starts_with(prefix))
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        match Uuid::try_parse(text) {
+            Ok(uuid) if text.len() == 36 && uuid.hyphenated().to_string() == text => Ok(Self(uuid)),
+            _ => Err(NotAnId { given: text.into(), expected: "a lower-case hyphenated UUID" }),
+        }
+    }
+}
+
+macro_rules! serde_as_text {
+    ($($name:ty),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+serde_as_text!(Digest, RecordId, SessionId);
+
+/// A place in a session: `S@seq`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Point {
+    /// The session.
+    pub session: SessionId,
+    /// The sequence number in that session.
+    pub seq: u64,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.session.short(), self.seq)
+    }
+}
+
+impl fmt::Debug for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A record by place and by id: the id vouches, the place finds it without an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reference {
+    /// The session that holds the record.
+    pub session: SessionId,
+    /// Its sequence number there.
+    pub seq: u64,
+    /// Its id.
+    pub id: RecordId,
+}
+
+impl Reference {
+    /// The place alone.
+    pub fn point(&self) -> Point {
+        Point { session: self.session, seq: self.seq }
+    }
+}

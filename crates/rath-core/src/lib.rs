@@ -1,0 +1,70 @@
+//! The values and contracts of Rath.
+//!
+//! A [`Session`] is a line of [`Record`]s with one head. It is a value that moves: it is used once, or
+//! [forked](Session::fork). Appending makes records in memory, [publishing](Session::publish) makes them durable in
+//! a [`Store`]. A [`View`] looks at a session as it was after any of its records; [`verify`] re-derives every hash.
+//! This crate has no runtime and does no IO: stores, models and sandboxes live in crates of their own.
+//!
+//! ```
+//! use rath_core::{Actor, How, Memory, Session};
+//! # pollster::block_on(async {
+//! let store = Memory::new();
+//! let mut session = Session::create(&store, Actor::person("ada"));
+//! session.user("Name a sorting algorithm.")?;
+//!
+//! let mut quick = session.fork("fast on average");
+//! quick.assistant("Quicksort.")?;
+//! let mut merge = session.fork("stable");
+//! merge.assistant("Merge sort.")?;
+//!
+//! let session = session.merge([quick, merge], How::Append).await?;
+//! assert_eq!(session.context().await?.len(), 5); // the question, two markers, two answers: no prefix twice
+//! # Ok::<(), rath_core::Error>(())
+//! # }).unwrap();
+//! ```
+
+mod actor;
+mod blob;
+pub mod body;
+mod clock;
+mod context;
+mod divergence;
+mod entropy;
+mod error;
+mod header;
+mod history;
+mod id;
+mod kind;
+mod memory;
+mod message;
+mod reader;
+mod record;
+mod session;
+mod state;
+pub mod store;
+pub mod summary;
+mod usage;
+pub mod verify;
+mod view;
+mod workflow;
+
+pub use actor::Actor;
+pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_references};
+pub use clock::Time;
+pub use context::{BadRange, Item, Items, Shape};
+pub use divergence::Divergence;
+pub use entropy::Salt;
+pub use error::{Error, ErrorKind, Result};
+pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed};
+pub use history::History;
+pub use id::{Digest, NotAnId, Point, RecordId, Reference, SessionId};
+pub use kind::{Kind, NotAKind, mask as kind_mask};
+pub use memory::Memory;
+pub use message::{Message, Said};
+pub use record::{Fault, Parts, Record};
+pub use session::{BODY_LIMIT, Durability, How, Session};
+pub use state::{OpenCall, OpenStep, Pending, SNAPSHOT_EVERY, State};
+pub use store::Store;
+pub use usage::Usage;
+pub use view::{Ancestor, View};
+pub use workflow::{BoxWorkflow, Workflow};

@@ -1,0 +1,309 @@
+//! The store in memory: the twin of every other one, for tests and for work that need not last.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::blob::Blob;
+use crate::body::{Created, Forked};
+use crate::clock::Time;
+use crate::id::{Digest, Point, RecordId, Reference, SessionId};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::state::State;
+use crate::store::{
+    Batch, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Query, Result, Row, Scan,
+    Store, Which,
+};
+
+/// A store in memory. It is gone with the last session that uses it.
+#[derive(Default)]
+pub struct Memory {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    lines: HashMap<SessionId, Line>,
+    /// Every record in commit order.
+    order: Vec<Point>,
+    /// Places by id, caught up when somebody asks by id.
+    ids: BTreeMap<RecordId, Point>,
+    ids_known: usize,
+    blobs: HashMap<Digest, Arc<[u8]>>,
+}
+
+struct Line {
+    records: Vec<Record>,
+    snapshots: BTreeMap<u64, Vec<u8>>,
+    times: (Time, Time),
+    origin: Option<Reference>,
+    fence: Fence,
+    held: bool,
+    state: State,
+}
+
+impl Memory {
+    /// An empty store.
+    #[allow(clippy::new_ret_no_self, reason = "a store is always used behind its trait")]
+    pub fn new() -> Arc<dyn Store> {
+        Arc::new(Self::default())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unknown(session: SessionId) -> Error {
+    Error::NotFound(format!("session {session}"))
+}
+
+impl Inner {
+    /// Checks one part and returns how many of its records are there already.
+    fn check(&self, part: &Part) -> Result<usize> {
+        let Some(first) = part.records.first() else { return Ok(0) };
+        let Some(line) = self.lines.get(&part.session) else {
+            return if first.seq() == 0 { Ok(0) } else { Err(unknown(part.session)) };
+        };
+        if line.fence != part.fence {
+            return Err(Error::LeaseLost { session: part.session });
+        }
+        let known = part
+            .records
+            .iter()
+            .take_while(|record| line.records.get(record.seq() as usize).is_some_and(|have| have.id() == record.id()))
+            .count();
+        let Some(next) = part.records.get(known) else { return Ok(known) };
+        let seq = line.records.len() as u64 - 1;
+        if next.seq() != seq + 1 || next.first_parent() != line.records.last().map(Record::id) {
+            return Err(Error::Conflict { session: part.session, seq });
+        }
+        if line.state.closed {
+            return Err(Error::Closed { session: part.session });
+        }
+        Ok(known)
+    }
+
+    fn write(&mut self, part: Part, known: usize) -> Result<()> {
+        let line = self.lines.entry(part.session).or_insert_with(|| Line {
+            records: Vec::new(),
+            snapshots: BTreeMap::new(),
+            times: (Time(0), Time(0)),
+            origin: None,
+            fence: FIRST_FENCE,
+            held: part.hold,
+            state: State::default(),
+        });
+        for record in part.records.into_iter().skip(known) {
+            let tampered = |why| Error::Tampered { point: record.point(), why };
+            if record.seq() == 0 {
+                line.times.0 = record.header().map_err(|why| tampered(why.into()))?.time;
+                if *record.kind() == Kind::Forked {
+                    line.origin = Some(record.body::<Forked>().map_err(tampered)?.from);
+                }
+            }
+            line.state.apply(&record).map_err(tampered)?;
+            if let Some(snapshot) = record.snapshot() {
+                line.snapshots.insert(record.seq(), snapshot.to_vec());
+            }
+            for Blob { reference, bytes } in record.blobs() {
+                self.blobs.insert(reference.digest, bytes.clone());
+            }
+            self.order.push(record.point());
+            line.records.push(record);
+        }
+        if let (Some(snapshot), Some(last)) = (part.snapshot, line.records.last()) {
+            line.snapshots.insert(last.seq(), snapshot);
+        }
+        if let Some(last) = line.records.last() {
+            line.times.1 = last.header().map_err(|why| Error::Tampered { point: last.point(), why: why.into() })?.time;
+        }
+        Ok(())
+    }
+
+    fn catch_up_ids(&mut self) {
+        for point in &self.order[self.ids_known..] {
+            if let Some(record) = self.lines.get(&point.session).and_then(|l| l.records.get(point.seq as usize)) {
+                self.ids.insert(record.id(), *point);
+            }
+        }
+        self.ids_known = self.order.len();
+    }
+
+    fn at(&self, point: Point) -> Option<Record> {
+        self.lines.get(&point.session)?.records.get(usize::try_from(point.seq).ok()?).cloned()
+    }
+
+    fn row(&self, id: SessionId, line: &Line) -> Option<Row> {
+        let (first, last) = (line.records.first()?, line.records.last()?);
+        let me = Holder { id: "memory".into(), process: 0, program: "this process".into(), since: line.times.0 };
+        Some(Row {
+            id,
+            head: last.id(),
+            seq: last.seq(),
+            time: line.times.1,
+            generation: last.generation(),
+            birth: first.kind().clone(),
+            born: line.times.0,
+            born_generation: first.generation(),
+            origin: line.origin,
+            closed: line.state.closed,
+            fence: line.fence,
+            holder: line.held.then_some(me),
+            title: line.state.title.clone().or_else(|| first.body::<Created>().ok()?.title),
+            labels: line.state.labels.clone(),
+        })
+    }
+
+    fn scan_store(&self, after: Cursor, scan: &Scan) -> Page {
+        let from = usize::try_from(after).unwrap_or(usize::MAX).min(self.order.len());
+        let to = from.saturating_add(scan.limit.max(1)).min(self.order.len());
+        let records = self.order[from..to].iter().filter_map(|point| self.at(*point));
+        let records = records.filter(|record| scan.kinds.is_empty() || scan.kinds.contains(record.kind())).collect();
+        Page { records, position: to as u64, more: to < self.order.len(), snapshot: None }
+    }
+
+    fn scan_session(&self, session: SessionId, from: u64, to: u64, scan: &Scan) -> Result<Page> {
+        let line = self.lines.get(&session).ok_or_else(|| unknown(session))?;
+        let mut page = Page::default();
+        let mut from = from;
+        if scan.from_snapshot {
+            let snapshot = line.snapshots.range(..=to).next_back();
+            page.snapshot = snapshot.map(|(seq, bytes)| (*seq, bytes.clone()));
+            from = page.snapshot.as_ref().map_or(from, |(seq, _)| seq + 1);
+        }
+        let end = line.records.len().min(usize::try_from(to).map_or(usize::MAX, |to| to.saturating_add(1)));
+        let own = line.records.get(from as usize..end).unwrap_or_default();
+        let wanted = |record: &&Record| scan.kinds.is_empty() || scan.kinds.contains(record.kind());
+        page.records = match scan.backwards {
+            true => own.iter().rev().filter(wanted).take(scan.limit + 1).cloned().collect(),
+            false => own.iter().filter(wanted).take(scan.limit + 1).cloned().collect(),
+        };
+        page.more = page.records.len() > scan.limit;
+        page.records.truncate(scan.limit);
+        page.position = match (page.records.last(), scan.backwards) {
+            (Some(last), false) => last.seq() + 1,
+            (Some(last), true) => last.seq().saturating_sub(1),
+            (None, _) => from,
+        };
+        Ok(page)
+    }
+}
+
+impl Store for Memory {
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            let known = batch.parts.iter().map(|part| inner.check(part)).collect::<Result<Vec<_>>>()?;
+            for (part, known) in batch.parts.into_iter().zip(known) {
+                inner.write(part, known)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            Ok(match lookup {
+                Lookup::At(point) => inner.at(point).into_iter().collect(),
+                Lookup::Id(id) => {
+                    inner.catch_up_ids();
+                    inner.ids.get(&id).and_then(|point| inner.at(*point)).into_iter().collect()
+                }
+                Lookup::Prefix(prefix) => {
+                    inner.catch_up_ids();
+                    let hits = inner.ids.iter().filter(|(id, _)| id.to_string().starts_with(&prefix));
+                    hits.take(10).filter_map(|(_, point)| inner.at(*point)).collect()
+                }
+            })
+        })
+    }
+
+    fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            let inner = self.lock();
+            match scan.of {
+                Of::Store { after } => Ok(inner.scan_store(after, &scan)),
+                Of::Session { session, from, to } => inner.scan_session(session, from, to, &scan),
+            }
+        })
+    }
+
+    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
+        Box::pin(async move {
+            let inner = self.lock();
+            let wanted = |id: &SessionId, line: &Line| match &query.which {
+                Which::All => true,
+                Which::Id(wanted) => wanted == id,
+                Which::Prefix(prefix) => id.matches(prefix),
+                Which::ChildrenOf(parent) => line.origin.is_some_and(|origin| origin.session == *parent),
+            };
+            let mut rows: Vec<Row> = match &query.which {
+                Which::Id(id) => inner.lines.get(id).and_then(|line| inner.row(*id, line)).into_iter().collect(),
+                _ => inner
+                    .lines
+                    .iter()
+                    .filter(|(id, line)| wanted(id, line))
+                    .filter_map(|(id, line)| inner.row(*id, line))
+                    .collect(),
+            };
+            rows.sort_by_key(|row| std::cmp::Reverse((row.time, row.id)));
+            rows.truncate(query.limit.unwrap_or(usize::MAX));
+            Ok(rows)
+        })
+    }
+
+    fn blob_put(&self, blob: Blob) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.lock().blobs.insert(blob.reference.digest, blob.bytes);
+            Ok(())
+        })
+    }
+
+    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
+        Box::pin(async move { Ok(self.lock().blobs.get(&digest).cloned()) })
+    }
+
+    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            let line = inner.lines.get(&session).ok_or_else(|| unknown(session))?;
+            if line.held {
+                let holder = inner.row(session, line).and_then(|row| row.holder);
+                return Err(holder.map_or_else(|| unknown(session), |holder| Error::Held { session, holder }));
+            }
+            let line = inner.lines.get_mut(&session).ok_or_else(|| unknown(session))?;
+            line.held = true;
+            line.fence += 1;
+            Ok(line.fence)
+        })
+    }
+
+    fn release(&self, session: SessionId, fence: Fence) {
+        if let Some(line) = self.lock().lines.get_mut(&session)
+            && line.fence == fence
+        {
+            line.held = false;
+        }
+    }
+
+    fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            for reference in &records {
+                match inner.at(reference.point()) {
+                    Some(record) if record.id() == reference.id => {}
+                    _ => return Err(Error::NotFound(format!("record {}", reference.id))),
+                }
+            }
+            for reference in records {
+                if let Some(line) = inner.lines.get_mut(&reference.session) {
+                    let record = &mut line.records[reference.seq as usize];
+                    *record = record.erased();
+                }
+            }
+            Ok(())
+        })
+    }
+}

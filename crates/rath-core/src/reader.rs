@@ -1,0 +1,212 @@
+//! Reads lines of records from a store and from tails that are not published yet, as if they were one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::blob::{BlobRef, Content};
+use crate::body::{Forked, Merged};
+use crate::id::{Digest, Point, Reference, SessionId};
+use crate::kind::Kind;
+use crate::record::{Fault, Record};
+use crate::state::State;
+use crate::store::{Error, Lookup, Page, Result, Scan, Store, Which};
+
+/// A view over a store and over unpublished records, by session.
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pub(crate) store: Arc<dyn Store>,
+    /// The unpublished end of a line: contiguous, in order, never empty.
+    tails: HashMap<SessionId, Vec<Record>>,
+}
+
+/// A line as the walks over lineage see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) born_generation: u64,
+    pub(crate) origin: Option<Reference>,
+}
+
+/// A `merged` record and what it took in.
+#[derive(Clone, Debug)]
+pub(crate) struct Junction {
+    pub(crate) seq: u64,
+    pub(crate) generation: u64,
+    /// Heads taken in, with their generations.
+    pub(crate) others: Vec<(Point, u64)>,
+}
+
+impl Reader {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, tails: HashMap::new() }
+    }
+
+    /// Adds unpublished records of one line, in order.
+    pub(crate) fn add_tail(&mut self, records: Vec<Record>) {
+        let Some(first) = records.first() else { return };
+        let tail = self.tails.entry(first.session()).or_default();
+        // Two branches may bring overlapping parts of the same ancestor.
+        let known_to = tail.last().map_or(0, |last| last.seq() + 1);
+        tail.extend(records.into_iter().filter(|record| record.seq() >= known_to));
+    }
+
+    fn tail(&self, session: SessionId) -> &[Record] {
+        self.tails.get(&session).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) async fn line(&self, session: SessionId) -> Result<Line> {
+        if let Some(first) = self.tail(session).first().filter(|first| first.seq() == 0) {
+            let origin = match first.kind() {
+                Kind::Forked => Some(first.body::<Forked>().map_err(|why| tampered(first, why))?.from),
+                _ => None,
+            };
+            return Ok(Line { born_generation: first.generation(), origin });
+        }
+        let rows = self.store.sessions(Which::Id(session).into()).await?;
+        let row = rows.into_iter().next().ok_or_else(|| Error::NotFound(format!("session {session}")))?;
+        Ok(Line { born_generation: row.born_generation, origin: row.origin })
+    }
+
+    pub(crate) async fn record(&self, point: Point) -> Result<Record> {
+        if let Some(record) = in_tail(self.tail(point.session), point.seq) {
+            return Ok(record.clone());
+        }
+        let found = self.store.get(Lookup::At(point)).await?;
+        found.into_iter().next().ok_or_else(|| Error::NotFound(format!("record {}@{}", point.session, point.seq)))
+    }
+
+    /// Records `from..=to` of `session`, of these kinds, a page of them.
+    pub(crate) async fn page(&self, session: SessionId, from: u64, to: u64, kinds: &[Kind]) -> Result<Page> {
+        let tail = self.tail(session);
+        match tail.first().map(Record::seq) {
+            Some(first) if from >= first => {
+                let inside = |record: &&Record| record.seq() >= from && record.seq() <= to;
+                let wanted = |record: &&Record| kinds.is_empty() || kinds.contains(record.kind());
+                let records = tail.iter().filter(inside).filter(wanted).cloned().collect();
+                Ok(Page { records, position: to + 1, ..Page::default() })
+            }
+            Some(first) if to >= first => {
+                let mut page = self.store.scan(Scan::session(session, from, first - 1).kinds(kinds)).await?;
+                page.more = true;
+                page.position = page.position.min(first);
+                Ok(page)
+            }
+            _ => self.store.scan(Scan::session(session, from, to).kinds(kinds)).await,
+        }
+    }
+
+    /// The youngest merge of `session` at or before `to`.
+    pub(crate) async fn junction(&self, session: SessionId, to: u64) -> Result<Option<Junction>> {
+        let tail = self.tail(session);
+        let merged = tail.iter().rev().find(|record| record.seq() <= to && *record.kind() == Kind::Merged);
+        if let Some(merged) = merged {
+            return self.read_junction(merged).await.map(Some);
+        }
+        let to = match tail.first().map(Record::seq) {
+            Some(0) => return Ok(None),
+            Some(first) => to.min(first - 1),
+            None => to,
+        };
+        let scan = Scan::session(session, 0, to).kinds(&[Kind::Merged]).backwards().limit(1);
+        match self.store.scan(scan).await?.records.first() {
+            Some(merged) => self.read_junction(merged).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn read_junction(&self, merged: &Record) -> Result<Junction> {
+        let others = match merged.body::<Merged>() {
+            Ok(body) => body.branches.iter().map(|branch| (branch.head().point(), branch.generation)).collect(),
+            // The body is gone, the header still names the parents: look them up by id.
+            Err(Fault::Erased) => {
+                let header = merged.header().map_err(|why| tampered(merged, why.into()))?;
+                let mut others = Vec::new();
+                for parent in &header.parents[1..] {
+                    for record in self.store.get(Lookup::Id(*parent)).await? {
+                        others.push((record.point(), record.generation()));
+                    }
+                }
+                others
+            }
+            Err(why) => return Err(tampered(merged, why)),
+        };
+        Ok(Junction { seq: merged.seq(), generation: merged.generation(), others })
+    }
+
+    /// The folded state after `point`: from the nearest snapshot on, through fork points where a line has none.
+    pub(crate) async fn state_at(&self, point: Point) -> Result<State> {
+        let mut to_fold = Vec::new();
+        let mut at = point;
+        let mut state = loop {
+            if let Some((seq, state)) = self.snapshot(at).await? {
+                to_fold.push((at.session, seq + 1, at.seq));
+                break state;
+            }
+            to_fold.push((at.session, 0, at.seq));
+            match self.line(at.session).await?.origin {
+                Some(origin) => at = origin.point(),
+                None => break State::default(),
+            }
+        };
+        while let Some((session, mut from, to)) = to_fold.pop() {
+            while from <= to {
+                let page = self.page(session, from, to, &[]).await?;
+                for record in &page.records {
+                    state.apply(record).map_err(|why| tampered(record, why))?;
+                }
+                if !page.more {
+                    break;
+                }
+                from = page.position;
+            }
+            if !to_fold.is_empty() {
+                state = state.inherited();
+            }
+        }
+        Ok(state)
+    }
+
+    async fn snapshot(&self, at: Point) -> Result<Option<(u64, State)>> {
+        let tail = self.tail(at.session);
+        let brought = tail.iter().rev().filter(|record| record.seq() <= at.seq);
+        let mut brought = brought.filter_map(|record| Some((record.seq(), State::from_snapshot(record.snapshot()?)?)));
+        if let Some(found) = brought.next() {
+            return Ok(Some(found));
+        }
+        let to = match tail.first().map(Record::seq) {
+            Some(0) => return Ok(None),
+            Some(first) => at.seq.min(first - 1),
+            None => at.seq,
+        };
+        let page = self.store.scan(Scan::session(at.session, 0, to).from_snapshot().limit(0)).await?;
+        Ok(page.snapshot.and_then(|(seq, bytes)| Some((seq, State::from_snapshot(&bytes)?))))
+    }
+
+    /// A blob's bytes.
+    pub(crate) async fn blob(&self, digest: Digest) -> Result<Arc<[u8]>> {
+        let brought = self.tails.values().flatten().flat_map(Record::blobs);
+        if let Some(blob) = brought.into_iter().find(|blob| blob.reference.digest == digest) {
+            return Ok(blob.bytes.clone());
+        }
+        self.store.blob_get(digest).await?.ok_or_else(|| Error::NotFound(format!("blob {digest}")))
+    }
+
+    /// The text of some content, read from its blob where it has one.
+    pub(crate) async fn text(&self, content: &Content) -> Result<String> {
+        match content {
+            Content::Text(text) => Ok(text.clone()),
+            Content::Blob(BlobRef { digest, .. }) => {
+                Ok(String::from_utf8_lossy(&self.blob(*digest).await?).into_owned())
+            }
+        }
+    }
+}
+
+fn in_tail(tail: &[Record], seq: u64) -> Option<&Record> {
+    let first = tail.first()?.seq();
+    tail.get(usize::try_from(seq.checked_sub(first)?).ok()?)
+}
+
+/// The error for a record whose bytes cannot be what was written.
+pub(crate) fn tampered(record: &Record, why: Fault) -> Error {
+    Error::Tampered { point: record.point(), why }
+}

@@ -1,0 +1,277 @@
+//! One immutable fact, hash-linked to its parents.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::blob::Blob;
+use crate::body::Body;
+use crate::entropy::Salt;
+use crate::header::{Draft, Header, Malformed};
+use crate::id::{Digest, Point, RecordId, Reference, SessionId};
+use crate::kind::Kind;
+
+/// A record: a cheap handle on bytes that never change.
+///
+/// The header's bytes make the id; salt and body are vouched for by the header's `body_digest`. A body that was
+/// erased is gone together with its salt, and the record still verifies.
+#[derive(Clone)]
+pub struct Record(Arc<Inner>);
+
+struct Inner {
+    id: RecordId,
+    session: SessionId,
+    seq: u64,
+    generation: u64,
+    kind: Kind,
+    bytes: Arc<[u8]>,
+    header: Range<u32>,
+    body: Option<(Salt, Range<u32>)>,
+    extras: Option<Box<Extras>>,
+}
+
+/// What a new record brings along until it is published.
+#[derive(Default)]
+pub(crate) struct Extras {
+    /// Blobs its body names.
+    pub(crate) blobs: Vec<Blob>,
+    /// The session's folded state after it, where one is due.
+    pub(crate) snapshot: Option<Vec<u8>>,
+}
+
+/// The stored parts of a record, as a store hands them over.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Where it stands.
+    pub point: Point,
+    /// Its generation: one more than its parents' greatest.
+    pub generation: u64,
+    /// Its kind by code, where a store keeps it; else the header is read.
+    pub kind: Option<Kind>,
+    /// Bytes that hold header and body.
+    pub bytes: Arc<[u8]>,
+    /// The header in them.
+    pub header: Range<u32>,
+    /// Salt, and the body in them; `None` when erased.
+    pub body: Option<(Salt, Range<u32>)>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(2048));
+}
+
+impl Record {
+    /// Seals a new record: hashes the body into the header and the header into the id.
+    pub(crate) fn seal(draft: &Draft<'_>, generation: u64, body: &[u8]) -> Self {
+        let salt = crate::entropy::salt();
+        let body_digest = Digest::of_parts(&[&salt, body]);
+        let (bytes, header_len) = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            draft.write(&body_digest, scratch);
+            let header_len = scratch.len();
+            scratch.extend_from_slice(body);
+            (Arc::<[u8]>::from(scratch.as_slice()), header_len)
+        });
+        let id = RecordId(Digest::of(&bytes[..header_len]));
+        let body = (salt, header_len as u32..bytes.len() as u32);
+        Self(Arc::new(Inner {
+            id,
+            session: draft.session,
+            seq: draft.seq,
+            generation,
+            kind: draft.kind.clone(),
+            bytes,
+            header: 0..header_len as u32,
+            body: Some(body),
+            extras: None,
+        }))
+    }
+
+    /// Gives a record that nobody else has seen yet what it brings along.
+    pub(crate) fn bring(&mut self, extras: Extras) {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.extras = Some(Box::new(extras));
+        }
+    }
+
+    /// Takes stored parts as a record, after checking that the body is the one the header vouches for.
+    pub fn from_parts(parts: Parts) -> Result<Self, Fault> {
+        let record = Self::unchecked(parts)?;
+        record.check_body()?;
+        Ok(record)
+    }
+
+    /// Takes stored parts as they are: for a verifier, which looks closer.
+    pub fn unchecked(parts: Parts) -> Result<Self, Fault> {
+        let header = &parts.bytes[parts.header.start as usize..parts.header.end as usize];
+        let kind = match parts.kind {
+            Some(kind) => kind,
+            None => Header::parse(header)?.kind,
+        };
+        Ok(Self(Arc::new(Inner {
+            id: RecordId(Digest::of(header)),
+            session: parts.point.session,
+            seq: parts.point.seq,
+            generation: parts.generation,
+            kind,
+            bytes: parts.bytes,
+            header: parts.header,
+            body: parts.body,
+            extras: None,
+        })))
+    }
+
+    /// Whether the body is the one the header vouches for. An erased body passes.
+    pub fn check_body(&self) -> Result<(), Fault> {
+        let Some((salt, body)) = self.salted_body() else { return Ok(()) };
+        let told = field(self.header_bytes(), b"\"body_digest\":\"", 64).and_then(|hex| hex.parse::<Digest>().ok());
+        match told {
+            Some(told) if told == Digest::of_parts(&[salt, body]) => Ok(()),
+            Some(_) => Err(Fault::Body),
+            None => Err(Fault::Header(Malformed::NotAHeader("no body_digest".into()))),
+        }
+    }
+
+    /// The id.
+    pub fn id(&self) -> RecordId {
+        self.0.id
+    }
+
+    /// The session it belongs to.
+    pub fn session(&self) -> SessionId {
+        self.0.session
+    }
+
+    /// Its place in the session.
+    pub fn seq(&self) -> u64 {
+        self.0.seq
+    }
+
+    /// Session and seq.
+    pub fn point(&self) -> Point {
+        Point { session: self.0.session, seq: self.0.seq }
+    }
+
+    /// Place and id.
+    pub fn reference(&self) -> Reference {
+        Reference { session: self.0.session, seq: self.0.seq, id: self.0.id }
+    }
+
+    /// One more than the greatest generation of its parents; 0 for a root.
+    pub fn generation(&self) -> u64 {
+        self.0.generation
+    }
+
+    /// What it says.
+    pub fn kind(&self) -> &Kind {
+        &self.0.kind
+    }
+
+    /// The header's bytes, as they are hashed.
+    pub fn header_bytes(&self) -> &[u8] {
+        &self.0.bytes[self.0.header.start as usize..self.0.header.end as usize]
+    }
+
+    /// The header, read.
+    pub fn header(&self) -> Result<Header, Malformed> {
+        Header::parse(self.header_bytes())
+    }
+
+    /// The id of the previous record of the line (or of the fork point), without reading the whole header.
+    pub fn first_parent(&self) -> Option<RecordId> {
+        field(self.header_bytes(), b"\"parents\":[\"", 64)?.parse().ok()
+    }
+
+    /// The body's bytes, as first written; `None` when erased.
+    pub fn body_bytes(&self) -> Option<&[u8]> {
+        self.salted_body().map(|(_, body)| body)
+    }
+
+    /// Salt and body; `None` when erased.
+    pub fn salted_body(&self) -> Option<(&Salt, &[u8])> {
+        let (salt, range) = self.0.body.as_ref()?;
+        Some((salt, &self.0.bytes[range.start as usize..range.end as usize]))
+    }
+
+    /// The body as `B`. Fails when it is of another kind, erased or cannot be read.
+    pub fn body<B: Body>(&self) -> Result<B, Fault> {
+        if self.0.kind != B::KIND {
+            return Err(Fault::Kind { is: self.0.kind.clone(), wanted: B::KIND });
+        }
+        let bytes = self.body_bytes().ok_or(Fault::Erased)?;
+        serde_json::from_slice(bytes).map_err(|e| Fault::Unreadable(e.to_string()))
+    }
+
+    /// Blobs it brings along, while it is not published.
+    pub fn blobs(&self) -> &[Blob] {
+        self.0.extras.as_ref().map_or(&[], |extras| &extras.blobs)
+    }
+
+    /// The session's folded state after it, where one is due.
+    pub fn snapshot(&self) -> Option<&[u8]> {
+        self.0.extras.as_ref()?.snapshot.as_deref()
+    }
+
+    /// Bytes of header, salt and body.
+    pub fn size(&self) -> usize {
+        self.header_bytes().len() + self.salted_body().map_or(0, |(salt, body)| salt.len() + body.len())
+    }
+
+    /// The same record without salt and body, as it is after an erasure.
+    pub fn erased(&self) -> Self {
+        let header: Arc<[u8]> = self.header_bytes().into();
+        let len = header.len() as u32;
+        Self(Arc::new(Inner {
+            id: self.0.id,
+            session: self.0.session,
+            seq: self.0.seq,
+            generation: self.0.generation,
+            kind: self.0.kind.clone(),
+            bytes: header,
+            header: 0..len,
+            body: None,
+            extras: None,
+        }))
+    }
+}
+
+/// The `len` characters behind `key`. In JSON a quote inside a string is escaped, so `key` cannot match in one.
+fn field<'a>(header: &'a [u8], key: &[u8], len: usize) -> Option<&'a str> {
+    let start = memchr::memmem::find(header, key)? + key.len();
+    std::str::from_utf8(header.get(start..start + len)?).ok()
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {:?}", self.point(), self.kind(), self.id())
+    }
+}
+
+/// Why a record's bytes cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The header cannot be read.
+    #[error(transparent)]
+    Header(#[from] Malformed),
+    /// Salt and body do not hash to what the header says.
+    #[error("the body is not the one its header vouches for")]
+    Body,
+    /// The bytes hash to another id than the one that its successor, or the session's head, names.
+    #[error("its bytes do not hash to the id that the record after it, or the head, stands on")]
+    Chain,
+    /// The body was erased.
+    #[error("the body was erased")]
+    Erased,
+    /// Read as another kind than it is.
+    #[error("the record is of kind {is}, not {wanted}")]
+    Kind {
+        /// Its kind.
+        is: Kind,
+        /// The kind asked for.
+        wanted: Kind,
+    },
+    /// The body is not what its kind says.
+    #[error("the body cannot be read: {0}")]
+    Unreadable(String),
+}

@@ -1,0 +1,95 @@
+//! Forking and detaching. Both take `&self`: they write only in the child.
+
+use super::publish::Unpublished;
+use super::{Birth, Context, Head, Session, encode};
+use crate::blob::Blob;
+use crate::body::{Detached, Forked};
+use crate::context::Items;
+use crate::error::{ErrorKind, Result};
+use crate::history::Reach;
+use crate::id::{Point, Reference};
+use crate::kind::Kind;
+use crate::message::Copied;
+use crate::record::Extras;
+use crate::state::State;
+use crate::view;
+
+impl Session {
+    /// A branch of this session, from its head. Costs the same for any length.
+    pub fn fork(&self, why: impl Into<String>) -> Session {
+        self.branch(self.head(), &self.head, why.into(), self.state.inherited(), self.context.clone())
+    }
+
+    /// A branch from an earlier record, of this session or of one behind it.
+    pub async fn fork_at(&self, point: Point, why: impl Into<String>) -> Result<Session> {
+        if point == self.point() {
+            return Ok(self.fork(why));
+        }
+        let reader = self.reader();
+        let reach = Reach::of(&reader, &[self.point()]).await?;
+        if reach.lines.get(&point.session).is_none_or(|extent| extent.to < point.seq) {
+            return Err(ErrorKind::NotBehind(point).into());
+        }
+        let record = reader.record(point).await?;
+        let header = record.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
+        let head = Head { id: record.id(), seq: point.seq, time: header.time, generation: record.generation() };
+        let state = reader.state_at(point).await?.inherited();
+        let context = Context { base: Some(point), items: Items::default() };
+        Ok(self.branch(record.reference(), &head, why.into(), state, context))
+    }
+
+    fn branch(&self, from: Reference, at: &Head, why: String, state: State, context: Context) -> Session {
+        let mut ancestors = self.ancestors.clone();
+        if self.unpublished().next().is_some() {
+            ancestors.push_front_mut(Unpublished { hold: self.hold.share(), records: self.records.clone() });
+        }
+        let birth = Birth {
+            store: self.store.clone(),
+            actor: self.actor.clone(),
+            origin: Some(from),
+            parent: Some(at),
+            state,
+            context,
+            ancestors,
+            durability: self.durability,
+        };
+        Self::born(birth, Kind::Forked, &encode(&Forked { from, why }), None)
+    }
+
+    /// A new root with a copy of this session's context. Its history and usage start at zero.
+    pub async fn detach(&self, why: impl Into<String>) -> Result<Session> {
+        let reader = self.reader();
+        let items = view::items(&reader, self.point()).await?;
+        let mut copied = Vec::with_capacity(items.len());
+        let mut copies = Vec::new();
+        let mut blobs = Vec::new();
+        for item in items.to_vec() {
+            let copy = view::copy_of(&reader, &item).await?;
+            for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
+                // The child may be published before its origin: it brings the blobs itself.
+                blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });
+                copies.push(reference);
+            }
+            copied.push(copy);
+        }
+        let context = Blob::new(encode::<Vec<Copied>>(&copied), "application/json");
+        let body = Detached { from: self.head(), why: why.into(), context: context.reference.clone(), copies };
+        blobs.push(context);
+        let birth = Birth {
+            store: self.store.clone(),
+            actor: self.actor.clone(),
+            origin: None,
+            parent: None,
+            state: State::default(),
+            context: Context::default(),
+            ancestors: rpds::ListSync::new_sync(),
+            durability: self.durability,
+        };
+        let extras = Extras { blobs, snapshot: None };
+        let mut child = Self::born(birth, Kind::Detached, &encode(&body), Some(extras));
+        let items = view::items_of_copies(&copied, child.point(), child.head.generation)
+            .map_err(|why| ErrorKind::Record { point: child.point(), why })?;
+        child.context = Context { base: None, items };
+        Ok(child)
+    }
+}

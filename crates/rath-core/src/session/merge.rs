@@ -1,0 +1,252 @@
+//! Bringing branches together.
+
+use super::{Head, Session, encode};
+use crate::body::{Body as _, Branch, Closed, Manner, Merged, Rejected};
+use crate::context::Shape;
+use crate::divergence::{Divergence, Tip};
+use crate::error::{Error, ErrorKind, Result};
+use crate::header::MAX_PARENTS;
+use crate::id::{Point, Reference, SessionId};
+use crate::reader::Reader;
+use crate::store::Batch;
+use crate::usage::Usage;
+use crate::view;
+use crate::workflow::{BoxWorkflow, Workflow};
+
+/// What a merge does with the branches' contexts.
+#[derive(Clone, Debug)]
+pub enum How {
+    /// The chosen line's context stays; the others are recorded as rejected.
+    Keep {
+        /// Whose context stays: this session's or a branch's.
+        chosen: SessionId,
+        /// Why.
+        why: String,
+        /// Whether to cancel what is open on the others, instead of refusing.
+        cancel_losers: bool,
+    },
+    /// This line's items, then each branch's own behind a marker.
+    Append,
+    /// As append; the workflow then runs on the merged session, and the branch parts are compressed.
+    Synthesize(BoxWorkflow),
+}
+
+impl How {
+    /// Keeps one line's context.
+    pub fn keep(chosen: SessionId, why: impl Into<String>) -> Self {
+        Self::Keep { chosen, why: why.into(), cancel_losers: false }
+    }
+
+    /// Lets `workflow` make one of all.
+    pub fn synthesize(workflow: impl Workflow + 'static) -> Self {
+        Self::Synthesize(BoxWorkflow::new(workflow))
+    }
+}
+
+impl Session {
+    /// Merges `others` into this line, durably and at once: this line goes on, the others are closed.
+    ///
+    /// On failure the error carries all sessions, this one first, in the state they had.
+    pub async fn merge(mut self, others: impl IntoIterator<Item = Session>, how: How) -> Result<Session> {
+        let mut others: Vec<Session> = others.into_iter().collect();
+        if let Err(error) = self.check_merge(&mut others, &how) {
+            others.insert(0, self);
+            return Err(error.with_sessions(others));
+        }
+        let undo: Vec<_> = std::iter::once(&self).chain(&others).map(Session::mark).collect();
+        let markers_from = match self.take_in(&mut others, &how).await {
+            Ok(at) => at,
+            Err(error) => {
+                others.insert(0, self);
+                others.iter_mut().zip(undo).for_each(|(session, mark)| session.rewind(mark));
+                return Err(error.with_sessions(others));
+            }
+        };
+        drop(others);
+        match how {
+            How::Synthesize(workflow) => self.synthesize(workflow, markers_from).await,
+            _ => Ok(self),
+        }
+    }
+
+    /// Whether the merge may happen. Cancels losers where that was asked for.
+    fn check_merge(&self, others: &mut [Session], how: &How) -> Result<()> {
+        if others.is_empty() {
+            return Err(ErrorKind::BadMerge("a merge needs at least one other session".into()).into());
+        }
+        if self.state.closed {
+            return Err(ErrorKind::Closed(self.id()).into());
+        }
+        if let How::Keep { chosen, .. } = how
+            && *chosen != self.id()
+            && others.iter().all(|other| other.id() != *chosen)
+        {
+            return Err(ErrorKind::BadMerge(format!("session {chosen} is not among those merged")).into());
+        }
+        for other in others {
+            if other.state.closed {
+                return Err(ErrorKind::Closed(other.id()).into());
+            }
+            if let How::Keep { chosen, why, cancel_losers: true } = how
+                && *chosen != other.id()
+            {
+                other.cancel(format!("not kept: {why}"))?;
+            }
+            other.check_nothing_open()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the `merged` records and closes the others, in one commit. Returns where the branch items begin.
+    async fn take_in(&mut self, others: &mut [Session], how: &How) -> Result<usize> {
+        let mut batch = Batch::default();
+        let mut reader = self.reader();
+        for other in others.iter_mut() {
+            other.add_tails(&mut reader);
+            other.items().await?;
+        }
+        let before = self.items().await?.len();
+        let heads: Vec<Reference> = others.iter().map(Session::head).collect();
+        for group in others.chunks_mut(MAX_PARENTS - 1) {
+            let merged = self.push_merged(&reader, group, how).await?;
+            reader.add_tail(vec![merged.1]);
+            for other in group.iter_mut() {
+                other.push_closed(Closed { merged_into: Some(merged.0), why: None })?;
+            }
+        }
+        if let How::Keep { chosen, why, .. } = how {
+            for branch in heads.into_iter().filter(|head| head.session != *chosen) {
+                self.append(Rejected { branch, why: why.clone() })?;
+            }
+        }
+        self.collect(&mut batch);
+        for other in others.iter() {
+            other.collect(&mut batch);
+        }
+        self.store.commit(batch).await?;
+        self.mark_published();
+        others.iter_mut().for_each(Session::mark_published);
+        Ok(before)
+    }
+
+    async fn push_merged(
+        &mut self,
+        reader: &Reader,
+        group: &mut [Session],
+        how: &How,
+    ) -> Result<(Reference, crate::record::Record)> {
+        let tip = |session: &Session| Tip { point: session.point(), generation: session.head.generation };
+        let tips: Vec<_> = std::iter::once(&*self).chain(group.iter()).map(tip).collect();
+        let Divergence { base, brought } = Divergence::of(reader, &tips).await?;
+        let base = match base {
+            Some(point) => Some(reader.record(point).await?.reference()),
+            None => None,
+        };
+        let mut usage = Usage::default();
+        for run in &brought {
+            usage += usage_of_run(reader, group, run.session, run.from, run.to).await?;
+        }
+        let mut branches = Vec::with_capacity(group.len());
+        for other in group.iter() {
+            let Head { id, seq, generation, .. } = other.head;
+            branches.push(Branch { session: other.id(), seq, id, generation, why: other.why(reader).await });
+        }
+        let how = match how {
+            How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
+            How::Append => Manner::Append,
+            How::Synthesize(_) => Manner::Synthesize,
+        };
+        let body = Merged { how, branches, base, brought, usage };
+        let parents: Vec<Head> = group.iter().map(|other| other.head).collect();
+        let record = self.push(Merged::KIND, &encode(&body), &parents, Vec::new(), &body)?;
+        let own = std::mem::take(&mut self.context.items);
+        let branch_items = |session: SessionId, _| {
+            let branch = group.iter().find(|other| other.id() == session);
+            branch.map(|branch| branch.context.items.clone()).unwrap_or_default()
+        };
+        self.context.items = view::merge_items(own, &body, record.point(), record.generation(), branch_items);
+        Ok((record.reference(), record))
+    }
+
+    /// Why this branch was forked.
+    async fn why(&self, reader: &Reader) -> Option<String> {
+        let first = reader.record(Point { session: self.id(), seq: 0 }).await.ok()?;
+        let forked: crate::body::Forked = first.body().ok()?;
+        Some(forked.why).filter(|why| !why.is_empty())
+    }
+
+    /// Lets the workflow speak, then takes the branch parts out of the context.
+    async fn synthesize(self, workflow: BoxWorkflow, from: usize) -> Result<Session> {
+        let mut session = workflow.forward(self).await?;
+        let items = match session.items().await {
+            Ok(items) => items.to_vec(),
+            Err(error) => return Err(error.with_sessions(vec![session])),
+        };
+        // The branch parts: from the first marker to the last item that was there before the workflow spoke.
+        let branch_part = |item: &&crate::context::Item| {
+            item.origin.session != session.id() || matches!(item.shape, Shape::Marker)
+        };
+        let count = items.iter().skip(from).take_while(branch_part).count();
+        if count == 0 {
+            return Ok(session);
+        }
+        let branches = items[from..].iter().filter(|item| matches!(item.shape, Shape::Marker)).count();
+        let summary = format!("[{branches} merged branches, {count} items: see the history; the result follows]");
+        let done = match session.compress(from, count, summary).await {
+            Ok(_) => session.publish().await,
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => Ok(session),
+            Err(error) => Err(error.with_sessions(vec![session])),
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            head: self.head,
+            state: self.state.clone(),
+            context: self.context.clone(),
+            records: self.records.clone(),
+            oldest_unpublished: self.oldest_unpublished,
+        }
+    }
+
+    /// Forgets what was appended since `mark` and never published.
+    fn rewind(&mut self, mark: Mark) {
+        let Mark { head, state, context, records, oldest_unpublished } = mark;
+        self.head = head;
+        self.state = state;
+        self.context = context;
+        self.records = records;
+        self.oldest_unpublished = oldest_unpublished;
+    }
+}
+
+/// A session's moment before a merge.
+struct Mark {
+    head: Head,
+    state: crate::state::State,
+    context: super::Context,
+    records: rpds::ListSync<crate::record::Record>,
+    oldest_unpublished: Option<crate::clock::Time>,
+}
+
+/// What records `from..=to` of one line used.
+async fn usage_of_run(
+    reader: &Reader,
+    group: &[Session],
+    session: SessionId,
+    from: u64,
+    to: u64,
+) -> Result<Usage, Error> {
+    let whole = group.iter().find(|other| other.id() == session && other.head.seq == to);
+    let until = match whole {
+        Some(other) => other.state.own_usage,
+        None => reader.state_at(Point { session, seq: to }).await?.own_usage,
+    };
+    Ok(match from.checked_sub(1) {
+        Some(before) => until - reader.state_at(Point { session, seq: before }).await?.own_usage,
+        None => until,
+    })
+}

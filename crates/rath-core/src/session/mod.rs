@@ -1,0 +1,372 @@
+//! The session: a line of records with one head, as a value that moves.
+
+mod branch;
+mod compress;
+mod lease;
+mod merge;
+mod publish;
+mod read;
+mod say;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rpds::ListSync;
+
+use crate::actor::Actor;
+use crate::blob::Blob;
+use crate::body::{self, Body, Created, Meaning};
+use crate::clock::Time;
+use crate::context::{Item, Items, Shape};
+use crate::error::{ErrorKind, Result};
+use crate::header::{ActorJson, Draft};
+use crate::id::{Point, RecordId, Reference, SessionId};
+use crate::kind::Kind;
+use crate::reader::Reader;
+use crate::record::{Extras, Record};
+use crate::state::{Pending, SNAPSHOT_EVERY, State};
+use crate::store::{self, Store};
+use crate::usage::Usage;
+use crate::view;
+
+pub use merge::How;
+pub use publish::Durability;
+
+use lease::Lease;
+use publish::Unpublished;
+
+/// A body may have this many bytes after its long contents became blobs.
+pub const BODY_LIMIT: usize = 1024 * 1024;
+
+/// Published records stay at hand, for display, while a session has not made more than this.
+const RECENT: usize = 64;
+
+/// A line of records with one head.
+///
+/// A session is used once, or forked: it is not `Clone`, and what ends or merges it takes it by value. Appending
+/// makes records in its tail; [`publish`](Session::publish) makes them durable. Dropping a session gives its lease
+/// back and loses only what was never published.
+pub struct Session {
+    store: Arc<dyn Store>,
+    hold: Lease,
+    origin: Option<Reference>,
+    head: Head,
+    actor: Arc<Voice>,
+    state: State,
+    context: Context,
+    /// Records at hand, youngest first. Those at or above the line's published count are the tail.
+    records: ListSync<Record>,
+    ancestors: ListSync<Unpublished>,
+    durability: Durability,
+    /// Whether the store has no snapshot of this line yet.
+    needs_snapshot: bool,
+    /// When the oldest unpublished record was made.
+    oldest_unpublished: Option<Time>,
+}
+
+/// The last record of a line, as the next one needs it.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    id: RecordId,
+    seq: u64,
+    time: Time,
+    generation: u64,
+}
+
+/// An actor, ready to be written into headers.
+#[derive(Debug)]
+struct Voice {
+    actor: Actor,
+    json: ActorJson,
+}
+
+impl Voice {
+    fn new(actor: Actor) -> Arc<Self> {
+        Arc::new(Self { json: ActorJson::new(&actor), actor })
+    }
+}
+
+/// The context: items at hand, behind those of a place that is read when they are needed.
+#[derive(Clone, Debug, Default)]
+struct Context {
+    base: Option<Point>,
+    items: Items,
+}
+
+impl dyn Store {
+    /// A new session, in memory until it is published.
+    pub fn create(self: &Arc<Self>, actor: Actor) -> Session {
+        Session::create(self, actor)
+    }
+
+    /// Opens a stored session to go on with it. Fails with [`store::Error::Held`] while another process has it.
+    pub async fn open(self: &Arc<Self>, session: SessionId, actor: Actor) -> Result<Session> {
+        Session::open(self, session, actor).await
+    }
+}
+
+/// A line about to begin.
+struct Birth<'a> {
+    store: Arc<dyn Store>,
+    actor: Arc<Voice>,
+    origin: Option<Reference>,
+    parent: Option<&'a Head>,
+    state: State,
+    context: Context,
+    ancestors: ListSync<Unpublished>,
+    durability: Durability,
+}
+
+impl Session {
+    /// A new session, in memory until it is published.
+    pub fn create(store: &Arc<dyn Store>, actor: Actor) -> Self {
+        let birth = Birth {
+            store: store.clone(),
+            actor: Voice::new(actor),
+            origin: None,
+            parent: None,
+            state: State::default(),
+            context: Context::default(),
+            ancestors: ListSync::new_sync(),
+            durability: Durability::default(),
+        };
+        Self::born(birth, Kind::Created, &encode(&Created::default()), None)
+    }
+
+    /// Opens a stored session to go on with it.
+    pub async fn open(store: &Arc<dyn Store>, session: SessionId, actor: Actor) -> Result<Self> {
+        let fence = store.lease(session).await?;
+        let hold = Lease::taken(store.clone(), session, fence);
+        let row = view::row(store, session).await?;
+        hold.published.store(row.seq + 1, Ordering::Release);
+        let point = Point { session, seq: row.seq };
+        let reader = Reader::new(store.clone());
+        let head = reader.record(point).await?;
+        if head.id() != row.head {
+            return Err(store::Error::Tampered { point, why: crate::record::Fault::Chain }.into());
+        }
+        let state = reader.state_at(point).await?;
+        Ok(Self {
+            store: store.clone(),
+            hold,
+            origin: row.origin,
+            head: Head { id: row.head, seq: row.seq, time: row.time, generation: row.generation },
+            actor: Voice::new(actor),
+            state,
+            context: Context { base: Some(point), items: Items::default() },
+            records: ListSync::new_sync(),
+            ancestors: ListSync::new_sync(),
+            durability: Durability::default(),
+            needs_snapshot: false,
+            oldest_unpublished: None,
+        })
+    }
+
+    /// Begins a line with a record of `kind`.
+    fn born(birth: Birth<'_>, kind: Kind, body: &[u8], extras: Option<Extras>) -> Self {
+        let now = Time::now();
+        let id = crate::entropy::session_id(now);
+        let parent_time = birth.parent.map_or(Time(0), |parent| parent.time);
+        let time = now.max(parent_time);
+        let behind = parent_time.micros_since(now);
+        let generation = birth.parent.map_or(0, |parent| parent.generation + 1);
+        let draft = Draft {
+            actor: &birth.actor.json,
+            clock_behind: (behind > 0).then_some(behind),
+            kind: &kind,
+            parents: birth.parent.map_or(&[], |parent| std::slice::from_ref(&parent.id)),
+            seq: 0,
+            session: id,
+            step: birth.state.step(),
+            time,
+        };
+        let mut record = Record::seal(&draft, generation, body);
+        if let Some(extras) = extras {
+            record.bring(extras);
+        }
+        let head = Head { id: record.id(), seq: 0, time, generation };
+        let mut records = ListSync::new_sync();
+        records.push_front_mut(record);
+        Self {
+            hold: Lease::fresh(birth.store.clone(), id),
+            store: birth.store,
+            origin: birth.origin,
+            head,
+            actor: birth.actor,
+            state: birth.state,
+            context: birth.context,
+            records,
+            ancestors: birth.ancestors,
+            durability: birth.durability,
+            needs_snapshot: true,
+            oldest_unpublished: Some(time),
+        }
+    }
+
+    /// Adds a record. It is durable once [published](Session::publish).
+    pub fn append<B: Body>(&mut self, mut body: B) -> Result<RecordId> {
+        let mut blobs = Vec::new();
+        body.contents(&mut |content| content.spill(&mut blobs));
+        let bytes = encode(&body);
+        let record = self.push(B::KIND, &bytes, &[], blobs, &body)?;
+        Ok(record.id())
+    }
+
+    /// Adds a record of any kind, its body as JSON text. For kinds that this version has no type for.
+    pub fn append_json(&mut self, kind: &str, body: &str) -> Result<RecordId> {
+        let bad = |why: String| ErrorKind::BadBody { kind: kind.chars().take(80).collect(), why };
+        let kind: Kind = kind.parse().map_err(|e: crate::kind::NotAKind| bad(e.to_string()))?;
+        if kind.begins_a_session() || kind == Kind::Merged || kind == Kind::Closed || kind == Kind::Compressed {
+            return Err(bad("it is written by the operation of that name".into()).into());
+        }
+        let value: serde_json::Value = serde_json::from_str(body).map_err(|e| bad(e.to_string()))?;
+        if !value.is_object() {
+            return Err(bad("it must be a JSON object".into()).into());
+        }
+        let meaning = body::read(&kind, body.as_bytes()).map_err(|why| bad(why.to_string()))?;
+        let meaning = meaning.unwrap_or(Box::new(Silent));
+        let record = self.push(kind, body.as_bytes(), &[], Vec::new(), &*meaning)?;
+        Ok(record.id())
+    }
+
+    /// Seals a record on this line: the one way that anything gets into a session.
+    fn push(
+        &mut self,
+        kind: Kind,
+        body: &[u8],
+        more_parents: &[Head],
+        blobs: Vec<Blob>,
+        meaning: &dyn Meaning,
+    ) -> Result<Record> {
+        if self.state.closed {
+            return Err(ErrorKind::Closed(self.id()).into());
+        }
+        if body.len() > BODY_LIMIT {
+            return Err(ErrorKind::TooLarge { size: body.len() }.into());
+        }
+        let now = Time::now();
+        let floor = more_parents.iter().map(|head| head.time).max().unwrap_or_default().max(self.head.time);
+        let behind = floor.micros_since(now);
+        let time = now.max(floor);
+        let generation =
+            1 + more_parents.iter().map(|head| head.generation).max().unwrap_or(0).max(self.head.generation);
+        let several: Vec<RecordId>;
+        let parents = match more_parents {
+            [] => std::slice::from_ref(&self.head.id),
+            more => {
+                several = std::iter::once(self.head.id).chain(more.iter().map(|head| head.id)).collect();
+                &several
+            }
+        };
+        let seq = self.head.seq + 1;
+        let step = self.state.step();
+        let draft = Draft {
+            actor: &self.actor.json,
+            clock_behind: (behind > 0).then_some(behind),
+            kind: &kind,
+            parents,
+            seq,
+            session: self.hold.id,
+            step,
+            time,
+        };
+        let mut record = Record::seal(&draft, generation, body);
+        meaning.fold(record.id(), &mut self.state);
+        let snapshot = seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.state.to_snapshot());
+        if snapshot.is_some() || !blobs.is_empty() {
+            record.bring(Extras { blobs, snapshot });
+        }
+        self.head = Head { id: record.id(), seq, time, generation };
+        self.oldest_unpublished.get_or_insert(time);
+        self.records.push_front_mut(record.clone());
+        if let Some(shape) = meaning.shape() {
+            self.context.items.push(Item::new(record.point(), 0, shape, generation));
+        }
+        Ok(record)
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> SessionId {
+        self.hold.id
+    }
+
+    /// The last record: place and id.
+    pub fn head(&self) -> Reference {
+        Reference { session: self.hold.id, seq: self.head.seq, id: self.head.id }
+    }
+
+    /// The fork point; `None` for a root.
+    pub fn origin(&self) -> Option<Reference> {
+        self.origin
+    }
+
+    /// Who makes the records from here on.
+    pub fn actor(&self) -> &Actor {
+        &self.actor.actor
+    }
+
+    /// Makes another actor the maker of the records from here on.
+    pub fn act_as(&mut self, actor: Actor) {
+        self.actor = Voice::new(actor);
+    }
+
+    /// The folded state.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What everything behind the head used, each record once.
+    pub fn usage(&self) -> Usage {
+        self.state.usage
+    }
+
+    /// What was begun on this line and is not finished.
+    pub fn pending(&self) -> Pending {
+        self.state.pending()
+    }
+
+    /// What the session is about.
+    pub fn title(&self) -> Option<&str> {
+        self.state.title.as_deref()
+    }
+
+    /// The store it lives in.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    fn point(&self) -> Point {
+        Point { session: self.hold.id, seq: self.head.seq }
+    }
+
+    /// The context items, read from the store where they are not at hand.
+    async fn items(&mut self) -> Result<Items> {
+        if let Some(base) = self.context.base {
+            let mut items = view::items(&self.reader(), base).await?;
+            for item in self.context.items.to_vec() {
+                items.push(item);
+            }
+            self.context = Context { base: None, items };
+        }
+        Ok(self.context.items.clone())
+    }
+}
+
+/// A body of a kind that this version has no type for.
+struct Silent;
+
+impl Meaning for Silent {
+    fn fold(&self, _: RecordId, _: &mut State) {}
+    fn shape(&self) -> Option<Shape> {
+        None
+    }
+}
+
+/// The bytes of a body. Serialising our own plain types cannot fail.
+fn encode<B: serde::Serialize>(body: &B) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    if serde_json::to_writer(&mut out, body).is_err() {
+        out.clear();
+    }
+    out
+}

@@ -1,0 +1,137 @@
+//! Making records durable.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rpds::ListSync;
+
+use super::lease::LineHold;
+use super::{RECENT, Session};
+use crate::clock::Time;
+use crate::error::Result;
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::store::{Batch, Part};
+
+/// When records become durable by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Before an effect that depends on them: at asks, merges and the end of an outermost step.
+    #[default]
+    Effect,
+    /// Each record at once.
+    Record,
+    /// From time to time. A crash loses what was made within `every`, at most.
+    Relaxed {
+        /// The longest a record waits.
+        every: Duration,
+    },
+}
+
+/// The unpublished end of a line that a fork stands on.
+#[derive(Clone)]
+pub(super) struct Unpublished {
+    pub(super) hold: Arc<LineHold>,
+    /// Youngest first, from the fork point down.
+    pub(super) records: ListSync<Record>,
+}
+
+impl Session {
+    /// Makes everything durable that this session has and stands on. Only then is it acknowledged.
+    pub async fn publish(&mut self) -> Result<()> {
+        let mut batch = Batch::default();
+        self.collect(&mut batch);
+        if !batch.parts.is_empty() {
+            self.store.commit(batch).await?;
+        }
+        self.mark_published();
+        Ok(())
+    }
+
+    /// Publishes if the session's [`Durability`] asks for it now. Drivers call it after every append.
+    pub async fn settle(&mut self) -> Result<()> {
+        let due = match self.durability {
+            Durability::Record => self.oldest_unpublished.is_some(),
+            Durability::Relaxed { every } => self
+                .oldest_unpublished
+                .is_some_and(|since| Time::now().micros_since(since) >= every.as_micros() as u64),
+            Durability::Effect => self.unpublished().any(|record| match record.kind() {
+                Kind::Asked | Kind::Merged => true,
+                Kind::StepLeft => self.state.pending().steps.is_empty(),
+                _ => false,
+            }),
+        };
+        match due {
+            true => self.publish().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Chooses when records become durable by themselves.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
+    }
+
+    /// How many records a crash would lose now.
+    pub fn at_risk(&self) -> u64 {
+        self.head.seq + 1 - self.hold.published.load(Ordering::Acquire).min(self.head.seq + 1)
+    }
+
+    /// The tail, youngest first.
+    pub(super) fn unpublished(&self) -> impl Iterator<Item = &Record> {
+        let published = self.hold.published.load(Ordering::Acquire);
+        self.records.iter().take_while(move |record| record.seq() >= published)
+    }
+
+    /// Adds to `batch` what is not published: ancestors first.
+    pub(super) fn collect(&self, batch: &mut Batch) {
+        let mut ancestors: Vec<_> = self.ancestors.iter().collect();
+        ancestors.reverse();
+        for ancestor in ancestors {
+            add_part(batch, &ancestor.hold, ancestor.records.iter(), None);
+        }
+        let snapshot = self.needs_snapshot.then(|| self.state.to_snapshot());
+        add_part(batch, &self.hold, self.records.iter(), snapshot);
+    }
+
+    /// Notes that a batch with all that [`collect`](Self::collect) gave was committed.
+    pub(super) fn mark_published(&mut self) {
+        for ancestor in self.ancestors.iter() {
+            if let Some(last) = ancestor.records.first() {
+                ancestor.hold.published.fetch_max(last.seq() + 1, Ordering::AcqRel);
+            }
+        }
+        self.ancestors = ListSync::new_sync();
+        self.hold.published.fetch_max(self.head.seq + 1, Ordering::AcqRel);
+        self.needs_snapshot = false;
+        self.oldest_unpublished = None;
+        if self.records.len() > RECENT {
+            self.records = ListSync::new_sync();
+        }
+        // Everything is in the store: long contexts are read from there when they are needed.
+    }
+}
+
+/// Adds the unpublished ones among `records` (youngest first) of a line.
+fn add_part<'a>(
+    batch: &mut Batch,
+    hold: &LineHold,
+    records: impl Iterator<Item = &'a Record>,
+    snapshot: Option<Vec<u8>>,
+) {
+    let published = hold.published.load(Ordering::Acquire);
+    let mut records: Vec<_> = records.take_while(|record| record.seq() >= published).cloned().collect();
+    records.reverse();
+    let (Some(first), Some(last)) = (records.first(), records.last()) else { return };
+    // Branches of one merge share ancestors: one part a line, the longest.
+    if let Some(part) = batch.parts.iter_mut().find(|part| part.session == first.session()) {
+        if part.records.last().is_none_or(|known| known.seq() < last.seq()) {
+            part.records = records;
+            part.snapshot = part.snapshot.take().or(snapshot);
+        }
+        return;
+    }
+    let hold_it = hold.alive.load(Ordering::Acquire);
+    batch.parts.push(Part { session: hold.id, fence: hold.fence, hold: hold_it, records, snapshot });
+}

@@ -1,0 +1,101 @@
+//! The everyday records, by name.
+
+use std::collections::BTreeMap;
+
+use super::{Session, encode};
+use crate::blob::Content;
+use crate::body::{
+    Assistant, Body as _, Cancelled, Closed, Labelled, Note, Outcome, StepEntered, StepLeft, System, ToolResult, User,
+};
+use crate::error::{ErrorKind, Result};
+use crate::id::RecordId;
+
+impl Session {
+    /// Standing instructions.
+    pub fn system(&mut self, text: impl Into<Content>) -> Result<RecordId> {
+        self.append(System { text: text.into() })
+    }
+
+    /// What a person says.
+    pub fn user(&mut self, text: impl Into<Content>) -> Result<RecordId> {
+        self.append(User { text: text.into() })
+    }
+
+    /// What a model says, as plain text.
+    pub fn assistant(&mut self, text: impl Into<Content>) -> Result<RecordId> {
+        self.append(Assistant::text(text))
+    }
+
+    /// What the model is shown of a call's outcome.
+    pub fn tool_result(&mut self, call: impl Into<String>, shown: impl Into<Content>) -> Result<RecordId> {
+        self.append(ToolResult { call: call.into(), finished: None, shown: Some(shown.into()), failed: false })
+    }
+
+    /// A remark that no model sees.
+    pub fn note(&mut self, text: impl Into<Content>) -> Result<RecordId> {
+        self.append(Note { text: text.into() })
+    }
+
+    /// Says what the session is about.
+    pub fn set_title(&mut self, title: impl Into<String>) -> Result<RecordId> {
+        self.append(Labelled { title: Some(title.into()), ..Labelled::default() })
+    }
+
+    /// Sets a label; an empty value makes it a bare one.
+    pub fn label(&mut self, name: impl Into<String>, value: impl Into<String>) -> Result<RecordId> {
+        let set = BTreeMap::from([(name.into(), value.into())]);
+        self.append(Labelled { set, ..Labelled::default() })
+    }
+
+    /// Takes a label away.
+    pub fn unlabel(&mut self, name: impl Into<String>) -> Result<RecordId> {
+        self.append(Labelled { unset: vec![name.into()], ..Labelled::default() })
+    }
+
+    /// Enters a step: the records until it is left belong to it.
+    pub fn enter(&mut self, name: impl Into<String>) -> Result<RecordId> {
+        self.append(StepEntered { name: name.into() })
+    }
+
+    /// Leaves the innermost step that was entered on this line.
+    pub fn leave(&mut self, outcome: Outcome) -> Result<RecordId> {
+        match self.state.steps.last() {
+            Some(step) if !step.inherited => self.append(StepLeft { step: step.record, outcome }),
+            _ => Err(ErrorKind::NoStep(self.id()).into()),
+        }
+    }
+
+    /// Gives up what is open: calls get no result, steps are left as cancelled.
+    pub fn cancel(&mut self, why: impl Into<String>) -> Result<()> {
+        let pending = self.pending();
+        let why = why.into();
+        if !pending.is_empty() {
+            let calls = pending.calls.into_iter().map(|call| call.id).collect();
+            self.append(Cancelled { calls, why })?;
+        }
+        for _ in pending.steps {
+            self.leave(Outcome::Cancelled)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the session and publishes it. It can still be forked.
+    pub async fn close(mut self, why: impl Into<String>) -> Result<()> {
+        self.check_nothing_open()?;
+        self.push_closed(Closed { merged_into: None, why: Some(why.into()) })?;
+        self.publish().await.map_err(|error| error.with_sessions(vec![self]))
+    }
+
+    pub(super) fn push_closed(&mut self, body: Closed) -> Result<()> {
+        self.push(Closed::KIND, &encode(&body), &[], Vec::new(), &body)?;
+        Ok(())
+    }
+
+    pub(super) fn check_nothing_open(&self) -> Result<()> {
+        let pending = self.pending();
+        match pending.is_empty() {
+            true => Ok(()),
+            false => Err(ErrorKind::Open { session: self.id(), pending: Box::new(pending) }.into()),
+        }
+    }
+}

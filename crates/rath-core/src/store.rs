@@ -1,0 +1,367 @@
+//! What a store promises, and the values that cross it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::blob::Blob;
+use crate::clock::Time;
+use crate::id::{Digest, Point, RecordId, Reference, SessionId};
+use crate::kind::Kind;
+use crate::record::{Fault, Record};
+
+/// A future that a store hands out.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a store answers.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where sessions are kept. Implemented in memory ([`crate::Memory`]) and embedded (`rath_store::Embedded`); one
+/// conformance suite in `rath-testkit` holds for all.
+pub trait Store: Send + Sync {
+    /// Makes all of `batch` durable, or none of it. What is there already, byte for byte, is passed over, so a
+    /// batch may be sent again when its fate is unknown.
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>>;
+
+    /// The records that `lookup` names, at most a handful.
+    fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>>;
+
+    /// Records in order, a page at a time.
+    fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>>;
+
+    /// The sessions that `query` asks for, youngest change first.
+    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>>;
+
+    /// Writes a blob. It is durable with the next commit.
+    fn blob_put(&self, blob: Blob) -> BoxFuture<'_, Result<()>>;
+
+    /// Reads a blob, checked against its digest.
+    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>>;
+
+    /// Takes the session for this holder. Fails with [`Error::Held`] while another one lives.
+    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>>;
+
+    /// Gives it back. Never waits.
+    fn release(&self, session: SessionId, fence: Fence);
+
+    /// Destroys salt and body of these records. The chain still verifies.
+    fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
+}
+
+impl fmt::Debug for dyn Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+/// Counts who held a session: each new holder has a greater one, and a commit with an old one is refused.
+pub type Fence = u64;
+
+/// The fence of a session's first holder.
+pub const FIRST_FENCE: Fence = 1;
+
+/// A place in a store's commit order.
+pub type Cursor = u64;
+
+/// Records of several sessions that become durable together.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// One part a session; a parent stands before its children.
+    pub parts: Vec<Part>,
+}
+
+/// The records of one session in a batch.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The session.
+    pub session: SessionId,
+    /// The fence under which the committer holds it.
+    pub fence: Fence,
+    /// Whether a session that this part creates stays held.
+    pub hold: bool,
+    /// Contiguous, in order. The first one's parent is the expected head.
+    pub records: Vec<Record>,
+    /// The folded state after the last record, where there is none yet to open the session from.
+    pub snapshot: Option<Vec<u8>>,
+}
+
+/// Which records [`Store::get`] looks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The one at a place.
+    At(Point),
+    /// The one with this id.
+    Id(RecordId),
+    /// Those whose id starts with these hex digits; at most ten.
+    Prefix(String),
+}
+
+/// What [`Store::scan`] reads.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// Where.
+    pub of: Of,
+    /// Only these kinds; empty for all.
+    pub kinds: Vec<Kind>,
+    /// About how many records a page may hold.
+    pub limit: usize,
+    /// From the end to the beginning (of one session).
+    pub backwards: bool,
+    /// Begin after the youngest snapshot, and hand it over (of one session).
+    pub from_snapshot: bool,
+}
+
+/// The extent of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Everything committed after `after`, in commit order.
+    Store {
+        /// The position of the last page.
+        after: Cursor,
+    },
+    /// Records `from..=to` of one session.
+    Session {
+        /// The session.
+        session: SessionId,
+        /// First.
+        from: u64,
+        /// Last.
+        to: u64,
+    },
+}
+
+impl Scan {
+    /// All of a store after `after`.
+    pub fn store(after: Cursor) -> Self {
+        Self { of: Of::Store { after }, kinds: Vec::new(), limit: 1024, backwards: false, from_snapshot: false }
+    }
+
+    /// Records `from..=to` of a session.
+    pub fn session(session: SessionId, from: u64, to: u64) -> Self {
+        Self { of: Of::Session { session, from, to }, ..Self::store(0) }
+    }
+
+    /// Only records of these kinds.
+    #[must_use]
+    pub fn kinds(mut self, kinds: &[Kind]) -> Self {
+        self.kinds = kinds.to_vec();
+        self
+    }
+
+    /// From the end.
+    #[must_use]
+    pub fn backwards(mut self) -> Self {
+        self.backwards = true;
+        self
+    }
+
+    /// From the youngest snapshot on.
+    #[must_use]
+    pub fn from_snapshot(mut self) -> Self {
+        self.from_snapshot = true;
+        self
+    }
+
+    /// About `limit` records a page.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
+/// A page of records.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The snapshot asked for: the seq it stands after, and its bytes.
+    pub snapshot: Option<(u64, Vec<u8>)>,
+    /// The records, in order.
+    pub records: Vec<Record>,
+    /// Where the next page begins: a cursor for a store, a seq for a session (backwards: its last).
+    pub position: u64,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
+/// Which sessions [`Store::sessions`] lists.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// Which.
+    pub which: Which,
+    /// At most this many.
+    pub limit: Option<usize>,
+}
+
+/// A choice of sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// All of them.
+    #[default]
+    All,
+    /// This one.
+    Id(SessionId),
+    /// Those that the text names, see [`SessionId::matches`].
+    Prefix(String),
+    /// Those forked from this one.
+    ChildrenOf(SessionId),
+}
+
+impl From<Which> for Query {
+    fn from(which: Which) -> Self {
+        Self { which, limit: None }
+    }
+}
+
+/// What a store knows of a session without reading its bodies, and its title and labels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// The session.
+    pub id: SessionId,
+    /// Its last record.
+    pub head: RecordId,
+    /// The last record's seq.
+    pub seq: u64,
+    /// The last record's time.
+    pub time: Time,
+    /// The last record's generation.
+    pub generation: u64,
+    /// How it began.
+    #[serde(serialize_with = "kind_as_name")]
+    pub birth: Kind,
+    /// The first record's time.
+    pub born: Time,
+    /// The first record's generation.
+    pub born_generation: u64,
+    /// The fork point.
+    pub origin: Option<Reference>,
+    /// Whether it has ended.
+    pub closed: bool,
+    /// The current fence.
+    pub fence: Fence,
+    /// Who holds it.
+    pub holder: Option<Holder>,
+    /// What it is about.
+    pub title: Option<String>,
+    /// Labels with their values.
+    pub labels: BTreeMap<String, String>,
+}
+
+fn kind_as_name<S: serde::Serializer>(kind: &Kind, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_str(kind.as_str())
+}
+
+impl Row {
+    /// The last record.
+    pub fn head_reference(&self) -> Reference {
+        Reference { session: self.id, seq: self.seq, id: self.head }
+    }
+}
+
+/// A process that may hold sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its name in the store.
+    pub id: String,
+    /// Its process id.
+    pub process: u32,
+    /// Its program.
+    pub program: String,
+    /// Since when it has the store open.
+    pub since: Time,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({}), which opened the store at {}", self.process, self.program, self.since)
+    }
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another holder has the session.
+    #[error("session {} is held by {holder}", session.short())]
+    Held {
+        /// The session.
+        session: SessionId,
+        /// Who has it.
+        holder: Holder,
+    },
+    /// The session was taken over since.
+    #[error("this process no longer holds session {}: another one took it over", session.short())]
+    LeaseLost {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session's head is not the one the batch stands on.
+    #[error("session {} has moved on to record {seq}: the records do not follow its head", session.short())]
+    Conflict {
+        /// The session.
+        session: SessionId,
+        /// Its last seq.
+        seq: u64,
+    },
+    /// The session has ended.
+    #[error("session {} is closed; it can be forked, not appended to", session.short())]
+    Closed {
+        /// The session.
+        session: SessionId,
+    },
+    /// There is no such thing.
+    #[error("there is no {0} in this store")]
+    NotFound(String),
+    /// Stored bytes are not what they were.
+    #[error("record {point} was altered in the store: {why}")]
+    Tampered {
+        /// Where.
+        point: Point,
+        /// How it shows.
+        why: Fault,
+    },
+    /// The store was written by a later version.
+    #[error("the store has format {found}; this version of rath reads up to {known}")]
+    Future {
+        /// Its format.
+        found: i64,
+        /// The greatest this version knows.
+        known: i64,
+    },
+    /// There is no store there.
+    #[error("{0} is not a rath store")]
+    NotAStore(String),
+    /// The machine refused.
+    #[error("{doing}: {source}")]
+    Machine {
+        /// What was being done.
+        doing: String,
+        /// What the machine said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Error {
+    /// The error's code; `docs/errors/CODE.md` says what to do.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Held { .. } => "session-held",
+            Error::LeaseLost { .. } => "lease-lost",
+            Error::Conflict { .. } => "head-moved",
+            Error::Closed { .. } => "session-closed",
+            Error::NotFound(_) => "not-found",
+            Error::Tampered { .. } => "tampered",
+            Error::Future { .. } => "store-from-the-future",
+            Error::NotAStore(_) => "not-a-store",
+            Error::Machine { .. } => "machine",
+        }
+    }
+
+    /// Wraps what the machine said while `doing` something.
+    pub fn machine(doing: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Error::Machine { doing: doing.into(), source: source.into() }
+    }
+}

@@ -1,0 +1,75 @@
+//! What models cost.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens and money. Sums are over distinct records, so a shared prefix counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Answers received.
+    pub requests: u64,
+    /// Tokens read, cached ones included.
+    pub input_tokens: u64,
+    /// Of those, read from a cache.
+    pub cached_tokens: u64,
+    /// Tokens written, reasoning included.
+    pub output_tokens: u64,
+    /// Of those, reasoning.
+    pub reasoning_tokens: u64,
+    /// Cost in billionths of a US dollar.
+    pub cost_nano_usd: u64,
+}
+
+impl Usage {
+    /// Whether nothing was used.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            requests: f(self.requests, other.requests),
+            input_tokens: f(self.input_tokens, other.input_tokens),
+            cached_tokens: f(self.cached_tokens, other.cached_tokens),
+            output_tokens: f(self.output_tokens, other.output_tokens),
+            reasoning_tokens: f(self.reasoning_tokens, other.reasoning_tokens),
+            cost_nano_usd: f(self.cost_nano_usd, other.cost_nano_usd),
+        }
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_sub)
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in, {} out", self.input_tokens, self.output_tokens)?;
+        if self.cached_tokens > 0 {
+            write!(f, ", {} cached", self.cached_tokens)?;
+        }
+        if self.cost_nano_usd > 0 {
+            write!(f, ", ${:.4}", self.cost_nano_usd as f64 / 1e9)?;
+        }
+        Ok(())
+    }
+}
