@@ -1,4 +1,4 @@
-//! The one owner of randomness: salts and session ids.
+//! The one owner of randomness: salts, session ids and names.
 
 use rand::RngExt as _;
 use uuid::Builder;
@@ -13,6 +13,12 @@ pub type Salt = [u8; 16];
 #[allow(clippy::disallowed_methods, reason = "this is the owner")]
 pub(crate) fn salt() -> Salt {
     rand::rng().random()
+}
+
+/// A name that nobody else has: 32 random hex digits.
+#[allow(clippy::disallowed_methods, reason = "this is the owner")]
+pub fn fresh_name() -> String {
+    const_hex::encode(rand::rng().random::<[u8; 16]>())
 }
 
 /// A fresh session id: a UUIDv7 born at `time`.

@@ -3,6 +3,8 @@
 //! Headers are written by hand-ordered pushes, because an append must cost about a microsecond; a test compares
 //! every header it can think of with `serde_jcs`. They are read with serde, which skips fields it does not know.
 
+mod plain;
+
 use std::io::Write as _;
 
 use serde::Deserialize;
@@ -59,6 +61,13 @@ impl Header {
             ENVELOPE => Ok(header),
             v => Err(Malformed::Future(v)),
         }
+    }
+
+    /// Reads a header that is canonical and has no field this version does not know, at a fifth of the cost of
+    /// [`parse`](Self::parse); `None` says nothing about the bytes. `actor` remembers the JSON of the last actor read,
+    /// for lines where it is always the same.
+    pub(crate) fn parse_plain(bytes: &[u8], actor: &mut Vec<u8>) -> Option<Header> {
+        plain::parse(bytes, actor)
     }
 
     /// The canonical bytes of this header.

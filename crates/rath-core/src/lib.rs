@@ -53,7 +53,7 @@ pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_referenc
 pub use clock::Time;
 pub use context::{BadRange, Item, Items, Shape};
 pub use divergence::Divergence;
-pub use entropy::Salt;
+pub use entropy::{Salt, fresh_name};
 pub use error::{Error, ErrorKind, Result};
 pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed};
 pub use history::History;

@@ -1,1 +1,31 @@
-//! .
+//! Where sessions are kept.
+//!
+//! [`Embedded`] is the default: one directory with a SQLite database for records and append-only packs for blobs.
+//! Any number of processes may read it; each session has one writer at a time; writers of different sessions work
+//! side by side. A published tail is one row, a *segment*; commits of several sessions share one sync.
+//!
+//! ```
+//! use rath_core::{Actor, Session};
+//! use rath_store::Embedded;
+//! # pollster::block_on(async {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("store");
+//! let store = Embedded::create(&path)?;
+//! let mut session = Session::create(&store, Actor::person("ada"));
+//! session.user("Remember this.")?;
+//! session.publish().await?; // acknowledged: it survives the process and the machine
+//! let id = session.id();
+//! drop(session);
+//!
+//! let again = Embedded::open(&path)?;
+//! let session = Session::open(&again, id, Actor::person("ada")).await?;
+//! assert_eq!(session.head().seq, 1);
+//! # Ok::<(), rath_core::Error>(())
+//! # }).unwrap();
+//! ```
+
+mod embedded;
+mod packs;
+mod segment;
+
+pub use embedded::{Embedded, FORMAT, Health, PackHealth};

@@ -1,0 +1,368 @@
+//! What the writer does inside its transaction.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rath_core::body::{Created, Forked, Labelled};
+use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Result};
+use rath_core::{Blob, Fault, Kind, Record, Reference, SessionId};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::schema::sql;
+use super::{holder, read};
+use crate::packs::{PACK_LIMIT, PackWriter};
+use crate::segment;
+
+/// Applies jobs to the database.
+pub(super) struct Committer<'a> {
+    db: &'a Connection,
+    packs: &'a Path,
+    holders: &'a Path,
+    me: &'a Holder,
+    pack: Option<(i64, PackWriter)>,
+}
+
+/// A session as the compare-and-swap sees it.
+struct Stored {
+    no: i64,
+    head: Vec<u8>,
+    seq: u64,
+    closed: bool,
+    fence: Fence,
+    title: Option<String>,
+    labels: Option<String>,
+}
+
+impl<'a> Committer<'a> {
+    pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
+        Self { db, packs, holders, me, pack: None }
+    }
+
+    pub(super) fn commit(&mut self, batch: Batch) -> Result<()> {
+        // Everything is checked before anything is written.
+        let mut work = Vec::with_capacity(batch.parts.len());
+        for part in batch.parts {
+            let stored = self.stored(part.session)?;
+            let known = self.check(&part, stored.as_ref())?;
+            work.push((part, stored, known));
+        }
+        for (part, stored, known) in work {
+            if known < part.records.len() {
+                self.write(part, stored, known)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self, session: SessionId) -> Result<Option<Stored>> {
+        let query = "SELECT no, head, seq, closed, fence, title, labels FROM sessions WHERE id = ?1";
+        let mut query = self.db.prepare_cached(query).map_err(sql)?;
+        let row = query.query_row([session.0.as_bytes()], |row| {
+            Ok(Stored {
+                no: row.get(0)?,
+                head: row.get(1)?,
+                seq: row.get::<_, i64>(2)? as u64,
+                closed: row.get(3)?,
+                fence: row.get::<_, i64>(4)? as u64,
+                title: row.get(5)?,
+                labels: row.get(6)?,
+            })
+        });
+        row.optional().map_err(sql)
+    }
+
+    /// Whether the part may be written, and how many of its records are there already.
+    fn check(&self, part: &Part, stored: Option<&Stored>) -> Result<usize> {
+        let Some(first) = part.records.first() else { return Ok(0) };
+        let session = part.session;
+        let Some(stored) = stored else {
+            return match first.seq() {
+                0 => Ok(0),
+                _ => Err(Error::NotFound(format!("session {session}"))),
+            };
+        };
+        if stored.fence != part.fence {
+            return Err(Error::LeaseLost { session });
+        }
+        let conflict = || Error::Conflict { session, seq: stored.seq };
+        let known = part.records.iter().take_while(|record| record.seq() <= stored.seq).count();
+        if let Some(last_known) = known.checked_sub(1).map(|at| &part.records[at]) {
+            // The chain vouches for the ones before.
+            let there = match last_known.seq() == stored.seq {
+                true => stored.head == last_known.id().0.0,
+                false => read::at(self.db, last_known.point())?.is_some_and(|there| there.id() == last_known.id()),
+            };
+            if !there {
+                return Err(conflict());
+            }
+        }
+        let Some(next) = part.records.get(known) else { return Ok(known) };
+        let follows = next.seq() == stored.seq + 1
+            && next.first_parent().is_some_and(|parent| stored.head == parent.0.0);
+        match (follows, stored.closed) {
+            (true, false) => Ok(known),
+            (true, true) => Err(Error::Closed { session }),
+            (false, _) => Err(conflict()),
+        }
+    }
+
+    fn write(&mut self, part: Part, stored: Option<Stored>, known: usize) -> Result<()> {
+        let new = &part.records[known..];
+        let Some(last) = new.last() else { return Ok(()) };
+        for record in new {
+            for blob in record.blobs() {
+                self.put_blob(blob)?;
+            }
+        }
+        let before = stored.as_ref().map(|stored| (stored.title.clone(), stored.labels.clone()));
+        let (title, labels) = names_after(before, new)?;
+        let header = last.header().map_err(|why| tampered(last, why.into()))?;
+        let closed = *last.kind() == Kind::Closed;
+        let no = match stored {
+            Some(stored) => {
+                let update = "UPDATE sessions SET head = ?2, seq = ?3, time = ?4, generation = ?5, closed = ?6,
+                    title = ?7, labels = ?8 WHERE no = ?1";
+                self.db
+                    .prepare_cached(update)
+                    .and_then(|mut update| {
+                        update.execute(params![
+                            stored.no,
+                            last.id().0.0,
+                            last.seq() as i64,
+                            header.time.0 as i64,
+                            last.generation() as i64,
+                            closed,
+                            title,
+                            labels
+                        ])
+                    })
+                    .map_err(sql)?;
+                stored.no
+            }
+            None => self.insert(&part, &new[0], last, header.time.0, closed, title, labels)?,
+        };
+        for segment in segment::pack(new) {
+            let insert = "INSERT INTO segments (session, first_seq, count, generation, kinds, data)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+            self.db
+                .prepare_cached(insert)
+                .and_then(|mut insert| {
+                    insert.execute(params![
+                        no,
+                        segment.first_seq as i64,
+                        segment.count as i64,
+                        segment.generation as i64,
+                        segment.kinds as i64,
+                        segment.data
+                    ])
+                })
+                .map_err(sql)?;
+        }
+        let brought = new.iter().filter_map(|record| Some((record.seq(), record.snapshot()?)));
+        let due = part.snapshot.as_deref().map(|snapshot| (last.seq(), snapshot));
+        for (seq, snapshot) in brought.chain(due) {
+            let insert = "INSERT OR REPLACE INTO snapshots (session, seq, state) VALUES (?1, ?2, ?3)";
+            self.db
+                .prepare_cached(insert)
+                .and_then(|mut insert| insert.execute(params![no, seq as i64, snapshot]))
+                .map_err(sql)?;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one row, column by column")]
+    fn insert(
+        &self,
+        part: &Part,
+        first: &Record,
+        last: &Record,
+        time: u64,
+        closed: bool,
+        title: Option<String>,
+        labels: Option<String>,
+    ) -> Result<i64> {
+        let origin = match first.kind() {
+            Kind::Forked => Some(first.body::<Forked>().map_err(|why| tampered(first, why))?.from),
+            _ => None,
+        };
+        let born = first.header().map_err(|why| tampered(first, why.into()))?.time;
+        let insert = "INSERT INTO sessions (id, head, seq, time, generation, birth, born, born_generation,
+                origin_session, origin_seq, origin_id, closed, fence, holder, title, labels)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        self.db
+            .prepare_cached(insert)
+            .and_then(|mut insert| {
+                insert.insert(params![
+                    part.session.0.as_bytes(),
+                    last.id().0.0,
+                    last.seq() as i64,
+                    time as i64,
+                    last.generation() as i64,
+                    first.kind().code(),
+                    born.0 as i64,
+                    first.generation() as i64,
+                    origin.map(|origin| *origin.session.0.as_bytes()),
+                    origin.map(|origin| origin.seq as i64),
+                    origin.map(|origin| origin.id.0.0),
+                    closed,
+                    FIRST_FENCE as i64,
+                    part.hold.then_some(&self.me.id),
+                    title,
+                    labels
+                ])
+            })
+            .map_err(sql)
+    }
+
+    pub(super) fn put_blob(&mut self, blob: &Blob) -> Result<()> {
+        let digest = blob.reference.digest;
+        let known = "SELECT 1 FROM blobs WHERE digest = ?1";
+        let known = self.db.prepare_cached(known).and_then(|mut known| known.exists([digest.0])).map_err(sql)?;
+        if known {
+            return Ok(());
+        }
+        let io = |error| Error::machine("writing a blob", error);
+        let (no, pack) = self.open_pack().map_err(io)?;
+        let place = pack.append(blob).map_err(io)?;
+        let length = pack.length;
+        let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.db
+            .prepare_cached(insert)
+            .and_then(|mut insert| {
+                insert.execute(params![digest.0, blob.bytes.len() as i64, no, place.offset as i64, place.stored as i64])
+            })
+            .and_then(|_| self.db.execute("UPDATE packs SET length = ?2 WHERE no = ?1", params![no, length as i64]))
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    fn open_pack(&mut self) -> std::io::Result<(i64, &mut PackWriter)> {
+        if self.pack.as_ref().is_none_or(|(_, pack)| pack.length >= PACK_LIMIT) {
+            self.pack = Some(self.find_pack()?);
+        }
+        match &mut self.pack {
+            Some((no, pack)) => Ok((*no, pack)),
+            None => Err(std::io::Error::other("no pack")),
+        }
+    }
+
+    fn find_pack(&self) -> std::io::Result<(i64, PackWriter)> {
+        let other = std::io::Error::other;
+        let query = "SELECT no, name, length FROM packs WHERE length < ?1 ORDER BY no DESC LIMIT 8";
+        let mut query = self.db.prepare(query).map_err(other)?;
+        let rows = query.query_map([PACK_LIMIT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let known: Vec<(i64, String, i64)> = rows.map_err(other)?.collect::<Result<_, _>>().map_err(other)?;
+        for (no, name, length) in known {
+            if let Some(pack) = PackWriter::adopt(self.packs, &name, length as u64)? {
+                return Ok((no, pack));
+            }
+        }
+        let name = format!("{}.pack", rath_core::fresh_name());
+        let pack = PackWriter::create(self.packs, &name)?;
+        self.db.execute("INSERT INTO packs (name, length) VALUES (?1, 0)", [&name]).map_err(other)?;
+        Ok((self.db.last_insert_rowid(), pack))
+    }
+
+    /// Blobs are durable before the commit that names them.
+    pub(super) fn sync_packs(&mut self) -> Result<()> {
+        match &mut self.pack {
+            Some((_, pack)) => pack.sync().map_err(|error| Error::machine("syncing a pack", error)),
+            None => Ok(()),
+        }
+    }
+
+    /// After a rollback the index knows nothing of what was appended: another pack is begun.
+    pub(super) fn forget_pack(&mut self) {
+        self.pack = None;
+    }
+
+    pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
+        let query = "SELECT no, fence, holder FROM sessions WHERE id = ?1";
+        let row: Option<(i64, i64, Option<String>)> = self
+            .db
+            .prepare_cached(query)
+            .and_then(|mut query| {
+                query
+                    .query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                    .optional()
+            })
+            .map_err(sql)?;
+        let (no, fence, held_by) = row.ok_or_else(|| Error::NotFound(format!("session {session}")))?;
+        if let Some(id) = held_by {
+            let living = if id == self.me.id { Some(self.me.clone()) } else { holder::living(self.holders, &id) };
+            if let Some(holder) = living {
+                return Err(Error::Held { session, holder });
+            }
+        }
+        let fence = fence + 1;
+        self.db
+            .prepare_cached("UPDATE sessions SET holder = ?2, fence = ?3 WHERE no = ?1")
+            .and_then(|mut update| update.execute(params![no, self.me.id, fence]))
+            .map_err(sql)?;
+        Ok(fence as u64)
+    }
+
+    pub(super) fn release(&self, session: SessionId, fence: Fence) -> Result<()> {
+        let update = "UPDATE sessions SET holder = NULL WHERE id = ?1 AND fence = ?2 AND holder = ?3";
+        self.db
+            .prepare_cached(update)
+            .and_then(|mut update| update.execute(params![session.0.as_bytes(), fence as i64, self.me.id]))
+            .map_err(sql)?;
+        Ok(())
+    }
+
+    /// Writes the segments of these records again, without their salts and bodies.
+    pub(super) fn erase(&self, records: &[Reference]) -> Result<()> {
+        for reference in records {
+            let row = read::segment_at(self.db, reference.point())?;
+            let missing = || Error::NotFound(format!("record {}", reference.id));
+            let row = row.ok_or_else(missing)?;
+            let mut all = Vec::new();
+            let mut found = false;
+            for record in row.records()? {
+                let hit = record.seq() == reference.seq && record.id() == reference.id;
+                found |= hit;
+                all.push(if hit { record.erased() } else { record });
+            }
+            if !found {
+                return Err(missing());
+            }
+            let [segment] = &segment::pack(&all)[..] else { return Err(missing()) };
+            self.db
+                .execute("UPDATE segments SET data = ?2 WHERE cursor = ?1", params![row.cursor, segment.data])
+                .map_err(sql)?;
+        }
+        Ok(())
+    }
+}
+
+fn tampered(record: &Record, why: Fault) -> Error {
+    Error::Tampered { point: record.point(), why }
+}
+
+/// Title and labels (as JSON) after `new` records.
+fn names_after(
+    before: Option<(Option<String>, Option<String>)>,
+    new: &[Record],
+) -> Result<(Option<String>, Option<String>)> {
+    let (mut title, labels) = before.unwrap_or_default();
+    if !new.iter().any(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+        return Ok((title, labels));
+    }
+    let mut labels: BTreeMap<String, String> =
+        labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
+    for record in new {
+        match record.kind() {
+            Kind::Created => title = record.body::<Created>().map_err(|why| tampered(record, why))?.title,
+            Kind::Labelled => {
+                let body: Labelled = record.body().map_err(|why| tampered(record, why))?;
+                title = body.title.or(title);
+                body.unset.iter().for_each(|name| drop(labels.remove(name)));
+                labels.extend(body.set);
+            }
+            _ => {}
+        }
+    }
+    let labels = (!labels.is_empty()).then(|| serde_json::to_string(&labels).unwrap_or_default());
+    Ok((title, labels))
+}

@@ -1,0 +1,70 @@
+//! A process that writes to the store, known by a lock that dies with it.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rath_core::Time;
+use rath_core::store::{Error, Holder, Result};
+
+/// This process as a holder. Dropping it, or dying, ends its leases.
+pub(super) struct Liveness {
+    pub(super) holder: Holder,
+    path: PathBuf,
+    /// Locked as long as we live.
+    _lock: File,
+}
+
+impl Liveness {
+    /// Enters this process among the holders.
+    pub(super) fn begin(dir: &Path, program: &str) -> Result<Self> {
+        let enter = || -> io::Result<Self> {
+            fs::create_dir_all(dir)?;
+            sweep(dir);
+            let id = rath_core::fresh_name();
+            let holder = Holder { id, process: std::process::id(), program: program.into(), since: Time::now() };
+            // The file is locked before it gets its name, so nobody takes it for a dead one in between.
+            let path = dir.join(format!("{}.lock", holder.id));
+            let unnamed = dir.join(format!("{}.new", holder.id));
+            let mut lock = File::create_new(&unnamed)?;
+            lock.try_lock().map_err(io::Error::other)?;
+            lock.write_all(&serde_json::to_vec(&holder)?)?;
+            fs::rename(&unnamed, &path)?;
+            Ok(Self { holder, path, _lock: lock })
+        };
+        enter().map_err(|error| Error::machine(format!("entering {}", dir.display()), error))
+    }
+}
+
+impl Drop for Liveness {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The holder called `id`, if it lives.
+pub(super) fn living(dir: &Path, id: &str) -> Option<Holder> {
+    let path = dir.join(format!("{id}.lock"));
+    let lock = File::open(&path).ok()?;
+    match lock.try_lock_shared() {
+        Ok(()) => None,
+        Err(_) => fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).or_else(|| {
+            Some(Holder { id: id.into(), process: 0, program: "unknown".into(), since: Time(0) })
+        }),
+    }
+}
+
+/// The ids of the dead among the holders.
+pub(super) fn dead(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let ids = names.filter_map(|name| name.strip_suffix(".lock").map(str::to_owned));
+    ids.filter(|id| living(dir, id).is_none()).collect()
+}
+
+/// Removes what dead holders left.
+fn sweep(dir: &Path) {
+    for id in dead(dir) {
+        let _ = fs::remove_file(dir.join(format!("{id}.lock")));
+    }
+}

@@ -1,0 +1,91 @@
+//! The index from record ids to segments: a projection, caught up when somebody asks by id.
+
+use rath_core::store::{Error, Result};
+use rath_core::{Digest, Record, SessionId};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::Embedded;
+use super::read::SegmentRow;
+use super::schema::sql;
+use super::writer::Job;
+use crate::segment::Slots;
+
+/// How many records a prefix may name before we stop looking.
+const MATCHES: usize = 10;
+
+/// Reads every header since the last time and enters its id.
+pub(super) fn catch_up(db: &Connection) -> Result<()> {
+    let mut cursor = cursor(db)?;
+    let mut segments = db
+        .prepare_cached("SELECT cursor, data FROM segments WHERE cursor > ?1 ORDER BY cursor")
+        .map_err(sql)?;
+    let mut insert = db.prepare_cached("INSERT OR IGNORE INTO ids (prefix, segment) VALUES (?1, ?2)").map_err(sql)?;
+    let mut rows = segments.query([cursor]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        cursor = row.get(0).map_err(sql)?;
+        let data = row.get_ref(1).map_err(sql)?;
+        let data = data.as_blob().map_err(|error| Error::machine("reading a segment", error))?;
+        for slot in Slots::of(data).flatten() {
+            let id = Digest::of(&data[slot.header.start as usize..slot.header.end as usize]);
+            insert.execute(params![front(&id), cursor]).map_err(sql)?;
+        }
+    }
+    db.execute("INSERT OR REPLACE INTO projections (name, cursor) VALUES ('ids', ?1)", [cursor]).map_err(sql)?;
+    Ok(())
+}
+
+/// How far the index has come.
+pub(super) fn cursor(db: &Connection) -> Result<i64> {
+    let cursor = db.query_row("SELECT cursor FROM projections WHERE name = 'ids'", [], |row| row.get(0));
+    Ok(cursor.optional().map_err(sql)?.unwrap_or(0))
+}
+
+/// The first eight bytes of an id, in an order that SQLite keeps.
+pub(super) fn front(id: &Digest) -> i64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&id.0[..8]);
+    (u64::from_be_bytes(bytes) ^ (1 << 63)) as i64
+}
+
+impl Embedded {
+    /// The records whose ids start with these hex digits.
+    pub(super) async fn by_prefix(&self, prefix: &str) -> Result<Vec<Record>> {
+        if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return Ok(Vec::new());
+        }
+        let behind = self.read(|db| {
+            let last: Option<i64> = db.query_row("SELECT max(cursor) FROM segments", [], |row| row.get(0)).map_err(sql)?;
+            Ok(last.unwrap_or(0) > cursor(db)?)
+        })?;
+        if behind {
+            self.write(|reply| Job::CatchUpIds { reply }).await?;
+        }
+        let front16 = &prefix[..prefix.len().min(16)];
+        let (low, high) = (bound(front16, '0'), bound(front16, 'f'));
+        self.read(|db| {
+            let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
+                JOIN segments g ON g.cursor = i.segment JOIN sessions s ON s.no = g.session
+                WHERE i.prefix BETWEEN ?1 AND ?2 LIMIT ?3";
+            let mut query = db.prepare_cached(query).map_err(sql)?;
+            let mut rows = query.query(params![low, high, MATCHES as i64 * 4]).map_err(sql)?;
+            let mut found: Vec<Record> = Vec::new();
+            while let Some(row) = rows.next().map_err(sql)? {
+                let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
+                let segment = SegmentRow::read(row, session).map_err(sql)?;
+                let hits = segment.records()?.into_iter().filter(|record| record.id().to_string().starts_with(prefix));
+                for hit in hits {
+                    if found.iter().all(|known| known.id() != hit.id()) {
+                        found.push(hit);
+                    }
+                }
+            }
+            found.truncate(MATCHES);
+            Ok(found)
+        })
+    }
+}
+
+fn bound(digits: &str, fill: char) -> i64 {
+    let digits: String = digits.chars().chain(std::iter::repeat(fill)).take(16).collect();
+    (u64::from_str_radix(&digits, 16).unwrap_or(0) ^ (1 << 63)) as i64
+}

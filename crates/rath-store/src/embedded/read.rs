@@ -1,0 +1,218 @@
+//! Records and blobs from the database.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rath_core::store::{Cursor, Error, Page, Result, Scan};
+use rath_core::{Digest, Fault, Malformed, Point, Record, SessionId, kind_mask};
+use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
+
+use super::schema::{LINEAGE, sql};
+use crate::packs::{self, Damage, Place};
+use crate::segment::Slots;
+
+/// A page is cut when its segments have this many bytes.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// A row of `segments`, with its session's id.
+pub(super) struct SegmentRow {
+    pub(super) cursor: i64,
+    pub(super) session: SessionId,
+    pub(super) first_seq: u64,
+    pub(super) generation: u64,
+    pub(super) data: Arc<[u8]>,
+}
+
+pub(super) const COLUMNS: &str = "cursor, first_seq, generation, data";
+
+impl SegmentRow {
+    pub(super) fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
+        Ok(Self {
+            cursor: row.get(0)?,
+            session,
+            first_seq: row.get::<_, i64>(1)? as u64,
+            generation: row.get::<_, i64>(2)? as u64,
+            data: row.get_ref(3)?.as_blob()?.into(),
+        })
+    }
+
+    /// Its records, each body checked against its header.
+    pub(super) fn records(&self) -> Result<Vec<Record>> {
+        self.filtered(|_| true)
+    }
+
+    /// The wanted ones among its records, by seq and kind code.
+    fn filtered(&self, wanted: impl Fn((u64, u8)) -> bool) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for (i, slot) in Slots::of(&self.data).enumerate() {
+            let point = Point { session: self.session, seq: self.first_seq + i as u64 };
+            let tampered = |why| Error::Tampered { point, why };
+            let slot = slot
+                .map_err(|torn| tampered(Fault::Header(Malformed::NotAHeader(torn.to_string()))))?;
+            if !wanted((point.seq, slot.code)) {
+                continue;
+            }
+            let parts = slot.parts(self.session, point.seq, self.generation + i as u64, &self.data);
+            records.push(Record::from_parts(parts).map_err(tampered)?);
+        }
+        Ok(records)
+    }
+}
+
+fn number(db: &Connection, session: SessionId) -> Result<Option<i64>> {
+    db.prepare_cached("SELECT no FROM sessions WHERE id = ?1")
+        .and_then(|mut query| query.query_row([session.0.as_bytes()], |row| row.get(0)).optional())
+        .map_err(sql)
+}
+
+fn known(db: &Connection, session: SessionId) -> Result<i64> {
+    number(db, session)?.ok_or_else(|| Error::NotFound(format!("session {session}")))
+}
+
+/// The segment that holds a place.
+pub(super) fn segment_at(db: &Connection, point: Point) -> Result<Option<SegmentRow>> {
+    let Some(no) = number(db, point.session)? else { return Ok(None) };
+    let query = format!(
+        "SELECT {COLUMNS} FROM segments WHERE session = ?1 AND first_seq <= ?2 AND first_seq + count > ?2
+         ORDER BY first_seq DESC LIMIT 1"
+    );
+    db.prepare_cached(&query)
+        .and_then(|mut query| {
+            query.query_row(params![no, point.seq as i64], |row| SegmentRow::read(row, point.session)).optional()
+        })
+        .map_err(sql)
+}
+
+/// The record at a place.
+pub(super) fn at(db: &Connection, point: Point) -> Result<Option<Record>> {
+    let Some(segment) = segment_at(db, point)? else { return Ok(None) };
+    Ok(segment.filtered(|(seq, _)| seq == point.seq)?.pop())
+}
+
+/// Whether a record of this code can be of one of the kinds in `mask`.
+fn wanted(mask: u64, code: u8) -> bool {
+    mask == 0 || mask & (1 << code.min(63)) != 0
+}
+
+/// A page of one session.
+pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u64, scan: &Scan) -> Result<Page> {
+    let no = known(db, session)?;
+    let mut page = Page::default();
+    let mut from = from;
+    if scan.from_snapshot {
+        let query = "SELECT seq, state FROM snapshots WHERE session = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1";
+        page.snapshot = db
+            .prepare_cached(query)
+            .and_then(|mut query| {
+                let found = query.query_row(params![no, to as i64], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)));
+                found.optional()
+            })
+            .map_err(sql)?;
+        from = page.snapshot.as_ref().map_or(from, |(seq, _)| seq + 1);
+    }
+    page.position = from;
+    if scan.limit == 0 || from > to {
+        return Ok(page);
+    }
+    let mask = kind_mask(&scan.kinds);
+    // Spelled as in the partial index, so that SQLite uses it.
+    let lineage = if mask != 0 && mask & !LINEAGE == 0 { "AND kinds & 511 != 0" } else { "" };
+    let order = if scan.backwards { "DESC" } else { "ASC" };
+    let query = format!(
+        "SELECT {COLUMNS} FROM segments WHERE session = ?1 AND first_seq <= ?3 AND first_seq >= coalesce(
+            (SELECT max(first_seq) FROM segments WHERE session = ?1 AND first_seq <= ?2), 0)
+            AND (?4 = 0 OR kinds & ?4 != 0) {lineage} ORDER BY first_seq {order}"
+    );
+    let mut query = db.prepare_cached(&query).map_err(sql)?;
+    let to_sql = i64::try_from(to).unwrap_or(i64::MAX);
+    let mut rows = query.query(params![no, from as i64, to_sql, mask as i64]).map_err(sql)?;
+    let mut bytes = 0;
+    while let Some(row) = rows.next().map_err(sql)? {
+        let segment = SegmentRow::read(row, session).map_err(sql)?;
+        bytes += segment.data.len();
+        let mut records =
+            segment.filtered(|(seq, code)| seq >= from && seq <= to && wanted(mask, code))?;
+        // The code of all unknown kinds is one: look at the name.
+        if !scan.kinds.is_empty() {
+            records.retain(|record| scan.kinds.contains(record.kind()));
+        }
+        if scan.backwards {
+            records.reverse();
+        }
+        let room = scan.limit - page.records.len();
+        let cut = records.len() > room;
+        records.truncate(room);
+        page.records.extend(records);
+        if cut || page.records.len() >= scan.limit || bytes >= PAGE_BYTES {
+            page.more = true;
+            page.position = match (page.records.last(), scan.backwards) {
+                (Some(last), false) if cut => last.seq() + 1,
+                (Some(last), true) if cut => last.seq().saturating_sub(1),
+                (_, false) => segment_end(&segment),
+                (_, true) => segment.first_seq.saturating_sub(1),
+            };
+            let exhausted = if scan.backwards { segment.first_seq <= from && !cut } else { page.position > to };
+            page.more = !exhausted;
+            return Ok(page);
+        }
+    }
+    page.position = to.saturating_add(1);
+    Ok(page)
+}
+
+fn segment_end(segment: &SegmentRow) -> u64 {
+    segment.first_seq + Slots::of(&segment.data).count() as u64
+}
+
+/// A page of the whole store, in commit order.
+pub(super) fn store_page(db: &Connection, after: Cursor, scan: &Scan) -> Result<Page> {
+    let mask = kind_mask(&scan.kinds);
+    let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
+        JOIN sessions s ON s.no = g.session
+        WHERE g.cursor > ?1 AND (?2 = 0 OR g.kinds & ?2 != 0) ORDER BY g.cursor";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let mut rows = query.query(params![after as i64, mask as i64]).map_err(sql)?;
+    let mut page = Page { position: after, ..Page::default() };
+    let mut bytes = 0;
+    while let Some(row) = rows.next().map_err(sql)? {
+        let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
+        let segment = SegmentRow::read(row, session).map_err(sql)?;
+        bytes += segment.data.len();
+        let mut records = segment.filtered(|(_, code)| wanted(mask, code))?;
+        if !scan.kinds.is_empty() {
+            records.retain(|record| scan.kinds.contains(record.kind()));
+        }
+        page.records.extend(records);
+        // A cursor stands between segments, so a page ends with a whole one.
+        page.position = segment.cursor as u64;
+        if page.records.len() >= scan.limit || bytes >= PAGE_BYTES {
+            page.more = true;
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// Where a blob lies: pack and place.
+pub(super) fn blob_place(db: &Connection, digest: &Digest) -> Result<Option<(String, Place)>> {
+    let query = "SELECT p.name, b.offset, b.stored FROM blobs b JOIN packs p ON p.no = b.pack WHERE b.digest = ?1";
+    db.prepare_cached(query)
+        .and_then(|mut query| {
+            let found = query.query_row([digest.0], |row| {
+                let place = Place { offset: row.get::<_, i64>(1)? as u64, stored: row.get::<_, i64>(2)? as u64 };
+                Ok((row.get(0)?, place))
+            });
+            found.optional()
+        })
+        .map_err(sql)
+}
+
+/// A blob's bytes, checked.
+pub(super) fn blob(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Arc<[u8]>>> {
+    let Some((pack, place)) = blob_place(db, digest)? else { return Ok(None) };
+    match packs::read(dir, &pack, place, digest) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(damage @ Damage::Pack(..)) => Err(Error::machine(format!("reading blob {digest}"), damage)),
+        Err(damage) => Err(Error::machine(format!("blob {digest} was altered in the store"), damage)),
+    }
+}

@@ -1,0 +1,75 @@
+//! Sessions, as the database lists them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use rath_core::store::{Holder, Query, Result, Row, Which};
+use rath_core::{Digest, Kind, RecordId, Reference, SessionId, Time};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row as SqlRow, params_from_iter};
+
+use super::holder;
+use super::schema::sql;
+
+const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
+    origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
+
+pub(super) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<Vec<Row>> {
+    let (filter, values): (&str, Vec<Value>) = match &query.which {
+        Which::All => ("", vec![]),
+        Which::Id(id) => ("WHERE id = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
+        Which::ChildrenOf(id) => ("WHERE origin_session = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
+        Which::Prefix(prefix) => {
+            // The random end of the id, or its front with or without hyphens.
+            let plain = prefix.replace('-', "");
+            let filter = "WHERE lower(hex(substr(id, 11))) LIKE ?1 || '%' OR lower(hex(id)) LIKE ?1 || '%'";
+            (filter, vec![Value::Text(plain.replace(['%', '_'], "?"))])
+        }
+    };
+    let limit = query.limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
+    let text = format!("SELECT {COLUMNS} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
+    let mut statement = db.prepare_cached(&text).map_err(sql)?;
+    let mut rows = statement.query(params_from_iter(values)).map_err(sql)?;
+    let mut living: HashMap<String, Option<Holder>> = HashMap::new();
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        let (mut read, holder_id) = read(row).map_err(sql)?;
+        // A dead holder holds nothing.
+        read.holder = holder_id
+            .and_then(|id| living.entry(id.clone()).or_insert_with(|| holder::living(holders, &id)).clone());
+        found.push(read);
+    }
+    if let Which::Prefix(prefix) = &query.which {
+        found.retain(|row| row.id.matches(prefix));
+    }
+    Ok(found)
+}
+
+fn read(row: &SqlRow<'_>) -> rusqlite::Result<(Row, Option<String>)> {
+    let number = |at: usize| row.get::<_, i64>(at).map(|n| n as u64);
+    let digest = |bytes: [u8; 32]| RecordId(Digest(bytes));
+    let session = |bytes: [u8; 16]| SessionId(uuid::Uuid::from_bytes(bytes));
+    let origin = match row.get::<_, Option<[u8; 16]>>(8)? {
+        Some(id) => Some(Reference { session: session(id), seq: number(9)?, id: digest(row.get(10)?) }),
+        None => None,
+    };
+    let birth: u8 = row.get(5)?;
+    let labels: Option<String> = row.get(15)?;
+    let read = Row {
+        id: session(row.get(0)?),
+        head: digest(row.get(1)?),
+        seq: number(2)?,
+        time: Time(number(3)?),
+        generation: number(4)?,
+        birth: Kind::from_code(birth).unwrap_or(Kind::Created),
+        born: Time(number(6)?),
+        born_generation: number(7)?,
+        origin,
+        closed: row.get(11)?,
+        fence: number(12)?,
+        holder: None,
+        title: row.get(14)?,
+        labels: labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default(),
+    };
+    Ok((read, row.get(13)?))
+}

@@ -1,0 +1,156 @@
+//! The tables, and what a connection must be told.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rath_core::store::{Error, Result};
+use rusqlite::{Connection, OpenFlags};
+
+/// The format that this version writes, and the greatest it reads.
+pub const FORMAT: i64 = 1;
+
+/// "rath" in ASCII: marks the database as ours.
+const APPLICATION: i64 = 0x7261_7468;
+
+/// WAL databases can be corrupted by several connections before this version of SQLite.
+const SQLITE_AT_LEAST: i32 = 3_051_003;
+
+/// Kinds of lineage have the codes 0 to 8; segments that hold one are found by a partial index.
+pub(super) const LINEAGE: u64 = 0x1ff;
+
+const TABLES: &str = "
+CREATE TABLE sessions (
+    no              INTEGER PRIMARY KEY,
+    id              BLOB NOT NULL UNIQUE,
+    head            BLOB NOT NULL,
+    seq             INTEGER NOT NULL,
+    time            INTEGER NOT NULL,
+    generation      INTEGER NOT NULL,
+    birth           INTEGER NOT NULL,
+    born            INTEGER NOT NULL,
+    born_generation INTEGER NOT NULL,
+    origin_session  BLOB,
+    origin_seq      INTEGER,
+    origin_id       BLOB,
+    closed          INTEGER NOT NULL,
+    fence           INTEGER NOT NULL,
+    holder          TEXT,
+    title           TEXT,
+    labels          TEXT
+);
+CREATE INDEX sessions_origin ON sessions (origin_session) WHERE origin_session IS NOT NULL;
+CREATE TABLE segments (
+    cursor     INTEGER PRIMARY KEY,
+    session    INTEGER NOT NULL,
+    first_seq  INTEGER NOT NULL,
+    count      INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    kinds      INTEGER NOT NULL,
+    data       BLOB NOT NULL
+);
+CREATE UNIQUE INDEX segments_place ON segments (session, first_seq);
+CREATE INDEX segments_lineage ON segments (session, first_seq) WHERE kinds & 511 != 0;
+CREATE TABLE snapshots (
+    session INTEGER NOT NULL,
+    seq     INTEGER NOT NULL,
+    state   BLOB NOT NULL,
+    PRIMARY KEY (session, seq)
+) WITHOUT ROWID;
+CREATE TABLE packs (
+    no     INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL UNIQUE,
+    length INTEGER NOT NULL
+);
+CREATE TABLE blobs (
+    digest   BLOB PRIMARY KEY,
+    bytes    INTEGER NOT NULL,
+    pack     INTEGER NOT NULL,
+    offset   INTEGER NOT NULL,
+    stored   INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE projections (
+    name   TEXT PRIMARY KEY,
+    cursor INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE ids (
+    prefix  INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    PRIMARY KEY (prefix, segment)
+) WITHOUT ROWID;
+";
+
+pub(super) fn sql(error: rusqlite::Error) -> Error {
+    doing("working with the database")(error)
+}
+
+pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
+    let what = what.into();
+    move |error| Error::machine(what, error)
+}
+
+/// How a connection will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Writes the tables into a new database.
+pub(super) fn create(path: &Path) -> Result<()> {
+    check_sqlite()?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags).map_err(doing("creating the database"))?;
+    let set_up = || {
+        db.pragma_update(None, "page_size", 8192)?;
+        db.pragma_update(None, "application_id", APPLICATION)?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "FULL")?;
+        db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {FORMAT}; COMMIT;"))
+    };
+    set_up().map_err(doing("creating the database"))
+}
+
+/// Opens a connection and checks that the database is one we can read.
+pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
+    check_sqlite()?;
+    let mode = match access {
+        Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+    };
+    let open = |flags| Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
+    let db = open(mode).map_err(doing("opening the database"))?;
+    db.busy_timeout(Duration::from_secs(30)).map_err(sql)?;
+    db.set_prepared_statement_cache_capacity(64);
+    let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let application = match ask("application_id") {
+        Ok(application) => application,
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
+            return Err(Error::NotAStore(path.display().to_string()));
+        }
+        Err(error) => return Err(doing("opening the database")(error)),
+    };
+    if application != APPLICATION {
+        return Err(Error::NotAStore(path.display().to_string()));
+    }
+    match ask("user_version").map_err(sql)? {
+        found if found > FORMAT => return Err(Error::Future { found, known: FORMAT }),
+        0 => return Err(Error::NotAStore(path.display().to_string())),
+        _ => {}
+    }
+    if access == Access::Write {
+        db.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
+        db.pragma_update(None, "wal_autocheckpoint", 2000).map_err(sql)?;
+        db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
+    }
+    Ok(db)
+}
+
+fn check_sqlite() -> Result<()> {
+    match rusqlite::version_number() {
+        version if version >= SQLITE_AT_LEAST => Ok(()),
+        version => Err(Error::machine(
+            "checking SQLite",
+            format!("version {version} is too old: {SQLITE_AT_LEAST} or later is needed to be safe with several processes"),
+        )),
+    }
+}

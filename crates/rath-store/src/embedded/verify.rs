@@ -1,0 +1,530 @@
+//! Re-derives everything the database says from the bytes that are hashed.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use rath_core::body::{Created, Forked, Labelled};
+use rath_core::store::{Result, Scan};
+use rath_core::verify::{Chain, Finding, Link, Report, What};
+use rath_core::{Digest, Kind, Point, Record, SessionId, State, blob_references};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
+
+use super::schema::sql;
+use super::{Embedded, ids, read};
+use crate::packs::{self, Damage};
+use crate::segment::Slots;
+
+/// After so many findings the rest is not worth reading.
+const ENOUGH: usize = 100;
+
+/// What is shown while a long verification runs: records done, records in all.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+impl Embedded {
+    /// Checks every record, blob and index column of the store, or of one session and all it stands on.
+    pub fn verify(&self, session: Option<SessionId>, progress: Progress<'_>) -> Result<Report> {
+        self.read(|db| {
+            let mut audit = Audit::new(self, db, progress);
+            let done = match session {
+                None => audit.whole_store(),
+                Some(session) => audit.with_ancestors(session),
+            };
+            // What SQLite itself cannot read is a finding, not a failure of the verification.
+            if let Err(error) = done {
+                audit.report.findings.push(Finding {
+                    what: What::Unreadable,
+                    session: None,
+                    seq: None,
+                    why: format!("the database cannot be read further: {error}"),
+                });
+            }
+            Ok(audit.report)
+        })
+    }
+}
+
+/// The columns of a session's row, as they are.
+struct Claim {
+    id: SessionId,
+    head: Digest,
+    seq: u64,
+    time: u64,
+    generation: u64,
+    birth: u8,
+    born: u64,
+    born_generation: u64,
+    origin: Option<(SessionId, u64, Digest)>,
+    closed: bool,
+    title: Option<String>,
+    labels: Option<String>,
+}
+
+/// A session under verification.
+struct Line {
+    claim: Claim,
+    chain: Chain,
+    title: Option<String>,
+    labels: BTreeMap<String, String>,
+    names_known: bool,
+    /// Stored snapshots still ahead.
+    snapshots: VecDeque<(u64, Vec<u8>)>,
+}
+
+struct Audit<'a> {
+    store: &'a Embedded,
+    db: &'a Connection,
+    report: Report,
+    progress: Progress<'a>,
+    total: u64,
+    links: Vec<Link>,
+    blobs: HashSet<Digest>,
+    /// Sum over what the index of ids must hold, up to its cursor.
+    ids_sum: u64,
+    ids_to: i64,
+}
+
+impl<'a> Audit<'a> {
+    fn new(store: &'a Embedded, db: &'a Connection, progress: Progress<'a>) -> Self {
+        Self {
+            store,
+            db,
+            report: Report::default(),
+            progress,
+            total: 0,
+            links: Vec::new(),
+            blobs: HashSet::new(),
+            ids_sum: 0,
+            ids_to: 0,
+        }
+    }
+
+    fn find(&mut self, what: What, session: Option<SessionId>, seq: Option<u64>, why: String) {
+        self.report.findings.push(Finding { what, session, seq, why });
+    }
+
+    /// The table in the order it was written, so that nothing hides from an index.
+    fn whole_store(&mut self) -> Result<()> {
+        let mut lines = self.claims("", params![])?;
+        self.total = self.db.query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0)).map_err(sql)? as u64;
+        self.ids_to = ids::cursor(self.db)?;
+        let mut query = self
+            .db
+            .prepare("SELECT cursor, first_seq, generation, data, session, count, kinds FROM segments NOT INDEXED ORDER BY cursor")
+            .map_err(sql)?;
+        let mut rows = query.query([]).map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            self.segment(row, &mut lines)?;
+            if self.report.findings.len() >= ENOUGH {
+                break;
+            }
+        }
+        drop(rows);
+        let mut lines: Vec<_> = lines.into_values().collect();
+        lines.sort_by_key(|line| line.claim.id);
+        for line in &mut lines {
+            self.finish(line);
+        }
+        self.resolve_links()?;
+        self.index_of_places()?;
+        self.index_of_ids()
+    }
+
+    /// One session and every line behind it.
+    fn with_ancestors(&mut self, session: SessionId) -> Result<()> {
+        let mut open = vec![session];
+        let mut done = HashSet::new();
+        while let Some(session) = open.pop() {
+            if !done.insert(session) {
+                continue;
+            }
+            let mut lines = self.claims("WHERE id = ?1", params![session.0.as_bytes()])?;
+            let Some(no) = lines.keys().next().copied() else {
+                self.find(What::BrokenParent, Some(session), None, "the session is not in the store".into());
+                continue;
+            };
+            let from = self.links.len();
+            let mut query = self
+                .db
+                .prepare("SELECT cursor, first_seq, generation, data, session, count, kinds FROM segments WHERE session = ?1 ORDER BY first_seq")
+                .map_err(sql)?;
+            let mut rows = query.query([no]).map_err(sql)?;
+            while let Some(row) = rows.next().map_err(sql)? {
+                self.segment(row, &mut lines)?;
+            }
+            let Some(mut line) = lines.remove(&no) else { continue };
+            self.finish(&mut line);
+            for link in self.links[from..].to_vec() {
+                open.extend(self.session_of_parent(&link)?);
+            }
+        }
+        self.resolve_links()
+    }
+
+    fn claims(&self, filter: &str, values: &[&dyn rusqlite::ToSql]) -> Result<HashMap<i64, Line>> {
+        let text = format!(
+            "SELECT no, id, head, seq, time, generation, birth, born, born_generation, origin_session, origin_seq,
+                origin_id, closed, title, labels FROM sessions {filter}"
+        );
+        let mut query = self.db.prepare(&text).map_err(sql)?;
+        let read = |row: &SqlRow<'_>| {
+            let id = |at: usize| row.get::<_, [u8; 16]>(at).map(|bytes| SessionId(uuid::Uuid::from_bytes(bytes)));
+            let number = |at: usize| row.get::<_, i64>(at).map(|n| n as u64);
+            let origin = match row.get_ref(9)? {
+                ValueRef::Null => None,
+                _ => Some((id(9)?, number(10)?, Digest(row.get(11)?))),
+            };
+            let claim = Claim {
+                id: id(1)?,
+                head: Digest(row.get(2)?),
+                seq: number(3)?,
+                time: number(4)?,
+                generation: number(5)?,
+                birth: row.get(6)?,
+                born: number(7)?,
+                born_generation: number(8)?,
+                origin,
+                closed: row.get(12)?,
+                title: row.get(13)?,
+                labels: row.get(14)?,
+            };
+            let chain = Chain::new(claim.id);
+            let (labels, snapshots) = (BTreeMap::new(), VecDeque::new());
+            Ok((row.get(0)?, Line { claim, chain, title: None, labels, names_known: true, snapshots }))
+        };
+        let rows = query.query_map(values, read).map_err(sql)?;
+        let mut lines: HashMap<i64, Line> = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
+        let mut query = self
+            .db
+            .prepare_cached("SELECT seq, state FROM snapshots WHERE session = ?1 ORDER BY seq")
+            .map_err(sql)?;
+        for (no, line) in &mut lines {
+            let rows = query.query_map([no], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?))).map_err(sql)?;
+            line.snapshots = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
+        }
+        Ok(lines)
+    }
+
+    fn segment(&mut self, row: &SqlRow<'_>, lines: &mut HashMap<i64, Line>) -> Result<()> {
+        let (no, count, kinds): (i64, i64, i64) =
+            (row.get(4).map_err(sql)?, row.get(5).map_err(sql)?, row.get(6).map_err(sql)?);
+        let Some(line) = lines.get_mut(&no) else {
+            let cursor: i64 = row.get(0).map_err(sql)?;
+            self.find(What::Index, None, None, format!("segment {cursor} belongs to a session that is not listed"));
+            return Ok(());
+        };
+        let session = line.claim.id;
+        let segment = read::SegmentRow::read(row, session).map_err(sql)?;
+        let (mut seen_kinds, mut seen) = (0, 0);
+        for slot in Slots::of(&segment.data) {
+            let seq = segment.first_seq + seen;
+            let parts = match slot {
+                Ok(slot) => slot.parts(session, seq, segment.generation + seen, &segment.data),
+                Err(torn) => {
+                    self.find(What::Unreadable, Some(session), Some(seq), torn.to_string());
+                    break;
+                }
+            };
+            seen += 1;
+            self.report.records += 1;
+            let record = match Record::unchecked(parts) {
+                Ok(record) => record,
+                Err(fault) => {
+                    self.find(What::Malformed, Some(session), Some(seq), fault.to_string());
+                    continue;
+                }
+            };
+            seen_kinds |= record.kind().bit();
+            self.record(line, &record);
+            if segment.cursor <= self.ids_to {
+                self.ids_sum = self.ids_sum.wrapping_add(mixed(ids::front(&record.id().0), segment.cursor));
+            }
+            if self.report.records.is_multiple_of(8192) {
+                (self.progress)(self.report.records, self.total);
+            }
+        }
+        if seen != count as u64 || seen_kinds != kinds as u64 {
+            let why = format!("the index of segment {} says something else than its records", segment.cursor);
+            self.find(What::Index, Some(session), Some(segment.first_seq), why);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, line: &mut Line, record: &Record) {
+        self.report.bytes += record.size() as u64;
+        if record.seq() == 0 {
+            self.begin(line, record);
+        }
+        line.chain.check(record, &mut self.report.findings, &mut self.links);
+        self.check_snapshot(line, record.seq());
+        match record.body_bytes() {
+            None => {
+                self.report.erased += 1;
+                line.names_known &= !matches!(record.kind(), Kind::Created | Kind::Labelled);
+            }
+            Some(body) => {
+                if matches!(record.kind(), Kind::Created | Kind::Labelled) {
+                    rename(line, record);
+                }
+                for blob in blob_references(body) {
+                    self.blob(&blob.digest, blob.bytes, record.point());
+                }
+            }
+        }
+    }
+
+    /// What the row says about the first record.
+    fn begin(&mut self, line: &mut Line, record: &Record) {
+        let claim = &line.claim;
+        let mut wrong = Vec::new();
+        if record.kind().code() != claim.birth {
+            wrong.push("birth");
+        }
+        if record.generation() != claim.born_generation {
+            wrong.push("born_generation");
+        }
+        if record.header().is_ok_and(|header| header.time.0 != claim.born) {
+            wrong.push("born");
+        }
+        let origin = record.body::<Forked>().ok().map(|body| (body.from.session, body.from.seq, body.from.id.0));
+        let erased_fork = *record.kind() == Kind::Forked && record.body_bytes().is_none();
+        if origin != claim.origin && !erased_fork {
+            wrong.push("origin");
+        }
+        let (session, origin) = (claim.id, claim.origin);
+        for column in wrong {
+            let why = format!("column {column:?} of the session contradicts its first record");
+            self.find(What::Index, Some(session), Some(0), why);
+        }
+        // A fork goes on from its parent's state.
+        if let Some((parent, seq, _)) = origin {
+            line.chain.state = self.state_at(Point { session: parent, seq });
+        }
+    }
+
+    /// The state a fork at `point` starts with. Snapshots are taken at their word here; each is checked on its line.
+    fn state_at(&self, point: Point) -> Option<State> {
+        let mut to_fold = Vec::new();
+        let mut at = point;
+        let mut state = loop {
+            let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
+                WHERE s.id = ?1 AND n.seq <= ?2 ORDER BY n.seq DESC LIMIT 1";
+            let snapshot: Option<(i64, Vec<u8>)> = self
+                .db
+                .prepare_cached(query)
+                .and_then(|mut query| {
+                    let values = params![at.session.0.as_bytes(), at.seq as i64];
+                    query.query_row(values, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+                })
+                .ok()?;
+            if let Some((seq, bytes)) = snapshot {
+                to_fold.push((at.session, seq as u64 + 1, at.seq));
+                break State::from_snapshot(&bytes)?;
+            }
+            to_fold.push((at.session, 0, at.seq));
+            match read::at(self.db, Point { seq: 0, ..at }).ok()??.body::<Forked>() {
+                Ok(body) => at = body.from.point(),
+                Err(rath_core::Fault::Kind { .. }) => break State::default(),
+                Err(_) => return None,
+            }
+        };
+        while let Some((session, mut from, to)) = to_fold.pop() {
+            while from <= to {
+                let page = read::session_page(self.db, session, from, to, &Scan::session(session, from, to)).ok()?;
+                for record in &page.records {
+                    record.body_bytes()?;
+                    state.apply(record).ok()?;
+                }
+                from = if page.more { page.position } else { to + 1 };
+            }
+            state = state.inherited();
+        }
+        Some(state)
+    }
+
+    /// What the row says about the last record.
+    fn finish(&mut self, line: &mut Line) {
+        self.report.sessions += 1;
+        let claim = &line.claim;
+        let session = claim.id;
+        line.chain.finish(rath_core::RecordId(claim.head), claim.seq, &mut self.report.findings);
+        let Some(last) = line.chain.last().cloned() else { return };
+        let labels = (!line.labels.is_empty()).then(|| serde_json::to_string(&line.labels).unwrap_or_default());
+        let columns = [
+            ("time", last.time.0 == claim.time),
+            ("generation", last.generation == claim.generation),
+            ("closed", (last.kind == Kind::Closed) == claim.closed),
+            ("title", !line.names_known || line.title == claim.title),
+            ("labels", !line.names_known || labels == claim.labels),
+        ];
+        for (column, right) in columns {
+            if !right && last.seq == claim.seq {
+                let why = format!("column {column:?} of the session contradicts its records");
+                self.find(What::Index, Some(session), Some(last.seq), why);
+            }
+        }
+    }
+
+    /// A snapshot must be what the records fold into.
+    fn check_snapshot(&mut self, line: &mut Line, seq: u64) {
+        let Some((_, stored)) = line.snapshots.pop_front_if(|(at, _)| *at <= seq) else { return };
+        // A chain that could not be followed has no state to compare with.
+        let (Some(stored), Some(state)) = (State::from_snapshot(&stored), &line.chain.state) else { return };
+        if stored != *state {
+            let why = "the stored snapshot is not what the records fold into".to_owned();
+            self.find(What::Index, Some(line.claim.id), Some(seq), why);
+        }
+    }
+
+    /// Every parent on another line must be in the store, earlier and of a lesser generation.
+    fn resolve_links(&mut self) -> Result<()> {
+        for link in std::mem::take(&mut self.links) {
+            let parent = self.parent(&link)?;
+            let (session, seq) = (link.child.session, link.child.seq);
+            match parent {
+                None => {
+                    let why = format!("its parent {} is not in the store", link.parent.short());
+                    self.find(What::BrokenParent, Some(session), Some(seq), why);
+                }
+                Some(parent) => {
+                    let time = parent.header().map(|header| header.time).unwrap_or_default();
+                    if time > link.child_time {
+                        let why = "its time is before its parent's".to_owned();
+                        self.find(What::Malformed, Some(session), Some(seq), why);
+                    }
+                    if parent.generation() >= link.child_generation {
+                        let why = "the index says a generation that is not above its parents'".to_owned();
+                        self.find(What::Index, Some(session), Some(seq), why);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn session_of_parent(&self, link: &Link) -> Result<Option<SessionId>> {
+        Ok(self.parent(link)?.map(|parent| parent.session()))
+    }
+
+    /// Finds a parent by what its child's body says, or by the index of ids; either way its bytes must hash to it.
+    fn parent(&self, link: &Link) -> Result<Option<Record>> {
+        let Ok(Some(child)) = read::at(self.db, link.child) else { return Ok(None) };
+        let places: Vec<Point> = match child.kind() {
+            Kind::Forked => child.body::<Forked>().map(|body| vec![body.from.point()]).unwrap_or_default(),
+            Kind::Merged => child
+                .body::<rath_core::body::Merged>()
+                .map(|body| body.branches.iter().map(|branch| branch.head().point()).collect())
+                .unwrap_or_default(),
+            _ => vec![],
+        };
+        for place in places {
+            // An altered parent is named on its own line; here only its presence counts.
+            if let Some(segment) = read::segment_at(self.db, place)? {
+                let slot = Slots::of(&segment.data).flatten().nth((place.seq - segment.first_seq) as usize);
+                let generation = segment.generation + (place.seq - segment.first_seq);
+                let parts = slot.map(|slot| slot.parts(place.session, place.seq, generation, &segment.data));
+                if let Some(Ok(record)) = parts.map(Record::unchecked)
+                    && record.id() == link.parent
+                {
+                    return Ok(Some(record));
+                }
+            }
+        }
+        let query = "SELECT s.id, g.first_seq, g.count FROM ids i JOIN segments g ON g.cursor = i.segment
+            JOIN sessions s ON s.no = g.session WHERE i.prefix = ?1";
+        let mut query = self.db.prepare_cached(query).map_err(sql)?;
+        let rows = query
+            .query_map([ids::front(&link.parent.0)], |row| {
+                let session = SessionId(uuid::Uuid::from_bytes(row.get(0)?));
+                Ok((session, row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)? as u64))
+            })
+            .map_err(sql)?;
+        for row in rows {
+            let (session, first, count) = row.map_err(sql)?;
+            for seq in first..first + count {
+                if let Ok(Some(record)) = read::at(self.db, Point { session, seq })
+                    && record.id() == link.parent
+                {
+                    return Ok(Some(record));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The index by place must list every segment, or reads would miss some.
+    fn index_of_places(&mut self) -> Result<()> {
+        let count = |text: &str| self.db.query_row(text, [], |row| row.get::<_, i64>(0)).map_err(sql);
+        let all = count("SELECT count(*) FROM segments NOT INDEXED WHERE +session IS NOT NULL")?;
+        let indexed = count("SELECT count(*) FROM segments INDEXED BY segments_place WHERE session >= 0")?;
+        let lineage = count("SELECT count(*) FROM segments NOT INDEXED WHERE +kinds & 511 != 0")?;
+        let in_lineage = count("SELECT count(*) FROM segments INDEXED BY segments_lineage WHERE kinds & 511 != 0 AND session >= 0")?;
+        if all != indexed || lineage != in_lineage {
+            let why = format!("the index of places lists {indexed} of {all} segments, that of lineage {in_lineage} of {lineage}");
+            self.find(What::Index, None, None, why);
+        }
+        Ok(())
+    }
+
+    /// The index of ids must hold exactly what the headers hash to, as far as it has come.
+    fn index_of_ids(&mut self) -> Result<()> {
+        if !self.report.findings.is_empty() {
+            return Ok(());
+        }
+        let mut query = self.db.prepare("SELECT prefix, segment FROM ids").map_err(sql)?;
+        let mut rows = query.query([]).map_err(sql)?;
+        let mut sum = 0u64;
+        while let Some(row) = rows.next().map_err(sql)? {
+            sum = sum.wrapping_add(mixed(row.get(0).map_err(sql)?, row.get(1).map_err(sql)?));
+        }
+        drop(rows);
+        if sum != self.ids_sum {
+            self.find(What::Index, None, None, "the index of record ids contradicts the headers".into());
+        }
+        Ok(())
+    }
+
+    fn blob(&mut self, digest: &Digest, bytes: u64, named_by: Point) {
+        if !self.blobs.insert(*digest) {
+            return;
+        }
+        self.report.blobs += 1;
+        let (session, seq) = (Some(named_by.session), Some(named_by.seq));
+        match read::blob_place(self.db, digest) {
+            Ok(Some((pack, place))) => match packs::read(&self.store.paths.packs, &pack, place, digest) {
+                Ok(content) => {
+                    self.report.bytes += content.len() as u64;
+                    if content.len() as u64 != bytes {
+                        let why = format!("blob {digest} has {} bytes, the record says {bytes}", content.len());
+                        self.find(What::BlobAltered, session, seq, why);
+                    }
+                }
+                Err(damage @ Damage::Pack(..)) => {
+                    self.find(What::BlobMissing, session, seq, format!("blob {digest}: {damage}"));
+                }
+                Err(damage) => self.find(What::BlobAltered, session, seq, format!("blob {digest}: {damage}")),
+            },
+            Ok(None) => self.find(What::BlobMissing, session, seq, format!("blob {digest} is not in the store")),
+            Err(error) => self.find(What::Unreadable, session, seq, error.to_string()),
+        }
+    }
+}
+
+fn rename(line: &mut Line, record: &Record) {
+    match record.kind() {
+        Kind::Created => line.title = record.body::<Created>().ok().and_then(|body| body.title),
+        _ => {
+            let Ok(body) = record.body::<Labelled>() else { return };
+            line.title = body.title.or(line.title.take());
+            body.unset.iter().for_each(|name| drop(line.labels.remove(name)));
+            line.labels.extend(body.set);
+        }
+    }
+}
+
+/// Mixes an index entry into a sum that does not depend on order (SplitMix64's finaliser).
+fn mixed(prefix: i64, segment: i64) -> u64 {
+    let mut x = (prefix as u64) ^ (segment as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,171 @@
+//! One thread that writes. What waits when it is free again is committed together, with one sync.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use futures_channel::oneshot;
+use rath_core::store::{Batch, Error, Fence, Result};
+use rath_core::{Blob, Reference, SessionId};
+use rusqlite::Connection;
+
+use super::commit::Committer;
+use super::holder::Liveness;
+use super::schema::{self, Access, sql};
+use super::{Paths, ids};
+
+/// How many jobs share a sync, at most.
+const GROUP: usize = 512;
+
+type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// Something to write.
+pub(super) enum Job {
+    Commit { batch: Batch, reply: Reply<()> },
+    Blob { blob: Blob, reply: Reply<()> },
+    Lease { session: SessionId, reply: Reply<Fence> },
+    Release { session: SessionId, fence: Fence },
+    Erase { records: Vec<Reference>, reply: Reply<()> },
+    /// Brings the index of record ids up to date.
+    CatchUpIds { reply: Reply<()> },
+}
+
+impl Job {
+    /// Whether what it does must outlive a power cut. Leases die with their process anyway.
+    fn must_last(&self) -> bool {
+        !matches!(self, Job::Lease { .. } | Job::Release { .. } | Job::CatchUpIds { .. })
+    }
+}
+
+/// The handle on the writing thread.
+pub(super) struct Writer {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(paths: Paths, program: &str) -> Result<Self> {
+        let db = schema::connect(&paths.database, Access::Write)?;
+        let liveness = Liveness::begin(&paths.holders, program)?;
+        let (jobs, inbox) = channel();
+        let thread = std::thread::Builder::new()
+            .name("rath-writer".into())
+            .spawn(move || run(&db, &paths, &liveness, &inbox))
+            .map_err(|error| Error::machine("starting the writer", error))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    pub(super) fn send(&self, job: Job) {
+        // If the thread is gone the reply channel is dropped with the job, and who waits is told.
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(db: &Connection, paths: &Paths, liveness: &Liveness, inbox: &Receiver<Job>) {
+    let mut committer = Committer::new(db, &paths.packs, &paths.holders, &liveness.holder);
+    while let Ok(first) = inbox.recv() {
+        let mut group = vec![first];
+        while group.len() < GROUP
+            && let Ok(next) = inbox.try_recv()
+        {
+            group.push(next);
+        }
+        write_group(db, &mut committer, group);
+    }
+    give_back(db, &liveness.holder.id);
+}
+
+/// At the end of an orderly life the sessions are free at once.
+fn give_back(db: &Connection, me: &str) {
+    let _ = db.pragma_update(None, "synchronous", "NORMAL");
+    let _ = db.execute("UPDATE sessions SET holder = NULL WHERE holder = ?1", [me]);
+}
+
+/// What is said to a job's sender after the commit.
+type Answer = Box<dyn FnOnce(Option<&str>)>;
+
+fn write_group(db: &Connection, committer: &mut Committer<'_>, group: Vec<Job>) {
+    let sync = if group.iter().any(Job::must_last) { "FULL" } else { "NORMAL" };
+    let alone = group.len() == 1;
+    let begun = db.pragma_update(None, "synchronous", sync).and_then(|()| db.execute_batch("BEGIN IMMEDIATE"));
+    if let Err(error) = begun {
+        let why = error.to_string();
+        group.into_iter().for_each(|job| refuse(job, &why));
+        return;
+    }
+    let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
+    for job in group {
+        // One job's failure must not undo its neighbours' work.
+        let fenced = alone || db.execute_batch("SAVEPOINT job").is_ok();
+        let (failed, answer) = work(db, committer, job);
+        if failed {
+            if alone {
+                answers.push(answer);
+                break;
+            }
+            if fenced {
+                let _ = db.execute_batch("ROLLBACK TO job");
+            }
+        }
+        if !alone {
+            let _ = db.execute_batch("RELEASE job");
+        }
+        answers.push(answer);
+    }
+    let finished = committer.sync_packs().and_then(|()| db.execute_batch("COMMIT").map_err(sql));
+    let why = finished.err().map(|error| error.to_string());
+    if why.is_some() {
+        let _ = db.execute_batch("ROLLBACK");
+        committer.forget_pack();
+    }
+    answers.into_iter().for_each(|answer| answer(why.as_deref()));
+}
+
+/// Does one job. The answer is given when the fate of the whole group is known.
+fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answer) {
+    fn answer<T: Send + 'static>(reply: Reply<T>, done: Result<T>) -> (bool, Answer) {
+        let failed = done.is_err();
+        let answer = move |commit_failed: Option<&str>| {
+            let done = match commit_failed {
+                Some(why) if done.is_ok() => Err(Error::machine("committing", why)),
+                _ => done,
+            };
+            let _ = reply.send(done);
+        };
+        (failed, Box::new(answer))
+    }
+    match job {
+        Job::Commit { batch, reply } => answer(reply, committer.commit(batch)),
+        Job::Blob { blob, reply } => answer(reply, committer.put_blob(&blob)),
+        Job::Lease { session, reply } => answer(reply, committer.lease(session)),
+        Job::Release { session, fence } => {
+            let failed = committer.release(session, fence).is_err();
+            (failed, Box::new(|_| {}))
+        }
+        Job::Erase { records, reply } => answer(reply, committer.erase(&records)),
+        Job::CatchUpIds { reply } => answer(reply, ids::catch_up(db)),
+    }
+}
+
+fn refuse(job: Job, why: &str) {
+    let error = || Error::machine("beginning to write", why);
+    match job {
+        Job::Commit { reply, .. } | Job::Blob { reply, .. } | Job::Erase { reply, .. } | Job::CatchUpIds { reply } => {
+            let _ = reply.send(Err(error()));
+        }
+        Job::Lease { reply, .. } => {
+            let _ = reply.send(Err(error()));
+        }
+        Job::Release { .. } => {}
+    }
+}
