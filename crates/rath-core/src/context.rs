@@ -3,10 +3,10 @@
 //! The list is persistent, youngest first: a fork shares it, an append adds one node. Items are references; bodies
 //! are read when a [`Message`](crate::Message) is made of them.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rpds::ListSync;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::body::Run;
 use crate::id::{Point, SessionId};
@@ -124,7 +124,7 @@ impl Items {
             return Err(BadRange::Outside { at, count, len });
         }
         let mut after: Vec<Item> = (at + count..len).filter_map(|_| self.pop()).collect();
-        let mut sources: HashMap<SessionId, u64> = HashMap::new();
+        let mut sources: HashMap<SessionId, u64> = HashMap::default();
         let mut newest = 0;
         for item in (0..count).filter_map(|_| self.pop()) {
             newest = newest.max(item.newest);
@@ -150,7 +150,7 @@ impl Items {
         if count == 0 || range.end > len {
             return Err(BadRange::Outside { at, count, len });
         }
-        let mut results: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut results: HashMap<&str, Vec<usize>> = HashMap::default();
         for (position, item) in items.iter().enumerate() {
             if let Shape::Result(call) = &item.shape {
                 results.entry(call).or_default().push(position);
@@ -183,7 +183,7 @@ pub(crate) struct Brought {
 
 impl Brought {
     pub(crate) fn new(runs: &[Run]) -> Self {
-        let mut by_line: HashMap<SessionId, Vec<Run>> = HashMap::new();
+        let mut by_line: HashMap<SessionId, Vec<Run>> = HashMap::default();
         for run in runs {
             by_line.entry(run.session).or_default().push(*run);
         }

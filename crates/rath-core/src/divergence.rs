@@ -4,7 +4,9 @@
 //! records: from a head to the youngest merge below it, and to the fork point. It stops where everything left is
 //! common, so a merge costs what the branches are long, not what the history is.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::body::Run;
 use crate::id::{Point, SessionId};
@@ -151,7 +153,7 @@ impl Divergence {
         for (index, tip) in tips.iter().enumerate() {
             agenda.push(tip.generation, tip.point, Colours::one(index, tips.len()), Visit::Arrive);
         }
-        let mut lines: HashMap<SessionId, Seen> = HashMap::new();
+        let mut lines: HashMap<SessionId, Seen> = HashMap::default();
         let mut base = None;
         while let Some(entry) = agenda.pop() {
             let Point { session, seq } = entry.point;

@@ -1,7 +1,9 @@
 //! Every record behind some heads, oldest first: parents always before children.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
+
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;

@@ -141,13 +141,26 @@ impl FromStr for SessionId {
     }
 }
 
-macro_rules! serde_as_text {
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.hex().as_str())
+    }
+}
+
+impl Serialize for RecordId {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl Serialize for SessionId {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+    }
+}
+
+macro_rules! deserialize_from_text {
     ($($name:ty),*) => {$(
-        impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.collect_str(self)
-            }
-        }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
@@ -156,7 +169,7 @@ macro_rules! serde_as_text {
         }
     )*};
 }
-serde_as_text!(Digest, RecordId, SessionId);
+deserialize_from_text!(Digest, RecordId, SessionId);
 
 /// A place in a session: `S@seq`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

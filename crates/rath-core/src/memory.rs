@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::blob::Blob;
-use crate::body::{Created, Forked};
+use crate::body::Created;
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
-use crate::kind::Kind;
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
@@ -98,9 +97,7 @@ impl Inner {
             let tampered = |why| Error::Tampered { point: record.point(), why };
             if record.seq() == 0 {
                 line.times.0 = record.header().map_err(|why| tampered(why.into()))?.time;
-                if *record.kind() == Kind::Forked {
-                    line.origin = Some(record.body::<Forked>().map_err(tampered)?.from);
-                }
+                line.origin = record.origin().map_err(tampered)?;
             }
             line.state.apply(&record).map_err(tampered)?;
             if let Some(snapshot) = record.snapshot() {

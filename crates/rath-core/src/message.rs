@@ -135,3 +135,9 @@ pub(crate) struct Copied {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<String>,
 }
+
+impl Copied {
+    pub(crate) fn said(&self) -> Result<Said, Fault> {
+        Said::read(&Kind::named(&self.kind), self.part, self.body.as_deref().map(str::as_bytes))
+    }
+}

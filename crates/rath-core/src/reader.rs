@@ -1,10 +1,11 @@
 //! Reads lines of records from a store and from tails that are not published yet, as if they were one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap as HashMap;
+
 use crate::blob::{BlobRef, Content};
-use crate::body::{Forked, Merged};
+use crate::body::Merged;
 use crate::id::{Digest, Point, Reference, SessionId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
@@ -37,7 +38,7 @@ pub(crate) struct Junction {
 
 impl Reader {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, tails: HashMap::new() }
+        Self { store, tails: HashMap::default() }
     }
 
     /// Adds unpublished records of one line, in order.
@@ -55,10 +56,7 @@ impl Reader {
 
     pub(crate) async fn line(&self, session: SessionId) -> Result<Line> {
         if let Some(first) = self.tail(session).first().filter(|first| first.seq() == 0) {
-            let origin = match first.kind() {
-                Kind::Forked => Some(first.body::<Forked>().map_err(|why| tampered(first, why))?.from),
-                _ => None,
-            };
+            let origin = first.origin().map_err(|why| tampered(first, why))?;
             return Ok(Line { born_generation: first.generation(), origin });
         }
         let rows = self.store.sessions(Which::Id(session).into()).await?;
@@ -115,7 +113,7 @@ impl Reader {
 
     async fn read_junction(&self, merged: &Record) -> Result<Junction> {
         let others = match merged.body::<Merged>() {
-            Ok(body) => body.branches.iter().map(|branch| (branch.head().point(), branch.generation)).collect(),
+            Ok(body) => body.branches.iter().map(|branch| (branch.head(), branch.generation)).collect(),
             // The body is gone, the header still names the parents: look them up by id.
             Err(Fault::Erased) => {
                 let header = merged.header().map_err(|why| tampered(merged, why.into()))?;

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::blob::Blob;
-use crate::body::Body;
+use crate::body::{Body, Forked};
+use crate::clock::Time;
 use crate::entropy::Salt;
 use crate::header::{Draft, Header, Malformed};
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
@@ -178,9 +179,27 @@ impl Record {
         Header::parse(self.header_bytes())
     }
 
+    /// When it was made.
+    pub fn time(&self) -> Result<Time, Malformed> {
+        match Header::parse_plain(self.header_bytes(), &mut Vec::new()) {
+            Some(header) => Ok(header.time),
+            None => Ok(self.header()?.time),
+        }
+    }
+
     /// The id of the previous record of the line (or of the fork point), without reading the whole header.
     pub fn first_parent(&self) -> Option<RecordId> {
         field(self.header_bytes(), b"\"parents\":[\"", 64)?.parse().ok()
+    }
+
+    /// Where the session was forked off, if this is the first record of a fork.
+    pub fn origin(&self) -> Result<Option<Reference>, Fault> {
+        if self.0.kind != Kind::Forked {
+            return Ok(None);
+        }
+        let Point { session, seq } = self.body::<Forked>()?.from;
+        let missing = || Fault::Header(Malformed::NotAHeader("a fork has a parent".into()));
+        Ok(Some(Reference { session, seq, id: self.first_parent().ok_or_else(missing)? }))
     }
 
     /// The body's bytes, as first written; `None` when erased.

@@ -28,7 +28,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
         Kind::Created => record.body::<Created>()?.title.unwrap_or_default(),
         Kind::Forked => {
             let body: Forked = record.body()?;
-            join(&format!("from {}", body.from.point()), &body.why)
+            join(&format!("from {}", body.from), &body.why)
         }
         Kind::Detached => {
             let body: Detached = record.body()?;
@@ -36,7 +36,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
         }
         Kind::Merged => {
             let body: Merged = record.body()?;
-            let branches: Vec<_> = body.branches.iter().map(|branch| branch.head().point().to_string()).collect();
+            let branches: Vec<_> = body.branches.iter().map(|branch| branch.head().to_string()).collect();
             match body.how {
                 Manner::Append => format!("{} appended", branches.join(", ")),
                 Manner::Synthesize => format!("{} to be made one", branches.join(", ")),

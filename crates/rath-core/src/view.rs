@@ -1,12 +1,12 @@
 //! A session as it was after one of its records. Reads only; any number may look at once.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use serde::Serialize;
 
-use crate::body::{self, Assistant, Block, Detached, Merged};
 use crate::blob::Content;
+use crate::body::{self, Assistant, Block, Compressed, Detached, Forked, Merged};
 use crate::context::{Brought, Item, Items, Shape};
 use crate::divergence::{Divergence, Tip};
 use crate::history::{History, Reach};
@@ -104,12 +104,7 @@ impl View {
 
     /// What a model is shown here, item by item.
     pub async fn context(&self) -> Result<Vec<Message>> {
-        let fold = ContextFold::run(&self.reader, self.at.point(), true).await?;
-        let mut messages = Vec::with_capacity(fold.items.len());
-        for item in fold.items.to_vec() {
-            messages.push(fold.message(&item)?);
-        }
-        Ok(messages)
+        ContextFold::run(&self.reader, self.at.point(), true).await?.messages()
     }
 
     /// The last thing a model said here.
@@ -190,113 +185,138 @@ pub(crate) async fn row(store: &Arc<dyn Store>, session: SessionId) -> Result<Ro
 
 /// The context items at `point`.
 pub(crate) async fn items(reader: &Reader, point: Point) -> Result<Items> {
-    Ok(ContextFold::run(reader, point, false).await?.items)
+    Ok(ContextFold::run(reader, point, false).await?.line.items().clone())
 }
 
 /// Folds all context records behind a point into the items there.
 struct ContextFold {
-    items: Items,
-    /// Records by place, when their words are wanted.
-    records: HashMap<Point, Record>,
-    copied: HashMap<Point, Vec<Copied>>,
+    line: Strand,
+    /// What was said, by place, when the words are wanted.
+    said: HashMap<Point, Vec<Said>>,
+}
+
+/// The items of one line while it is read: those that others may share, and those read since.
+#[derive(Clone, Default)]
+struct Strand {
+    shared: Items,
+    fresh: Vec<Item>,
+}
+
+impl Strand {
+    fn items(&mut self) -> &mut Items {
+        for item in self.fresh.drain(..) {
+            self.shared.push(item);
+        }
+        &mut self.shared
+    }
+
+    fn to_vec(&self) -> Vec<Item> {
+        let mut all = self.shared.to_vec();
+        all.extend(self.fresh.iter().cloned());
+        all
+    }
 }
 
 impl ContextFold {
     async fn run(reader: &Reader, point: Point, keep: bool) -> Result<Self> {
         let reach = Reach::of(reader, &[point]).await?;
         let mut history = History::new(reader.clone(), &reach, CONTEXT);
-        let mut lines: HashMap<SessionId, Items> = HashMap::with_capacity(reach.lines.len());
-        let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::new();
+        let mut lines: HashMap<SessionId, Strand> = HashMap::default();
+        let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::default();
         for joint in &reach.joints {
             joints.entry(joint.session).or_default().push(joint.seq);
         }
         joints.values_mut().for_each(|seqs| seqs.sort_unstable_by(|a, b| b.cmp(a)));
-        let mut saved: HashMap<Point, Items> = HashMap::new();
-        let mut fold = Self { items: Items::default(), records: HashMap::new(), copied: HashMap::new() };
+        let mut saved: HashMap<Point, Items> = HashMap::default();
+        let mut fold = Self { line: Strand::default(), said: HashMap::default() };
         while let Some(record) = history.next().await? {
             let session = record.session();
-            let items = lines.entry(session).or_default();
+            let strand = lines.entry(session).or_default();
             // What the line was at its joints, now that it moves past them.
             while let Some(joint) = joints.get_mut(&session).and_then(|seqs| seqs.pop_if(|seq| *seq < record.seq())) {
-                saved.insert(Point { session, seq: joint }, items.clone());
+                saved.insert(Point { session, seq: joint }, strand.items().clone());
             }
-            let take = |point: Point, saved: &HashMap<Point, Items>, current: Option<Items>| match saved.get(&point) {
-                Some(items) => items.clone(),
-                None => current.unwrap_or_default(),
-            };
-            let kind = record.kind().clone();
+            let bad = |why| tampered(&record, why);
             let (point, generation) = (record.point(), record.generation());
-            let mut kept = true;
-            match kind {
-                Kind::System | Kind::User => items.push(Item::new(point, 0, Shape::Words, generation)),
-                Kind::Assistant | Kind::ToolResult => {
-                    let shape = shape(&kind, record.body_bytes()).map_err(|why| tampered(&record, why))?;
-                    items.push(Item::new(point, 0, shape, generation));
+            let mut said = |part: u32| -> Result<()> {
+                if keep {
+                    let said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
+                    fold.said.entry(point).or_default().push(said);
+                }
+                Ok(())
+            };
+            match record.kind() {
+                Kind::System | Kind::User => {
+                    said(0)?;
+                    strand.fresh.push(Item::new(point, 0, Shape::Words, generation));
+                }
+                kind @ (Kind::Assistant | Kind::ToolResult) => {
+                    said(0)?;
+                    let shape = shape(kind, record.body_bytes()).map_err(bad)?;
+                    strand.fresh.push(Item::new(point, 0, shape, generation));
                 }
                 Kind::Compressed => {
-                    let body: crate::body::Compressed = record.body().map_err(|why| tampered(&record, why))?;
-                    let range = (body.replaces.at as usize, body.replaces.count as usize);
-                    items
-                        .compress(range.0, range.1, point)
-                        .map_err(|why| tampered(&record, Fault::Unreadable(why.to_string())))?;
+                    said(0)?;
+                    let range = record.body::<Compressed>().map_err(bad)?.replaces;
+                    let done = strand.items().compress(range.at as usize, range.count as usize, point);
+                    done.map_err(|why| bad(Fault::Unreadable(why.to_string())))?;
                 }
                 Kind::Forked => {
-                    let body: crate::body::Forked = record.body().map_err(|why| tampered(&record, why))?;
-                    let from = body.from.point();
-                    let current = lines.get(&from.session).cloned();
-                    let inherited = take(from, &saved, current);
-                    lines.insert(session, inherited);
-                    continue;
+                    let from = record.body::<Forked>().map_err(bad)?.from;
+                    let inherited = items_at(&mut lines, &saved, from);
+                    lines.insert(session, Strand { shared: inherited, fresh: Vec::new() });
                 }
                 Kind::Detached => {
-                    kept = false;
-                    let body: Detached = record.body().map_err(|why| tampered(&record, why))?;
-                    let copied: Vec<Copied> = serde_json::from_slice(&reader.blob(body.context.digest).await?)
-                        .map_err(|e| tampered(&record, Fault::Unreadable(e.to_string())))?;
-                    *items = items_of_copies(&copied, point, generation).map_err(|why| tampered(&record, why))?;
+                    let copied = read_copies(reader, &record).await?;
+                    let items = items_of_copies(&copied, point, generation).map_err(bad)?;
+                    *strand = Strand { shared: items, fresh: Vec::new() };
                     if keep {
-                        fold.copied.insert(point, copied);
+                        let said = copied.iter().map(Copied::said).collect::<Result<_, _>>().map_err(bad)?;
+                        fold.said.insert(point, said);
                     }
                 }
                 Kind::Merged => {
-                    let body: Merged = record.body().map_err(|why| tampered(&record, why))?;
-                    let own = std::mem::take(items);
-                    let branch = |session: SessionId, seq: u64| {
-                        take(Point { session, seq }, &saved, lines.get(&session).cloned())
-                    };
+                    let body: Merged = record.body().map_err(bad)?;
+                    (0..body.branches.len()).try_for_each(|part| said(part as u32))?;
+                    let own = strand.items().clone();
+                    let branch = |session: SessionId, seq: u64| items_at(&mut lines, &saved, Point { session, seq });
                     let merged = merge_items(own, &body, point, generation, branch);
-                    lines.insert(session, merged);
-                    if keep {
-                        fold.records.insert(point, record);
-                    }
-                    continue;
+                    lines.insert(session, Strand { shared: merged, fresh: Vec::new() });
                 }
-                _ => kept = false,
-            }
-            if keep && kept {
-                fold.records.insert(point, record);
+                _ => {}
             }
         }
-        if let Some(items) = lines.remove(&point.session) {
-            fold.items = items;
-        }
+        fold.line = lines.remove(&point.session).unwrap_or_default();
         Ok(fold)
     }
 
-    fn message(&self, item: &Item) -> Result<Message> {
-        let said = if let Some(copied) = self.copied.get(&item.origin) {
-            let Some(copy) = copied.get(item.part as usize) else {
-                return Err(Error::Tampered { point: item.origin, why: Fault::Erased });
-            };
-            Said::read(&Kind::named(&copy.kind), copy.part, copy.body.as_deref().map(str::as_bytes))
-        } else if let Some(record) = self.records.get(&item.origin) {
-            Said::read(record.kind(), item.part, record.body_bytes())
-        } else {
-            Err(Fault::Erased)
-        };
-        let said = said.map_err(|why| Error::Tampered { point: item.origin, why })?;
-        Ok(Message { origin: item.origin, said })
+    /// The words of the items, each taken out of the fold.
+    fn messages(mut self) -> Result<Vec<Message>> {
+        let items = self.line.to_vec();
+        let mut messages = Vec::with_capacity(items.len());
+        for Item { origin, part, .. } in items {
+            let said = self.said.get_mut(&origin).and_then(|said| said.get_mut(part as usize));
+            let said = said.map(|said| std::mem::replace(said, Said::Erased));
+            let said = said.ok_or(Error::Tampered { point: origin, why: Fault::Erased })?;
+            messages.push(Message { origin, said });
+        }
+        Ok(messages)
     }
+}
+
+/// The items of a line at a joint: saved when the line went past, or what it has now.
+fn items_at(lines: &mut HashMap<SessionId, Strand>, saved: &HashMap<Point, Items>, at: Point) -> Items {
+    match saved.get(&at) {
+        Some(items) => items.clone(),
+        None => lines.get_mut(&at.session).map(|strand| strand.items().clone()).unwrap_or_default(),
+    }
+}
+
+/// The items that a `detached` record copied.
+async fn read_copies(reader: &Reader, record: &Record) -> Result<Vec<Copied>> {
+    let body: Detached = record.body().map_err(|why| tampered(record, why))?;
+    let copies = reader.blob(body.context.digest).await?;
+    serde_json::from_slice(&copies).map_err(|e| tampered(record, Fault::Unreadable(e.to_string())))
 }
 
 /// The shape of a conversation record's item.
@@ -309,10 +329,7 @@ fn shape(kind: &Kind, body: Option<&[u8]>) -> Result<Shape, Fault> {
 pub(crate) async fn copy_of(reader: &Reader, item: &Item) -> Result<Copied> {
     let record = reader.record(item.origin).await?;
     if *record.kind() == Kind::Detached {
-        let body: Detached = record.body().map_err(|why| tampered(&record, why))?;
-        let copied: Vec<Copied> = serde_json::from_slice(&reader.blob(body.context.digest).await?)
-            .map_err(|e| tampered(&record, Fault::Unreadable(e.to_string())))?;
-        let copy = copied.into_iter().nth(item.part as usize);
+        let copy = read_copies(reader, &record).await?.into_iter().nth(item.part as usize);
         return copy.ok_or_else(|| tampered(&record, Fault::Erased));
     }
     let body = record.body_bytes().map(|body| String::from_utf8_lossy(body).into_owned());
@@ -338,7 +355,7 @@ pub(crate) fn merge_items(
     body: &Merged,
     point: Point,
     generation: u64,
-    branch_items: impl Fn(SessionId, u64) -> Items,
+    mut branch_items: impl FnMut(SessionId, u64) -> Items,
 ) -> Items {
     use crate::body::Manner;
     let mut items = own;
@@ -349,7 +366,7 @@ pub(crate) fn merge_items(
         },
         Manner::Append | Manner::Synthesize => {
             let brought = Brought::new(&body.brought);
-            let mut taken = HashSet::new();
+            let mut taken = HashSet::default();
             for (part, branch) in body.branches.iter().enumerate() {
                 let marker = Item::new(point, part as u32, Shape::Marker, generation);
                 items.append_branch(marker, &branch_items(branch.session, branch.seq), &brought, &mut taken);

@@ -28,7 +28,6 @@ pub(crate) struct Place {
 /// A pack this process appends to. The lock on the file is held as long as the value lives.
 pub(crate) struct PackWriter {
     file: File,
-    pub(crate) name: String,
     pub(crate) length: u64,
     dirty: bool,
 }
@@ -44,7 +43,7 @@ impl PackWriter {
         if file.try_lock().is_err() || file.metadata()?.len() != length {
             return Ok(None);
         }
-        Ok(Some(Self { file, name: name.into(), length, dirty: false }))
+        Ok(Some(Self { file, length, dirty: false }))
     }
 
     /// Begins a pack.
@@ -53,7 +52,7 @@ impl PackWriter {
         let file = OpenOptions::new().append(true).create_new(true).open(dir.join(name))?;
         file.try_lock().map_err(io::Error::other)?;
         sync_dir(dir)?;
-        Ok(Self { file, name: name.into(), length: 0, dirty: true })
+        Ok(Self { file, length: 0, dirty: true })
     }
 
     /// Appends a blob. It is durable after [`sync`](Self::sync).

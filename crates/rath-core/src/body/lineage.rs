@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::BlobRef;
-use crate::id::{RecordId, Reference};
+use crate::id::{Point, RecordId, Reference};
 use crate::kind::Kind;
 use crate::state::State;
 
@@ -19,8 +19,8 @@ pub struct Created {
 /// The first record of a branch. Its one parent is the fork point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
-    /// The fork point.
-    pub from: Reference,
+    /// The fork point; its id is the record's parent.
+    pub from: Point,
     /// The reason.
     pub why: String,
 }

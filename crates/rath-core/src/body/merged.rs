@@ -40,15 +40,13 @@ pub enum Manner {
     Synthesize,
 }
 
-/// A line that was taken in.
+/// A line that was taken in. The id of its head is the record's parent at the same place, behind the line's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Branch {
     /// The session.
     pub session: SessionId,
     /// Its head's seq.
     pub seq: u64,
-    /// Its head.
-    pub id: RecordId,
     /// The head's generation.
     pub generation: u64,
     /// Why it was forked, for the marker in the context.
@@ -58,8 +56,8 @@ pub struct Branch {
 
 impl Branch {
     /// The head.
-    pub fn head(&self) -> Reference {
-        Reference { session: self.session, seq: self.seq, id: self.id }
+    pub fn head(&self) -> Point {
+        Point { session: self.session, seq: self.seq }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::view;
 impl Session {
     /// A branch of this session, from its head. Costs the same for any length.
     pub fn fork(&self, why: impl Into<String>) -> Session {
-        self.branch(self.head(), &self.head, why.into(), self.state.inherited(), self.context.clone())
+        self.branch(self.head(), &self.0.head, why.into(), self.0.state.inherited(), self.0.context.clone())
     }
 
     /// A branch from an earlier record, of this session or of one behind it.
@@ -39,21 +39,21 @@ impl Session {
     }
 
     fn branch(&self, from: Reference, at: &Head, why: String, state: State, context: Context) -> Session {
-        let mut ancestors = self.ancestors.clone();
+        let mut ancestors = self.0.ancestors.clone();
         if self.unpublished().next().is_some() {
-            ancestors.push_front_mut(Unpublished { hold: self.hold.share(), records: self.records.clone() });
+            ancestors.push_front_mut(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone() });
         }
         let birth = Birth {
-            store: self.store.clone(),
-            actor: self.actor.clone(),
+            store: self.0.store.clone(),
+            actor: self.0.actor.clone(),
             origin: Some(from),
             parent: Some(at),
             state,
             context,
             ancestors,
-            durability: self.durability,
+            durability: self.0.durability,
         };
-        Self::born(birth, Kind::Forked, &encode(&Forked { from, why }), None)
+        Self::born(birth, Kind::Forked, &encode(&Forked { from: from.point(), why }), None)
     }
 
     /// A new root with a copy of this session's context. Its history and usage start at zero.
@@ -72,24 +72,24 @@ impl Session {
             }
             copied.push(copy);
         }
-        let context = Blob::new(encode::<Vec<Copied>>(&copied), "application/json");
+        let context = Blob::new(&*encode::<Vec<Copied>>(&copied), "application/json");
         let body = Detached { from: self.head(), why: why.into(), context: context.reference.clone(), copies };
         blobs.push(context);
         let birth = Birth {
-            store: self.store.clone(),
-            actor: self.actor.clone(),
+            store: self.0.store.clone(),
+            actor: self.0.actor.clone(),
             origin: None,
             parent: None,
             state: State::default(),
             context: Context::default(),
             ancestors: rpds::ListSync::new_sync(),
-            durability: self.durability,
+            durability: self.0.durability,
         };
         let extras = Extras { blobs, snapshot: None };
         let mut child = Self::born(birth, Kind::Detached, &encode(&body), Some(extras));
-        let items = view::items_of_copies(&copied, child.point(), child.head.generation)
+        let items = view::items_of_copies(&copied, child.point(), child.0.head.generation)
             .map_err(|why| ErrorKind::Record { point: child.point(), why })?;
-        child.context = Context { base: None, items };
+        child.0.context = Context { base: None, items };
         Ok(child)
     }
 }

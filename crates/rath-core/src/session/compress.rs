@@ -23,7 +23,7 @@ impl Session {
         let mut blobs = Vec::new();
         body.contents(&mut |content| content.spill(&mut blobs));
         let record = self.push(Compressed::KIND, &encode(&body), &[], blobs, &body)?;
-        self.context.items.compress(at, count, record.point())?;
+        self.0.context.items.compress(at, count, record.point())?;
         Ok(record.id())
     }
 }

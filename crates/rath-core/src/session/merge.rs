@@ -74,7 +74,7 @@ impl Session {
         if others.is_empty() {
             return Err(ErrorKind::BadMerge("a merge needs at least one other session".into()).into());
         }
-        if self.state.closed {
+        if self.0.state.closed {
             return Err(ErrorKind::Closed(self.id()).into());
         }
         if let How::Keep { chosen, .. } = how
@@ -84,7 +84,7 @@ impl Session {
             return Err(ErrorKind::BadMerge(format!("session {chosen} is not among those merged")).into());
         }
         for other in others {
-            if other.state.closed {
+            if other.0.state.closed {
                 return Err(ErrorKind::Closed(other.id()).into());
             }
             if let How::Keep { chosen, why, cancel_losers: true } = how
@@ -123,7 +123,7 @@ impl Session {
         for other in others.iter() {
             other.collect(&mut batch);
         }
-        self.store.commit(batch).await?;
+        self.0.store.commit(batch).await?;
         self.mark_published();
         others.iter_mut().for_each(Session::mark_published);
         Ok(before)
@@ -135,7 +135,7 @@ impl Session {
         group: &mut [Session],
         how: &How,
     ) -> Result<(Reference, crate::record::Record)> {
-        let tip = |session: &Session| Tip { point: session.point(), generation: session.head.generation };
+        let tip = |session: &Session| Tip { point: session.point(), generation: session.0.head.generation };
         let tips: Vec<_> = std::iter::once(&*self).chain(group.iter()).map(tip).collect();
         let Divergence { base, brought } = Divergence::of(reader, &tips).await?;
         let base = match base {
@@ -148,8 +148,8 @@ impl Session {
         }
         let mut branches = Vec::with_capacity(group.len());
         for other in group.iter() {
-            let Head { id, seq, generation, .. } = other.head;
-            branches.push(Branch { session: other.id(), seq, id, generation, why: other.why(reader).await });
+            let Head { seq, generation, .. } = other.0.head;
+            branches.push(Branch { session: other.id(), seq, generation, why: other.why(reader).await });
         }
         let how = match how {
             How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
@@ -157,14 +157,14 @@ impl Session {
             How::Synthesize(_) => Manner::Synthesize,
         };
         let body = Merged { how, branches, base, brought, usage };
-        let parents: Vec<Head> = group.iter().map(|other| other.head).collect();
+        let parents: Vec<Head> = group.iter().map(|other| other.0.head).collect();
         let record = self.push(Merged::KIND, &encode(&body), &parents, Vec::new(), &body)?;
-        let own = std::mem::take(&mut self.context.items);
+        let own = std::mem::take(&mut self.0.context.items);
         let branch_items = |session: SessionId, _| {
             let branch = group.iter().find(|other| other.id() == session);
-            branch.map(|branch| branch.context.items.clone()).unwrap_or_default()
+            branch.map(|branch| branch.0.context.items.clone()).unwrap_or_default()
         };
-        self.context.items = view::merge_items(own, &body, record.point(), record.generation(), branch_items);
+        self.0.context.items = view::merge_items(own, &body, record.point(), record.generation(), branch_items);
         Ok((record.reference(), record))
     }
 
@@ -204,22 +204,22 @@ impl Session {
 
     fn mark(&self) -> Mark {
         Mark {
-            head: self.head,
-            state: self.state.clone(),
-            context: self.context.clone(),
-            records: self.records.clone(),
-            oldest_unpublished: self.oldest_unpublished,
+            head: self.0.head,
+            state: self.0.state.clone(),
+            context: self.0.context.clone(),
+            records: self.0.records.clone(),
+            oldest_unpublished: self.0.oldest_unpublished,
         }
     }
 
     /// Forgets what was appended since `mark` and never published.
     fn rewind(&mut self, mark: Mark) {
         let Mark { head, state, context, records, oldest_unpublished } = mark;
-        self.head = head;
-        self.state = state;
-        self.context = context;
-        self.records = records;
-        self.oldest_unpublished = oldest_unpublished;
+        self.0.head = head;
+        self.0.state = state;
+        self.0.context = context;
+        self.0.records = records;
+        self.0.oldest_unpublished = oldest_unpublished;
     }
 }
 
@@ -240,9 +240,9 @@ async fn usage_of_run(
     from: u64,
     to: u64,
 ) -> Result<Usage, Error> {
-    let whole = group.iter().find(|other| other.id() == session && other.head.seq == to);
+    let whole = group.iter().find(|other| other.id() == session && other.0.head.seq == to);
     let until = match whole {
-        Some(other) => other.state.own_usage,
+        Some(other) => other.0.state.own_usage,
         None => reader.state_at(Point { session, seq: to }).await?.own_usage,
     };
     Ok(match from.checked_sub(1) {

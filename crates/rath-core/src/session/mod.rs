@@ -8,6 +8,7 @@ mod publish;
 mod read;
 mod say;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,7 +47,10 @@ const RECENT: usize = 64;
 /// A session is used once, or forked: it is not `Clone`, and what ends or merges it takes it by value. Appending
 /// makes records in its tail; [`publish`](Session::publish) makes them durable. Dropping a session gives its lease
 /// back and loses only what was never published.
-pub struct Session {
+pub struct Session(Box<Line>);
+
+/// What a session is: boxed, so that the value moves cheaply.
+struct Line {
     store: Arc<dyn Store>,
     hold: Lease,
     origin: Option<Reference>,
@@ -146,7 +150,7 @@ impl Session {
             return Err(store::Error::Tampered { point, why: crate::record::Fault::Chain }.into());
         }
         let state = reader.state_at(point).await?;
-        Ok(Self {
+        Ok(Self(Box::new(Line {
             store: store.clone(),
             hold,
             origin: row.origin,
@@ -159,7 +163,7 @@ impl Session {
             durability: Durability::default(),
             needs_snapshot: false,
             oldest_unpublished: None,
-        })
+        })))
     }
 
     /// Begins a line with a record of `kind`.
@@ -187,7 +191,7 @@ impl Session {
         let head = Head { id: record.id(), seq: 0, time, generation };
         let mut records = ListSync::new_sync();
         records.push_front_mut(record);
-        Self {
+        Self(Box::new(Line {
             hold: Lease::fresh(birth.store.clone(), id),
             store: birth.store,
             origin: birth.origin,
@@ -200,7 +204,7 @@ impl Session {
             durability: birth.durability,
             needs_snapshot: true,
             oldest_unpublished: Some(time),
-        }
+        }))
     }
 
     /// Adds a record. It is durable once [published](Session::publish).
@@ -238,117 +242,117 @@ impl Session {
         blobs: Vec<Blob>,
         meaning: &dyn Meaning,
     ) -> Result<Record> {
-        if self.state.closed {
+        if self.0.state.closed {
             return Err(ErrorKind::Closed(self.id()).into());
         }
         if body.len() > BODY_LIMIT {
             return Err(ErrorKind::TooLarge { size: body.len() }.into());
         }
         let now = Time::now();
-        let floor = more_parents.iter().map(|head| head.time).max().unwrap_or_default().max(self.head.time);
+        let floor = more_parents.iter().map(|head| head.time).max().unwrap_or_default().max(self.0.head.time);
         let behind = floor.micros_since(now);
         let time = now.max(floor);
         let generation =
-            1 + more_parents.iter().map(|head| head.generation).max().unwrap_or(0).max(self.head.generation);
+            1 + more_parents.iter().map(|head| head.generation).max().unwrap_or(0).max(self.0.head.generation);
         let several: Vec<RecordId>;
         let parents = match more_parents {
-            [] => std::slice::from_ref(&self.head.id),
+            [] => std::slice::from_ref(&self.0.head.id),
             more => {
-                several = std::iter::once(self.head.id).chain(more.iter().map(|head| head.id)).collect();
+                several = std::iter::once(self.0.head.id).chain(more.iter().map(|head| head.id)).collect();
                 &several
             }
         };
-        let seq = self.head.seq + 1;
-        let step = self.state.step();
+        let seq = self.0.head.seq + 1;
+        let step = self.0.state.step();
         let draft = Draft {
-            actor: &self.actor.json,
+            actor: &self.0.actor.json,
             clock_behind: (behind > 0).then_some(behind),
             kind: &kind,
             parents,
             seq,
-            session: self.hold.id,
+            session: self.0.hold.id,
             step,
             time,
         };
         let mut record = Record::seal(&draft, generation, body);
-        meaning.fold(record.id(), &mut self.state);
-        let snapshot = seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.state.to_snapshot());
+        meaning.fold(record.id(), &mut self.0.state);
+        let snapshot = seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.0.state.to_snapshot());
         if snapshot.is_some() || !blobs.is_empty() {
             record.bring(Extras { blobs, snapshot });
         }
-        self.head = Head { id: record.id(), seq, time, generation };
-        self.oldest_unpublished.get_or_insert(time);
-        self.records.push_front_mut(record.clone());
+        self.0.head = Head { id: record.id(), seq, time, generation };
+        self.0.oldest_unpublished.get_or_insert(time);
+        self.0.records.push_front_mut(record.clone());
         if let Some(shape) = meaning.shape() {
-            self.context.items.push(Item::new(record.point(), 0, shape, generation));
+            self.0.context.items.push(Item::new(record.point(), 0, shape, generation));
         }
         Ok(record)
     }
 
     /// The session's id.
     pub fn id(&self) -> SessionId {
-        self.hold.id
+        self.0.hold.id
     }
 
     /// The last record: place and id.
     pub fn head(&self) -> Reference {
-        Reference { session: self.hold.id, seq: self.head.seq, id: self.head.id }
+        Reference { session: self.0.hold.id, seq: self.0.head.seq, id: self.0.head.id }
     }
 
     /// The fork point; `None` for a root.
     pub fn origin(&self) -> Option<Reference> {
-        self.origin
+        self.0.origin
     }
 
     /// Who makes the records from here on.
     pub fn actor(&self) -> &Actor {
-        &self.actor.actor
+        &self.0.actor.actor
     }
 
     /// Makes another actor the maker of the records from here on.
     pub fn act_as(&mut self, actor: Actor) {
-        self.actor = Voice::new(actor);
+        self.0.actor = Voice::new(actor);
     }
 
     /// The folded state.
     pub fn state(&self) -> &State {
-        &self.state
+        &self.0.state
     }
 
     /// What everything behind the head used, each record once.
     pub fn usage(&self) -> Usage {
-        self.state.usage
+        self.0.state.usage
     }
 
     /// What was begun on this line and is not finished.
     pub fn pending(&self) -> Pending {
-        self.state.pending()
+        self.0.state.pending()
     }
 
     /// What the session is about.
     pub fn title(&self) -> Option<&str> {
-        self.state.title.as_deref()
+        self.0.state.title.as_deref()
     }
 
     /// The store it lives in.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+        &self.0.store
     }
 
     fn point(&self) -> Point {
-        Point { session: self.hold.id, seq: self.head.seq }
+        Point { session: self.0.hold.id, seq: self.0.head.seq }
     }
 
     /// The context items, read from the store where they are not at hand.
     async fn items(&mut self) -> Result<Items> {
-        if let Some(base) = self.context.base {
+        if let Some(base) = self.0.context.base {
             let mut items = view::items(&self.reader(), base).await?;
-            for item in self.context.items.to_vec() {
+            for item in self.0.context.items.to_vec() {
                 items.push(item);
             }
-            self.context = Context { base: None, items };
+            self.0.context = Context { base: None, items };
         }
-        Ok(self.context.items.clone())
+        Ok(self.0.context.items.clone())
     }
 }
 
@@ -362,11 +366,34 @@ impl Meaning for Silent {
     }
 }
 
-/// The bytes of a body. Serialising our own plain types cannot fail.
-fn encode<B: serde::Serialize>(body: &B) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
+thread_local! {
+    static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The bytes of a body, in a buffer that goes round. Serialising our own plain types cannot fail.
+struct Encoded(Vec<u8>);
+
+fn encode<B: serde::Serialize>(body: &B) -> Encoded {
+    let mut out = BODY.take();
+    out.clear();
     if serde_json::to_writer(&mut out, body).is_err() {
         out.clear();
     }
-    out
+    Encoded(out)
+}
+
+impl std::ops::Deref for Encoded {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Encoded {
+    fn drop(&mut self) {
+        // A buffer that one large body blew up is not kept.
+        if self.0.capacity() <= 64 * 1024 {
+            BODY.set(std::mem::take(&mut self.0));
+        }
+    }
 }

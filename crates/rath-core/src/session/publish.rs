@@ -43,7 +43,7 @@ impl Session {
         let mut batch = Batch::default();
         self.collect(&mut batch);
         if !batch.parts.is_empty() {
-            self.store.commit(batch).await?;
+            self.0.store.commit(batch).await?;
         }
         self.mark_published();
         Ok(())
@@ -51,14 +51,15 @@ impl Session {
 
     /// Publishes if the session's [`Durability`] asks for it now. Drivers call it after every append.
     pub async fn settle(&mut self) -> Result<()> {
-        let due = match self.durability {
-            Durability::Record => self.oldest_unpublished.is_some(),
+        let due = match self.0.durability {
+            Durability::Record => self.0.oldest_unpublished.is_some(),
             Durability::Relaxed { every } => self
+                .0
                 .oldest_unpublished
                 .is_some_and(|since| Time::now().micros_since(since) >= every.as_micros() as u64),
             Durability::Effect => self.unpublished().any(|record| match record.kind() {
                 Kind::Asked | Kind::Merged => true,
-                Kind::StepLeft => self.state.pending().steps.is_empty(),
+                Kind::StepLeft => self.0.state.pending().steps.is_empty(),
                 _ => false,
             }),
         };
@@ -70,44 +71,44 @@ impl Session {
 
     /// Chooses when records become durable by themselves.
     pub fn set_durability(&mut self, durability: Durability) {
-        self.durability = durability;
+        self.0.durability = durability;
     }
 
     /// How many records a crash would lose now.
     pub fn at_risk(&self) -> u64 {
-        self.head.seq + 1 - self.hold.published.load(Ordering::Acquire).min(self.head.seq + 1)
+        self.0.head.seq + 1 - self.0.hold.published.load(Ordering::Acquire).min(self.0.head.seq + 1)
     }
 
     /// The tail, youngest first.
     pub(super) fn unpublished(&self) -> impl Iterator<Item = &Record> {
-        let published = self.hold.published.load(Ordering::Acquire);
-        self.records.iter().take_while(move |record| record.seq() >= published)
+        let published = self.0.hold.published.load(Ordering::Acquire);
+        self.0.records.iter().take_while(move |record| record.seq() >= published)
     }
 
     /// Adds to `batch` what is not published: ancestors first.
     pub(super) fn collect(&self, batch: &mut Batch) {
-        let mut ancestors: Vec<_> = self.ancestors.iter().collect();
+        let mut ancestors: Vec<_> = self.0.ancestors.iter().collect();
         ancestors.reverse();
         for ancestor in ancestors {
             add_part(batch, &ancestor.hold, ancestor.records.iter(), None);
         }
-        let snapshot = self.needs_snapshot.then(|| self.state.to_snapshot());
-        add_part(batch, &self.hold, self.records.iter(), snapshot);
+        let snapshot = self.0.needs_snapshot.then(|| self.0.state.to_snapshot());
+        add_part(batch, &self.0.hold, self.0.records.iter(), snapshot);
     }
 
     /// Notes that a batch with all that [`collect`](Self::collect) gave was committed.
     pub(super) fn mark_published(&mut self) {
-        for ancestor in self.ancestors.iter() {
+        for ancestor in self.0.ancestors.iter() {
             if let Some(last) = ancestor.records.first() {
                 ancestor.hold.published.fetch_max(last.seq() + 1, Ordering::AcqRel);
             }
         }
-        self.ancestors = ListSync::new_sync();
-        self.hold.published.fetch_max(self.head.seq + 1, Ordering::AcqRel);
-        self.needs_snapshot = false;
-        self.oldest_unpublished = None;
-        if self.records.len() > RECENT {
-            self.records = ListSync::new_sync();
+        self.0.ancestors = ListSync::new_sync();
+        self.0.hold.published.fetch_max(self.0.head.seq + 1, Ordering::AcqRel);
+        self.0.needs_snapshot = false;
+        self.0.oldest_unpublished = None;
+        if self.0.records.len() > RECENT {
+            self.0.records = ListSync::new_sync();
         }
         // Everything is in the store: long contexts are read from there when they are needed.
     }

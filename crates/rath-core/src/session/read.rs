@@ -19,7 +19,7 @@ impl Session {
 
     /// The session as it is.
     pub async fn view(&self) -> Result<View> {
-        self.at(self.head.seq).await
+        self.at(self.0.head.seq).await
     }
 
     /// What a model is shown, item by item.
@@ -44,13 +44,13 @@ impl Session {
 
     /// A reader that also sees what is not published.
     pub(super) fn reader(&self) -> Reader {
-        let mut reader = Reader::new(self.store.clone());
+        let mut reader = Reader::new(self.0.store.clone());
         self.add_tails(&mut reader);
         reader
     }
 
     pub(super) fn add_tails(&self, reader: &mut Reader) {
-        for ancestor in self.ancestors.iter() {
+        for ancestor in self.0.ancestors.iter() {
             let published = ancestor.hold.published.load(std::sync::atomic::Ordering::Acquire);
             reader.add_tail(in_order(ancestor.records.iter().take_while(|record| record.seq() >= published)));
         }
@@ -71,9 +71,9 @@ impl fmt::Display for Session {
         if let Some(title) = self.title() {
             write!(f, " \"{title}\"")?;
         }
-        writeln!(f, ", {} records", self.head.seq + 1)?;
-        let records = in_order(self.records.iter());
-        match records.first().map_or(self.head.seq + 1, Record::seq) {
+        writeln!(f, ", {} records", self.0.head.seq + 1)?;
+        let records = in_order(self.0.records.iter());
+        match records.first().map_or(self.0.head.seq + 1, Record::seq) {
             0 => {}
             earlier => writeln!(f, "        ⋮  {earlier} earlier records in the store")?,
         }
@@ -91,6 +91,6 @@ impl fmt::Display for Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({}, {} records, {} at risk)", self.id(), self.head.seq + 1, self.at_risk())
+        write!(f, "Session({}, {} records, {} at risk)", self.id(), self.0.head.seq + 1, self.at_risk())
     }
 }

@@ -59,7 +59,7 @@ impl Session {
 
     /// Leaves the innermost step that was entered on this line.
     pub fn leave(&mut self, outcome: Outcome) -> Result<RecordId> {
-        match self.state.steps.last() {
+        match self.0.state.steps.last() {
             Some(step) if !step.inherited => self.append(StepLeft { step: step.record, outcome }),
             _ => Err(ErrorKind::NoStep(self.id()).into()),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rath_core::body::{Created, Forked, Labelled};
+use rath_core::body::{Created, Labelled};
 use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Result};
 use rath_core::{Blob, Fault, Kind, Record, Reference, SessionId};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -20,6 +20,8 @@ pub(super) struct Committer<'a> {
     holders: &'a Path,
     me: &'a Holder,
     pack: Option<(i64, PackWriter)>,
+    /// Whether commits are synced now.
+    synced: bool,
 }
 
 /// A session as the compare-and-swap sees it.
@@ -29,13 +31,20 @@ struct Stored {
     seq: u64,
     closed: bool,
     fence: Fence,
-    title: Option<String>,
-    labels: Option<String>,
 }
 
 impl<'a> Committer<'a> {
     pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
-        Self { db, packs, holders, me, pack: None }
+        Self { db, packs, holders, me, pack: None, synced: true }
+    }
+
+    /// Chooses whether the next commit is synced. What dies with the process anyway need not be.
+    pub(super) fn set_sync(&mut self, sync: bool) -> rusqlite::Result<()> {
+        if sync != self.synced {
+            self.db.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
+            self.synced = sync;
+        }
+        Ok(())
     }
 
     pub(super) fn commit(&mut self, batch: Batch) -> Result<()> {
@@ -55,7 +64,7 @@ impl<'a> Committer<'a> {
     }
 
     fn stored(&self, session: SessionId) -> Result<Option<Stored>> {
-        let query = "SELECT no, head, seq, closed, fence, title, labels FROM sessions WHERE id = ?1";
+        let query = "SELECT no, head, seq, closed, fence FROM sessions WHERE id = ?1";
         let mut query = self.db.prepare_cached(query).map_err(sql)?;
         let row = query.query_row([session.0.as_bytes()], |row| {
             Ok(Stored {
@@ -64,8 +73,6 @@ impl<'a> Committer<'a> {
                 seq: row.get::<_, i64>(2)? as u64,
                 closed: row.get(3)?,
                 fence: row.get::<_, i64>(4)? as u64,
-                title: row.get(5)?,
-                labels: row.get(6)?,
             })
         });
         row.optional().map_err(sql)
@@ -114,33 +121,13 @@ impl<'a> Committer<'a> {
                 self.put_blob(blob)?;
             }
         }
-        let before = stored.as_ref().map(|stored| (stored.title.clone(), stored.labels.clone()));
-        let (title, labels) = names_after(before, new)?;
-        let header = last.header().map_err(|why| tampered(last, why.into()))?;
-        let closed = *last.kind() == Kind::Closed;
         let no = match stored {
-            Some(stored) => {
-                let update = "UPDATE sessions SET head = ?2, seq = ?3, time = ?4, generation = ?5, closed = ?6,
-                    title = ?7, labels = ?8 WHERE no = ?1";
-                self.db
-                    .prepare_cached(update)
-                    .and_then(|mut update| {
-                        update.execute(params![
-                            stored.no,
-                            last.id().0.0,
-                            last.seq() as i64,
-                            header.time.0 as i64,
-                            last.generation() as i64,
-                            closed,
-                            title,
-                            labels
-                        ])
-                    })
-                    .map_err(sql)?;
-                stored.no
-            }
-            None => self.insert(&part, &new[0], last, header.time.0, closed, title, labels)?,
+            Some(stored) => self.update(stored.no, last)?,
+            None => self.insert(&part, &new[0], last)?,
         };
+        if new.iter().any(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+            self.rename(no, new)?;
+        }
         for segment in segment::pack(new) {
             let insert = "INSERT INTO segments (session, first_seq, count, generation, kinds, data)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -170,25 +157,32 @@ impl<'a> Committer<'a> {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one row, column by column")]
-    fn insert(
-        &self,
-        part: &Part,
-        first: &Record,
-        last: &Record,
-        time: u64,
-        closed: bool,
-        title: Option<String>,
-        labels: Option<String>,
-    ) -> Result<i64> {
-        let origin = match first.kind() {
-            Kind::Forked => Some(first.body::<Forked>().map_err(|why| tampered(first, why))?.from),
-            _ => None,
-        };
-        let born = first.header().map_err(|why| tampered(first, why.into()))?.time;
+    fn update(&self, no: i64, last: &Record) -> Result<i64> {
+        let time = last.time().map_err(|why| tampered(last, why.into()))?;
+        let update = "UPDATE sessions SET head = ?2, seq = ?3, time = ?4, generation = ?5, closed = ?6 WHERE no = ?1";
+        self.db
+            .prepare_cached(update)
+            .and_then(|mut update| {
+                update.execute(params![
+                    no,
+                    last.id().0.0,
+                    last.seq() as i64,
+                    time.0 as i64,
+                    last.generation() as i64,
+                    *last.kind() == Kind::Closed
+                ])
+            })
+            .map_err(sql)?;
+        Ok(no)
+    }
+
+    fn insert(&self, part: &Part, first: &Record, last: &Record) -> Result<i64> {
+        let origin = first.origin().map_err(|why| tampered(first, why))?;
+        let born = first.time().map_err(|why| tampered(first, why.into()))?;
+        let time = last.time().map_err(|why| tampered(last, why.into()))?;
         let insert = "INSERT INTO sessions (id, head, seq, time, generation, birth, born, born_generation,
-                origin_session, origin_seq, origin_id, closed, fence, holder, title, labels)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+                origin_session, origin_seq, origin_id, closed, fence, holder)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
         self.db
             .prepare_cached(insert)
             .and_then(|mut insert| {
@@ -196,7 +190,7 @@ impl<'a> Committer<'a> {
                     part.session.0.as_bytes(),
                     last.id().0.0,
                     last.seq() as i64,
-                    time as i64,
+                    time.0 as i64,
                     last.generation() as i64,
                     first.kind().code(),
                     born.0 as i64,
@@ -204,14 +198,40 @@ impl<'a> Committer<'a> {
                     origin.map(|origin| *origin.session.0.as_bytes()),
                     origin.map(|origin| origin.seq as i64),
                     origin.map(|origin| origin.id.0.0),
-                    closed,
+                    *last.kind() == Kind::Closed,
                     FIRST_FENCE as i64,
-                    part.hold.then_some(&self.me.id),
-                    title,
-                    labels
+                    part.hold.then_some(&self.me.id)
                 ])
             })
             .map_err(sql)
+    }
+
+    /// Title and labels are columns, so that a list needs no bodies. They change rarely.
+    fn rename(&self, no: i64, new: &[Record]) -> Result<()> {
+        let (mut title, labels): (Option<String>, Option<String>) = self
+            .db
+            .query_row("SELECT title, labels FROM sessions WHERE no = ?1", [no], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(sql)?;
+        let mut labels: BTreeMap<String, String> =
+            labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
+        for record in new {
+            match record.kind() {
+                Kind::Created => title = record.body::<Created>().map_err(|why| tampered(record, why))?.title,
+                Kind::Labelled => {
+                    let body: Labelled = record.body().map_err(|why| tampered(record, why))?;
+                    title = body.title.or(title);
+                    body.unset.iter().for_each(|name| drop(labels.remove(name)));
+                    labels.extend(body.set);
+                }
+                _ => {}
+            }
+        }
+        let labels = (!labels.is_empty()).then(|| serde_json::to_string(&labels).unwrap_or_default());
+        self.db
+            .prepare_cached("UPDATE sessions SET title = ?2, labels = ?3 WHERE no = ?1")
+            .and_then(|mut update| update.execute(params![no, title, labels]))
+            .map_err(sql)?;
+        Ok(())
     }
 
     pub(super) fn put_blob(&mut self, blob: &Blob) -> Result<()> {
@@ -338,31 +358,4 @@ impl<'a> Committer<'a> {
 
 fn tampered(record: &Record, why: Fault) -> Error {
     Error::Tampered { point: record.point(), why }
-}
-
-/// Title and labels (as JSON) after `new` records.
-fn names_after(
-    before: Option<(Option<String>, Option<String>)>,
-    new: &[Record],
-) -> Result<(Option<String>, Option<String>)> {
-    let (mut title, labels) = before.unwrap_or_default();
-    if !new.iter().any(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
-        return Ok((title, labels));
-    }
-    let mut labels: BTreeMap<String, String> =
-        labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
-    for record in new {
-        match record.kind() {
-            Kind::Created => title = record.body::<Created>().map_err(|why| tampered(record, why))?.title,
-            Kind::Labelled => {
-                let body: Labelled = record.body().map_err(|why| tampered(record, why))?;
-                title = body.title.or(title);
-                body.unset.iter().for_each(|name| drop(labels.remove(name)));
-                labels.extend(body.set);
-            }
-            _ => {}
-        }
-    }
-    let labels = (!labels.is_empty()).then(|| serde_json::to_string(&labels).unwrap_or_default());
-    Ok((title, labels))
 }

@@ -101,7 +101,7 @@ pub(super) fn create(path: &Path) -> Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(doing("creating the database"))?;
     let set_up = || {
-        db.pragma_update(None, "page_size", 8192)?;
+        db.pragma_update(None, "page_size", 4096)?;
         db.pragma_update(None, "application_id", APPLICATION)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "FULL")?;
@@ -139,7 +139,8 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
     }
     if access == Access::Write {
         db.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
-        db.pragma_update(None, "wal_autocheckpoint", 2000).map_err(sql)?;
+        // A short log is written over and over in place, which syncs faster than one that grows.
+        db.pragma_update(None, "wal_autocheckpoint", 250).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     }
     Ok(db)

@@ -18,7 +18,7 @@ use crate::segment::Slots;
 const ENOUGH: usize = 100;
 
 /// What is shown while a long verification runs: records done, records in all.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 impl Embedded {
     /// Checks every record, blob and index column of the store, or of one session and all it stands on.
@@ -285,7 +285,7 @@ impl<'a> Audit<'a> {
         if record.header().is_ok_and(|header| header.time.0 != claim.born) {
             wrong.push("born");
         }
-        let origin = record.body::<Forked>().ok().map(|body| (body.from.session, body.from.seq, body.from.id.0));
+        let origin = record.origin().ok().flatten().map(|from| (from.session, from.seq, from.id.0));
         let erased_fork = *record.kind() == Kind::Forked && record.body_bytes().is_none();
         if origin != claim.origin && !erased_fork {
             wrong.push("origin");
@@ -322,7 +322,7 @@ impl<'a> Audit<'a> {
             }
             to_fold.push((at.session, 0, at.seq));
             match read::at(self.db, Point { seq: 0, ..at }).ok()??.body::<Forked>() {
-                Ok(body) => at = body.from.point(),
+                Ok(body) => at = body.from,
                 Err(rath_core::Fault::Kind { .. }) => break State::default(),
                 Err(_) => return None,
             }
@@ -409,10 +409,10 @@ impl<'a> Audit<'a> {
     fn parent(&self, link: &Link) -> Result<Option<Record>> {
         let Ok(Some(child)) = read::at(self.db, link.child) else { return Ok(None) };
         let places: Vec<Point> = match child.kind() {
-            Kind::Forked => child.body::<Forked>().map(|body| vec![body.from.point()]).unwrap_or_default(),
+            Kind::Forked => child.body::<Forked>().map(|body| vec![body.from]).unwrap_or_default(),
             Kind::Merged => child
                 .body::<rath_core::body::Merged>()
-                .map(|body| body.branches.iter().map(|branch| branch.head().point()).collect())
+                .map(|body| body.branches.iter().map(|branch| branch.head()).collect())
                 .unwrap_or_default(),
             _ => vec![],
         };
