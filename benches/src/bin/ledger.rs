@@ -278,6 +278,14 @@ fn million(sizes: &Sizes, path: &Path) -> Result<rath_core::SessionId> {
     id.context("no session")
 }
 
+/// A record as one line of JSON.
+#[derive(serde::Deserialize)]
+#[allow(dead_code, reason = "parsed, not looked at")]
+struct Line {
+    header: rath_core::Header,
+    body: serde_json::Map<String, serde_json::Value>,
+}
+
 fn context(sizes: &Sizes, dir: &Path) -> Result<()> {
     let path = dir.join("store");
     let store = Embedded::create(&path)?;
@@ -306,7 +314,7 @@ fn context(sizes: &Sizes, dir: &Path) -> Result<()> {
     for _ in 0..sizes.repeat {
         let (took, parsed) = time(|| -> Result<usize> {
             let text = std::fs::read_to_string(&file)?;
-            let parsed: Vec<serde_json::Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+            let parsed: Vec<Line> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
             Ok(parsed.len())
         });
         anyhow::ensure!(parsed? == sizes.long);

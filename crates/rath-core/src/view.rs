@@ -192,7 +192,7 @@ pub(crate) async fn items(reader: &Reader, point: Point) -> Result<Items> {
 struct ContextFold {
     line: Strand,
     /// What was said, by place, when the words are wanted.
-    said: HashMap<Point, Vec<Said>>,
+    said: HashMap<(Point, u32), Said>,
 }
 
 /// The items of one line while it is read: those that others may share, and those read since.
@@ -241,7 +241,7 @@ impl ContextFold {
             let mut said = |part: u32| -> Result<()> {
                 if keep {
                     let said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
-                    fold.said.entry(point).or_default().push(said);
+                    fold.said.insert((point, part), said);
                 }
                 Ok(())
             };
@@ -271,8 +271,9 @@ impl ContextFold {
                     let items = items_of_copies(&copied, point, generation).map_err(bad)?;
                     *strand = Strand { shared: items, fresh: Vec::new() };
                     if keep {
-                        let said = copied.iter().map(Copied::said).collect::<Result<_, _>>().map_err(bad)?;
-                        fold.said.insert(point, said);
+                        for (part, copy) in copied.iter().enumerate() {
+                            fold.said.insert((point, part as u32), copy.said().map_err(bad)?);
+                        }
                     }
                 }
                 Kind::Merged => {
@@ -295,8 +296,7 @@ impl ContextFold {
         let items = self.line.to_vec();
         let mut messages = Vec::with_capacity(items.len());
         for Item { origin, part, .. } in items {
-            let said = self.said.get_mut(&origin).and_then(|said| said.get_mut(part as usize));
-            let said = said.map(|said| std::mem::replace(said, Said::Erased));
+            let said = self.said.get_mut(&(origin, part)).map(|said| std::mem::replace(said, Said::Erased));
             let said = said.ok_or(Error::Tampered { point: origin, why: Fault::Erased })?;
             messages.push(Message { origin, said });
         }

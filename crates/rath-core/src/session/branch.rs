@@ -1,7 +1,12 @@
 //! Forking and detaching. Both take `&self`: they write only in the child.
 
-use super::publish::Unpublished;
-use super::{Birth, Context, Head, Session, encode};
+use std::sync::Arc;
+
+use rpds::ListSync;
+
+use super::publish::{Durability, Unpublished};
+use super::{Birth, Context, Head, Session, Voice, encode};
+use crate::actor::Actor;
 use crate::blob::Blob;
 use crate::body::{Detached, Forked};
 use crate::context::Items;
@@ -10,9 +15,10 @@ use crate::history::Reach;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
 use crate::message::Copied;
+use crate::reader::Reader;
 use crate::record::Extras;
 use crate::state::State;
-use crate::view;
+use crate::view::{self, View};
 
 impl Session {
     /// A branch of this session, from its head. Costs the same for any length.
@@ -58,38 +64,69 @@ impl Session {
 
     /// A new root with a copy of this session's context. Its history and usage start at zero.
     pub async fn detach(&self, why: impl Into<String>) -> Result<Session> {
-        let reader = self.reader();
-        let items = view::items(&reader, self.point()).await?;
-        let mut copied = Vec::with_capacity(items.len());
-        let mut copies = Vec::new();
-        let mut blobs = Vec::new();
-        for item in items.to_vec() {
-            let copy = view::copy_of(&reader, &item).await?;
-            for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
-                // The child may be published before its origin: it brings the blobs itself.
-                blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });
-                copies.push(reference);
-            }
-            copied.push(copy);
-        }
-        let context = Blob::new(&*encode::<Vec<Copied>>(&copied), "application/json");
-        let body = Detached { from: self.head(), why: why.into(), context: context.reference.clone(), copies };
-        blobs.push(context);
-        let birth = Birth {
-            store: self.0.store.clone(),
-            actor: self.0.actor.clone(),
-            origin: None,
-            parent: None,
-            state: State::default(),
-            context: Context::default(),
-            ancestors: rpds::ListSync::new_sync(),
-            durability: self.0.durability,
-        };
-        let extras = Extras { blobs, snapshot: None };
-        let mut child = Self::born(birth, Kind::Detached, &encode(&body), Some(extras));
-        let items = view::items_of_copies(&copied, child.point(), child.0.head.generation)
-            .map_err(|why| ErrorKind::Record { point: child.point(), why })?;
-        child.0.context = Context { base: None, items };
+        let mut child = detach(&self.reader(), self.head(), self.0.actor.clone(), why.into()).await?;
+        child.0.durability = self.0.durability;
         Ok(child)
     }
+}
+
+impl View {
+    /// A branch of a session that is only looked at: it may be held elsewhere, or closed.
+    pub fn fork(&self, actor: Actor, why: impl Into<String>) -> Result<Session> {
+        let (record, why) = (self.record(), why.into());
+        let point = record.point();
+        let time = record.time().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
+        let head = Head { id: record.id(), seq: point.seq, time, generation: record.generation() };
+        let birth = Birth {
+            store: self.reader.store.clone(),
+            actor: Voice::new(actor),
+            origin: Some(record.reference()),
+            parent: Some(&head),
+            state: self.state().inherited(),
+            context: Context { base: Some(point), items: Items::default() },
+            ancestors: ListSync::new_sync(),
+            durability: Durability::default(),
+        };
+        Ok(Session::born(birth, Kind::Forked, &encode(&Forked { from: point, why }), None))
+    }
+
+    /// A new root with a copy of the context here.
+    pub async fn detach(&self, actor: Actor, why: impl Into<String>) -> Result<Session> {
+        detach(&self.reader, self.reference(), Voice::new(actor), why.into()).await
+    }
+}
+
+async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String) -> Result<Session> {
+    let items = view::items(reader, from.point()).await?;
+    let mut copied = Vec::with_capacity(items.len());
+    let mut copies = Vec::new();
+    let mut blobs = Vec::new();
+    for item in items.to_vec() {
+        let copy = view::copy_of(reader, &item).await?;
+        for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
+            // The child may be published before its origin: it brings the blobs itself.
+            blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });
+            copies.push(reference);
+        }
+        copied.push(copy);
+    }
+    let context = Blob::new(&*encode::<Vec<Copied>>(&copied), "application/json");
+    let body = Detached { from, why, context: context.reference.clone(), copies };
+    blobs.push(context);
+    let birth = Birth {
+        store: reader.store.clone(),
+        actor,
+        origin: None,
+        parent: None,
+        state: State::default(),
+        context: Context::default(),
+        ancestors: ListSync::new_sync(),
+        durability: Durability::default(),
+    };
+    let extras = Extras { blobs, snapshot: None };
+    let mut child = Session::born(birth, Kind::Detached, &encode(&body), Some(extras));
+    let items = view::items_of_copies(&copied, child.point(), child.0.head.generation)
+        .map_err(|why| ErrorKind::Record { point: child.point(), why })?;
+    child.0.context = Context { base: None, items };
+    Ok(child)
 }

@@ -1,0 +1,93 @@
+use std::io::{IsTerminal as _, Read as _};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use rath::body::{Assistant, Block};
+
+use super::Answer;
+use crate::expression;
+use crate::output;
+use crate::settings::Settings;
+
+/// Add a record to a session
+///
+/// The text comes from the argument, from a file, or from standard input.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Add {
+    /// The session
+    session: String,
+    /// The text; `-` reads standard input
+    text: Option<String>,
+    /// What the record is
+    #[arg(long = "as", value_name = "KIND", default_value = "user")]
+    kind: Said,
+    /// Take the text from a file
+    #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
+    file: Option<PathBuf>,
+    /// The call that a tool result answers
+    #[arg(long, value_name = "ID", required_if_eq("kind", "tool-result"))]
+    call: Option<String>,
+    /// The assistant calls this tool; the text is its arguments
+    #[arg(long, value_name = "NAME", requires = "call")]
+    tool: Option<String>,
+    /// A kind of your own: the text is its body, a JSON object
+    #[arg(long, value_name = "KIND", conflicts_with = "kind")]
+    raw: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Said {
+    System,
+    User,
+    Assistant,
+    ToolResult,
+    Note,
+}
+
+impl Add {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let id = expression::resolve_session(&store, &self.session).await?;
+        let text = self.text()?;
+        let mut session = store.open(id, settings.actor()).await?;
+        if let Some(kind) = &self.raw {
+            session.append_json(kind, &text)?;
+        } else {
+            match self.kind {
+                Said::System => session.system(text)?,
+                Said::User => session.user(text)?,
+                Said::Note => session.note(text)?,
+                Said::ToolResult => session.tool_result(self.call.unwrap_or_default(), text)?,
+                Said::Assistant => match (self.tool, self.call) {
+                    (Some(name), Some(id)) => {
+                        let block = Block::ToolUse { id, name, arguments: text.into() };
+                        session.append(Assistant { blocks: vec![block] })?
+                    }
+                    _ => session.assistant(text)?,
+                },
+            };
+        }
+        session.publish().await?;
+        output::added(settings, session.head())?;
+        Ok(Answer::Yes)
+    }
+
+    fn text(&self) -> Result<String> {
+        if let Some(file) = &self.file {
+            let bytes = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+            return String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", file.display()));
+        }
+        match self.text.as_deref() {
+            Some("-") => {}
+            Some(text) => return Ok(text.to_owned()),
+            None if std::io::stdin().is_terminal() => bail!("no text: give it as an argument, with --file, or by a pipe"),
+            None => {}
+        }
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("reading standard input")?;
+        let text = String::from_utf8(bytes).context("standard input is not UTF-8 text")?;
+        Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+    }
+}

@@ -1,0 +1,61 @@
+use anyhow::Result;
+
+use super::Answer;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+
+/// Look at the store's health: sizes, leftovers, what to do
+#[derive(clap::Args)]
+pub(crate) struct Doctor {}
+
+impl Doctor {
+    pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
+        let path = settings.store_path()?;
+        let health = settings.embedded()?.health()?;
+        let lost: Vec<_> = health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
+        let sick = !health.damage.is_empty() || !lost.is_empty();
+        if settings.json {
+            let mut value = serde_json::to_value(&health)?;
+            value["store"] = serde_json::to_value(&path)?;
+            value["well"] = (!sick).into();
+            output::json(&value)?;
+            return Ok(if sick { Answer::No } else { Answer::Yes });
+        }
+        let mut page = Page::default();
+        let mut row = |name: &str, value: String| page.line(format_args!("{:<12} {value}", name));
+        row("store", format!("{} (format {}, SQLite {})", settings.shown(&path), health.format, health.sqlite));
+        row("sessions", format!("{} ({} closed)", health.sessions, health.closed));
+        row("records", format!("{} in {} segments", health.records, health.segments));
+        row("database", format!("{}, log {}", bytes(health.database_bytes), bytes(health.log_bytes)));
+        let packed: u64 = health.packs.iter().filter_map(|pack| pack.bytes).sum();
+        row("packs", format!("{} with {}", health.packs.len(), bytes(packed)));
+        row("id index", match health.ids_behind {
+            0 => "up to date".into(),
+            behind => format!("{behind} segments behind; it catches up when a record is asked for by id"),
+        });
+        if health.orphaned > 0 || !health.dead_holders.is_empty() {
+            let dead = health.dead_holders.len();
+            row("holders", format!("{dead} gone without leave, {} sessions free to take", health.orphaned));
+        }
+        for pack in lost {
+            page.line(format_args!("{} pack {} is missing or cut: restore it from a backup", style::bad("✗"), pack.name));
+        }
+        for line in &health.damage {
+            page.line(format_args!("{} {line}", style::bad("✗")));
+        }
+        match sick {
+            false => page.line(format_args!("{} well; `rath verify` checks every record", style::good("✓"))),
+            true => page.line("  help: copy the directory before anything else, then run `rath verify`"),
+        }
+        page.show(settings)?;
+        Ok(if sick { Answer::No } else { Answer::Yes })
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} B"),
+        10_000..=9_999_999 => format!("{} kB", count / 1000),
+        _ => format!("{} MB", count / 1_000_000),
+    }
+}

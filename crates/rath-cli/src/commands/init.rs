@@ -1,0 +1,33 @@
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use rath::Embedded;
+
+use super::Answer;
+use crate::output;
+use crate::settings::{STORE_DIR, Settings};
+
+/// Make a store for the sessions of this directory
+#[derive(clap::Args)]
+pub(crate) struct Init {
+    /// The directory; the store becomes DIR/.rath
+    dir: Option<PathBuf>,
+}
+
+impl Init {
+    pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
+        let path = match self.dir {
+            Some(dir) => settings.here.join(dir).join(STORE_DIR),
+            None => settings.here.join(STORE_DIR),
+        };
+        if Embedded::exists(&path) {
+            bail!("{} is a store already", settings.shown(&path));
+        }
+        Embedded::create(&path)?;
+        match settings.json {
+            true => output::json(&serde_json::json!({ "store": path }))?,
+            false => output::remark(format_args!("made a store in {}", settings.shown(&path))),
+        }
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,170 @@
+use anyhow::Result;
+use rath::store::{Query, Row, Which};
+use rath::{Record, View};
+use serde::Serialize;
+
+use super::Answer;
+use crate::expression;
+use crate::graph;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+use crate::time;
+
+/// List sessions, or the records of one
+///
+/// Without a session: all sessions, the one that changed last first. With one: its records, oldest first.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Log {
+    /// A session
+    session: Option<String>,
+    /// Draw forks and merges as lanes, of all sessions or of those that one stands on
+    #[arg(long, short)]
+    graph: bool,
+    /// Show at most this many, the newest
+    #[arg(long, short = 'n', value_name = "N")]
+    limit: Option<usize>,
+    /// With a session: also the records of the sessions it stands on
+    #[arg(long, requires = "session", conflicts_with = "graph")]
+    all: bool,
+    /// With a session: print exact bytes as JSON lines, which docs/verify.py checks
+    #[arg(long, requires = "session", conflicts_with = "graph")]
+    raw: bool,
+    /// Only sessions with this label (NAME or NAME=VALUE)
+    #[arg(long, value_name = "LABEL", conflicts_with = "session")]
+    label: Option<String>,
+}
+
+impl Log {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let session = match &self.session {
+            Some(text) => Some(expression::resolve(&store, text).await?),
+            None => None,
+        };
+        if self.graph {
+            let view = match session {
+                Some(place) => Some(View::of(&store, place.session, Some(place.seq)).await?),
+                None => None,
+            };
+            return graph::draw(settings, &store, view.as_ref(), self.limit).await.map(|()| Answer::Yes);
+        }
+        let Some(place) = session else {
+            let limit = if self.label.is_some() { None } else { self.limit };
+            let mut rows = store.sessions(Query { which: Which::All, limit }).await?;
+            if let Some(label) = &self.label {
+                let (name, value) = label.split_once('=').map_or((label.as_str(), None), |(n, v)| (n, Some(v)));
+                rows.retain(|row| row.labels.get(name).is_some_and(|have| value.is_none_or(|value| value == have)));
+                rows.truncate(self.limit.unwrap_or(usize::MAX));
+            }
+            sessions(settings, rows)?;
+            return Ok(Answer::Yes);
+        };
+        let view = View::of(&store, place.session, Some(place.seq)).await?;
+        let mut found = match self.all || self.raw {
+            true => view.history().await?.all().await?,
+            false => view.own().await?,
+        };
+        if let Some(limit) = self.limit {
+            found.drain(..found.len().saturating_sub(limit));
+        }
+        match self.raw {
+            true => output::json_lines(found.iter().map(RawRecord::of))?,
+            false => records(settings, &found, self.all)?,
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+/// A record's exact bytes, as docs/verify.py reads them.
+#[derive(Serialize)]
+struct RawRecord {
+    header: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    salt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+}
+
+impl RawRecord {
+    fn of(record: &Record) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let hex = |salt: &[u8; 16]| salt.iter().map(|byte| format!("{byte:02x}")).collect();
+        let body = record.salted_body();
+        Self {
+            header: text(record.header_bytes()),
+            salt: body.map(|(salt, _)| hex(salt)),
+            body: body.map(|(_, body)| text(body)),
+        }
+    }
+}
+
+fn sessions(settings: &Settings, rows: Vec<Row>) -> Result<()> {
+    if settings.json {
+        return output::json_lines(rows);
+    }
+    if rows.is_empty() {
+        output::remark("no sessions yet\n  help: `rath new TITLE` makes one");
+    }
+    let mut page = Page::default();
+    for row in rows {
+        page.line(session_line(&row));
+    }
+    page.show(settings)
+}
+
+/// A session in one line.
+pub(crate) fn session_line(row: &Row) -> String {
+    let mut line = format!(
+        "{}  {:>4} records  {:<11}  {}",
+        style::session(row.id.short()),
+        row.seq + 1,
+        time::ago(row.time),
+        style::title(row.title.as_deref().unwrap_or("(untitled)"))
+    );
+    if let Some(origin) = row.origin {
+        line.push_str(&style::dim(format!("  forked from {}", origin.point())));
+    }
+    for (name, value) in &row.labels {
+        let label = if value.is_empty() { name.clone() } else { format!("{name}={value}") };
+        line.push_str(&format!("  {}", style::label(label)));
+    }
+    if row.closed {
+        line.push_str(&style::dim("  closed"));
+    }
+    if let Some(holder) = &row.holder {
+        line.push_str(&style::dim(format!("  held by process {}", holder.process)));
+    }
+    line
+}
+
+fn records(settings: &Settings, found: &[Record], with_session: bool) -> Result<()> {
+    if settings.json {
+        let values = found.iter().map(super::show::record_json).collect::<Result<Vec<_>>>()?;
+        return output::json_lines(values);
+    }
+    let mut page = Page::default();
+    for record in found {
+        let place = match with_session {
+            true => record.point().to_string(),
+            false => format!("{:>4}", record.seq()),
+        };
+        let header = record.header()?;
+        page.line(format_args!(
+            "{}  {}  {}  {}",
+            style::record(place),
+            style::dim(&record.id().short()[..8]),
+            style::dim(time::local(header.time).get(11..19).unwrap_or_default()),
+            clip(&rath::summary::of(record), 100),
+        ));
+    }
+    page.show(settings)
+}
+
+/// `text`, cut to `width` characters.
+pub(crate) fn clip(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

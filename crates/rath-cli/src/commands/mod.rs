@@ -1,0 +1,106 @@
+//! The commands, a file each.
+
+mod add;
+mod close;
+mod completions;
+mod demo;
+mod detach;
+mod diff;
+mod doctor;
+mod explain;
+mod fork;
+mod init;
+mod label;
+pub(crate) mod log;
+mod merge;
+mod new;
+mod show;
+mod verify;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::settings::Settings;
+
+/// Sessions of agents as values: look at them, branch them, merge them, verify them.
+#[derive(Parser)]
+#[command(name = "rath", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Start with `rath demo`, or `rath init` and `rath new \"first try\"`.\n\
+    Exit codes: 0 yes, 1 failed, 2 usage, 3 the answer is no (tampered, differs).")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// The store to work on, instead of the nearest .rath
+    #[arg(long, global = true, env = "RATH_STORE", value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: clap::ColorChoice,
+    /// Do not use a pager
+    #[arg(long, global = true)]
+    pub(crate) no_pager: bool,
+    /// Who makes the records, as KIND:NAME (e.g. agent:planner)
+    #[arg(long, global = true, value_name = "ACTOR")]
+    pub(crate) by: Option<String>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Demo(demo::Demo),
+    Init(init::Init),
+    New(new::New),
+    Add(add::Add),
+    Log(log::Log),
+    Show(show::Show),
+    Diff(diff::Diff),
+    Fork(fork::Fork),
+    Detach(detach::Detach),
+    Merge(merge::Merge),
+    Label(label::Label),
+    Close(close::Close),
+    Verify(verify::Verify),
+    Doctor(doctor::Doctor),
+    Explain(explain::Explain),
+    Completions(completions::Completions),
+}
+
+/// What a command answers: most only yes.
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
+impl Command {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        match self {
+            Command::Demo(command) => command.run(settings).await,
+            Command::Init(command) => command.run(settings),
+            Command::New(command) => command.run(settings).await,
+            Command::Add(command) => command.run(settings).await,
+            Command::Log(command) => command.run(settings).await,
+            Command::Show(command) => command.run(settings).await,
+            Command::Diff(command) => command.run(settings).await,
+            Command::Fork(command) => command.run(settings).await,
+            Command::Detach(command) => command.run(settings).await,
+            Command::Merge(command) => command.run(settings).await,
+            Command::Label(command) => command.run(settings).await,
+            Command::Close(command) => command.run(settings).await,
+            Command::Verify(command) => command.run(settings).await,
+            Command::Doctor(command) => command.run(settings),
+            Command::Explain(command) => command.run(settings),
+            Command::Completions(command) => command.run(),
+        }
+    }
+}

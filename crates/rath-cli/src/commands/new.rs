@@ -1,0 +1,39 @@
+use anyhow::Result;
+
+use super::Answer;
+use crate::output;
+use crate::settings::Settings;
+
+/// Make a session
+///
+/// Prints its id, so `s=$(rath new "Plan the release")` works in a script.
+#[derive(clap::Args)]
+pub(crate) struct New {
+    /// What it is about
+    title: Option<String>,
+    /// Standing instructions
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// The first message
+    #[arg(long, short, value_name = "TEXT")]
+    message: Option<String>,
+}
+
+impl New {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let mut session = store.create(settings.actor());
+        if let Some(title) = self.title {
+            session.set_title(title)?;
+        }
+        if let Some(text) = self.system {
+            session.system(text)?;
+        }
+        if let Some(text) = self.message {
+            session.user(text)?;
+        }
+        session.publish().await?;
+        output::born(settings, &session)?;
+        Ok(Answer::Yes)
+    }
+}

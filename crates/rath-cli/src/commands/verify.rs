@@ -1,0 +1,59 @@
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Answer;
+use crate::expression;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+
+/// Check that nothing was altered, dropped, reordered or forged
+///
+/// Re-derives every hash, link and index column from the stored bytes. Exits with 3 and names the first bad record
+/// if anything is wrong. What it cannot find by itself: a store whose newest records were cut off and whose index
+/// was changed to match.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Verify {
+    /// A session, checked with everything it stands on; without it, the whole store
+    session: Option<String>,
+}
+
+impl Verify {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.embedded()?;
+        let session = match &self.session {
+            Some(text) => Some(expression::resolve_session(&settings.store()?, text).await?),
+            None => None,
+        };
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("verifying {human_pos} of {human_len} records {bar:30}") {
+            bar.set_style(style);
+        }
+        let report = store.verify(session, &mut |done, total| {
+            bar.set_length(total.max(done));
+            bar.set_position(done);
+        })?;
+        bar.finish_and_clear();
+        if settings.json {
+            let mut value = serde_json::to_value(&report)?;
+            value["sound"] = report.is_sound().into();
+            output::json(&value)?;
+        } else {
+            let mut page = Page::default();
+            for finding in &report.findings {
+                page.line(format_args!("{} {finding}", style::bad("✗")));
+            }
+            let seen = format!(
+                "{} sessions, {} records, {} blobs",
+                report.sessions, report.records, report.blobs
+            );
+            let erased = if report.erased > 0 { format!(", {} erased", report.erased) } else { String::new() };
+            match report.is_sound() {
+                true => page.line(format_args!("{} sound: {seen}{erased}", style::good("✓"))),
+                false => page.line(format_args!("{} not sound: {} findings in {seen}{erased}", style::bad("✗"), report.findings.len())),
+            }
+            page.show(settings)?;
+        }
+        Ok(if report.is_sound() { Answer::Yes } else { Answer::No })
+    }
+}

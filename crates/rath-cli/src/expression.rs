@@ -1,0 +1,169 @@
+//! How people name sessions and records: `9f31`, `@`, `9f31@4`, `@-3`, `9f31@~12`, a record's id.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::store::{Lookup, Query, Row, Which};
+use rath::{Point, SessionId, Store, View};
+
+/// Help text shared by all commands that take one.
+pub(crate) const HELP: &str = "\
+How to name a session or a record:
+  9f31c2ab    a session, by any unique prefix of the digits shown
+  @           the session that changed last
+  9f31@4      record 4 of that session
+  9f31@-3     the record three before its last
+  9f31@~12    twelve parents back, through the fork points
+  @-1         as above, of the session that changed last
+  5d0b22f1    a record, by any unique prefix of its id";
+
+/// An expression that names nothing, or more than one thing.
+#[derive(Debug)]
+pub(crate) struct Unclear(String);
+
+impl std::fmt::Display for Unclear {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unclear {}
+
+fn unclear(text: impl Into<String>) -> anyhow::Error {
+    Unclear(text.into()).into()
+}
+
+/// What an expression says, before the store is asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Parsed<'a> {
+    /// Empty for the session that changed last.
+    base: &'a str,
+    at: At,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Head,
+    Seq(u64),
+    Before(u64),
+    Back(u64),
+}
+
+fn parse(text: &str) -> Result<Parsed<'_>> {
+    let bad = || unclear(format!("{text:?} names no session or record\n\n{HELP}"));
+    let (base, at) = match text.split_once('@') {
+        Some((base, at)) => (base, Some(at)),
+        None => (text, None),
+    };
+    let number = |digits: &str| digits.parse::<u64>().map_err(|_| bad());
+    let at = match at {
+        None | Some("") => At::Head,
+        Some(at) => match (at.strip_prefix('-'), at.strip_prefix('~')) {
+            (Some(back), _) => At::Before(number(back)?),
+            (_, Some(back)) => At::Back(number(back)?),
+            _ => At::Seq(number(at)?),
+        },
+    };
+    let legal = base.len() <= 64 && base.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    if !legal || (base.is_empty() && !text.contains('@')) {
+        return Err(bad());
+    }
+    Ok(Parsed { base, at })
+}
+
+/// A place that an expression named.
+pub(crate) struct Place {
+    pub(crate) session: SessionId,
+    pub(crate) seq: u64,
+    /// Whether a record was named, not just a session.
+    pub(crate) exact: bool,
+}
+
+/// Finds what `text` names.
+pub(crate) async fn resolve(store: &Arc<dyn Store>, text: &str) -> Result<Place> {
+    let parsed = parse(text)?;
+    let lower = parsed.base.to_ascii_lowercase();
+    let Some(row) = find_session(store, &lower).await? else {
+        return find_record(store, text, &lower, &parsed).await;
+    };
+    let (session, last) = (row.id, row.seq);
+    let outside = || unclear(format!("session {} has records 0 to {last}: {text} is not one of them", session.short()));
+    let point = match parsed.at {
+        At::Head => Point { session, seq: last },
+        At::Seq(seq) if seq <= last => Point { session, seq },
+        At::Seq(_) => return Err(outside()),
+        At::Before(back) => Point { session, seq: last.checked_sub(back).ok_or_else(outside)? },
+        At::Back(back) => {
+            let found = View::of(store, session, None).await?.back(back).await?;
+            found.ok_or_else(|| unclear(format!("{text} goes back further than the history of {}", session.short())))?
+        }
+    };
+    Ok(Place { session: point.session, seq: point.seq, exact: parsed.at != At::Head })
+}
+
+/// Finds the session that `text` names; a record is not enough.
+pub(crate) async fn resolve_session(store: &Arc<dyn Store>, text: &str) -> Result<SessionId> {
+    let place = resolve(store, text).await?;
+    match place.exact {
+        false => Ok(place.session),
+        true => Err(unclear(format!("{text} names a record; a session is needed here"))),
+    }
+}
+
+async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>> {
+    if base.is_empty() {
+        let newest = store.sessions(Query { which: Which::All, limit: Some(1) }).await?;
+        return match newest.into_iter().next() {
+            Some(row) => Ok(Some(row)),
+            None => Err(unclear("the store has no sessions yet\n  help: `rath new TITLE` makes one")),
+        };
+    }
+    let mut rows = store.sessions(Query { which: Which::Prefix(base.into()), limit: Some(10) }).await?;
+    match rows.len() {
+        0 => Ok(None),
+        1 => Ok(rows.pop()),
+        _ => {
+            let list: Vec<_> = rows
+                .iter()
+                .map(|row| format!("  {}  {}", row.id.tail(), row.title.as_deref().unwrap_or("")).trim_end().to_owned())
+                .collect();
+            Err(unclear(format!("{base:?} is the beginning of several sessions:\n{}", list.join("\n"))))
+        }
+    }
+}
+
+async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Parsed<'_>) -> Result<Place> {
+    let nothing = || {
+        unclear(format!("there is no session or record {text:?} in this store\n  help: `rath log` lists the sessions"))
+    };
+    if base.len() < 4 || parsed.at != At::Head {
+        return Err(nothing());
+    }
+    let found = store.get(Lookup::Prefix(base.into())).await?;
+    match &found[..] {
+        [] => Err(nothing()),
+        [record] => Ok(Place { session: record.session(), seq: record.seq(), exact: true }),
+        several => {
+            let list: Vec<_> = several.iter().map(|record| format!("  {}  {}", record.id().short(), record.point())).collect();
+            Err(unclear(format!("{base:?} is the beginning of several records:\n{}", list.join("\n"))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_read_as_documented() {
+        let read = |text| parse(text).map(|parsed| (parsed.base, parsed.at)).ok();
+        assert_eq!(read("9f31"), Some(("9f31", At::Head)));
+        assert_eq!(read("@"), Some(("", At::Head)));
+        assert_eq!(read("9f31@4"), Some(("9f31", At::Seq(4))));
+        assert_eq!(read("@-3"), Some(("", At::Before(3))));
+        assert_eq!(read("9f31@~12"), Some(("9f31", At::Back(12))));
+        for bad in ["", "x", "9f31@x", "9f31@-", "@~", "@-99999999999999999999", "a b", "../..", "9f31@1@2", "é@1"] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
+}

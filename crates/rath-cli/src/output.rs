@@ -1,0 +1,156 @@
+//! What a person or a program reads: data on stdout, remarks on stderr, colour and pager where they help.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::settings::Settings;
+
+/// Text for stdout, gathered so that it can go through a pager.
+#[derive(Default)]
+pub(crate) struct Page(String);
+
+impl Page {
+    pub(crate) fn line(&mut self, text: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "{text}");
+    }
+
+    pub(crate) fn text(&mut self, text: impl std::fmt::Display) {
+        let _ = write!(self.0, "{text}");
+    }
+
+    /// Shows it, through the pager on a terminal.
+    pub(crate) fn show(self, settings: &Settings) -> Result<()> {
+        let text = match settings.colour {
+            true => self.0,
+            false => anstream::adapter::strip_str(&self.0).to_string(),
+        };
+        match &settings.pager {
+            Some(pager) if through(pager, &text) => Ok(()),
+            _ => write_out(text.as_bytes()),
+        }
+    }
+}
+
+/// Writes to stdout. A reader that has seen enough is no error.
+fn write_out(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the pager is the one process the command line starts")]
+fn through(pager: &str, text: &str) -> bool {
+    let mut words = pager.split_whitespace();
+    let Some(program) = words.next() else { return false };
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::piped());
+    if program.ends_with("less") {
+        // Leave when it fits on a screen, keep colours, do not clear.
+        command.arg("-FRX");
+    }
+    let Ok(mut child) = command.spawn() else { return false };
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    child.wait().is_ok()
+}
+
+/// Prints `value` as one line of JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    write_out(&line)
+}
+
+/// Prints each of `values` as a line of JSON.
+pub(crate) fn json_lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> Result<()> {
+    let mut out = Vec::new();
+    for value in values {
+        serde_json::to_writer(&mut out, &value)?;
+        out.push(b'\n');
+    }
+    write_out(&out)
+}
+
+/// Prints the one thing a script wants.
+pub(crate) fn answer(text: impl std::fmt::Display) -> Result<()> {
+    write_out(format!("{text}\n").as_bytes())
+}
+
+/// A remark for the person: not data.
+pub(crate) fn remark(text: impl std::fmt::Display) {
+    eprintln!("{text}");
+}
+
+/// What went wrong, and where to read on.
+pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
+    let code = error
+        .downcast_ref::<rath::Error>()
+        .map(rath::Error::code)
+        .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code));
+    if settings.json {
+        let value = serde_json::json!({ "error": { "code": code, "message": format!("{error:#}") } });
+        eprintln!("{value}");
+        return;
+    }
+    let mark = if settings.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
+    eprintln!("{mark} {error:#}");
+    if let Some(code) = code {
+        eprintln!("  help: rath explain {code}");
+    }
+}
+
+/// Styles for what is shown often.
+pub(crate) mod style {
+    use owo_colors::OwoColorize as _;
+
+    pub(crate) fn session(text: impl std::fmt::Display) -> String {
+        text.magenta().bold().to_string()
+    }
+
+    pub(crate) fn record(text: impl std::fmt::Display) -> String {
+        text.cyan().to_string()
+    }
+
+    pub(crate) fn dim(text: impl std::fmt::Display) -> String {
+        text.dimmed().to_string()
+    }
+
+    pub(crate) fn title(text: impl std::fmt::Display) -> String {
+        text.bold().to_string()
+    }
+
+    pub(crate) fn good(text: impl std::fmt::Display) -> String {
+        text.green().to_string()
+    }
+
+    pub(crate) fn bad(text: impl std::fmt::Display) -> String {
+        text.red().bold().to_string()
+    }
+
+    pub(crate) fn label(text: impl std::fmt::Display) -> String {
+        text.yellow().to_string()
+    }
+}
+
+/// What a command prints that made a session.
+pub(crate) fn born(settings: &Settings, session: &rath::Session) -> Result<()> {
+    match settings.json {
+        true => json(&serde_json::json!({ "session": session.id(), "head": session.head() })),
+        false => answer(session.id().short()),
+    }
+}
+
+/// What a command prints that added a record.
+pub(crate) fn added(settings: &Settings, head: rath::Reference) -> Result<()> {
+    match settings.json {
+        true => json(&head),
+        false => answer(head.point()),
+    }
+}
