@@ -100,10 +100,7 @@ async fn lineage(store: &Arc<dyn Store>, view: &View) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for line in view.lineage().await? {
         for mut row in store.sessions(Which::Id(line.session).into()).await? {
-            if row.seq > line.to {
-                row.closed = false;
-                row.seq = line.to;
-            }
+            row.seq = row.seq.min(line.to);
             rows.push(row);
         }
     }
@@ -151,7 +148,10 @@ async fn nodes(store: &Arc<dyn Store>, rows: &[Row]) -> Result<Vec<Node>> {
                 generation: record.generation(),
                 parents,
                 hidden: below.map_or(0, |below: u64| seq - below - 1),
-                text: rath::summary::of(&record),
+                text: match seq == last {
+                    true => last_words(store, &record).await?,
+                    false => rath::summary::of(&record),
+                },
                 title: row.title.clone().filter(|_| seq == last),
                 head: seq == last,
                 closed: row.closed,
@@ -173,6 +173,13 @@ async fn head_of(store: &Arc<dyn Store>, row: &Row) -> Result<u64> {
         }
     }
     Ok(row.seq)
+}
+
+/// What was said last on the line of its head; the head itself where nothing was.
+async fn last_words(store: &Arc<dyn Store>, head: &Record) -> Result<String> {
+    let conversation = [Kind::System, Kind::User, Kind::Assistant, Kind::ToolResult];
+    let scan = Scan::session(head.session(), 0, head.seq()).kinds(&conversation).backwards().limit(1);
+    Ok(rath::summary::of(store.scan(scan).await?.records.first().unwrap_or(head)))
 }
 
 async fn merged_records(store: &Arc<dyn Store>, row: &Row) -> Result<Vec<Record>> {

@@ -94,7 +94,8 @@ pub fn references(body: &[u8]) -> Vec<BlobRef> {
     }
     let mut found = Vec::new();
     // Most bodies name no blob: one search is cheaper than parsing them all.
-    if memchr::memmem::find(body, b"\"digest\"").is_some()
+    let may_name_one = memchr::memmem::find(body, b"\"digest\"").is_some() || memchr::memmem::find(body, b"\\u").is_some();
+    if may_name_one
         && let Ok(value) = serde_json::from_slice(body)
     {
         walk(value, &mut found);

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
+use crate::error;
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::reader::{Reader, tampered};
@@ -91,7 +92,11 @@ impl History {
     }
 
     /// The next record; `None` after the last.
-    pub async fn next(&mut self) -> Result<Option<Record>> {
+    pub async fn next(&mut self) -> error::Result<Option<Record>> {
+        Ok(self.step().await?)
+    }
+
+    pub(crate) async fn step(&mut self) -> Result<Option<Record>> {
         while let Some(Reverse((key, id))) = self.order.pop() {
             let Some(strand) = self.lines.get_mut(&id) else { continue };
             if strand.page.is_empty() {
@@ -124,7 +129,7 @@ impl History {
     }
 
     /// All that is left, at once.
-    pub async fn all(mut self) -> Result<Vec<Record>> {
+    pub async fn all(mut self) -> error::Result<Vec<Record>> {
         let mut records = Vec::new();
         while let Some(record) = self.next().await? {
             records.push(record);

@@ -179,9 +179,9 @@ impl Inner {
         page.more = page.records.len() > scan.limit;
         page.records.truncate(scan.limit);
         page.position = match (page.records.last(), scan.backwards) {
-            (Some(last), false) => last.seq() + 1,
-            (Some(last), true) => last.seq().saturating_sub(1),
-            (None, _) => from,
+            (Some(last), false) if page.more => last.seq() + 1,
+            (Some(last), true) if page.more => last.seq().saturating_sub(1),
+            _ => to.saturating_add(1),
         };
         Ok(page)
     }

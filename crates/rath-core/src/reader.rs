@@ -84,8 +84,10 @@ impl Reader {
             }
             Some(first) if to >= first => {
                 let mut page = self.store.scan(Scan::session(session, from, first - 1).kinds(kinds)).await?;
-                page.more = true;
-                page.position = page.position.min(first);
+                // The tail follows where the store's part is read to its end.
+                if !page.more {
+                    (page.more, page.position) = (true, first);
+                }
                 Ok(page)
             }
             _ => self.store.scan(Scan::session(session, from, to).kinds(kinds)).await,

@@ -126,11 +126,9 @@ impl Record {
     /// Whether the body is the one the header vouches for. An erased body passes.
     pub fn check_body(&self) -> Result<(), Fault> {
         let Some((salt, body)) = self.salted_body() else { return Ok(()) };
-        let told = field(self.header_bytes(), b"\"body_digest\":\"", 64).and_then(|hex| hex.parse::<Digest>().ok());
-        match told {
-            Some(told) if told == Digest::of_parts(&[salt, body]) => Ok(()),
-            Some(_) => Err(Fault::Body),
-            None => Err(Fault::Header(Malformed::NotAHeader("no body_digest".into()))),
+        match Header::body_digest_in(self.header_bytes())? == Digest::of_parts(&[salt, body]) {
+            true => Ok(()),
+            false => Err(Fault::Body),
         }
     }
 
@@ -181,15 +179,12 @@ impl Record {
 
     /// When it was made.
     pub fn time(&self) -> Result<Time, Malformed> {
-        match Header::parse_plain(self.header_bytes(), &mut Vec::new()) {
-            Some(header) => Ok(header.time),
-            None => Ok(self.header()?.time),
-        }
+        Ok(self.header()?.time)
     }
 
     /// The id of the previous record of the line (or of the fork point), without reading the whole header.
     pub fn first_parent(&self) -> Option<RecordId> {
-        field(self.header_bytes(), b"\"parents\":[\"", 64)?.parse().ok()
+        Header::first_parent_in(self.header_bytes())
     }
 
     /// Where the session was forked off, if this is the first record of a fork.
@@ -253,12 +248,6 @@ impl Record {
             extras: None,
         }))
     }
-}
-
-/// The `len` characters behind `key`. In JSON a quote inside a string is escaped, so `key` cannot match in one.
-fn field<'a>(header: &'a [u8], key: &[u8], len: usize) -> Option<&'a str> {
-    let start = memchr::memmem::find(header, key)? + key.len();
-    std::str::from_utf8(header.get(start..start + len)?).ok()
 }
 
 impl fmt::Debug for Record {

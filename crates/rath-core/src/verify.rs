@@ -210,6 +210,9 @@ impl Chain {
         {
             return Err((What::AlteredBody, Fault::Body.to_string()));
         }
+        if record.body_bytes().is_some_and(|body| !is_json_object(body)) {
+            return rule("the body is not a JSON object");
+        }
         if header.kind.begins_a_session() != (header.seq == 0) {
             return rule("a session begins with created, forked, detached or imported, and only begins with them");
         }
@@ -222,7 +225,8 @@ impl Chain {
         if !allowed {
             return rule("the number of parents does not fit the kind");
         }
-        if let Some(last) = &self.last {
+        // What does not stand on its predecessor is named for that; the rules are for those that do.
+        if let Some(last) = self.last.as_ref().filter(|last| header.parents.first() == Some(&last.id)) {
             if last.kind == Kind::Closed {
                 return rule("the session was closed before this record");
             }
@@ -280,6 +284,10 @@ impl Chain {
             findings.push(self.altered(last.seq));
         }
     }
+}
+
+fn is_json_object(body: &[u8]) -> bool {
+    body.first() == Some(&b'{') && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 /// What a verification saw.

@@ -9,6 +9,7 @@ use crate::blob::Content;
 use crate::body::{self, Assistant, Block, Compressed, Detached, Forked, Merged};
 use crate::context::{Brought, Item, Items, Shape};
 use crate::divergence::{Divergence, Tip};
+use crate::error;
 use crate::history::{History, Reach};
 use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
@@ -42,12 +43,12 @@ pub struct View {
 
 impl View {
     /// Looks at a stored session without holding it: at record `seq`, or at its head.
-    pub async fn of(store: &Arc<dyn Store>, session: SessionId, seq: Option<u64>) -> Result<Self> {
+    pub async fn of(store: &Arc<dyn Store>, session: SessionId, seq: Option<u64>) -> error::Result<Self> {
         let seq = match seq {
             Some(seq) => seq,
             None => row(store, session).await?.seq,
         };
-        Self::at(Reader::new(store.clone()), Point { session, seq }).await
+        Ok(Self::at(Reader::new(store.clone()), Point { session, seq }).await?)
     }
 
     pub(crate) async fn at(reader: Reader, point: Point) -> Result<Self> {
@@ -82,13 +83,13 @@ impl View {
     }
 
     /// Every record behind this one, itself included, parents before children.
-    pub async fn history(&self) -> Result<History> {
+    pub async fn history(&self) -> error::Result<History> {
         let reach = Reach::of(&self.reader, &[self.at.point()]).await?;
         Ok(History::new(self.reader.clone(), &reach, &[]))
     }
 
     /// The records of this session alone, in order.
-    pub async fn own(&self) -> Result<Vec<Record>> {
+    pub async fn own(&self) -> error::Result<Vec<Record>> {
         let (session, to) = (self.at.session(), self.at.seq());
         let mut records = Vec::new();
         let mut from = 0;
@@ -103,12 +104,12 @@ impl View {
     }
 
     /// What a model is shown here, item by item.
-    pub async fn context(&self) -> Result<Vec<Message>> {
-        ContextFold::run(&self.reader, self.at.point(), true).await?.messages()
+    pub async fn context(&self) -> error::Result<Vec<Message>> {
+        Ok(ContextFold::run(&self.reader, self.at.point(), true).await?.messages()?)
     }
 
     /// The last thing a model said here.
-    pub async fn text(&self) -> Result<Option<String>> {
+    pub async fn text(&self) -> error::Result<Option<String>> {
         let items = items(&self.reader, self.at.point()).await?;
         for item in items.newest_first().filter(|item| matches!(item.shape, Shape::Turn(_))) {
             let record = self.reader.record(item.origin).await?;
@@ -127,12 +128,12 @@ impl View {
     }
 
     /// The text of some content, read from its blob where it has one.
-    pub async fn content(&self, content: &Content) -> Result<String> {
-        self.reader.text(content).await
+    pub async fn content(&self, content: &Content) -> error::Result<String> {
+        Ok(self.reader.text(content).await?)
     }
 
     /// The sessions this one stands on, parents before children, itself last.
-    pub async fn lineage(&self) -> Result<Vec<Ancestor>> {
+    pub async fn lineage(&self) -> error::Result<Vec<Ancestor>> {
         let reach = Reach::of(&self.reader, &[self.at.point()]).await?;
         let mut lines = Vec::new();
         for (session, extent) in reach.lines {
@@ -144,7 +145,7 @@ impl View {
     }
 
     /// The record `steps` first parents back, through fork points.
-    pub async fn back(&self, steps: u64) -> Result<Option<Point>> {
+    pub async fn back(&self, steps: u64) -> error::Result<Option<Point>> {
         let mut at = self.at.point();
         let mut steps = steps;
         loop {
@@ -160,9 +161,9 @@ impl View {
     }
 
     /// What this view and `other` share, and what only the other has.
-    pub async fn divergence(&self, other: &View) -> Result<Divergence> {
+    pub async fn divergence(&self, other: &View) -> error::Result<Divergence> {
         let tip = |view: &View| Tip { point: view.at.point(), generation: view.at.generation() };
-        Divergence::of(&self.reader, &[tip(self), tip(other)]).await
+        Ok(Divergence::of(&self.reader, &[tip(self), tip(other)]).await?)
     }
 }
 
@@ -229,7 +230,7 @@ impl ContextFold {
         joints.values_mut().for_each(|seqs| seqs.sort_unstable_by(|a, b| b.cmp(a)));
         let mut saved: HashMap<Point, Items> = HashMap::default();
         let mut fold = Self { line: Strand::default(), said: HashMap::default() };
-        while let Some(record) = history.next().await? {
+        while let Some(record) = history.step().await? {
             let session = record.session();
             let strand = lines.entry(session).or_default();
             // What the line was at its joints, now that it moves past them.

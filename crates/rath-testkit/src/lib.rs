@@ -1,1 +1,30 @@
-//! .
+//! What the tests of several crates share: the conformance suite that every store passes ([`store_conformance!`]), and
+//! a plain model of sessions that the real ones are held against ([`world`]).
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test kit fails by panicking")]
+
+pub mod conformance;
+pub mod world;
+
+/// Turns the conformance suite into tests for one store: `store_conformance!(make)`, where `make` gives an empty
+/// store and whatever must live as long as it.
+#[macro_export]
+macro_rules! store_conformance {
+    ($make:path) => {
+        $crate::store_conformance!($make =>
+            published_records_come_back, unknown_sessions_are_errors, commits_are_idempotent, a_moved_head_is_a_conflict,
+            a_batch_is_all_or_nothing, fences_stop_old_holders, a_session_has_one_holder, closed_sessions_take_nothing,
+            scans_page_in_both_directions, scans_filter_by_kind, the_store_is_scanned_in_commit_order,
+            snapshots_shorten_scans, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
+            erased_bodies_leave_the_chain, a_child_publishes_its_parent, a_merge_is_one_commit,
+            many_writers_work_side_by_side, unknown_kinds_survive
+        );
+    };
+    ($make:path => $($check:ident),*) => {
+        $(#[test]
+        fn $check() {
+            let (store, _keep) = $make();
+            $crate::conformance::$check(&store);
+        })*
+    };
+}

@@ -7,7 +7,7 @@ use rath::{Actor, Embedded, How, Session, Store, Usage, View};
 
 use super::Answer;
 use crate::graph;
-use crate::output::{self, style};
+use crate::output::{Page, style};
 use crate::settings::{STORE_DIR, Settings};
 
 /// See it work: sessions are made, forked, merged, verified, tampered with and caught
@@ -19,12 +19,23 @@ pub(crate) struct Demo {
     dir: Option<PathBuf>,
 }
 
-fn chapter(number: u32, title: &str) {
-    output::remark(format_args!("\n{}", style::title(format!("{number}. {title}"))));
-}
+/// Tells the story on standard output, as it happens.
+struct Teller<'a>(&'a Settings);
 
-fn tell(text: impl std::fmt::Display) {
-    output::remark(format_args!("   {text}"));
+impl Teller<'_> {
+    fn chapter(&self, number: u32, title: &str) -> Result<()> {
+        self.say(format_args!("\n{}", style::title(format!("{number}. {title}"))))
+    }
+
+    fn tell(&self, text: impl std::fmt::Display) -> Result<()> {
+        self.say(format_args!("   {text}"))
+    }
+
+    fn say(&self, text: impl std::fmt::Display) -> Result<()> {
+        let mut page = Page::default();
+        page.line(text);
+        page.show(&Settings { pager: None, ..self.0.clone() })
+    }
 }
 
 impl Demo {
@@ -36,50 +47,51 @@ impl Demo {
         let root = dir.join(STORE_DIR);
         ensure!(!Embedded::exists(&root), "{} has a store already: name an empty directory", settings.shown(&dir));
         let store = Embedded::create(&root)?;
+        let story = Teller(settings);
 
-        chapter(1, "A session is made; every record is hashed onto the one before");
+        story.chapter(1, "A session is made; every record is hashed onto the one before")?;
         let mut session = a_question(&store)?;
         session.publish().await?;
         let question = session.head();
-        tell(format_args!("session {} has {} records; its head {} vouches for all of them", session.id().short(), question.seq + 1, question.id.short()));
+        story.tell(format_args!("session {} has {} records; its head {} vouches for all of them", session.id().short(), question.seq + 1, question.id.short()))?;
 
-        chapter(2, "Two agents work on forks of it, at the same time, without seeing each other");
+        story.chapter(2, "Two agents work on forks of it, at the same time, without seeing each other")?;
         let mut cautious = session.fork("roll back first");
         let mut bold = session.fork("fix forward");
         work(&mut cautious, "cautious", "rollback", r#"{"to":"v41"}"#, "v41 is live again, error rate 0.1 %", "Roll back to v41 now; look for the cause in daylight.", 812)?;
         work(&mut bold, "bold", "read_log", r#"{"lines":200}"#, "pool exhausted: 20 of 20 connections in use", "The pool is too small since v42: raise it to 50.", 1490)?;
         for branch in [&mut cautious, &mut bold] {
             branch.publish().await?;
-            tell(format_args!("{}: {}", branch.id().short(), branch.text().await?.unwrap_or_default()));
+            story.tell(format_args!("{}: {}", branch.id().short(), branch.text().await?.unwrap_or_default()))?;
         }
 
-        chapter(3, "They are merged: one line goes on, the common part is there once");
+        story.chapter(3, "They are merged: one line goes on, the common part is there once")?;
         let (before, cautious_id) = (session.context().await?.len(), cautious.id());
         let mut session = session.merge([cautious, bold], How::Append).await?;
-        tell(format_args!("{before} context items became {}; tokens were counted once: {}", session.context().await?.len(), session.usage()));
+        story.tell(format_args!("{before} context items became {}; tokens were counted once: {}", session.context().await?.len(), session.usage()))?;
         session.act_as(Actor::person("ada"));
         session.user("Both: roll back now, raise the pool tomorrow. Write it up.")?;
         session.publish().await?;
         let id = session.id();
 
-        chapter(4, "The history, drawn");
+        story.chapter(4, "The history, drawn")?;
         drop(session);
         let view = View::of(&store, id, None).await?;
         graph::draw(&Settings { pager: None, json: false, ..settings.clone() }, &store, Some(&view), None).await?;
 
-        chapter(5, "An auditor looks: every hash and every link is derived again");
+        story.chapter(5, "An auditor looks: every hash and every link is derived again")?;
         let report = Embedded::open_here(&root, "rath demo")?.verify(None, &mut |_, _| {})?;
         ensure!(report.is_sound(), "the demo's own store is not sound: {:?}", report.findings);
-        tell(format_args!("{} {} sessions, {} records: sound", style::good("✓"), report.sessions, report.records));
+        story.tell(format_args!("{} {} sessions, {} records: sound", style::good("✓"), report.sessions, report.records))?;
 
-        chapter(6, "Somebody changes one letter of what an agent said, in a copy of the store");
-        let forged = forge(&dir, &root)?;
+        story.chapter(6, "Somebody changes one letter of what an agent said, in a copy of the store")?;
+        let forged = forge(&story, &dir, &root)?;
         let report = Embedded::open_here(forged.join(STORE_DIR), "rath demo")?.verify(None, &mut |_, _| {})?;
         let finding = report.findings.first().context("the change was not found")?;
-        tell(format_args!("{} {finding}", style::bad("✗")));
+        story.tell(format_args!("{} {finding}", style::bad("✗")))?;
 
         let at = settings.shown(&dir);
-        output::remark(format_args!("\n{}", style::title("Try next:")));
+        story.say(format_args!("\n{}", style::title("Try next:")))?;
         let (session, branch) = (id.short(), cautious_id.short());
         for (command, what) in [
             (format!("cd {at}"), "the store is in .rath there"),
@@ -90,7 +102,7 @@ impl Demo {
             ("rath verify".into(), "sound, exit code 0"),
             ("rath verify --store forged/.rath".into(), "the forged copy, exit code 3"),
         ] {
-            output::remark(format_args!("   {:<44} {}", command, style::dim(format!("# {what}"))));
+            story.say(format_args!("   {:<44} {}", command, style::dim(format!("# {what}"))))?;
         }
         Ok(Answer::Yes)
     }
@@ -120,7 +132,7 @@ fn work(session: &mut Session, name: &str, tool: &str, arguments: &str, result: 
 }
 
 /// Copies the store and changes one letter in the copy's database file, as a hex editor would.
-fn forge(dir: &Path, root: &Path) -> Result<PathBuf> {
+fn forge(story: &Teller<'_>, dir: &Path, root: &Path) -> Result<PathBuf> {
     Embedded::open_here(root, "rath demo")?.checkpoint()?;
     let forged = dir.join("forged");
     let target = forged.join(STORE_DIR);
@@ -130,6 +142,6 @@ fn forge(dir: &Path, root: &Path) -> Result<PathBuf> {
     let at = bytes.windows(word.len()).position(|window| window == word).context("the word is not in the file")?;
     bytes[at + 11] = b'9';
     std::fs::write(target.join("rath.db"), bytes)?;
-    tell("\"error rate 0.1 %\" became \"error rate 9.1 %\"");
+    story.tell("\"error rate 0.1 %\" became \"error rate 9.1 %\"")?;
     Ok(forged)
 }

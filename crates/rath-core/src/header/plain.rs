@@ -4,14 +4,11 @@
 use super::{ENVELOPE, Header};
 use crate::actor::Actor;
 use crate::clock::Time;
-use crate::id::{RecordId, SessionId};
+use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
 
 pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
-    let mut rest = Rest(bytes);
-    rest.expect(b"{\"actor\":")?;
-    let end = memchr::memmem::find(rest.0, b",\"body_digest\":\"")?;
-    let (actor_json, _) = rest.0.split_at(end);
+    let (actor_json, mut rest) = behind_actor(bytes)?;
     let actor: Actor = if actor_json == last_actor.as_slice() {
         // Known to be canonical; who verifies does not look at it again.
         Actor::new("", "")
@@ -24,8 +21,6 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
         last_actor.extend_from_slice(actor_json);
         actor
     };
-    rest.0 = &rest.0[end..];
-    rest.expect(b",\"body_digest\":\"")?;
     let body_digest = rest.take(64)?.parse().ok()?;
     rest.expect(b"\"")?;
     let clock_behind = match rest.expect(b",\"clock_behind\":") {
@@ -73,6 +68,41 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
     let time = Time(rest.number()?);
     (rest.0 == b",\"v\":1}").then_some(())?;
     Some(Header { actor, body_digest, clock_behind, kind, parents, seq, session, step, time, v: ENVELOPE })
+}
+
+/// The actor's JSON, and what stands behind `"body_digest":"`. The actor is one flat object: braces elsewhere, in a
+/// name or in a field that we do not know, send the reader the general way.
+fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
+    let mut rest = Rest(bytes);
+    rest.expect(b"{\"actor\":")?;
+    let end = memchr::memmem::find(rest.0, b",\"body_digest\":\"")?;
+    let (actor, behind) = rest.0.split_at(end);
+    let inside = actor.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    if memchr::memchr2(b'{', b'}', inside).is_some() {
+        return None;
+    }
+    rest.0 = behind;
+    rest.expect(b",\"body_digest\":\"")?;
+    Some((actor, rest))
+}
+
+/// The digest of the body, without reading the rest.
+pub(super) fn body_digest(bytes: &[u8]) -> Option<Digest> {
+    behind_actor(bytes)?.1.take(64)?.parse().ok()
+}
+
+/// The first parent, without reading the rest.
+pub(super) fn first_parent(bytes: &[u8]) -> Option<RecordId> {
+    let (_, mut rest) = behind_actor(bytes)?;
+    rest.take(64)?;
+    rest.expect(b"\"")?;
+    if rest.expect(b",\"clock_behind\":").is_some() {
+        rest.number()?;
+    }
+    rest.expect(b",\"kind\":\"")?;
+    rest.take(memchr::memchr(b'"', rest.0)?)?;
+    rest.expect(b"\",\"parents\":[\"")?;
+    rest.take(64)?.parse().ok()
 }
 
 /// What is left to read.

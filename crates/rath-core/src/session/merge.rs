@@ -192,7 +192,7 @@ impl Session {
         }
         let branches = items[from..].iter().filter(|item| matches!(item.shape, Shape::Marker)).count();
         let summary = format!("[{branches} merged branches, {count} items: see the history; the result follows]");
-        let done = match session.compress(from, count, summary).await {
+        let done = match session.replace(from, count, summary.into()).await {
             Ok(_) => session.publish().await,
             Err(error) => Err(error),
         };

@@ -227,6 +227,9 @@ impl Session {
         if !value.is_object() {
             return Err(bad("it must be a JSON object".into()).into());
         }
+        if !crate::blob::references(body.as_bytes()).is_empty() {
+            return Err(bad("it names a blob that it does not bring".into()).into());
+        }
         let meaning = body::read(&kind, body.as_bytes()).map_err(|why| bad(why.to_string()))?;
         let meaning = meaning.unwrap_or(Box::new(Silent));
         let record = self.push(kind, body.as_bytes(), &[], Vec::new(), &*meaning)?;

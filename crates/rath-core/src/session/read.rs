@@ -24,22 +24,22 @@ impl Session {
 
     /// What a model is shown, item by item.
     pub async fn context(&self) -> Result<Vec<Message>> {
-        Ok(self.view().await?.context().await?)
+        self.view().await?.context().await
     }
 
     /// Every record behind the head, parents before children.
     pub async fn history(&self) -> Result<History> {
-        Ok(self.view().await?.history().await?)
+        self.view().await?.history().await
     }
 
     /// The sessions this one stands on, itself last.
     pub async fn lineage(&self) -> Result<Vec<Ancestor>> {
-        Ok(self.view().await?.lineage().await?)
+        self.view().await?.lineage().await
     }
 
     /// The last thing a model said.
     pub async fn text(&self) -> Result<Option<String>> {
-        Ok(self.view().await?.text().await?)
+        self.view().await?.text().await
     }
 
     /// A reader that also sees what is not published.

@@ -1,5 +1,11 @@
 //! The tests of rath-core, in one binary.
 
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
+mod ancestry;
+mod compile;
+mod memory;
+mod session;
 mod vectors;
+
+mod world;

@@ -153,8 +153,8 @@ impl<'a> Audit<'a> {
             }
             let Some(mut line) = lines.remove(&no) else { continue };
             self.finish(&mut line);
-            for link in self.links[from..].to_vec() {
-                open.extend(self.session_of_parent(&link)?);
+            for link in &self.links[from..] {
+                open.extend(self.parent(link)?.map(|parent| parent.session()));
             }
         }
         self.resolve_links()
@@ -399,10 +399,6 @@ impl<'a> Audit<'a> {
             }
         }
         Ok(())
-    }
-
-    fn session_of_parent(&self, link: &Link) -> Result<Option<SessionId>> {
-        Ok(self.parent(link)?.map(|parent| parent.session()))
     }
 
     /// Finds a parent by what its child's body says, or by the index of ids; either way its bytes must hash to it.

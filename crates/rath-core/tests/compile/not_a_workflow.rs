@@ -1,0 +1,5 @@
+use rath_core::How;
+
+fn main() {
+    let _ = How::synthesize("a prompt");
+}

@@ -1,0 +1,7 @@
+use rath_core::Session;
+
+fn two(session: &Session) -> (Session, Session) {
+    (session.clone(), session.clone())
+}
+
+fn main() {}

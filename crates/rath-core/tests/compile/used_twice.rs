@@ -1,0 +1,9 @@
+use rath_core::{How, Session};
+
+async fn merged_twice(session: Session, branch: Session) -> rath_core::Result<Session> {
+    let merged = session.merge([branch], How::Append).await?;
+    drop(merged);
+    session.merge([], How::Append).await
+}
+
+fn main() {}

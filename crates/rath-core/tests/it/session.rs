@@ -1,0 +1,316 @@
+//! What a session promises, promise by promise.
+
+use pollster::block_on;
+use rath_core::body::{Assistant, Block, Compressed, Merged, ModelResponded, Outcome, Rejected};
+use rath_core::store::Which;
+use rath_core::{Actor, Durability, How, INLINE_LIMIT, Kind, Memory, Said, Session, Time, Usage};
+
+fn session() -> Session {
+    Session::create(&Memory::new(), Actor::person("ada"))
+}
+
+fn said(session: &Session) -> Vec<String> {
+    block_on(session.context()).unwrap().iter().map(|message| message.said.to_string()).collect()
+}
+
+fn call(session: &mut Session, id: &str) {
+    let block = Block::ToolUse { id: id.into(), name: "look".into(), arguments: "".into() };
+    session.append(Assistant { blocks: vec![block] }).unwrap();
+}
+
+#[test]
+fn it_reads_like_a_transcript() {
+    let mut session = session();
+    session.set_title("Colours").unwrap();
+    session.user("Which one?\nQuick.").unwrap();
+    session.assistant("Red.").unwrap();
+    let text = session.to_string();
+    let tail = text.split_once('\n').unwrap().1;
+    assert!(text.starts_with(&format!("session {} \"Colours\", 4 records\n", session.id().short())), "{text}");
+    assert_eq!(
+        tail,
+        "        ·  created\n        ·  labelled: title \"Colours\"\n     user  Which one?\n           Quick.\nassistant  Red.\n"
+    );
+}
+
+#[test]
+fn keep_takes_the_chosen_context_and_records_the_rejected() {
+    let mut session = session();
+    session.user("ask").unwrap();
+    let (mut a, mut b) = (session.fork("a"), session.fork("b"));
+    a.assistant("from a").unwrap();
+    b.assistant("from b").unwrap();
+    let (chosen, loser) = (a.id(), b.head());
+    let session = block_on(session.merge([a, b], How::keep(chosen, "shorter"))).unwrap();
+    assert_eq!(said(&session), ["ask", "from a"]);
+    let own = block_on(async { session.view().await?.own().await }).unwrap();
+    let rejected: Rejected = own.last().unwrap().body().unwrap();
+    assert_eq!((rejected.branch, rejected.why.as_str()), (loser, "shorter"));
+}
+
+#[test]
+fn append_keeps_selfs_view_of_the_shared_prefix() {
+    let mut session = session();
+    for n in 0..4 {
+        session.user(format!("old {n}")).unwrap();
+    }
+    let mut branch = session.fork("b");
+    // Each side compresses the shared prefix its own way; the branch's summary of it does not come along.
+    block_on(branch.compress(0, 3, "branch's summary")).unwrap();
+    branch.assistant("new in branch").unwrap();
+    block_on(session.compress(0, 2, "own summary")).unwrap();
+    let session = block_on(session.merge([branch], How::Append)).unwrap();
+    let said = said(&session);
+    assert_eq!(said.len(), 5);
+    assert_eq!(said[..3], ["own summary", "old 2", "old 3"]);
+    assert_eq!(said[4], "new in branch");
+}
+
+#[test]
+fn a_summary_that_reaches_into_the_branch_comes_along() {
+    let mut session = session();
+    session.user("shared").unwrap();
+    let mut branch = session.fork("b");
+    branch.user("only here").unwrap();
+    block_on(branch.compress(0, 2, "both")).unwrap();
+    let session = block_on(session.merge([branch], How::Append)).unwrap();
+    assert_eq!(said(&session)[2], "both");
+}
+
+#[test]
+fn synthesize_leaves_the_result_in_place_of_the_branches() {
+    let mut session = session();
+    session.user("ask").unwrap();
+    let branches: Vec<Session> = (0..3)
+        .map(|n| {
+            let mut branch = session.fork("try");
+            branch.assistant(format!("answer {n}")).unwrap();
+            branch
+        })
+        .collect();
+    let judge = |mut session: Session| async move {
+        let seen = session.context().await?.len();
+        session.assistant(format!("the best of {seen} items"))?;
+        Ok(session)
+    };
+    let session = block_on(session.merge(branches, How::synthesize(judge))).unwrap();
+    let said = said(&session);
+    assert_eq!((said.len(), said[0].as_str(), said[2].as_str()), (3, "ask", "the best of 7 items"));
+    assert!(said[1].contains("3 merged branches, 6 items"), "{said:?}");
+    assert_eq!(session.at_risk(), 0);
+}
+
+#[test]
+fn usage_counts_every_record_once() {
+    let pay = |session: &mut Session, tokens| {
+        let usage = Usage { requests: 1, input_tokens: tokens, ..Usage::default() };
+        session.append(ModelResponded { model: None, usage }).unwrap();
+    };
+    let mut session = session();
+    pay(&mut session, 100);
+    let (mut a, mut b) = (session.fork("a"), session.fork("b"));
+    pay(&mut a, 10);
+    pay(&mut b, 1);
+    let c = b.fork("c");
+    assert_eq!(c.usage().input_tokens, 101);
+    let session = block_on(session.merge([a, b], How::Append)).unwrap();
+    assert_eq!(session.usage().input_tokens, 111);
+    let session = block_on(session.merge([c], How::Append)).unwrap();
+    assert_eq!(session.usage(), Usage { requests: 3, input_tokens: 111, ..Usage::default() });
+    assert!(block_on(session.detach("clean")).unwrap().usage().is_zero());
+}
+
+#[test]
+fn open_branches_are_not_merged_and_come_back_in_the_error() {
+    let mut session = session();
+    session.user("ask").unwrap();
+    let mut branch = session.fork("b");
+    branch.enter("thinking").unwrap();
+    call(&mut branch, "c1");
+    let (id, branch_id) = (session.id(), branch.id());
+    let error = block_on(session.merge([branch], How::Append)).unwrap_err();
+    assert_eq!(error.code(), "still-open");
+    assert!(error.to_string().contains("step \"thinking\", call c1 of look"), "{error}");
+    let mut sessions = error.into_sessions();
+    assert_eq!(sessions.iter().map(Session::id).collect::<Vec<_>>(), [id, branch_id]);
+    let branch = sessions.pop().unwrap();
+    let session = sessions.pop().unwrap();
+    let how = How::Keep { chosen: id, why: "late".into(), cancel_losers: true };
+    let session = block_on(session.merge([branch], how)).unwrap();
+    assert_eq!(said(&session), ["ask"]);
+}
+
+#[test]
+fn a_fork_inside_a_step_belongs_to_it_and_may_merge_back() {
+    let mut session = session();
+    let step = session.enter("review").unwrap();
+    let mut branch = session.fork("b");
+    branch.assistant("done").unwrap();
+    assert!(branch.pending().is_empty());
+    let record = block_on(branch.view()).unwrap().record().clone();
+    assert_eq!(record.header().unwrap().step, Some(step));
+    assert_eq!(branch.leave(Outcome::Done).unwrap_err().code(), "no-step");
+    let mut session = block_on(session.merge([branch], How::Append)).unwrap();
+    session.leave(Outcome::Done).unwrap();
+    assert!(session.pending().is_empty());
+}
+
+#[test]
+fn a_call_and_its_result_leave_together() {
+    let mut session = session();
+    session.user("look").unwrap();
+    call(&mut session, "c1");
+    session.tool_result("c1", "seen").unwrap();
+    call(&mut session, "c2");
+    let error = block_on(session.compress(0, 2, "…")).unwrap_err();
+    assert!(error.to_string().contains("c1"), "{error}");
+    assert_eq!(block_on(session.compress(3, 1, "…")).unwrap_err().code(), "bad-range");
+    assert_eq!(block_on(session.compress(0, 9, "…")).unwrap_err().code(), "bad-range");
+    assert_eq!(block_on(session.compress(0, 0, "…")).unwrap_err().code(), "bad-range");
+    block_on(session.compress(0, 3, "looked")).unwrap();
+    assert_eq!(said(&session), ["looked", "→ look() [c2]"]);
+}
+
+#[test]
+fn at_shows_the_session_as_it_was() {
+    let mut session = session();
+    session.user("one").unwrap();
+    session.label("state", "early").unwrap();
+    session.user("two").unwrap();
+    block_on(session.compress(0, 2, "both")).unwrap();
+    session.label("state", "late").unwrap();
+    let view = block_on(session.at(3)).unwrap();
+    let texts: Vec<String> = block_on(view.context()).unwrap().iter().map(|m| m.said.to_string()).collect();
+    assert_eq!(texts, ["one", "two"]);
+    assert_eq!(view.state().labels["state"], "early");
+    assert_eq!(said(&session), ["both"]);
+    assert!(block_on(session.at(99)).is_err());
+    let body: Compressed = block_on(session.at(4)).unwrap().record().body().unwrap();
+    assert_eq!((body.replaces.at, body.replaces.count, body.replaces.first.seq), (0, 2, 1));
+}
+
+#[test]
+fn fork_at_refuses_what_is_not_behind() {
+    let mut session = session();
+    session.user("one").unwrap();
+    let stranger = Session::create(session.store(), Actor::person("bob"));
+    let error = block_on(session.fork_at(rath_core::Point { session: stranger.id(), seq: 0 }, "?")).unwrap_err();
+    assert_eq!(error.code(), "not-in-history");
+    let child = session.fork("b");
+    let grandchild = child.fork("c");
+    let again = block_on(grandchild.fork_at(session.head().point(), "from the root")).unwrap();
+    assert_eq!(again.origin(), Some(session.head()));
+}
+
+#[test]
+fn detached_sessions_copy_context_and_forget_history() {
+    let mut session = session();
+    session.user("x".repeat(INLINE_LIMIT + 1)).unwrap();
+    call(&mut session, "c1");
+    session.tool_result("c1", "seen").unwrap();
+    let mut child = block_on(session.detach("start clean")).unwrap();
+    child.assistant("on my own").unwrap();
+    block_on(child.publish()).unwrap();
+    assert_eq!(child.origin(), None);
+    // The origin was never published; the copy stands on its own.
+    assert!(block_on(session.store().sessions(Which::Id(session.id()).into())).unwrap().is_empty());
+    let id = child.id();
+    let store = session.store().clone();
+    drop((session, child));
+    let child = block_on(store.open(id, Actor::person("bob"))).unwrap();
+    let context = block_on(child.context()).unwrap();
+    assert_eq!(context.len(), 4);
+    let Said::User(user) = &context[0].said else { panic!("{context:?}") };
+    let text = block_on(async { child.view().await.unwrap().content(&user.text).await }).unwrap();
+    assert_eq!(text.len(), INLINE_LIMIT + 1);
+    let twice = block_on(child.detach("again")).unwrap();
+    assert_eq!(said(&twice), said(&child));
+}
+
+#[test]
+fn durability_decides_when_records_settle() {
+    let mut session = session();
+    session.enter("outer").unwrap();
+    session.enter("inner").unwrap();
+    session.leave(Outcome::Done).unwrap();
+    block_on(session.settle()).unwrap();
+    assert_eq!(session.at_risk(), 4);
+    session.leave(Outcome::Done).unwrap();
+    block_on(session.settle()).unwrap();
+    assert_eq!(session.at_risk(), 0);
+    session.set_durability(Durability::Record);
+    session.note("one").unwrap();
+    block_on(session.settle()).unwrap();
+    assert_eq!(session.at_risk(), 0);
+    session.set_durability(Durability::Relaxed { every: std::time::Duration::from_secs(3600) });
+    session.note("two").unwrap();
+    block_on(session.settle()).unwrap();
+    assert_eq!(session.at_risk(), 1);
+    session.set_durability(Durability::Relaxed { every: std::time::Duration::ZERO });
+    block_on(session.settle()).unwrap();
+    assert_eq!(session.at_risk(), 0);
+}
+
+#[test]
+fn time_never_runs_backwards_along_parents() {
+    let mut session = session();
+    let mut last = Time(0);
+    for _ in 0..100 {
+        session.note("tick").unwrap();
+        let time = block_on(session.view()).unwrap().record().time().unwrap();
+        assert!(time >= last);
+        last = time;
+    }
+}
+
+#[test]
+fn bad_bodies_are_refused_and_change_nothing() {
+    let mut session = session();
+    let head = session.head();
+    for (kind, body) in [
+        ("Bad Kind", "{}"),
+        ("", "{}"),
+        ("note", "[]"),
+        ("note", "{"),
+        ("note", r#"{"words":1}"#),
+        ("created", "{}"),
+        ("merged", "{}"),
+        ("closed", "{}"),
+    ] {
+        assert_eq!(session.append_json(kind, body).unwrap_err().code(), "bad-body", "{kind} {body}");
+    }
+    let huge = format!("{{\"x\":\"{}\"}}", "y".repeat(rath_core::BODY_LIMIT));
+    assert_eq!(session.append_json("my.kind", &huge).unwrap_err().code(), "body-too-large");
+    assert_eq!(session.head(), head);
+}
+
+#[test]
+fn a_merge_names_what_it_brought() {
+    let mut session = session();
+    session.user("ask").unwrap();
+    let base = session.head();
+    let mut branch = session.fork("b");
+    branch.assistant("answer").unwrap();
+    session.note("meanwhile").unwrap();
+    let (own, theirs) = (session.head(), branch.head());
+    let session = block_on(session.merge([branch], How::Append)).unwrap();
+    let record = block_on(session.view()).unwrap().record().clone();
+    assert_eq!(*record.kind(), Kind::Merged);
+    assert_eq!(record.header().unwrap().parents, [own.id, theirs.id]);
+    let body: Merged = record.body().unwrap();
+    assert_eq!(body.base, Some(base));
+    assert_eq!((body.brought[0].session, body.brought[0].from, body.brought[0].to), (theirs.session, 0, 1));
+}
+
+#[test]
+fn bad_merges_give_the_sessions_back() {
+    let first = session();
+    let error = block_on(first.merge([], How::Append)).unwrap_err();
+    assert_eq!(error.code(), "bad-merge");
+    let first = error.into_sessions().pop().unwrap();
+    let stranger = session();
+    let branch = first.fork("b");
+    let error = block_on(first.merge([branch], How::keep(stranger.id(), "?"))).unwrap_err();
+    assert_eq!(error.code(), "bad-merge");
+    assert_eq!(error.sessions().len(), 2);
+}

@@ -1,0 +1,29 @@
+//! Random programs over sessions, against a plain model.
+
+use proptest::prelude::*;
+use rath_core::Memory;
+use rath_testkit::world::{World, ops};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn sessions_agree_with_their_model(ops in ops(60)) {
+        let mut world = World::new(Memory::new());
+        for op in &ops {
+            world.apply(op);
+        }
+        world.check();
+        world.publish_all();
+        world.check();
+    }
+
+    #[test]
+    fn sessions_agree_with_their_model_at_every_step(ops in ops(20)) {
+        let mut world = World::new(Memory::new());
+        for op in &ops {
+            world.apply(op);
+            world.check();
+        }
+    }
+}

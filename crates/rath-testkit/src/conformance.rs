@@ -1,0 +1,420 @@
+//! What every store must do. One function a promise; each gets an empty store.
+
+use std::sync::Arc;
+
+use pollster::block_on;
+use rath_core::body::{Labelled, Note};
+use rath_core::store::{Batch, Error, Lookup, Part, Query, Scan, Store, Which};
+use rath_core::{Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, View};
+
+type TheStore = Arc<dyn Store>;
+
+fn session(store: &TheStore) -> Session {
+    Session::create(store, Actor::program("conformance"))
+}
+
+fn published(store: &TheStore, notes: usize) -> Session {
+    let mut session = session(store);
+    for n in 0..notes {
+        session.note(format!("note {n}")).unwrap();
+    }
+    block_on(session.publish()).unwrap();
+    session
+}
+
+/// All records of a session, as a store gives them back.
+fn stored(store: &TheStore, id: SessionId) -> Vec<Record> {
+    block_on(async { View::of(store, id, None).await?.own().await }).unwrap()
+}
+
+/// The records of a session as a batch of one part.
+fn batch(records: Vec<Record>, fence: u64) -> Batch {
+    let session = records[0].session();
+    Batch { parts: vec![Part { session, fence, hold: true, records, snapshot: None }] }
+}
+
+/// Records made elsewhere: a session of `notes` notes and a twin that parts from it after the first record.
+fn twins(notes: usize) -> (Vec<Record>, Vec<Record>) {
+    let elsewhere = Memory::new();
+    let line = published(&elsewhere, notes);
+    let mine = stored(&elsewhere, line.id());
+    drop(line);
+    let other = Memory::new();
+    block_on(other.commit(batch(vec![mine[0].clone()], 1))).unwrap();
+    other.release(mine[0].session(), 1);
+    let mut twin = block_on(other.open(mine[0].session(), Actor::program("twin"))).unwrap();
+    for n in 0..notes {
+        twin.note(format!("other note {n}")).unwrap();
+    }
+    block_on(twin.publish()).unwrap();
+    let theirs = stored(&other, twin.id());
+    (mine, theirs)
+}
+
+/// Header, salt and body come back byte for byte.
+pub fn published_records_come_back(store: &TheStore) {
+    let mut session = session(store);
+    session.user("Grüße, 世界 \u{2028} \u{0} \"\\").unwrap();
+    session.assistant("x".repeat(5000)).unwrap();
+    assert_eq!(session.at_risk(), 3);
+    let before = block_on(async { session.view().await?.own().await }).unwrap();
+    block_on(session.publish()).unwrap();
+    assert_eq!(session.at_risk(), 0);
+    let after = stored(store, session.id());
+    assert_eq!(before.len(), after.len());
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.header_bytes(), after.header_bytes());
+        assert_eq!(before.salted_body(), after.salted_body());
+        assert_eq!(before.id(), after.id());
+        assert_eq!(before.generation(), after.generation());
+    }
+}
+
+/// Asking for what is not there names it.
+pub fn unknown_sessions_are_errors(store: &TheStore) {
+    let stranger = session(&Memory::new()).id();
+    assert!(matches!(block_on(store.lease(stranger)), Err(Error::NotFound(_))));
+    assert_eq!(block_on(View::of(store, stranger, None)).err().unwrap().code(), "not-found");
+    assert!(block_on(store.get(Lookup::At(Point { session: stranger, seq: 0 }))).unwrap().is_empty());
+    assert!(block_on(store.blob_get(Digest::of(b"nothing"))).unwrap().is_none());
+    store.release(stranger, 7);
+}
+
+/// A batch whose fate is unknown may be sent again.
+pub fn commits_are_idempotent(store: &TheStore) {
+    let (mine, _) = twins(4);
+    block_on(store.commit(batch(mine[..3].to_vec(), 1))).unwrap();
+    block_on(store.commit(batch(mine[..3].to_vec(), 1))).unwrap();
+    block_on(store.commit(batch(mine.clone(), 1))).unwrap();
+    block_on(store.commit(batch(mine[1..2].to_vec(), 1))).unwrap();
+    assert_eq!(stored(store, mine[0].session()).len(), mine.len());
+}
+
+/// Two histories never share a name.
+pub fn a_moved_head_is_a_conflict(store: &TheStore) {
+    let (mine, theirs) = twins(3);
+    block_on(store.commit(batch(mine.clone(), 1))).unwrap();
+    for part in [theirs.clone(), theirs[1..].to_vec(), theirs[2..].to_vec(), theirs[..2].to_vec()] {
+        assert!(matches!(block_on(store.commit(batch(part, 1))), Err(Error::Conflict { .. })));
+    }
+    let gap = batch(vec![twins(9).0[7].clone()], 1);
+    assert!(block_on(store.commit(gap)).is_err());
+    assert_eq!(stored(store, mine[0].session()).last().unwrap().id(), mine.last().unwrap().id());
+}
+
+/// One bad part, and nothing of the batch is there.
+pub fn a_batch_is_all_or_nothing(store: &TheStore) {
+    let (mine, theirs) = twins(3);
+    block_on(store.commit(batch(mine, 1))).unwrap();
+    let fresh = twins(2).0;
+    let mut both = batch(fresh.clone(), 1);
+    both.parts.extend(batch(theirs, 1).parts);
+    assert!(matches!(block_on(store.commit(both)), Err(Error::Conflict { .. })));
+    assert!(block_on(store.sessions(Which::Id(fresh[0].session()).into())).unwrap().is_empty());
+}
+
+/// Who was replaced cannot write any more.
+pub fn fences_stop_old_holders(store: &TheStore) {
+    let (mine, _) = twins(3);
+    block_on(store.commit(batch(mine[..2].to_vec(), 1))).unwrap();
+    let id = mine[0].session();
+    store.release(id, 1);
+    // Nobody took it: the old fence still counts.
+    block_on(store.commit(batch(mine[..3].to_vec(), 1))).unwrap();
+    let fence = block_on(store.lease(id)).unwrap();
+    assert!(fence > 1);
+    assert!(matches!(block_on(store.commit(batch(mine.clone(), 1))), Err(Error::LeaseLost { .. })));
+    block_on(store.commit(batch(mine, fence))).unwrap();
+}
+
+/// The second one is told who has it; a dropped session is free.
+pub fn a_session_has_one_holder(store: &TheStore) {
+    let first = published(store, 1);
+    let id = first.id();
+    let error = block_on(store.open(id, Actor::program("second"))).unwrap_err();
+    assert_eq!(error.code(), "session-held");
+    assert!(error.to_string().contains("process"), "{error}");
+    drop(first);
+    let mut second = block_on(store.open(id, Actor::program("second"))).unwrap();
+    second.note("mine now").unwrap();
+    block_on(second.publish()).unwrap();
+    assert_eq!(stored(store, id).len(), 3);
+}
+
+/// A closed session can be forked, not appended to.
+pub fn closed_sessions_take_nothing(store: &TheStore) {
+    let session = published(store, 1);
+    let id = session.id();
+    block_on(session.close("enough")).unwrap();
+    assert!(block_on(store.sessions(Which::Id(id).into())).unwrap()[0].closed);
+    let mut again = block_on(store.open(id, Actor::program("again"))).unwrap();
+    assert_eq!(again.note("more").unwrap_err().code(), "session-closed");
+    let mut fork = again.fork("go on");
+    fork.note("more").unwrap();
+    block_on(fork.publish()).unwrap();
+}
+
+fn seqs(records: &[Record]) -> Vec<u64> {
+    records.iter().map(Record::seq).collect()
+}
+
+/// Pages join without gap or repetition, from either end.
+pub fn scans_page_in_both_directions(store: &TheStore) {
+    let mut session = published(store, 3);
+    for n in 0..40 {
+        session.note(format!("later {n}")).unwrap();
+        if n % 7 == 0 {
+            block_on(session.publish()).unwrap();
+        }
+    }
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    for limit in [1, 2, 5, 1000] {
+        for (from, to) in [(0, 43), (5, 20), (43, 43), (0, 0)] {
+            let (mut found, mut at) = (Vec::new(), from);
+            loop {
+                let page = block_on(store.scan(Scan::session(id, at, to).limit(limit))).unwrap();
+                found.extend(seqs(&page.records));
+                if !page.more {
+                    break;
+                }
+                at = page.position;
+            }
+            assert_eq!(found, (from..=to).collect::<Vec<_>>(), "limit {limit}");
+            let (mut found, mut at) = (Vec::new(), to);
+            loop {
+                let page = block_on(store.scan(Scan::session(id, from, at).limit(limit).backwards())).unwrap();
+                found.extend(seqs(&page.records));
+                if !page.more {
+                    break;
+                }
+                at = page.position;
+            }
+            assert_eq!(found, (from..=to).rev().collect::<Vec<_>>(), "limit {limit}, backwards");
+        }
+    }
+}
+
+/// Only the wanted kinds, wherever they stand.
+pub fn scans_filter_by_kind(store: &TheStore) {
+    let mut session = session(store);
+    for n in 0..30 {
+        match n % 10 {
+            3 => session.user("wanted").unwrap(),
+            7 => session.append_json("my.kind", "{}").unwrap(),
+            _ => session.note("not wanted").unwrap(),
+        };
+        if n % 4 == 0 {
+            block_on(session.publish()).unwrap();
+        }
+    }
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    let kinds = |kinds: &[Kind]| seqs(&block_on(store.scan(Scan::session(id, 0, 100).kinds(kinds))).unwrap().records);
+    assert_eq!(kinds(&[Kind::User]), vec![4, 14, 24]);
+    assert_eq!(kinds(&[Kind::named("my.kind")]), vec![8, 18, 28]);
+    assert_eq!(kinds(&[Kind::named("other.kind")]), Vec::<u64>::new());
+    assert_eq!(kinds(&[Kind::Created, Kind::User]), vec![0, 4, 14, 24]);
+    let newest = block_on(store.scan(Scan::session(id, 0, 100).kinds(&[Kind::User]).backwards().limit(1))).unwrap();
+    assert_eq!(seqs(&newest.records), vec![24]);
+}
+
+/// A subscriber that goes on from its cursor misses nothing and sees nothing twice.
+pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
+    let mut a = published(store, 1);
+    let mut b = published(store, 2);
+    let (mut cursor, mut seen) = (0, Vec::new());
+    let mut read = |seen: &mut Vec<RecordId>, limit| loop {
+        let page = block_on(store.scan(Scan::store(cursor).limit(limit))).unwrap();
+        seen.extend(page.records.iter().map(Record::id));
+        cursor = page.position;
+        if !page.more {
+            break;
+        }
+    };
+    read(&mut seen, 1);
+    b.note("first").unwrap();
+    block_on(b.publish()).unwrap();
+    a.note("second").unwrap();
+    block_on(a.publish()).unwrap();
+    read(&mut seen, 1000);
+    let mut expected: Vec<RecordId> = stored(store, a.id())[..2].iter().map(Record::id).collect();
+    expected.extend(stored(store, b.id()).iter().map(Record::id));
+    expected.push(a.head().id);
+    assert_eq!(seen, expected);
+}
+
+/// An opened session is folded from its youngest snapshot, and the state is the same as from the beginning.
+pub fn snapshots_shorten_scans(store: &TheStore) {
+    let mut session = session(store);
+    for n in 0..SNAPSHOT_EVERY + 10 {
+        session.label(format!("l{}", n % 5), n.to_string()).unwrap();
+        if n == 3 {
+            block_on(session.publish()).unwrap();
+        }
+    }
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    let page = block_on(store.scan(Scan::session(id, 0, 400).from_snapshot())).unwrap();
+    assert_eq!(page.snapshot.as_ref().unwrap().0, SNAPSHOT_EVERY);
+    assert_eq!(page.records.first().unwrap().seq(), SNAPSHOT_EVERY + 1);
+    let early = block_on(store.scan(Scan::session(id, 0, 100).from_snapshot())).unwrap();
+    assert_eq!(early.snapshot.as_ref().unwrap().0, 4);
+    let labels = session.state().labels.clone();
+    drop(session);
+    let again = block_on(store.open(id, Actor::program("again"))).unwrap();
+    assert_eq!(again.state().labels, labels);
+}
+
+/// By id, prefix and parent; title and labels are there; the youngest change first.
+pub fn sessions_are_listed(store: &TheStore) {
+    let mut parent = published(store, 1);
+    parent.set_title("the title").unwrap();
+    parent.append(Labelled { set: [("team".into(), "blue".into()), ("gone".into(), "x".into())].into(), ..Labelled::default() }).unwrap();
+    parent.unlabel("gone").unwrap();
+    block_on(parent.publish()).unwrap();
+    let mut child = parent.fork("try");
+    block_on(child.publish()).unwrap();
+    let list = |which: Which| block_on(store.sessions(which.into())).unwrap();
+    let all = list(Which::All);
+    assert_eq!(all.iter().map(|row| row.id).collect::<Vec<_>>(), vec![child.id(), parent.id()]);
+    let row = &all[1];
+    assert_eq!(row.title.as_deref(), Some("the title"));
+    assert_eq!(row.labels, [("team".to_owned(), "blue".to_owned())].into());
+    assert_eq!((row.head, row.seq), (parent.head().id, parent.head().seq));
+    assert!(row.holder.is_some() && !row.closed && row.birth == Kind::Created);
+    assert_eq!(all[0].origin, Some(parent.head()));
+    assert_eq!(list(Which::ChildrenOf(parent.id())).len(), 1);
+    assert_eq!(list(Which::Id(child.id())).len(), 1);
+    assert_eq!(list(Which::Prefix(child.id().tail())).len(), 1);
+    assert_eq!(list(Which::Prefix(child.id().to_string()[..30].into())).len(), 1);
+    assert_eq!(list(Which::Prefix("%".into())).len(), 0);
+    assert_eq!(block_on(store.sessions(Query { which: Which::All, limit: Some(1) })).unwrap().len(), 1);
+}
+
+/// A record is found by its whole id, and by a prefix.
+pub fn records_are_found_by_id(store: &TheStore) {
+    let mut session = published(store, 20);
+    let get = |lookup| block_on(store.get(lookup)).unwrap();
+    for record in stored(store, session.id()) {
+        let text = record.id().to_string();
+        assert_eq!(get(Lookup::Id(record.id()))[0].point(), record.point());
+        for length in [15, 16, 17, 40] {
+            assert_eq!(get(Lookup::Prefix(text[..length].into()))[0].id(), record.id());
+        }
+    }
+    session.note("later").unwrap();
+    block_on(session.publish()).unwrap();
+    assert_eq!(get(Lookup::Id(session.head().id)).len(), 1);
+    assert!(get(Lookup::Id(RecordId(Digest::of(b"?")))).is_empty());
+    assert!(get(Lookup::Prefix("'; --".into())).is_empty());
+}
+
+/// Long content leaves the body, is durable with the commit that names it, and comes back whole.
+pub fn blobs_come_with_their_record(store: &TheStore) {
+    let text: String = (0..20_000).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    let mut session = session(store);
+    session.user(text.clone()).unwrap();
+    session.user(text.clone()).unwrap();
+    block_on(session.publish()).unwrap();
+    let record = &stored(store, session.id())[1];
+    assert!(record.body_bytes().unwrap().len() < 300);
+    let blob = rath_core::blob_references(record.body_bytes().unwrap()).remove(0);
+    assert_eq!(&*block_on(store.blob_get(blob.digest)).unwrap().unwrap(), text.as_bytes());
+    let other = Blob::new(vec![0u8; 100], "application/octet-stream");
+    block_on(store.blob_put(other.clone())).unwrap();
+    assert_eq!(block_on(store.blob_get(other.reference.digest)).unwrap().unwrap(), other.bytes);
+}
+
+/// Salt and body are gone; id, neighbours and the rest of the history stay.
+pub fn erased_bodies_leave_the_chain(store: &TheStore) {
+    let session = published(store, 5);
+    let before = stored(store, session.id());
+    block_on(store.erase(vec![before[2].reference(), before[4].reference()])).unwrap();
+    let after = stored(store, session.id());
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.id(), after.id());
+        let erased = [2, 4].contains(&before.seq());
+        assert_eq!(after.salted_body().is_none(), erased);
+        assert_eq!(after.body::<Note>().is_err(), erased || before.seq() == 0);
+    }
+    let wrong = rath_core::Reference { id: before[1].id(), ..before[3].reference() };
+    assert!(block_on(store.erase(vec![wrong])).is_err());
+    assert!(stored(store, session.id())[3].salted_body().is_some());
+}
+
+/// What a fork stands on is published with it, even when the parent is gone.
+pub fn a_child_publishes_its_parent(store: &TheStore) {
+    let mut parent = session(store);
+    parent.user("asked").unwrap();
+    let mut child = parent.fork("one");
+    let mut grandchild = child.fork("two");
+    parent.note("after the fork").unwrap();
+    let (parent_id, child_id) = (parent.id(), child.id());
+    grandchild.assistant("answered").unwrap();
+    block_on(grandchild.publish()).unwrap();
+    assert_eq!(stored(store, parent_id).len(), 2);
+    assert_eq!(stored(store, child_id).len(), 1);
+    block_on(parent.publish()).unwrap();
+    assert_eq!(stored(store, parent_id).len(), 3);
+    child.note("goes on").unwrap();
+    block_on(child.publish()).unwrap();
+    drop(parent);
+    drop(child);
+    let again = block_on(store.open(child_id, Actor::program("again"))).unwrap();
+    assert_eq!(block_on(again.context()).unwrap().len(), 1);
+    let id = grandchild.id();
+    drop(grandchild);
+    let again = block_on(store.open(id, Actor::program("again"))).unwrap();
+    assert_eq!(block_on(again.context()).unwrap().len(), 2);
+}
+
+/// The line that goes on and the branches that end are written together.
+pub fn a_merge_is_one_commit(store: &TheStore) {
+    let parent = published(store, 1);
+    let (a, b) = (parent.fork("a"), parent.fork("b"));
+    let (a_id, b_id) = (a.id(), b.id());
+    let merged = block_on(parent.merge([a, b], How::Append)).unwrap();
+    assert_eq!(merged.at_risk(), 0);
+    for id in [a_id, b_id] {
+        let row = &block_on(store.sessions(Which::Id(id).into())).unwrap()[0];
+        assert!(row.closed);
+        let closed: rath_core::body::Closed = stored(store, id).last().unwrap().body().unwrap();
+        assert_eq!(closed.merged_into, Some(merged.head()));
+    }
+}
+
+/// Writers of different sessions do not disturb each other.
+pub fn many_writers_work_side_by_side(store: &TheStore) {
+    let ids: Vec<SessionId> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|n| {
+                scope.spawn(move || {
+                    let mut session = session(store);
+                    for step in 0..25 {
+                        session.note(format!("writer {n}, step {step}")).unwrap();
+                        block_on(session.publish()).unwrap();
+                    }
+                    session.id()
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    for id in ids {
+        let records = stored(store, id);
+        assert_eq!(records.len(), 26);
+        assert!(records.windows(2).all(|pair| pair[1].first_parent() == Some(pair[0].id())));
+    }
+}
+
+/// A kind nobody here knows comes back byte for byte.
+pub fn unknown_kinds_survive(store: &TheStore) {
+    let body = r#"{ "z" : 1.50, "a":[ {"é":"\u00e9"} ] }"#;
+    let mut session = session(store);
+    session.append_json("company.custom", body).unwrap();
+    block_on(session.publish()).unwrap();
+    let record = &stored(store, session.id())[1];
+    assert_eq!(record.body_bytes().unwrap(), body.as_bytes());
+    assert_eq!(record.kind().as_str(), "company.custom");
+}

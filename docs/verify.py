@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""Checks exported Rath records. Needs Python 3.8 or later and nothing else.
+
+The input is JSON lines, one record a line. The records of a session stand in order; sessions may be mixed.
+
+    {"header": "<exact text>", "salt": "<32 hex digits>", "body": "<exact text>"}
+
+A record whose body was erased has only its header. Two hashes carry everything:
+
+    record id   = SHA-256(header)          a header names its parents by their ids
+    body_digest = SHA-256(salt + body)     stands in the header
+
+So the id of a session's last record vouches for everything behind it. Nothing in the input vouches for the last
+record itself: pin it with --head to an id that you have from elsewhere. docs/records.md states the rules.
+
+Exit code: 0 sound, 3 something is not what was written, 2 usage.
+"""
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOTS = {"created", "detached", "imported"}
+DIGEST = "[0-9a-f]{64}"
+SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def parse(text):
+    """Reads JSON; None for what is not JSON, such as NaN, and for what is nested too deeply."""
+    try:
+        return json.loads(text, parse_constant=lambda constant: int(constant))  # int("NaN") is a ValueError
+    except (ValueError, RecursionError):
+        return None
+
+
+def canonical(value):
+    """The one way to write a header: RFC 8785, where all numbers are integers that a double holds exactly."""
+    if isinstance(value, dict):
+        in_order = sorted(value.items(), key=lambda field: field[0].encode("utf-16-be"))
+        return "{" + ",".join(canonical(name) + ":" + canonical(field) for name, field in in_order) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(canonical(item) for item in value) + "]"
+    if isinstance(value, float) or isinstance(value, int) and abs(value) > 2**53:
+        raise ValueError("not a number for a header")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def is_canonical(text, value):
+    try:
+        return canonical(value) == text
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_number(value):
+    return type(value) is int and value >= 0
+
+
+def is_text(value, pattern="(?s).*"):
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def is_actor(value):
+    return isinstance(value, dict) and is_text(value.get("kind")) and is_text(value.get("name")) and all(
+        value.get(name) is None or is_text(value[name]) for name in ("principal", "how_authenticated"))
+
+
+HEADER_FIELDS = {
+    "actor": is_actor,
+    "body_digest": lambda digest: is_text(digest, DIGEST),
+    "clock_behind": lambda behind: behind is None or is_number(behind),
+    "kind": is_text,
+    "parents": lambda parents: isinstance(parents, list) and all(is_text(parent, DIGEST) for parent in parents),
+    "seq": is_number,
+    "session": lambda session: is_text(session, SESSION),
+    "step": lambda step: step is None or is_text(step, DIGEST),
+    "time": is_number,
+    "v": is_number,
+}
+
+
+class Record:
+    """One line of the input. Raises ValueError when not even the record's place can be read."""
+
+    def __init__(self, line):
+        fields = parse(line.decode("utf-8"))
+        if not isinstance(fields, dict) or not is_text(fields.get("header")):
+            raise ValueError("there is no header")
+        self.text, self.header = fields["header"], parse(fields["header"])
+        self.id = sha256(self.text.encode("utf-8"))
+        if not isinstance(self.header, dict) or not all(
+                HEADER_FIELDS[name](self.header.get(name)) for name in ("session", "seq", "parents")):
+            raise ValueError("the header does not say where the record stands")
+        self.parents = self.header["parents"]
+        self.time = self.header.get("time") if is_number(self.header.get("time")) else 0
+        salt, body = fields.get("salt"), fields.get("body")
+        self.erased = salt is None and body is None
+        if not self.erased and not (is_text(salt, "[0-9a-f]{32}") and is_text(body)):
+            raise ValueError("there is no salt of 32 hex digits, or no body")
+        self.body = None if self.erased else parse(body)
+        self.body_digest = None if self.erased else sha256(bytes.fromhex(salt) + body.encode("utf-8"))
+
+
+def fault_of_header(record, session, place):
+    """What is wrong with the header of a record that stands at a place: a name and the reason, or None."""
+    header = record.header
+    if is_number(header.get("v")) and header["v"] != 1:
+        return "unreadable", f"the envelope has version {header['v']}; this program reads version 1"
+    for name, fits in HEADER_FIELDS.items():
+        if not fits(header.get(name)):
+            return "malformed", f"header field {name!r} is missing or not what it should be"
+    if not is_canonical(record.text, header):
+        return "malformed", "the header is not in canonical form"
+    if header["session"] != session:
+        return "foreign", f"a record of session {header['session']} stands here"
+    if header["seq"] != place:
+        return "reordered", f"record {header['seq']} stands here"
+    return None
+
+
+def fault_of_record(record, before):
+    """What is wrong with a record whose header is in order. `before` is its predecessor, if it stands on that."""
+    header, kind = record.header, record.header["kind"]
+    if not record.erased and record.body_digest != header["body_digest"]:
+        return "altered_body", "the body is not the one its header vouches for"
+    if not record.erased and not isinstance(record.body, dict):
+        return "malformed", "the body is not a JSON object"
+    if (kind in ROOTS or kind == "forked") != (header["seq"] == 0):
+        return "malformed", "created, forked, detached and imported begin a session, and nothing else does"
+    least, most = (0, 0) if kind in ROOTS else (2, 64) if kind == "merged" else (1, 1)
+    if not least <= len(record.parents) <= most:
+        return "malformed", "the number of parents does not fit the kind"
+    if before and before.header["kind"] == "closed":
+        return "malformed", "the session was closed before this record"
+    if before and before.time > record.time:
+        return "malformed", "its time is before its parent's"
+    return None
+
+
+class Line:
+    """The records of one session, checked one after another."""
+
+    def __init__(self, session, findings):
+        self.session, self.findings = session, findings
+        self.next = 0  # the place of the next record
+        self.last = None  # the record before, if its header is in order
+        self.misfit = None  # two neighbours that do not fit; the record after them shows which one was altered
+        self.readable = []  # places and records whose headers are in order
+
+    def report(self, seq, what, why):
+        self.findings.append({"what": what, "session": self.session, "seq": seq, "why": why})
+
+    def report_missing(self, until):
+        which = f"record {until} is" if self.next == until else f"records {self.next} to {until} are"
+        self.report(self.next, "dropped", f"{which} missing")
+
+    def report_altered(self, seq):
+        self.report(seq, "altered_record", "its id is not the one that the next record, or the head, stands on")
+
+    def check(self, place, record):
+        if place < self.next:
+            self.report(place, "duplicate", "two records claim this place")
+            return
+        if place > self.next:
+            self.report_missing(place - 1)
+            self.last = None
+        self.next = place + 1
+        fault = fault_of_header(record, self.session, place)
+        if fault:
+            self.report(place, *fault)
+            self.last = None
+            return
+        before = self.last if self.last and record.parents[:1] == [self.last.id] else None
+        fault = fault_of_record(record, before)
+        if fault:
+            self.report(place, *fault)
+        if self.misfit:
+            # The one that its successor stands on is as it was written.
+            self.report_altered(self.misfit[0] if before else self.misfit[1])
+            self.misfit = None
+        elif self.last and not before:
+            self.misfit = (place - 1, place)
+        self.last = record
+        self.readable.append((place, record))
+
+    def finish(self, head):
+        """Ends the line at the pinned (seq, id); without one it ends where it ends."""
+        seq, head_id = head or (None, self.last and self.last.id)
+        seq = max(self.next - 1, 0) if seq is None else seq
+        fits = self.last and self.last.id == head_id
+        if self.misfit:
+            self.report_altered(self.misfit[0] if fits else self.misfit[1])
+        elif self.next <= seq:
+            self.report_missing(seq)
+        elif self.next > seq + 1:
+            self.report(seq + 1, "index", f"the session has {self.next} records, but record {seq} is its head")
+        elif self.last and not fits:
+            self.report_altered(self.next - 1)
+
+    def check_parents(self, by_id):
+        """Parents on other lines: fork points and merged heads."""
+        for place, record in self.readable:
+            for parent in record.parents[0 if place == 0 else 1:]:
+                if parent not in by_id:
+                    self.report(place, "broken_parent", f"its parent {parent} is not in the input")
+                elif by_id[parent].time > record.time:
+                    self.report(place, "malformed", "its time is before its parent's")
+
+    def check_blobs(self, directory):
+        for place, record in self.readable:
+            for digest, size in blobs_in(record.body):
+                path = directory / digest
+                content = path.read_bytes() if path.is_file() else None
+                if content is None:
+                    self.report(place, "blob_missing", f"blob {digest} is not there")
+                elif (sha256(content), len(content)) != (digest, size):
+                    self.report(place, "blob_altered", f"blob {digest} is not what its name says")
+
+
+def blobs_in(body):
+    """Digest and size of every blob that a body names: objects with exactly these three keys, at any depth."""
+    inside = [body]
+    while inside:
+        value = inside.pop()
+        if isinstance(value, dict):
+            digest, size = value.get("digest"), value.get("bytes")
+            if len(value) == 3 and is_text(digest, DIGEST) and is_number(size) and is_text(value.get("media_type")):
+                yield digest, size
+            else:
+                inside.extend(value.values())
+        elif isinstance(value, list):
+            inside.extend(value)
+
+
+def arrange(records):
+    """Each session's (place, record), in the order of the input.
+
+    A record stands behind its first parent if the input had that before, else where its header says. The sorted
+    numbers are the places of the line: what is missing, doubled or out of order does not fit its place.
+    """
+    lines, stands = {}, {}
+    for record in records:
+        session, seq = record.header["session"], record.header["seq"]
+        if record.header.get("kind") != "forked" and record.parents and record.parents[0] in stands:
+            session, before = stands[record.parents[0]]
+            seq = before + 1
+        stands[record.id] = session, seq
+        lines.setdefault(session, []).append((seq, record))
+    return {session: list(zip(sorted(seq for seq, _ in line), [record for _, record in line]))
+            for session, line in lines.items()}
+
+
+def verify(records, heads, blobs, findings):
+    """Adds to the findings; returns the number of sessions."""
+    arranged = arrange(records)
+    lines = [Line(session, findings) for session in {**arranged, **heads}]
+    for line in lines:
+        for place, record in arranged.get(line.session, []):
+            line.check(place, record)
+        line.finish(heads.get(line.session))
+    by_id = {record.id: record for record in records}
+    for line in lines:
+        line.check_parents(by_id)
+        if blobs:
+            line.check_blobs(blobs)
+    return len(arranged)
+
+
+def read(name, records, findings):
+    with sys.stdin.buffer if name == "-" else open(name, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                if line.strip():
+                    records.append(Record(line))
+            except ValueError as error:
+                why = f"line {number} of {name} cannot be read: {error}"
+                findings.append({"what": "unreadable", "session": None, "seq": None, "why": why})
+
+
+def pinned_head(text):
+    match = re.fullmatch(f"(?P<session>{SESSION})(@(?P<seq>[0-9]+))?=(?P<id>{DIGEST})", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither SESSION=ID nor SESSION@SEQ=ID")
+    return match["session"], (match["seq"] and int(match["seq"]), match["id"])
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("files", nargs="+", metavar="FILE", help="JSON lines; - is standard input")
+    options.add_argument("--blobs", type=Path, metavar="DIR", help="check blobs too: files named by their hex digest")
+    options.add_argument("--head", type=pinned_head, action="append", default=[], metavar="SESSION[@SEQ]=ID",
+                         help="the record in which a session must end; can be given several times")
+    options.add_argument("--json", action="store_true", help="print one JSON object")
+    given = options.parse_args()
+    records, findings = [], []
+    try:
+        for name in given.files:
+            read(name, records, findings)
+    except OSError as error:
+        options.error(str(error))
+    if given.blobs and not given.blobs.is_dir():
+        options.error(f"{given.blobs} is not a directory")
+    if not records and not findings:
+        options.error("there is no record in the input")
+
+    sessions = verify(records, dict(given.head), given.blobs, findings)
+    erased = sum(record.erased for record in records)
+    if given.json:
+        print(json.dumps({"records": len(records), "sessions": sessions, "erased": erased, "findings": findings}))
+    else:
+        for finding in findings:
+            place = f"{finding['session']}@{finding['seq']}: " if finding["session"] else ""
+            print(f"{place}{finding['what']}: {finding['why']}")
+        verdict = f"NOT SOUND; findings: {len(findings)}" if findings else "sound"
+        print(f"{verdict}; records: {len(records)}, sessions: {sessions}, erased: {erased}")
+    return 3 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
