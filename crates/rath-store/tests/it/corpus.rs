@@ -1,0 +1,83 @@
+//! Stores written by earlier versions stay readable for ever.
+//!
+//! Each directory of `corpus/` is a store as a released format wrote it, with `expected.json` beside it. New ones
+//! are added with `RATH_ADD_TO_CORPUS=NAME cargo test -p rath-store corpus`; old ones are never touched.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pollster::block_on;
+use rath_core::View;
+use rath_core::store::Query;
+use rath_store::Embedded;
+use serde_json::{Value, json};
+
+use crate::support::{furnished, verify};
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
+}
+
+/// Everything a reader can see of a store, as JSON.
+fn describe(path: &Path) -> Value {
+    let store = Embedded::open(path).unwrap();
+    let mut rows = block_on(store.sessions(Query::default())).unwrap();
+    rows.sort_by_key(|row| row.id);
+    let mut sessions = Vec::new();
+    for row in rows {
+        let view = block_on(View::of(&store, row.id, None)).unwrap();
+        let records: Vec<Value> = block_on(view.own())
+            .unwrap()
+            .iter()
+            .map(|record| {
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                json!({
+                    "id": record.id(), "generation": record.generation(),
+                    "header": text(record.header_bytes()), "body": record.body_bytes().map(text),
+                })
+            })
+            .collect();
+        let context: Vec<String> = block_on(view.context()).unwrap().iter().map(ToString::to_string).collect();
+        sessions.push(json!({
+            "id": row.id, "title": row.title, "labels": row.labels, "closed": row.closed, "usage": view.usage(),
+            "origin": row.origin, "context": context, "text": block_on(view.text()).unwrap(), "records": records,
+        }));
+    }
+    json!(sessions)
+}
+
+#[test]
+fn every_stored_session_stays_readable() {
+    let mut stores = 0;
+    for entry in fs::read_dir(corpus()).unwrap() {
+        let dir = entry.unwrap().path();
+        if !dir.join("expected.json").exists() {
+            continue;
+        }
+        // Reading leaves files beside a database: look at a copy.
+        let copy = tempfile::tempdir().unwrap();
+        crate::tamper::copy_dir(&dir.join("store"), copy.path());
+        let report = verify(copy.path());
+        assert!(report.is_sound(), "{}: {:?}", dir.display(), report.findings);
+        let expected: Value = serde_json::from_slice(&fs::read(dir.join("expected.json")).unwrap()).unwrap();
+        assert_eq!(describe(copy.path()), expected, "{}", dir.display());
+        stores += 1;
+    }
+    assert!(stores > 0, "the corpus is empty");
+}
+
+#[test]
+fn add_to_the_corpus() {
+    let Ok(name) = std::env::var("RATH_ADD_TO_CORPUS") else { return };
+    let dir = corpus().join(name);
+    assert!(!dir.exists(), "{} is there already", dir.display());
+    let store = Embedded::create(dir.join("store")).unwrap();
+    furnished(&store);
+    drop(store);
+    Embedded::open_here(dir.join("store"), "corpus").unwrap().checkpoint().unwrap();
+    fs::write(dir.join("expected.json"), serde_json::to_vec_pretty(&describe(&dir.join("store"))).unwrap()).unwrap();
+    for leftover in ["rath.db-wal", "rath.db-shm", "holders"] {
+        let _ = fs::remove_file(dir.join("store").join(leftover));
+        let _ = fs::remove_dir_all(dir.join("store").join(leftover));
+    }
+}

@@ -1,0 +1,67 @@
+//! Stores that are not ours, not yet ours, or not readable.
+
+use std::fs;
+
+use rath_store::{Embedded, FORMAT};
+
+use crate::support::fresh;
+
+#[test]
+fn a_store_from_the_future_is_refused() {
+    let (store, dir) = fresh();
+    drop(store);
+    let path = dir.path().join("store");
+    let db = rusqlite::Connection::open(path.join("rath.db")).unwrap();
+    db.pragma_update(None, "user_version", FORMAT + 1).unwrap();
+    drop(db);
+    let error = Embedded::open(&path).err().unwrap();
+    assert_eq!(error.code(), "store-from-the-future");
+    assert_eq!(error.to_string(), "the store has format 2; this version of rath reads up to 1");
+}
+
+#[test]
+fn what_is_not_a_store_is_said_to_be_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = |path| Embedded::open(path).err().unwrap().code();
+    assert_eq!(code(dir.path().join("nowhere")), "not-a-store");
+    fs::write(dir.path().join("rath.db"), "not a database, but longer than a header of one would be; and then some more").unwrap();
+    assert_eq!(code(dir.path().to_owned()), "not-a-store");
+    fs::remove_file(dir.path().join("rath.db")).unwrap();
+    rusqlite::Connection::open(dir.path().join("rath.db")).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    assert_eq!(code(dir.path().to_owned()), "not-a-store");
+    fs::write(dir.path().join("rath.db"), "").unwrap();
+    assert_eq!(code(dir.path().to_owned()), "not-a-store");
+}
+
+#[test]
+fn a_store_is_not_made_over_another() {
+    let (_store, dir) = fresh();
+    assert!(Embedded::create(dir.path().join("store")).is_err());
+}
+
+#[test]
+fn a_half_made_store_does_not_stand_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("rath.db.new"), "a crash left this").unwrap();
+    assert!(Embedded::create(dir.path()).is_ok());
+}
+
+#[test]
+fn a_truncated_database_is_an_error_not_a_panic() {
+    let (store, dir) = fresh();
+    crate::support::furnished(&store);
+    drop(store);
+    let path = dir.path().join("store");
+    Embedded::open_here(&path, "test").unwrap().checkpoint().unwrap();
+    let bytes = fs::read(path.join("rath.db")).unwrap();
+    for keep in [0, 50, 100, 4096, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(path.join("rath.db"), &bytes[..keep]).unwrap();
+        match Embedded::open_here(&path, "test") {
+            Err(error) => assert!(["not-a-store", "machine"].contains(&error.code()), "{keep}: {error}"),
+            Ok(store) => match store.verify(None, &mut |_, _| {}) {
+                Ok(report) => assert!(!report.is_sound(), "cut to {keep} bytes and found sound"),
+                Err(error) => assert_eq!(error.code(), "machine", "{keep}"),
+            },
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The tests of rath-store, in one binary.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "tests start children of their own binary and tell them by environment")]
+
+mod conformance;
+mod corpus;
+mod crash;
+mod formats;
+mod processes;
+mod support;
+mod tamper;
+mod world;

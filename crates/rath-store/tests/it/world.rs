@@ -1,0 +1,24 @@
+//! Random programs over sessions on disk, against a plain model; the store is sound afterwards.
+
+use proptest::prelude::*;
+use rath_testkit::world::{World, ops};
+
+use crate::support::{fresh, verify};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn stored_sessions_agree_with_their_model(ops in ops(50)) {
+        let (store, dir) = fresh();
+        let mut world = World::new(store);
+        for op in &ops {
+            world.apply(op);
+        }
+        world.publish_all();
+        world.check();
+        drop(world);
+        let report = verify(&dir.path().join("store"));
+        prop_assert!(report.is_sound(), "{:?}", report.findings);
+    }
+}

@@ -1,0 +1,73 @@
+//! The rooms of the house and which way they lean: core ← store ← rath ← cli, never sideways, never up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, bail};
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+use crate::run::root;
+
+/// What each room may use of the others.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("rath-core", &[]),
+    ("rath-store", &["rath-core"]),
+    ("rath", &["rath-core", "rath-store"]),
+    ("rath-cli", &["rath"]),
+    ("rath-testkit", &["rath-core"]),
+    ("rath-bench", &["rath-core", "rath-store"]),
+    ("xtask", &[]),
+];
+
+/// What no dependency of rath-core may be: a runtime, a client, a database.
+const NOT_IN_CORE: &[&str] =
+    &["tokio", "async-std", "smol", "hyper", "reqwest", "axum", "rusqlite", "libsqlite3-sys", "tokio-postgres", "sqlx", "mio"];
+
+pub(crate) fn check() -> Result<()> {
+    let metadata = MetadataCommand::new().current_dir(root()).other_options(vec!["--offline".into()]).exec();
+    let metadata = match metadata {
+        Ok(metadata) => metadata,
+        Err(_) => MetadataCommand::new().current_dir(root()).exec().context("reading cargo metadata")?,
+    };
+    let resolve = metadata.resolve.as_ref().context("no dependency graph")?;
+    let names: BTreeMap<_, _> = metadata.packages.iter().map(|package| (&package.id, package.name.as_str())).collect();
+    let ours: BTreeSet<&str> = metadata.workspace_packages().iter().map(|package| package.name.as_str()).collect();
+    let uses = |id: &cargo_metadata::PackageId| -> Vec<&cargo_metadata::PackageId> {
+        let node = resolve.nodes.iter().find(|node| node.id == *id);
+        let deps = node.map(|node| node.deps.as_slice()).unwrap_or_default();
+        let real = deps.iter().filter(|dep| dep.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal));
+        real.map(|dep| &dep.pkg).collect()
+    };
+    for package in metadata.workspace_packages() {
+        let room = package.name.as_str();
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == room) else {
+            bail!("room {room} is new: say in xtask/src/rooms.rs what it may use");
+        };
+        for used in uses(&package.id).into_iter().filter_map(|id| names.get(id)) {
+            if ours.contains(used) && !allowed.contains(used) {
+                bail!("{room} uses {used}: rooms lean on core, never sideways and never up");
+            }
+        }
+    }
+    let core = metadata.packages.iter().find(|package| package.name == "rath-core").context("no rath-core")?;
+    let (mut open, mut seen) = (vec![&core.id], BTreeSet::new());
+    while let Some(id) = open.pop() {
+        if seen.insert(id) {
+            open.extend(uses(id));
+        }
+    }
+    for name in seen.into_iter().filter_map(|id| names.get(id)) {
+        if NOT_IN_CORE.contains(name) {
+            bail!("rath-core pulls in {name}: it has no runtime, no HTTP and no database");
+        }
+    }
+    eprintln!("\nrooms: {} of them, all leaning the right way", ours.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_rooms_lean_the_right_way() {
+        super::check().unwrap();
+    }
+}
