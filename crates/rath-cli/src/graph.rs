@@ -148,7 +148,7 @@ async fn nodes(store: &Arc<dyn Store>, rows: &[Row]) -> Result<Vec<Node>> {
                 generation: record.generation(),
                 parents,
                 hidden: below.map_or(0, |below: u64| seq - below - 1),
-                text: match seq == last {
+                text: match seq == last && *record.kind() != Kind::Merged {
                     true => last_words(store, &record).await?,
                     false => rath::summary::of(&record),
                 },

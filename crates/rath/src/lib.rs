@@ -37,3 +37,7 @@ pub mod prelude {
     };
     pub use rath_store::Embedded;
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

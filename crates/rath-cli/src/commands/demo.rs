@@ -57,8 +57,8 @@ impl Demo {
 
         story.chapter(2, "Two agents work on forks of it, at the same time, without seeing each other")?;
         let mut cautious = session.fork("roll back first");
-        let mut bold = session.fork("fix forward");
         work(&mut cautious, "cautious", "rollback", r#"{"to":"v41"}"#, "v41 is live again, error rate 0.1 %", "Roll back to v41 now; look for the cause in daylight.", 812)?;
+        let mut bold = session.fork("fix forward");
         work(&mut bold, "bold", "read_log", r#"{"lines":200}"#, "pool exhausted: 20 of 20 connections in use", "The pool is too small since v42: raise it to 50.", 1490)?;
         for branch in [&mut cautious, &mut bold] {
             branch.publish().await?;

@@ -57,6 +57,10 @@ impl Log {
                 rows.retain(|row| row.labels.get(name).is_some_and(|have| value.is_none_or(|value| value == have)));
                 rows.truncate(self.limit.unwrap_or(usize::MAX));
             }
+            if rows.is_empty() && self.label.is_some() {
+                output::remark("no session has that label");
+                return Ok(Answer::Yes);
+            }
             sessions(settings, rows)?;
             return Ok(Answer::Yes);
         };
@@ -116,9 +120,10 @@ fn sessions(settings: &Settings, rows: Vec<Row>) -> Result<()> {
 /// A session in one line.
 pub(crate) fn session_line(row: &Row) -> String {
     let mut line = format!(
-        "{}  {:>4} records  {:<11}  {}",
+        "{}  {:>4} {:<7}  {:<11}  {}",
         style::session(row.id.short()),
         row.seq + 1,
+        if row.seq == 0 { "record" } else { "records" },
         time::ago(row.time),
         style::title(row.title.as_deref().unwrap_or("(untitled)"))
     );

@@ -1,0 +1,137 @@
+//! Bad input gets a clear error and loses nothing.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn rath(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rath")).args(arguments).current_dir(dir).env("USER", "ada").output().unwrap()
+}
+
+fn ok(dir: &Path, arguments: &[&str]) -> String {
+    let out = rath(dir, arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap().trim_end().to_owned()
+}
+
+fn fails(dir: &Path, code: i32, arguments: &[&str]) -> String {
+    let out = rath(dir, arguments);
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(code), "{arguments:?}: {text}");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+fn store() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    ok(dir.path(), &["init"]);
+    dir
+}
+
+#[test]
+fn odd_texts_come_back_as_they_were() {
+    let dir = store();
+    let texts = ["", " ", "\u{2028}\u{85}\u{0}", "🦀 世界 עברית", "-", "--json", "a\r\nb\n\n", "\u{1b}[31mred", "{\"digest\":1}"];
+    for text in texts.iter().filter(|text| !text.contains('\0') && **text != "-") {
+        let session = ok(dir.path(), &["new"]);
+        ok(dir.path(), &["add", &session, "--", text]);
+        let shown = ok(dir.path(), &["show", "--json", &format!("{session}@1")]);
+        let value: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(value["body"]["text"], **text);
+    }
+}
+
+#[test]
+fn long_and_piped_texts_become_blobs() {
+    let dir = store();
+    let session = ok(dir.path(), &["new", "long"]);
+    let text = "0123456789\n".repeat(100_000);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rath"))
+        .args(["add", &session, "--as", "note"])
+        .current_dir(dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let shown = ok(dir.path(), &["show", "@-0"]);
+    assert!(shown.contains("0123456789\n0123456789"));
+    assert!(ok(dir.path(), &["verify", "--json"]).contains(r#""blobs":1"#));
+}
+
+#[test]
+fn expressions_that_name_nothing_are_usage_errors() {
+    let dir = store();
+    assert!(fails(dir.path(), 2, &["show"]).contains("no sessions yet"));
+    let session = ok(dir.path(), &["new", "one"]);
+    for wrong in ["zzzz", "ffffffffff", "../../etc", "@99", "@-99", "@~99", "@x", "'; DROP TABLE sessions", "%", "_", ""] {
+        fails(dir.path(), 2, &["show", wrong]);
+    }
+    assert!(fails(dir.path(), 2, &["add", &format!("{session}@0"), "text"]).contains("a session is needed"));
+    assert!(fails(dir.path(), 2, &["add", &session, "--as", "nonsense", "x"]).contains("possible values"));
+    assert!(fails(dir.path(), 1, &["add", &session, "--raw", "Bad Kind", "{}"]).contains("is not a kind"));
+    assert!(fails(dir.path(), 1, &["add", &session, "--raw", "note", "[1]"]).contains("JSON object"));
+    assert!(fails(dir.path(), 1, &["add", &session, "--file", "nowhere.txt"]).contains("nowhere.txt"));
+    assert!(fails(dir.path(), 1, &["merge", &session, &session]).contains("named twice"));
+    assert_eq!(ok(dir.path(), &["log", "--json", &session]).lines().count(), 2);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_said_to_be_so() {
+    // Root may write anywhere, so the wall is a file where a directory should be.
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("wall"), "").unwrap();
+    assert!(fails(dir.path(), 1, &["init", "wall"]).contains("wall"));
+    assert!(fails(dir.path(), 1, &["log"]).contains("rath init"));
+    assert!(fails(dir.path(), 1, &["log", "--store", "nowhere"]).contains("not a rath store"));
+    assert!(fails(dir.path(), 1, &["log", "--store", "nowhere", "--json"]).contains(r#""code":"not-a-store""#));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let dir = store();
+    let session = ok(dir.path(), &["new"]);
+    for _ in 0..3 {
+        ok(dir.path(), &["add", &session, &"long line ".repeat(800)]);
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rath"))
+        .args(["show", &session])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn hundreds_of_sessions_are_still_drawn() {
+    let dir = store();
+    let root = ok(dir.path(), &["new", "root"]);
+    for n in 0..60 {
+        let fork = ok(dir.path(), &["fork", &root, &format!("try {n}")]);
+        if n % 3 == 0 {
+            ok(dir.path(), &["merge", &root, &fork]);
+        }
+    }
+    let graph = ok(dir.path(), &["log", "--graph"]);
+    assert!(graph.lines().count() < 400, "{}", graph.lines().count());
+    assert!(graph.contains("◆") && graph.contains("try 59"));
+    assert_eq!(ok(dir.path(), &["log", "--json"]).lines().count(), 61);
+}
+
+#[test]
+fn completions_and_help_exist_for_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(ok(dir.path(), &["completions", shell]).contains("rath"));
+    }
+    let help = ok(dir.path(), &["help"]);
+    for command in ["demo", "init", "new", "add", "log", "show", "diff", "fork", "detach", "merge", "label", "verify", "doctor"] {
+        assert!(help.contains(command));
+        assert!(ok(dir.path(), &[command, "--help"]).contains("Usage"));
+    }
+}

@@ -1,0 +1,9 @@
+//! The tests of the command line, in one binary.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "tests run the binary")]
+
+mod errors;
+mod hostile;
+mod transcript;
+mod transcripts;
