@@ -19,8 +19,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// What no dependency of rath-core may be: a runtime, a client, a database.
-const NOT_IN_CORE: &[&str] =
-    &["tokio", "async-std", "smol", "hyper", "reqwest", "axum", "rusqlite", "libsqlite3-sys", "tokio-postgres", "sqlx", "mio"];
+const NOT_IN_CORE: &[&str] = &[
+    "tokio",
+    "async-std",
+    "smol",
+    "hyper",
+    "reqwest",
+    "axum",
+    "rusqlite",
+    "libsqlite3-sys",
+    "tokio-postgres",
+    "sqlx",
+    "mio",
+];
 
 pub(crate) fn check() -> Result<()> {
     let metadata = MetadataCommand::new().current_dir(root()).other_options(vec!["--offline".into()]).exec();

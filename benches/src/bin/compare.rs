@@ -126,7 +126,10 @@ fn show(table: &[Row]) {
         Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.3}"),
     };
-    println!("{:<68} {:>5} {:>10} {:>10} {:>10} {:>12} {:>9}  pass", "row", "unit", "ours", "floor", "target", "peer", "better ×");
+    println!(
+        "{:<68} {:>5} {:>10} {:>10} {:>10} {:>12} {:>9}  pass",
+        "row", "unit", "ours", "floor", "target", "peer", "better ×"
+    );
     for row in table {
         let ratio = match (row.ours, row.peer) {
             (Some(ours), Some(peer)) if row.unit == "1/s" => Some(ours / peer),

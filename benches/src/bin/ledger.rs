@@ -23,6 +23,9 @@ fn payload() -> String {
     "x".repeat(500 - r#"{"text":""}"#.len())
 }
 
+/// Measures one thing and prints its rows.
+type Measure = fn(&Sizes, &Path) -> Result<()>;
+
 struct Sizes {
     long: usize,
     million: usize,
@@ -40,7 +43,7 @@ fn main() -> Result<()> {
         false => Sizes { long: 100_000, million: 1_000_000, durable: 1_000, sessions: 10_000, repeat: 7 },
     };
     let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
-    let rows: [(&str, fn(&Sizes, &Path) -> Result<()>); 9] = [
+    let rows: [(&str, Measure); 9] = [
         ("append_memory", append_memory),
         ("append_durable", append_durable),
         ("disk", disk),
@@ -74,7 +77,9 @@ fn session_of(store: &Arc<dyn Store>, records: usize) -> Session {
 fn append_memory(sizes: &Sizes, _: &Path) -> Result<()> {
     let store = Memory::new();
     let text = payload();
-    for (name, length) in [("append 500 B in memory, at 10 records", 10), ("append 500 B in memory, at 100,000 records", sizes.long)] {
+    for (name, length) in
+        [("append 500 B in memory, at 10 records", 10), ("append 500 B in memory, at 100,000 records", sizes.long)]
+    {
         let mut each = Vec::new();
         for _ in 0..sizes.repeat {
             let mut session = session_of(&store, length);
@@ -84,7 +89,8 @@ fn append_memory(sizes: &Sizes, _: &Path) -> Result<()> {
         }
         // The limit: two hashes over as many bytes as a record has.
         let (header, body) = (vec![b'h'; 360], vec![b'b'; 516]);
-        let (floor, _) = time(|| (0..1000).map(|_| Digest::of(&header).0[0] ^ Digest::of(&body).0[0]).fold(0, |a, b| a ^ b));
+        let (floor, _) =
+            time(|| (0..1000).map(|_| Digest::of(&header).0[0] ^ Digest::of(&body).0[0]).fold(0, |a, b| a ^ b));
         Row::new(AREA, name, "µs", median(each), 2.0, Better::Less).floor(micros(floor) / 1000.0).print();
     }
     Ok(())
@@ -137,7 +143,9 @@ fn append_durable(sizes: &Sizes, dir: &Path) -> Result<()> {
     let times = if slow_disk { 4.0 } else { 2.5 };
     Row::new(AREA, "one fdatasync of this disk, now", "ms", sync * 1e3, f64::NAN, Better::Less).bare().print();
     Row::new(AREA, "durable append 500 B, one writer", "1/s", one, share * floor, Better::More).floor(floor).print();
-    Row::new(AREA, "durable append 500 B, 8 sessions at once", "1/s", eight, times * one, Better::More).floor(floor).print();
+    Row::new(AREA, "durable append 500 B, 8 sessions at once", "1/s", eight, times * one, Better::More)
+        .floor(floor)
+        .print();
     Ok(())
 }
 
@@ -211,9 +219,16 @@ fn fork(sizes: &Sizes, dir: &Path) -> Result<()> {
     let short = measure(&small)?;
     let long = measure(&session)?;
     let (sync, _) = sync_floor(dir, 500, 100)?;
-    Row::new(AREA, "fork durable, of 100,000 records (target: twice one of 10 records)", "ms", long, 2.0 * short, Better::Less)
-        .floor(sync * 1e3)
-        .print();
+    Row::new(
+        AREA,
+        "fork durable, of 100,000 records (target: twice one of 10 records)",
+        "ms",
+        long,
+        2.0 * short,
+        Better::Less,
+    )
+    .floor(sync * 1e3)
+    .print();
     Ok(())
 }
 
@@ -232,9 +247,16 @@ fn forks_1000(sizes: &Sizes, _: &Path) -> Result<()> {
         });
         each.push(millis(took));
     }
-    Row::new(AREA, "1,000 forks of a 10,000-record session, one record each", "ms", median(each), f64::NAN, Better::Less)
-        .bare()
-        .print();
+    Row::new(
+        AREA,
+        "1,000 forks of a 10,000-record session, one record each",
+        "ms",
+        median(each),
+        f64::NAN,
+        Better::Less,
+    )
+    .bare()
+    .print();
     Ok(())
 }
 
@@ -334,7 +356,8 @@ fn list(sizes: &Sizes, dir: &Path) -> Result<()> {
     let root = session_of(&store, 10);
     let mut batch = Vec::new();
     for n in 0..sizes.sessions {
-        let mut session = if n % 2 == 0 { root.fork("listed") } else { Session::create(&store, Actor::program("bench")) };
+        let mut session =
+            if n % 2 == 0 { root.fork("listed") } else { Session::create(&store, Actor::program("bench")) };
         session.set_title(format!("session {n}"))?;
         session.user(payload())?;
         batch.push(session);
@@ -371,7 +394,8 @@ fn verify(sizes: &Sizes, dir: &Path) -> Result<()> {
     // The limit: hashing as many bytes, header by header and body by body, from memory.
     let each = bytes as usize / sizes.million;
     let (header, body) = (vec![b'h'; each - 516], vec![b'b'; 516]);
-    let (floor, _) = time(|| (0..sizes.million).map(|_| Digest::of(&header).0[0] ^ Digest::of(&body).0[0]).fold(0, |a, b| a ^ b));
+    let (floor, _) =
+        time(|| (0..sizes.million).map(|_| Digest::of(&header).0[0] ^ Digest::of(&body).0[0]).fold(0, |a, b| a ^ b));
     let name = format!("verify {} records", sizes.million);
     Row::new(AREA, &name, "ms", median(ours), 3.0 * millis(floor), Better::Less).floor(millis(floor)).print();
     Ok(())

@@ -18,5 +18,13 @@ fn main() {
         }
     });
     let each = counted.bytes_current as f64 / forks.len() as f64;
-    Row::new("ledger", "memory of a fork of 10,000 records with one record of its own", "B", each, 2048.0, Better::Less).print();
+    Row::new(
+        "ledger",
+        "memory of a fork of 10,000 records with one record of its own",
+        "B",
+        each,
+        2048.0,
+        Better::Less,
+    )
+    .print();
 }

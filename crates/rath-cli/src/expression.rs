@@ -144,7 +144,8 @@ async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Pa
         [] => Err(nothing()),
         [record] => Ok(Place { session: record.session(), seq: record.seq(), exact: true }),
         several => {
-            let list: Vec<_> = several.iter().map(|record| format!("  {}  {}", record.id().short(), record.point())).collect();
+            let list: Vec<_> =
+                several.iter().map(|record| format!("  {}  {}", record.id().short(), record.point())).collect();
             Err(unclear(format!("{base:?} is the beginning of several records:\n{}", list.join("\n"))))
         }
     }

@@ -119,8 +119,10 @@ async fn nodes(store: &Arc<dyn Store>, rows: &[Row]) -> Result<Vec<Node>> {
             drawn.entry(origin.session).or_default().insert(origin.seq);
         }
         for merged in merged_records(store, row).await? {
-            let branches: Vec<Point> =
-                merged.body::<Merged>().map(|body| body.branches.iter().map(|branch| branch.head()).collect()).unwrap_or_default();
+            let branches: Vec<Point> = merged
+                .body::<Merged>()
+                .map(|body| body.branches.iter().map(|branch| branch.head()).collect())
+                .unwrap_or_default();
             drawn.entry(row.id).or_default().insert(merged.seq());
             for branch in branches.iter().filter(|branch| listed.contains_key(&branch.session)) {
                 drawn.entry(branch.session).or_default().insert(branch.seq);

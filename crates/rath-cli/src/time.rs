@@ -19,9 +19,7 @@ pub(crate) fn ago(time: Time) -> String {
 pub(crate) fn local(time: Time) -> String {
     let stamp = i64::try_from(time.0).ok().and_then(|us| jiff::Timestamp::from_microsecond(us).ok());
     match stamp {
-        Some(stamp) => {
-            stamp.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
-        }
+        Some(stamp) => stamp.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
         None => time.to_string(),
     }
 }

@@ -85,19 +85,20 @@ pub fn references(body: &[u8]) -> Vec<BlobRef> {
     fn walk(value: serde_json::Value, found: &mut Vec<BlobRef>) {
         match value {
             serde_json::Value::Array(items) => items.into_iter().for_each(|item| walk(item, found)),
-            serde_json::Value::Object(fields) => match BlobRef::deserialize(serde_json::Value::Object(fields.clone())) {
-                Ok(blob) => found.push(blob),
-                Err(_) => fields.into_iter().for_each(|(_, value)| walk(value, found)),
-            },
+            serde_json::Value::Object(fields) => {
+                match BlobRef::deserialize(serde_json::Value::Object(fields.clone())) {
+                    Ok(blob) => found.push(blob),
+                    Err(_) => fields.into_iter().for_each(|(_, value)| walk(value, found)),
+                }
+            }
             _ => {}
         }
     }
     let mut found = Vec::new();
     // Most bodies name no blob: one search is cheaper than parsing them all.
-    let may_name_one = memchr::memmem::find(body, b"\"digest\"").is_some() || memchr::memmem::find(body, b"\\u").is_some();
-    if may_name_one
-        && let Ok(value) = serde_json::from_slice(body)
-    {
+    let may_name_one =
+        memchr::memmem::find(body, b"\"digest\"").is_some() || memchr::memmem::find(body, b"\\u").is_some();
+    if may_name_one && let Ok(value) = serde_json::from_slice(body) {
         walk(value, &mut found);
     }
     found

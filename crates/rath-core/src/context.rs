@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use rpds::ListSync;
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::body::Run;
 use crate::id::{Point, SessionId};
+use crate::list::List;
 
 /// One thing in the context.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Item {
 
 /// The items of a context. Cloning shares them.
 #[derive(Clone, Debug, Default)]
-pub struct Items(ListSync<Item>);
+pub struct Items(List<Item>);
 
 impl Items {
     /// How many.
@@ -71,7 +71,7 @@ impl Items {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() == 0
     }
 
     /// From the youngest to the oldest.
@@ -88,18 +88,22 @@ impl Items {
 
     pub(crate) fn push(&mut self, mut item: Item) {
         item.top = item.newest.max(self.0.first().map_or(0, |last| last.top));
-        self.0.push_front_mut(item);
+        self.0.push(item);
     }
 
     pub(crate) fn pop(&mut self) -> Option<Item> {
-        let item = self.0.first().cloned()?;
-        self.0.drop_first_mut();
-        Some(item)
+        self.0.pop()
     }
 
     /// Adds, behind `marker`, what `branch` has that derives from `brought` records; what self has of the shared
     /// prefix stays as it is. `taken` remembers what an earlier branch of the same merge brought.
-    pub(crate) fn append_branch(&mut self, marker: Item, branch: &Items, brought: &Brought, taken: &mut HashSet<(Point, u32)>) {
+    pub(crate) fn append_branch(
+        &mut self,
+        marker: Item,
+        branch: &Items,
+        brought: &Brought,
+        taken: &mut HashSet<(Point, u32)>,
+    ) {
         let mut new = Vec::new();
         for item in branch.newest_first() {
             // `top` is a running maximum: below the first generation that is new, nothing is.

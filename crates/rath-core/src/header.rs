@@ -108,7 +108,7 @@ impl Header {
             step: self.step.as_ref(),
             time: self.time,
         }
-        .write(&self.body_digest, &mut out);
+        .write_whole(&self.body_digest, &mut out);
         out
     }
 
@@ -182,13 +182,19 @@ pub(crate) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Appends the canonical bytes to `out`.
-    pub(crate) fn write(&self, body_digest: &Digest, out: &mut Vec<u8>) {
+    fn write_whole(&self, body_digest: &Digest, out: &mut Vec<u8>) {
+        let at = self.write(out);
+        out[at..at + 64].copy_from_slice(body_digest.hex().as_bytes());
+    }
+
+    /// Appends the canonical bytes to `out`, with room for the body's digest, and says where that goes.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> usize {
         let mut number = itoa::Buffer::new();
         out.extend_from_slice(b"{\"actor\":");
         out.extend_from_slice(&self.actor.0);
         out.extend_from_slice(b",\"body_digest\":\"");
-        out.extend_from_slice(body_digest.hex().as_bytes());
+        let digest_at = out.len();
+        out.extend_from_slice(&[b'0'; 64]);
         out.push(b'"');
         if let Some(behind) = self.clock_behind {
             out.extend_from_slice(b",\"clock_behind\":");
@@ -215,6 +221,7 @@ impl Draft<'_> {
         out.extend_from_slice(b",\"time\":");
         out.extend_from_slice(number.format(self.time.0).as_bytes());
         out.extend_from_slice(b",\"v\":1}");
+        digest_at
     }
 }
 

@@ -35,6 +35,7 @@ mod header;
 mod history;
 mod id;
 mod kind;
+mod list;
 mod memory;
 mod message;
 mod reader;

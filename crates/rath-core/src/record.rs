@@ -66,16 +66,19 @@ impl Record {
     /// Seals a new record: hashes the body into the header and the header into the id.
     pub(crate) fn seal(draft: &Draft<'_>, generation: u64, body: &[u8]) -> Self {
         let salt = crate::entropy::salt();
-        let body_digest = Digest::of_parts(&[&salt, body]);
-        let (bytes, header_len) = SCRATCH.with_borrow_mut(|scratch| {
+        let (bytes, header_len, id) = SCRATCH.with_borrow_mut(|scratch| {
+            // Salt and body stand together to be hashed; their digest then goes into the header before them.
             scratch.clear();
-            draft.write(&body_digest, scratch);
+            let digest_at = draft.write(scratch);
             let header_len = scratch.len();
+            scratch.extend_from_slice(&salt);
             scratch.extend_from_slice(body);
-            (Arc::<[u8]>::from(scratch.as_slice()), header_len)
+            let body_digest = Digest::of(&scratch[header_len..]);
+            scratch[digest_at..digest_at + 64].copy_from_slice(body_digest.hex().as_bytes());
+            let id = RecordId(Digest::of(&scratch[..header_len]));
+            (Arc::<[u8]>::from(scratch.as_slice()), header_len, id)
         });
-        let id = RecordId(Digest::of(&bytes[..header_len]));
-        let body = (salt, header_len as u32..bytes.len() as u32);
+        let body = (salt, (header_len + salt.len()) as u32..bytes.len() as u32);
         Self(Arc::new(Inner {
             id,
             session: draft.session,

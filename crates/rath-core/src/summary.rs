@@ -64,7 +64,12 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 "" => name,
                 _ => format!("{name}={value}"),
             });
-            title.into_iter().chain(set).chain(body.unset.iter().map(|name| format!("-{name}"))).collect::<Vec<_>>().join(" ")
+            title
+                .into_iter()
+                .chain(set)
+                .chain(body.unset.iter().map(|name| format!("-{name}")))
+                .collect::<Vec<_>>()
+                .join(" ")
         }
         Kind::System => record.body::<System>()?.text.to_string(),
         Kind::User => record.body::<User>()?.text.to_string(),
@@ -90,7 +95,10 @@ fn describe(record: &Record) -> Result<String, Fault> {
         Kind::Compressed => {
             let body: Compressed = record.body()?;
             let Compressed { replaces, summary } = body;
-            join(&format!("{} items from {} to {}", replaces.count, replaces.first, replaces.last), &summary.to_string())
+            join(
+                &format!("{} items from {} to {}", replaces.count, replaces.first, replaces.last),
+                &summary.to_string(),
+            )
         }
         Kind::StepEntered => record.body::<StepEntered>()?.name,
         Kind::StepLeft => match record.body::<StepLeft>()?.outcome {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use pollster::block_on;
 use rath_core::body::{Labelled, Note};
 use rath_core::store::{Batch, Error, Lookup, Part, Query, Scan, Store, Which};
-use rath_core::{Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, View};
+use rath_core::{
+    Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, View,
+};
 
 type TheStore = Arc<dyn Store>;
 
@@ -270,7 +272,12 @@ pub fn snapshots_shorten_scans(store: &TheStore) {
 pub fn sessions_are_listed(store: &TheStore) {
     let mut parent = published(store, 1);
     parent.set_title("the title").unwrap();
-    parent.append(Labelled { set: [("team".into(), "blue".into()), ("gone".into(), "x".into())].into(), ..Labelled::default() }).unwrap();
+    parent
+        .append(Labelled {
+            set: [("team".into(), "blue".into()), ("gone".into(), "x".into())].into(),
+            ..Labelled::default()
+        })
+        .unwrap();
     parent.unlabel("gone").unwrap();
     block_on(parent.publish()).unwrap();
     let mut child = parent.fork("try");

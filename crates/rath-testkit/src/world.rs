@@ -381,7 +381,14 @@ impl World {
                     }
                     let text = format!("from {}", other.id.short());
                     let sources = BTreeSet::from([uid]);
-                    line.now.items.push(Item { key: (uid, part), text, sources, calls: None, answers: None, marker: true });
+                    line.now.items.push(Item {
+                        key: (uid, part),
+                        text,
+                        sources,
+                        calls: None,
+                        answers: None,
+                        marker: true,
+                    });
                     line.now.items.extend(new);
                 }
             }
@@ -414,7 +421,8 @@ impl World {
         // The result of a call is the first answer behind it with its id.
         let parted = items.iter().enumerate().any(|(place, item)| {
             let Some(call) = &item.calls else { return false };
-            let answer = items.iter().enumerate().find(|(later, item)| *later > place && item.answers.as_ref() == Some(call));
+            let answer =
+                items.iter().enumerate().find(|(later, item)| *later > place && item.answers.as_ref() == Some(call));
             match answer {
                 Some((later, _)) => range.contains(&place) != range.contains(&later),
                 None => range.contains(&place),

@@ -82,7 +82,9 @@ impl Add {
         match self.text.as_deref() {
             Some("-") => {}
             Some(text) => return Ok(text.to_owned()),
-            None if std::io::stdin().is_terminal() => bail!("no text: give it as an argument, with --file, or by a pipe"),
+            None if std::io::stdin().is_terminal() => {
+                bail!("no text: give it as an argument, with --file, or by a pipe")
+            }
             None => {}
         }
         let mut bytes = Vec::new();

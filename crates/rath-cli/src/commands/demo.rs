@@ -53,13 +53,34 @@ impl Demo {
         let mut session = a_question(&store)?;
         session.publish().await?;
         let question = session.head();
-        story.tell(format_args!("session {} has {} records; its head {} vouches for all of them", session.id().short(), question.seq + 1, question.id.short()))?;
+        story.tell(format_args!(
+            "session {} has {} records; its head {} vouches for all of them",
+            session.id().short(),
+            question.seq + 1,
+            question.id.short()
+        ))?;
 
         story.chapter(2, "Two agents work on forks of it, at the same time, without seeing each other")?;
         let mut cautious = session.fork("roll back first");
-        work(&mut cautious, "cautious", "rollback", r#"{"to":"v41"}"#, "v41 is live again, error rate 0.1 %", "Roll back to v41 now; look for the cause in daylight.", 812)?;
+        work(
+            &mut cautious,
+            "cautious",
+            "rollback",
+            r#"{"to":"v41"}"#,
+            "v41 is live again, error rate 0.1 %",
+            "Roll back to v41 now; look for the cause in daylight.",
+            812,
+        )?;
         let mut bold = session.fork("fix forward");
-        work(&mut bold, "bold", "read_log", r#"{"lines":200}"#, "pool exhausted: 20 of 20 connections in use", "The pool is too small since v42: raise it to 50.", 1490)?;
+        work(
+            &mut bold,
+            "bold",
+            "read_log",
+            r#"{"lines":200}"#,
+            "pool exhausted: 20 of 20 connections in use",
+            "The pool is too small since v42: raise it to 50.",
+            1490,
+        )?;
         for branch in [&mut cautious, &mut bold] {
             branch.publish().await?;
             story.tell(format_args!("{}: {}", branch.id().short(), branch.text().await?.unwrap_or_default()))?;
@@ -68,7 +89,11 @@ impl Demo {
         story.chapter(3, "They are merged: one line goes on, the common part is there once")?;
         let (before, cautious_id) = (session.context().await?.len(), cautious.id());
         let mut session = session.merge([cautious, bold], How::Append).await?;
-        story.tell(format_args!("{before} context items became {}; tokens were counted once: {}", session.context().await?.len(), session.usage()))?;
+        story.tell(format_args!(
+            "{before} context items became {}; tokens were counted once: {}",
+            session.context().await?.len(),
+            session.usage()
+        ))?;
         session.act_as(Actor::person("ada"));
         session.user("Both: roll back now, raise the pool tomorrow. Write it up.")?;
         session.publish().await?;
@@ -82,7 +107,12 @@ impl Demo {
         story.chapter(5, "An auditor looks: every hash and every link is derived again")?;
         let report = Embedded::open_here(&root, "rath demo")?.verify(None, &mut |_, _| {})?;
         ensure!(report.is_sound(), "the demo's own store is not sound: {:?}", report.findings);
-        story.tell(format_args!("{} {} sessions, {} records: sound", style::good("✓"), report.sessions, report.records))?;
+        story.tell(format_args!(
+            "{} {} sessions, {} records: sound",
+            style::good("✓"),
+            report.sessions,
+            report.records
+        ))?;
 
         story.chapter(6, "Somebody changes one letter of what an agent said, in a copy of the store")?;
         let forged = forge(&story, &dir, &root)?;
@@ -117,7 +147,15 @@ fn a_question(store: &Arc<dyn Store>) -> Result<Session> {
 }
 
 /// One agent's step: a tool call, its result, an answer, and what it cost.
-fn work(session: &mut Session, name: &str, tool: &str, arguments: &str, result: &str, answer: &str, tokens: u64) -> Result<()> {
+fn work(
+    session: &mut Session,
+    name: &str,
+    tool: &str,
+    arguments: &str,
+    result: &str,
+    answer: &str,
+    tokens: u64,
+) -> Result<()> {
     session.act_as(Actor::agent(name));
     session.enter(name)?;
     let call = format!("call_{tool}");

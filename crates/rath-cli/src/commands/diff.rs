@@ -41,8 +41,17 @@ impl Diff {
         let mut page = Page::default();
         let (name_a, name_b) = (a.reference().point(), b.reference().point());
         match only_b.base {
-            Some(base) => page.line(format_args!("{} and {} part at {}", style::session(name_a), style::session(name_b), style::record(base))),
-            None => page.line(format_args!("{} and {} have nothing in common", style::session(name_a), style::session(name_b))),
+            Some(base) => page.line(format_args!(
+                "{} and {} part at {}",
+                style::session(name_a),
+                style::session(name_b),
+                style::record(base)
+            )),
+            None => page.line(format_args!(
+                "{} and {} have nothing in common",
+                style::session(name_a),
+                style::session(name_b)
+            )),
         }
         for (name, runs) in [(name_a, only_a.brought), (name_b, only_b.brought)] {
             for run in runs {
@@ -53,7 +62,8 @@ impl Diff {
             page.line(format_args!("{} their contexts are equal", style::good("✓")));
         } else {
             page.line("");
-            let (left, right): (Vec<&str>, Vec<&str>) = (left.iter().map(String::as_str).collect(), right.iter().map(String::as_str).collect());
+            let (left, right): (Vec<&str>, Vec<&str>) =
+                (left.iter().map(String::as_str).collect(), right.iter().map(String::as_str).collect());
             for change in TextDiff::from_slices(&left, &right).iter_all_changes() {
                 match change.tag() {
                     ChangeTag::Equal => page.line(format_args!(" {}", change.value())),

@@ -12,7 +12,8 @@ impl Doctor {
     pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
         let path = settings.store_path()?;
         let health = settings.embedded()?.health()?;
-        let lost: Vec<_> = health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
+        let lost: Vec<_> =
+            health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
         let sick = !health.damage.is_empty() || !lost.is_empty();
         if settings.json {
             let mut value = serde_json::to_value(&health)?;
@@ -29,16 +30,23 @@ impl Doctor {
         row("database", format!("{}, log {}", bytes(health.database_bytes), bytes(health.log_bytes)));
         let packed: u64 = health.packs.iter().filter_map(|pack| pack.bytes).sum();
         row("packs", format!("{} with {}", health.packs.len(), bytes(packed)));
-        row("id index", match health.ids_behind {
-            0 => "up to date".into(),
-            behind => format!("{behind} segments behind; it catches up when a record is asked for by id"),
-        });
+        row(
+            "id index",
+            match health.ids_behind {
+                0 => "up to date".into(),
+                behind => format!("{behind} segments behind; it catches up when a record is asked for by id"),
+            },
+        );
         if health.orphaned > 0 || !health.dead_holders.is_empty() {
             let dead = health.dead_holders.len();
             row("holders", format!("{dead} gone without leave, {} sessions free to take", health.orphaned));
         }
         for pack in lost {
-            page.line(format_args!("{} pack {} is missing or cut: restore it from a backup", style::bad("✗"), pack.name));
+            page.line(format_args!(
+                "{} pack {} is missing or cut: restore it from a backup",
+                style::bad("✗"),
+                pack.name
+            ));
         }
         for line in &health.damage {
             page.line(format_args!("{} {line}", style::bad("✗")));

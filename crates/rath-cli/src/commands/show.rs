@@ -52,7 +52,11 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
     page.line(style::dim(format!("{}@{}, {}, by {}", at.session, at.seq, time::local(header.time), header.actor)));
     for line in lineage.iter().filter(|line| line.session != at.session || line.origin.is_some()) {
         let from = line.origin.map(|origin| format!(", forked from {}", origin.point())).unwrap_or_default();
-        let who = if line.session == at.session { "this session".into() } else { format!("stands on {}@{}", line.session.short(), line.to) };
+        let who = if line.session == at.session {
+            "this session".into()
+        } else {
+            format!("stands on {}@{}", line.session.short(), line.to)
+        };
         page.line(style::dim(format!("{who}{from}")));
     }
     if !state.usage.is_zero() {
@@ -83,7 +87,12 @@ async fn record(settings: &Settings, view: &View) -> Result<()> {
     }
     let header = record.header()?;
     let mut page = Page::default();
-    page.line(format_args!("{} {} {}", style::record(record.point()), style::title(record.kind()), style::dim(record.id())));
+    page.line(format_args!(
+        "{} {} {}",
+        style::record(record.point()),
+        style::title(record.kind()),
+        style::dim(record.id())
+    ));
     page.line(style::dim(format!("time     {}", time::local(header.time))));
     page.line(style::dim(format!("by       {}", header.actor)));
     for parent in &header.parents {

@@ -16,10 +16,20 @@ use crate::settings::Settings;
 pub(crate) struct Verify {
     /// A session, checked with everything it stands on; without it, the whole store
     session: Option<String>,
+    /// Print a verifier in Python that needs nothing else; it reads what `rath log SESSION --raw` prints
+    #[arg(long, conflicts_with = "session")]
+    script: bool,
 }
+
+/// The verifier that an auditor can read in ten minutes.
+const SCRIPT: &str = include_str!("../../../../docs/verify.py");
 
 impl Verify {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        if self.script {
+            output::answer(SCRIPT.trim_end())?;
+            return Ok(Answer::Yes);
+        }
         let store = settings.embedded()?;
         let session = match &self.session {
             Some(text) => Some(expression::resolve_session(&settings.store()?, text).await?),
@@ -43,14 +53,15 @@ impl Verify {
             for finding in &report.findings {
                 page.line(format_args!("{} {finding}", style::bad("✗")));
             }
-            let seen = format!(
-                "{} sessions, {} records, {} blobs",
-                report.sessions, report.records, report.blobs
-            );
+            let seen = format!("{} sessions, {} records, {} blobs", report.sessions, report.records, report.blobs);
             let erased = if report.erased > 0 { format!(", {} erased", report.erased) } else { String::new() };
             match report.is_sound() {
                 true => page.line(format_args!("{} sound: {seen}{erased}", style::good("✓"))),
-                false => page.line(format_args!("{} not sound: {} findings in {seen}{erased}", style::bad("✗"), report.findings.len())),
+                false => page.line(format_args!(
+                    "{} not sound: {} findings in {seen}{erased}",
+                    style::bad("✗"),
+                    report.findings.len()
+                )),
             }
             page.show(settings)?;
         }

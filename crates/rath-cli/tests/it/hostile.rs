@@ -31,7 +31,17 @@ fn store() -> tempfile::TempDir {
 #[test]
 fn odd_texts_come_back_as_they_were() {
     let dir = store();
-    let texts = ["", " ", "\u{2028}\u{85}\u{0}", "🦀 世界 עברית", "-", "--json", "a\r\nb\n\n", "\u{1b}[31mred", "{\"digest\":1}"];
+    let texts = [
+        "",
+        " ",
+        "\u{2028}\u{85}\u{0}",
+        "🦀 世界 עברית",
+        "-",
+        "--json",
+        "a\r\nb\n\n",
+        "\u{1b}[31mred",
+        "{\"digest\":1}",
+    ];
     for text in texts.iter().filter(|text| !text.contains('\0') && **text != "-") {
         let session = ok(dir.path(), &["new"]);
         ok(dir.path(), &["add", &session, "--", text]);
@@ -65,7 +75,9 @@ fn expressions_that_name_nothing_are_usage_errors() {
     let dir = store();
     assert!(fails(dir.path(), 2, &["show"]).contains("no sessions yet"));
     let session = ok(dir.path(), &["new", "one"]);
-    for wrong in ["zzzz", "ffffffffff", "../../etc", "@99", "@-99", "@~99", "@x", "'; DROP TABLE sessions", "%", "_", ""] {
+    for wrong in
+        ["zzzz", "ffffffffff", "../../etc", "@99", "@-99", "@~99", "@x", "'; DROP TABLE sessions", "%", "_", ""]
+    {
         fails(dir.path(), 2, &["show", wrong]);
     }
     assert!(fails(dir.path(), 2, &["add", &format!("{session}@0"), "text"]).contains("a session is needed"));
@@ -130,7 +142,9 @@ fn completions_and_help_exist_for_everything() {
         assert!(ok(dir.path(), &["completions", shell]).contains("rath"));
     }
     let help = ok(dir.path(), &["help"]);
-    for command in ["demo", "init", "new", "add", "log", "show", "diff", "fork", "detach", "merge", "label", "verify", "doctor"] {
+    for command in
+        ["demo", "init", "new", "add", "log", "show", "diff", "fork", "detach", "merge", "label", "verify", "doctor"]
+    {
         assert!(help.contains(command));
         assert!(ok(dir.path(), &[command, "--help"]).contains("Usage"));
     }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rpds::ListSync;
-
 use super::publish::{Durability, Unpublished};
 use super::{Birth, Context, Head, Session, Voice, encode};
 use crate::actor::Actor;
@@ -14,6 +12,7 @@ use crate::error::{ErrorKind, Result};
 use crate::history::Reach;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
+use crate::list::List;
 use crate::message::Copied;
 use crate::reader::Reader;
 use crate::record::Extras;
@@ -45,10 +44,14 @@ impl Session {
     }
 
     fn branch(&self, from: Reference, at: &Head, why: String, state: State, context: Context) -> Session {
-        let mut ancestors = self.0.ancestors.clone();
-        if self.unpublished().next().is_some() {
-            ancestors.push_front_mut(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone() });
-        }
+        let ancestors = self.0.fork_base.get_or_init(|| {
+            let mut ancestors = self.0.ancestors.clone();
+            if self.unpublished().next().is_some() {
+                ancestors.push(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone() });
+            }
+            ancestors
+        });
+        let ancestors = ancestors.clone();
         let birth = Birth {
             store: self.0.store.clone(),
             actor: self.0.actor.clone(),
@@ -84,7 +87,7 @@ impl View {
             parent: Some(&head),
             state: self.state().inherited(),
             context: Context { base: Some(point), items: Items::default() },
-            ancestors: ListSync::new_sync(),
+            ancestors: List::new(),
             durability: Durability::default(),
         };
         Ok(Session::born(birth, Kind::Forked, &encode(&Forked { from: point, why }), None))
@@ -120,7 +123,7 @@ async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String
         parent: None,
         state: State::default(),
         context: Context::default(),
-        ancestors: ListSync::new_sync(),
+        ancestors: List::new(),
         durability: Durability::default(),
     };
     let extras = Extras { blobs, snapshot: None };

@@ -17,12 +17,8 @@ impl Session {
     /// As [`compress`](Self::compress), for ranges known to be whole.
     pub(super) async fn replace(&mut self, at: usize, count: usize, summary: Content) -> Result<RecordId> {
         let all = self.items().await?.to_vec();
-        let replaces = Replaced {
-            at: at as u64,
-            count: count as u64,
-            first: all[at].origin,
-            last: all[at + count - 1].origin,
-        };
+        let replaces =
+            Replaced { at: at as u64, count: count as u64, first: all[at].origin, last: all[at + count - 1].origin };
         let mut body = Compressed { replaces, summary };
         let mut blobs = Vec::new();
         body.contents(&mut |content| content.spill(&mut blobs));

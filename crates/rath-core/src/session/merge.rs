@@ -183,9 +183,8 @@ impl Session {
             Err(error) => return Err(error.with_sessions(vec![session])),
         };
         // The branch parts: from the first marker to the last item that was there before the workflow spoke.
-        let branch_part = |item: &&crate::context::Item| {
-            item.origin.session != session.id() || matches!(item.shape, Shape::Marker)
-        };
+        let branch_part =
+            |item: &&crate::context::Item| item.origin.session != session.id() || matches!(item.shape, Shape::Marker);
         let count = items.iter().skip(from).take_while(branch_part).count();
         if count == 0 {
             return Ok(session);
@@ -219,6 +218,7 @@ impl Session {
         self.0.state = state;
         self.0.context = context;
         self.0.records = records;
+        self.0.fork_base = std::sync::OnceLock::new();
         self.0.oldest_unpublished = oldest_unpublished;
     }
 }
@@ -228,7 +228,7 @@ struct Mark {
     head: Head,
     state: crate::state::State,
     context: super::Context,
-    records: rpds::ListSync<crate::record::Record>,
+    records: crate::list::List<crate::record::Record>,
     oldest_unpublished: Option<crate::clock::Time>,
 }
 

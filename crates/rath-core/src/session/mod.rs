@@ -9,10 +9,8 @@ mod read;
 mod say;
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use rpds::ListSync;
+use std::sync::{Arc, OnceLock};
 
 use crate::actor::Actor;
 use crate::blob::Blob;
@@ -23,6 +21,7 @@ use crate::error::{ErrorKind, Result};
 use crate::header::{ActorJson, Draft};
 use crate::id::{Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
+use crate::list::List;
 use crate::reader::Reader;
 use crate::record::{Extras, Record};
 use crate::state::{Pending, SNAPSHOT_EVERY, State};
@@ -59,8 +58,10 @@ struct Line {
     state: State,
     context: Context,
     /// Records at hand, youngest first. Those at or above the line's published count are the tail.
-    records: ListSync<Record>,
-    ancestors: ListSync<Unpublished>,
+    records: List<Record>,
+    ancestors: List<Unpublished>,
+    /// What a fork from the head stands on, made for the first and shared by all.
+    fork_base: OnceLock<List<Unpublished>>,
     durability: Durability,
     /// Whether the store has no snapshot of this line yet.
     needs_snapshot: bool,
@@ -117,7 +118,7 @@ struct Birth<'a> {
     parent: Option<&'a Head>,
     state: State,
     context: Context,
-    ancestors: ListSync<Unpublished>,
+    ancestors: List<Unpublished>,
     durability: Durability,
 }
 
@@ -131,7 +132,7 @@ impl Session {
             parent: None,
             state: State::default(),
             context: Context::default(),
-            ancestors: ListSync::new_sync(),
+            ancestors: List::new(),
             durability: Durability::default(),
         };
         Self::born(birth, Kind::Created, &encode(&Created::default()), None)
@@ -158,8 +159,9 @@ impl Session {
             actor: Voice::new(actor),
             state,
             context: Context { base: Some(point), items: Items::default() },
-            records: ListSync::new_sync(),
-            ancestors: ListSync::new_sync(),
+            records: List::new(),
+            ancestors: List::new(),
+            fork_base: OnceLock::new(),
             durability: Durability::default(),
             needs_snapshot: false,
             oldest_unpublished: None,
@@ -189,8 +191,8 @@ impl Session {
             record.bring(extras);
         }
         let head = Head { id: record.id(), seq: 0, time, generation };
-        let mut records = ListSync::new_sync();
-        records.push_front_mut(record);
+        let mut records = List::new();
+        records.push(record);
         Self(Box::new(Line {
             hold: Lease::fresh(birth.store.clone(), id),
             store: birth.store,
@@ -201,6 +203,7 @@ impl Session {
             context: birth.context,
             records,
             ancestors: birth.ancestors,
+            fork_base: OnceLock::new(),
             durability: birth.durability,
             needs_snapshot: true,
             oldest_unpublished: Some(time),
@@ -285,7 +288,8 @@ impl Session {
         }
         self.0.head = Head { id: record.id(), seq, time, generation };
         self.0.oldest_unpublished.get_or_insert(time);
-        self.0.records.push_front_mut(record.clone());
+        self.0.records.push(record.clone());
+        self.0.fork_base = OnceLock::new();
         if let Some(shape) = meaning.shape() {
             self.0.context.items.push(Item::new(record.point(), 0, shape, generation));
         }

@@ -1,16 +1,15 @@
 //! Making records durable.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use rpds::ListSync;
 
 use super::lease::LineHold;
 use super::{RECENT, Session};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::kind::Kind;
+use crate::list::List;
 use crate::record::Record;
 use crate::store::{Batch, Part};
 
@@ -34,7 +33,7 @@ pub enum Durability {
 pub(super) struct Unpublished {
     pub(super) hold: Arc<LineHold>,
     /// Youngest first, from the fork point down.
-    pub(super) records: ListSync<Record>,
+    pub(super) records: List<Record>,
 }
 
 impl Session {
@@ -103,12 +102,13 @@ impl Session {
                 ancestor.hold.published.fetch_max(last.seq() + 1, Ordering::AcqRel);
             }
         }
-        self.0.ancestors = ListSync::new_sync();
+        self.0.ancestors = List::new();
+        self.0.fork_base = OnceLock::new();
         self.0.hold.published.fetch_max(self.0.head.seq + 1, Ordering::AcqRel);
         self.0.needs_snapshot = false;
         self.0.oldest_unpublished = None;
         if self.0.records.len() > RECENT {
-            self.0.records = ListSync::new_sync();
+            self.0.records = List::new();
         }
         // Everything is in the store: long contexts are read from there when they are needed.
     }

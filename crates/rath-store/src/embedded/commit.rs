@@ -104,8 +104,8 @@ impl<'a> Committer<'a> {
             }
         }
         let Some(next) = part.records.get(known) else { return Ok(known) };
-        let follows = next.seq() == stored.seq + 1
-            && next.first_parent().is_some_and(|parent| stored.head == parent.0.0);
+        let follows =
+            next.seq() == stored.seq + 1 && next.first_parent().is_some_and(|parent| stored.head == parent.0.0);
         match (follows, stored.closed) {
             (true, false) => Ok(known),
             (true, true) => Err(Error::Closed { session }),
@@ -302,9 +302,7 @@ impl<'a> Committer<'a> {
             .db
             .prepare_cached(query)
             .and_then(|mut query| {
-                query
-                    .query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-                    .optional()
+                query.query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
             })
             .map_err(sql)?;
         let (no, fence, held_by) = row.ok_or_else(|| Error::NotFound(format!("session {session}")))?;

@@ -58,8 +58,10 @@ impl Embedded {
         let dead_holders = holder::dead(&self.paths.holders);
         self.read(|db| {
             let count = |text: &str| db.query_row(text, [], |row| row.get::<_, i64>(0)).map(|n| n as u64).map_err(sql);
-            let mut holders = db.prepare("SELECT holder, count(*) FROM sessions WHERE holder IS NOT NULL GROUP BY 1").map_err(sql)?;
-            let held = holders.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))).map_err(sql)?;
+            let mut holders =
+                db.prepare("SELECT holder, count(*) FROM sessions WHERE holder IS NOT NULL GROUP BY 1").map_err(sql)?;
+            let held =
+                holders.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))).map_err(sql)?;
             let mut orphaned = 0;
             for held in held {
                 let (id, sessions) = held.map_err(sql)?;
@@ -68,7 +70,8 @@ impl Embedded {
                 }
             }
             let mut packs = db.prepare("SELECT name, length FROM packs ORDER BY no").map_err(sql)?;
-            let packs = packs.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))).map_err(sql)?;
+            let packs =
+                packs.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))).map_err(sql)?;
             let pack = |(name, indexed): (String, i64)| {
                 let bytes = fs::metadata(self.paths.packs.join(&name)).ok().map(|meta| meta.len());
                 PackHealth { name, bytes, indexed: indexed as u64 }
@@ -77,7 +80,10 @@ impl Embedded {
             let last = count("SELECT coalesce(max(cursor), 0) FROM segments")?;
             let mut check = db.prepare("PRAGMA quick_check(10)").map_err(sql)?;
             let damage = match check.query_map([], |row| row.get::<_, String>(0)) {
-                Ok(lines) => lines.map(|line| line.unwrap_or_else(|error| error.to_string())).filter(|line| line != "ok").collect(),
+                Ok(lines) => lines
+                    .map(|line| line.unwrap_or_else(|error| error.to_string()))
+                    .filter(|line| line != "ok")
+                    .collect(),
                 Err(error) => vec![error.to_string()],
             };
             Ok(Health {

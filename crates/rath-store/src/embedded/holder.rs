@@ -48,9 +48,10 @@ pub(super) fn living(dir: &Path, id: &str) -> Option<Holder> {
     let lock = File::open(&path).ok()?;
     match lock.try_lock_shared() {
         Ok(()) => None,
-        Err(_) => fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).or_else(|| {
-            Some(Holder { id: id.into(), process: 0, program: "unknown".into(), since: Time(0) })
-        }),
+        Err(_) => fs::read(&path)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .or_else(|| Some(Holder { id: id.into(), process: 0, program: "unknown".into(), since: Time(0) })),
     }
 }
 

@@ -16,9 +16,8 @@ const MATCHES: usize = 10;
 /// Reads every header since the last time and enters its id.
 pub(super) fn catch_up(db: &Connection) -> Result<()> {
     let mut cursor = cursor(db)?;
-    let mut segments = db
-        .prepare_cached("SELECT cursor, data FROM segments WHERE cursor > ?1 ORDER BY cursor")
-        .map_err(sql)?;
+    let mut segments =
+        db.prepare_cached("SELECT cursor, data FROM segments WHERE cursor > ?1 ORDER BY cursor").map_err(sql)?;
     let mut insert = db.prepare_cached("INSERT OR IGNORE INTO ids (prefix, segment) VALUES (?1, ?2)").map_err(sql)?;
     let mut rows = segments.query([cursor]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
@@ -50,11 +49,15 @@ pub(super) fn front(id: &Digest) -> i64 {
 impl Embedded {
     /// The records whose ids start with these hex digits.
     pub(super) async fn by_prefix(&self, prefix: &str) -> Result<Vec<Record>> {
-        if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+        if prefix.is_empty()
+            || prefix.len() > 64
+            || !prefix.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        {
             return Ok(Vec::new());
         }
         let behind = self.read(|db| {
-            let last: Option<i64> = db.query_row("SELECT max(cursor) FROM segments", [], |row| row.get(0)).map_err(sql)?;
+            let last: Option<i64> =
+                db.query_row("SELECT max(cursor) FROM segments", [], |row| row.get(0)).map_err(sql)?;
             Ok(last.unwrap_or(0) > cursor(db)?)
         })?;
         if behind {

@@ -14,9 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rath_core::store::{
-    Batch, BoxFuture, Error, Fence, Lookup, Of, Page, Query, Result, Row, Scan, Store,
-};
+use rath_core::store::{Batch, BoxFuture, Error, Fence, Lookup, Of, Page, Query, Result, Row, Scan, Store};
 use rath_core::{Blob, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 

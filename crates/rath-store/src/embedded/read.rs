@@ -47,8 +47,7 @@ impl SegmentRow {
         for (i, slot) in Slots::of(&self.data).enumerate() {
             let point = Point { session: self.session, seq: self.first_seq + i as u64 };
             let tampered = |why| Error::Tampered { point, why };
-            let slot = slot
-                .map_err(|torn| tampered(Fault::Header(Malformed::NotAHeader(torn.to_string()))))?;
+            let slot = slot.map_err(|torn| tampered(Fault::Header(Malformed::NotAHeader(torn.to_string()))))?;
             if !wanted((point.seq, slot.code)) {
                 continue;
             }
@@ -104,7 +103,8 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
         page.snapshot = db
             .prepare_cached(query)
             .and_then(|mut query| {
-                let found = query.query_row(params![no, to as i64], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)));
+                let found =
+                    query.query_row(params![no, to as i64], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)));
                 found.optional()
             })
             .map_err(sql)?;
@@ -130,8 +130,7 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     while let Some(row) = rows.next().map_err(sql)? {
         let segment = SegmentRow::read(row, session).map_err(sql)?;
         bytes += segment.data.len();
-        let mut records =
-            segment.filtered(|(seq, code)| seq >= from && seq <= to && wanted(mask, code))?;
+        let mut records = segment.filtered(|(seq, code)| seq >= from && seq <= to && wanted(mask, code))?;
         // The code of all unknown kinds is one: look at the name.
         if !scan.kinds.is_empty() {
             records.retain(|record| scan.kinds.contains(record.kind()));

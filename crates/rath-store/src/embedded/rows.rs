@@ -35,8 +35,8 @@ pub(super) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
     while let Some(row) = rows.next().map_err(sql)? {
         let (mut read, holder_id) = read(row).map_err(sql)?;
         // A dead holder holds nothing.
-        read.holder = holder_id
-            .and_then(|id| living.entry(id.clone()).or_insert_with(|| holder::living(holders, &id)).clone());
+        read.holder =
+            holder_id.and_then(|id| living.entry(id.clone()).or_insert_with(|| holder::living(holders, &id)).clone());
         found.push(read);
     }
     if let Which::Prefix(prefix) = &query.which {

@@ -151,7 +151,9 @@ fn check_sqlite() -> Result<()> {
         version if version >= SQLITE_AT_LEAST => Ok(()),
         version => Err(Error::machine(
             "checking SQLite",
-            format!("version {version} is too old: {SQLITE_AT_LEAST} or later is needed to be safe with several processes"),
+            format!(
+                "version {version} is too old: {SQLITE_AT_LEAST} or later is needed to be safe with several processes"
+            ),
         )),
     }
 }

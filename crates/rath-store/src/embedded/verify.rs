@@ -105,7 +105,10 @@ impl<'a> Audit<'a> {
     /// The table in the order it was written, so that nothing hides from an index.
     fn whole_store(&mut self) -> Result<()> {
         let mut lines = self.claims("", params![])?;
-        self.total = self.db.query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0)).map_err(sql)? as u64;
+        self.total = self
+            .db
+            .query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0))
+            .map_err(sql)? as u64;
         self.ids_to = ids::cursor(self.db)?;
         let mut query = self
             .db
@@ -193,10 +196,8 @@ impl<'a> Audit<'a> {
         };
         let rows = query.query_map(values, read).map_err(sql)?;
         let mut lines: HashMap<i64, Line> = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
-        let mut query = self
-            .db
-            .prepare_cached("SELECT seq, state FROM snapshots WHERE session = ?1 ORDER BY seq")
-            .map_err(sql)?;
+        let mut query =
+            self.db.prepare_cached("SELECT seq, state FROM snapshots WHERE session = ?1 ORDER BY seq").map_err(sql)?;
         for (no, line) in &mut lines {
             let rows = query.query_map([no], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?))).map_err(sql)?;
             line.snapshots = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
@@ -453,9 +454,12 @@ impl<'a> Audit<'a> {
         let all = count("SELECT count(*) FROM segments NOT INDEXED WHERE +session IS NOT NULL")?;
         let indexed = count("SELECT count(*) FROM segments INDEXED BY segments_place WHERE session >= 0")?;
         let lineage = count("SELECT count(*) FROM segments NOT INDEXED WHERE +kinds & 511 != 0")?;
-        let in_lineage = count("SELECT count(*) FROM segments INDEXED BY segments_lineage WHERE kinds & 511 != 0 AND session >= 0")?;
+        let in_lineage =
+            count("SELECT count(*) FROM segments INDEXED BY segments_lineage WHERE kinds & 511 != 0 AND session >= 0")?;
         if all != indexed || lineage != in_lineage {
-            let why = format!("the index of places lists {indexed} of {all} segments, that of lineage {in_lineage} of {lineage}");
+            let why = format!(
+                "the index of places lists {indexed} of {all} segments, that of lineage {in_lineage} of {lineage}"
+            );
             self.find(What::Index, None, None, why);
         }
         Ok(())

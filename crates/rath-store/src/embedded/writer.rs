@@ -23,13 +23,30 @@ type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// Something to write.
 pub(super) enum Job {
-    Commit { batch: Batch, reply: Reply<()> },
-    Blob { blob: Blob, reply: Reply<()> },
-    Lease { session: SessionId, reply: Reply<Fence> },
-    Release { session: SessionId, fence: Fence },
-    Erase { records: Vec<Reference>, reply: Reply<()> },
+    Commit {
+        batch: Batch,
+        reply: Reply<()>,
+    },
+    Blob {
+        blob: Blob,
+        reply: Reply<()>,
+    },
+    Lease {
+        session: SessionId,
+        reply: Reply<Fence>,
+    },
+    Release {
+        session: SessionId,
+        fence: Fence,
+    },
+    Erase {
+        records: Vec<Reference>,
+        reply: Reply<()>,
+    },
     /// Brings the index of record ids up to date.
-    CatchUpIds { reply: Reply<()> },
+    CatchUpIds {
+        reply: Reply<()>,
+    },
 }
 
 impl Job {

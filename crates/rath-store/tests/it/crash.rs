@@ -65,7 +65,8 @@ fn read_ack(line: &str) -> Option<Ack> {
 fn round(path: &Path, wait: Duration) -> Vec<Ack> {
     let mut writer = child("crash::writer", path);
     let output = BufReader::new(writer.stdout.take().unwrap());
-    let reading = std::thread::spawn(move || output.lines().map_while(Result::ok).filter_map(|l| read_ack(&l)).collect());
+    let reading =
+        std::thread::spawn(move || output.lines().map_while(Result::ok).filter_map(|l| read_ack(&l)).collect());
     std::thread::sleep(wait);
     writer.kill().unwrap();
     writer.wait().unwrap();

@@ -24,7 +24,11 @@ fn what_is_not_a_store_is_said_to_be_none() {
     let dir = tempfile::tempdir().unwrap();
     let code = |path| Embedded::open(path).err().unwrap().code();
     assert_eq!(code(dir.path().join("nowhere")), "not-a-store");
-    fs::write(dir.path().join("rath.db"), "not a database, but longer than a header of one would be; and then some more").unwrap();
+    fs::write(
+        dir.path().join("rath.db"),
+        "not a database, but longer than a header of one would be; and then some more",
+    )
+    .unwrap();
     assert_eq!(code(dir.path().to_owned()), "not-a-store");
     fs::remove_file(dir.path().join("rath.db")).unwrap();
     rusqlite::Connection::open(dir.path().join("rath.db")).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();

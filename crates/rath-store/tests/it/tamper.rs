@@ -44,13 +44,17 @@ impl Lab {
     /// Spoils a copy by SQL and returns the first finding: what, whose, which.
     fn spoil(&self, statements: &str) -> (What, Option<SessionId>, Option<u64>) {
         let copy = self.copy();
-        Connection::open(copy.join("rath.db")).unwrap().execute_batch(statements).unwrap_or_else(|e| panic!("{statements}: {e}"));
+        Connection::open(copy.join("rath.db"))
+            .unwrap()
+            .execute_batch(statements)
+            .unwrap_or_else(|e| panic!("{statements}: {e}"));
         first(&copy)
     }
 
     fn no(&self, session: usize) -> i64 {
         let db = Connection::open(self.original().join("rath.db")).unwrap();
-        db.query_row("SELECT no FROM sessions WHERE id = ?1", [self.ids[session].0.as_bytes()], |row| row.get(0)).unwrap()
+        db.query_row("SELECT no FROM sessions WHERE id = ?1", [self.ids[session].0.as_bytes()], |row| row.get(0))
+            .unwrap()
     }
 }
 
@@ -87,7 +91,10 @@ fn replace(lab: &Lab, from: &[u8], to: &[u8]) -> (What, Option<SessionId>, Optio
 #[test]
 fn a_flipped_byte_in_a_body_is_named() {
     let lab = Lab::new();
-    assert_eq!(replace(&lab, b"Nothing, probably.", b"Nothing, Probably."), (What::AlteredBody, Some(lab.ids[2]), Some(1)));
+    assert_eq!(
+        replace(&lab, b"Nothing, probably.", b"Nothing, Probably."),
+        (What::AlteredBody, Some(lab.ids[2]), Some(1))
+    );
 }
 
 #[test]
@@ -115,14 +122,23 @@ fn dropped_reordered_foreign_and_doubled_records_are_named() {
     let (root, reader) = (lab.no(0), lab.no(1));
     let place = |no: i64, nth: usize| {
         let db = Connection::open(lab.original().join("rath.db")).unwrap();
-        let query = format!("SELECT cursor, first_seq FROM segments WHERE session = {no} ORDER BY first_seq LIMIT 1 OFFSET {nth}");
-        db.query_row(&query, [], |row| Ok((row.get::<_, i64>(0).unwrap(), row.get::<_, i64>(1).unwrap() as u64))).unwrap()
+        let query = format!(
+            "SELECT cursor, first_seq FROM segments WHERE session = {no} ORDER BY first_seq LIMIT 1 OFFSET {nth}"
+        );
+        db.query_row(&query, [], |row| Ok((row.get::<_, i64>(0).unwrap(), row.get::<_, i64>(1).unwrap() as u64)))
+            .unwrap()
     };
     let (cursor, seq) = place(root, 2);
-    assert_eq!(lab.spoil(&format!("DELETE FROM segments WHERE cursor = {cursor}")), (What::Dropped, Some(lab.ids[0]), Some(seq)));
+    assert_eq!(
+        lab.spoil(&format!("DELETE FROM segments WHERE cursor = {cursor}")),
+        (What::Dropped, Some(lab.ids[0]), Some(seq))
+    );
 
     let (last, seq) = place(reader, 1);
-    assert_eq!(lab.spoil(&format!("DELETE FROM segments WHERE cursor = {last}")), (What::Dropped, Some(lab.ids[1]), Some(seq)));
+    assert_eq!(
+        lab.spoil(&format!("DELETE FROM segments WHERE cursor = {last}")),
+        (What::Dropped, Some(lab.ids[1]), Some(seq))
+    );
 
     let ((a, seq_a), (b, _)) = (place(root, 3), place(root, 4));
     let swap = format!(
@@ -133,7 +149,9 @@ fn dropped_reordered_foreign_and_doubled_records_are_named() {
     assert_eq!(lab.spoil(&swap), (What::Reordered, Some(lab.ids[0]), Some(seq_a)));
 
     let (theirs, _) = place(reader, 0);
-    let foreign = format!("UPDATE segments SET data = (SELECT data FROM segments WHERE cursor = {theirs}), count = (SELECT count FROM segments WHERE cursor = {theirs}) WHERE cursor = {a}");
+    let foreign = format!(
+        "UPDATE segments SET data = (SELECT data FROM segments WHERE cursor = {theirs}), count = (SELECT count FROM segments WHERE cursor = {theirs}) WHERE cursor = {a}"
+    );
     assert_eq!(lab.spoil(&foreign), (What::Foreign, Some(lab.ids[0]), Some(seq_a)));
 
     let double = format!(
@@ -152,7 +170,9 @@ fn dropped_reordered_foreign_and_doubled_records_are_named() {
 fn a_parent_that_is_gone_is_missed() {
     let lab = Lab::new();
     let reader = lab.no(1);
-    let gone = format!("DELETE FROM segments WHERE session = {reader}; DELETE FROM snapshots WHERE session = {reader}; DELETE FROM sessions WHERE no = {reader}");
+    let gone = format!(
+        "DELETE FROM segments WHERE session = {reader}; DELETE FROM snapshots WHERE session = {reader}; DELETE FROM sessions WHERE no = {reader}"
+    );
     let copy = lab.copy();
     Connection::open(copy.join("rath.db")).unwrap().execute_batch(&gone).unwrap();
     let report = verify(&copy);
@@ -188,17 +208,35 @@ fn every_index_column_that_contradicts_its_record_is_found() {
     let (root, reader, guesser) = (lab.no(0), lab.no(1), lab.no(2));
     let zeros = "zeroblob(32)";
     for (column, value) in [
-        ("head", zeros), ("seq", "seq - 1"), ("seq", "seq + 1"), ("time", "time + 1"), ("generation", "generation + 1"),
-        ("birth", "0"), ("born", "born + 1"), ("born_generation", "born_generation + 1"), ("origin_session", "id"),
-        ("origin_seq", "origin_seq + 1"), ("origin_id", zeros), ("origin_session", "NULL"), ("closed", "0"),
-        ("title", "'forged'"), ("labels", "'{\"a\":\"b\"}'"),
+        ("head", zeros),
+        ("seq", "seq - 1"),
+        ("seq", "seq + 1"),
+        ("time", "time + 1"),
+        ("generation", "generation + 1"),
+        ("birth", "0"),
+        ("born", "born + 1"),
+        ("born_generation", "born_generation + 1"),
+        ("origin_session", "id"),
+        ("origin_seq", "origin_seq + 1"),
+        ("origin_id", zeros),
+        ("origin_session", "NULL"),
+        ("closed", "0"),
+        ("title", "'forged'"),
+        ("labels", "'{\"a\":\"b\"}'"),
     ] {
         let (what, whose, _) = lab.spoil(&format!("UPDATE sessions SET {column} = {value} WHERE no = {reader}"));
         assert!([What::Index, What::AlteredRecord, What::Dropped].contains(&what), "{column}: {what:?}");
         assert_eq!(whose, Some(lab.ids[1]), "{column}");
     }
-    for (column, value) in [("count", "count + 1"), ("generation", "generation + 7"), ("kinds", "kinds | 4"), ("first_seq", "first_seq + 1000")] {
-        let change = format!("UPDATE segments SET {column} = {value} WHERE session = {guesser} AND first_seq = (SELECT max(first_seq) FROM segments WHERE session = {guesser})");
+    for (column, value) in [
+        ("count", "count + 1"),
+        ("generation", "generation + 7"),
+        ("kinds", "kinds | 4"),
+        ("first_seq", "first_seq + 1000"),
+    ] {
+        let change = format!(
+            "UPDATE segments SET {column} = {value} WHERE session = {guesser} AND first_seq = (SELECT max(first_seq) FROM segments WHERE session = {guesser})"
+        );
         assert_eq!(lab.spoil(&change).1, Some(lab.ids[2]), "{column}");
     }
     for change in [
@@ -207,7 +245,9 @@ fn every_index_column_that_contradicts_its_record_is_found() {
     ] {
         assert_eq!(lab.spoil(change).0, What::Index, "{change}");
     }
-    let snapshot = format!(r#"UPDATE snapshots SET state = CAST('{{"fold":1,"title":"forged"}}' AS BLOB) WHERE session = {root} AND seq = 256"#);
+    let snapshot = format!(
+        r#"UPDATE snapshots SET state = CAST('{{"fold":1,"title":"forged"}}' AS BLOB) WHERE session = {root} AND seq = 256"#
+    );
     assert_eq!(lab.spoil(&snapshot), (What::Index, Some(lab.ids[0]), Some(256)));
 }
 
