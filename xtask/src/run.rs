@@ -1,5 +1,6 @@
 //! Running other programs.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,6 +19,45 @@ pub(crate) fn run(line: &str) -> Result<()> {
     Ok(())
 }
 
+/// How many tests passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.ignored += more.ignored;
+    }
+}
+
+/// Runs a test command, its output shown, and counts what its closing lines say.
+pub(crate) fn run_tests(line: &str, count: &mut Count) -> Result<()> {
+    eprintln!("\n$ {line}");
+    let mut child = command(line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
+    for text in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+        let text = text?;
+        println!("{text}");
+        *count += closing_line(&text);
+    }
+    ensure!(child.wait()?.success(), "`{line}` failed");
+    Ok(())
+}
+
+/// The figures of `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
+fn closing_line(text: &str) -> Count {
+    let Some(figures) = text.strip_prefix("test result: ") else { return Count::default() };
+    let figure = |name: &str| {
+        let before = figures.split(name).next().unwrap_or_default();
+        before.trim().rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
+    };
+    Count { passed: figure("passed"), failed: figure("failed;"), ignored: figure("ignored") }
+}
+
 /// Whether a command succeeds; its output is not shown.
 pub(crate) fn works(line: &str) -> bool {
     let quiet = command(line).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -29,4 +69,16 @@ fn command(line: &str) -> Command {
     let mut command = Command::new(words.next().unwrap_or("true"));
     command.args(words).current_dir(root());
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_counted() {
+        let line = "test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 9 filtered out; finished in 1.20s";
+        assert_eq!(closing_line(line), Count { passed: 31, failed: 2, ignored: 4 });
+        assert_eq!(closing_line("test result is near"), Count::default());
+    }
 }

@@ -1,20 +1,21 @@
 //! Everything that must hold, in one command.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::rooms;
-use crate::run::{run, works};
+use crate::run::{Count, run, run_tests, works};
 
-/// Installs what the tests need and runs all of them. Ends with the test runner's own closing line.
+/// Installs what the tests need and runs all of them. Ends with one line that counts them.
 pub(crate) fn all() -> Result<()> {
     run("cargo fmt --all --check")?;
     run("cargo clippy --workspace --all-targets --quiet -- --deny warnings")?;
     rooms::check()?;
     licences()?;
     run("cargo build --release --quiet")?;
-    run("cargo test --workspace --doc --quiet")?;
-    // Everything is run in one go and last, so that the closing line counts all of it.
-    run("cargo test --workspace --all-targets --quiet")
+    let mut count = Count::default();
+    run_tests("cargo test --workspace --doc --quiet", &mut count)?;
+    run_tests("cargo test --workspace --all-targets --quiet", &mut count)?;
+    close(count)
 }
 
 /// The warm loop.
@@ -22,7 +23,17 @@ pub(crate) fn fast() -> Result<()> {
     run("cargo fmt --all --check")?;
     run("cargo clippy --workspace --all-targets --quiet -- --deny warnings")?;
     rooms::check()?;
-    run("cargo test --workspace --lib --bins --tests --quiet")
+    let mut count = Count::default();
+    run_tests("cargo test --workspace --lib --bins --tests --quiet", &mut count)?;
+    close(count)
+}
+
+/// Cargo closes once for every crate; this is the sum.
+fn close(count: Count) -> Result<()> {
+    let Count { passed, failed, ignored } = count;
+    ensure!(passed > 0, "no test was run");
+    println!("\ntotal: {passed} passed, {failed} failed, {ignored} skipped");
+    Ok(())
 }
 
 /// Licences and advisories of what we depend on. `cargo-deny` takes minutes to build, so it is used where it is.

@@ -335,12 +335,12 @@ pub enum Error {
     #[error("{0} is not a rath store")]
     NotAStore(String),
     /// The machine refused.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {cause}")]
     Machine {
         /// What was being done.
         doing: String,
-        /// What the machine said.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        /// What the machine said. Part of the message, and so not a source of its own.
+        cause: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -361,7 +361,7 @@ impl Error {
     }
 
     /// Wraps what the machine said while `doing` something.
-    pub fn machine(doing: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Error::Machine { doing: doing.into(), source: source.into() }
+    pub fn machine(doing: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Error::Machine { doing: doing.into(), cause: cause.into() }
     }
 }

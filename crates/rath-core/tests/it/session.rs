@@ -314,3 +314,19 @@ fn bad_merges_give_the_sessions_back() {
     assert_eq!(error.code(), "bad-merge");
     assert_eq!(error.sessions().len(), 2);
 }
+
+#[test]
+fn values_and_futures_cross_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>(_: &T) {}
+    shared::<Session>();
+    shared::<rath_core::Error>();
+    shared::<rath_core::View>();
+    assert_eq!(std::mem::size_of::<Session>(), std::mem::size_of::<usize>());
+    let mut first = session();
+    let branch = first.fork("b");
+    sent(&first.publish());
+    sent(&first.context());
+    let merging = first.merge([branch], How::Append);
+    sent(&merging);
+}

@@ -60,32 +60,49 @@ impl Embedded {
                 db.query_row("SELECT max(cursor) FROM segments", [], |row| row.get(0)).map_err(sql)?;
             Ok(last.unwrap_or(0) > cursor(db)?)
         })?;
-        if behind {
-            self.write(|reply| Job::CatchUpIds { reply }).await?;
+        if behind
+            && let Err(error) = self.write(|reply| Job::CatchUpIds { reply }).await
+            && !matches!(error, Error::Machine { .. })
+        {
+            return Err(error);
         }
-        let front16 = &prefix[..prefix.len().min(16)];
-        let (low, high) = (bound(front16, '0'), bound(front16, 'f'));
+        let digits = &prefix[..prefix.len().min(16)];
+        let (low, high) = (bound(digits, '0'), bound(digits, 'f'));
         self.read(|db| {
-            let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
+            let indexed = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
                 JOIN segments g ON g.cursor = i.segment JOIN sessions s ON s.no = g.session
-                WHERE i.prefix BETWEEN ?1 AND ?2 LIMIT ?3";
-            let mut query = db.prepare_cached(query).map_err(sql)?;
-            let mut rows = query.query(params![low, high, MATCHES as i64 * 4]).map_err(sql)?;
-            let mut found: Vec<Record> = Vec::new();
-            while let Some(row) = rows.next().map_err(sql)? {
-                let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
-                let segment = SegmentRow::read(row, session).map_err(sql)?;
-                let hits = segment.records()?.into_iter().filter(|record| record.id().to_string().starts_with(prefix));
-                for hit in hits {
-                    if found.iter().all(|known| known.id() != hit.id()) {
-                        found.push(hit);
-                    }
-                }
-            }
+                WHERE i.prefix BETWEEN ?1 AND ?2 LIMIT 40";
+            let mut found = matching(db, indexed, params![low, high], prefix)?;
+            // What the index has not seen, where it cannot be written.
+            let unseen = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
+                JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1 ORDER BY g.cursor";
+            found.extend(matching(db, unseen, params![cursor(db)?], prefix)?);
+            found.dedup_by_key(|record| record.id());
             found.truncate(MATCHES);
             Ok(found)
         })
     }
+}
+
+/// The records with this prefix in the segments that `query` selects.
+fn matching(db: &Connection, query: &str, values: &[&dyn rusqlite::ToSql], prefix: &str) -> Result<Vec<Record>> {
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let mut rows = query.query(values).map_err(sql)?;
+    let mut found: Vec<Record> = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
+        let records = SegmentRow::read(row, session).map_err(sql)?.records()?;
+        for record in records.into_iter().filter(|record| record.id().to_string().starts_with(prefix)) {
+            // Two records of one segment make it come twice.
+            if found.iter().all(|known| known.id() != record.id()) {
+                found.push(record);
+            }
+        }
+        if found.len() >= MATCHES {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 fn bound(digits: &str, fill: char) -> i64 {

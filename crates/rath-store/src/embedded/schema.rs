@@ -113,29 +113,18 @@ pub(super) fn create(path: &Path) -> Result<()> {
 /// Opens a connection and checks that the database is one we can read.
 pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
     check_sqlite()?;
-    let mode = match access {
-        Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
-        Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+    let db = match access {
+        Access::Write => open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+        Access::Read => open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?,
     };
-    let open = |flags| Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
-    let db = open(mode).map_err(doing("opening the database"))?;
-    db.busy_timeout(Duration::from_secs(30)).map_err(sql)?;
-    db.set_prepared_statement_cache_capacity(64);
-    let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let application = match ask("application_id") {
-        Ok(application) => application,
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            return Err(Error::NotAStore(path.display().to_string()));
+    match marks(&db) {
+        Err(error) if access == Access::Read && is_read_only(&error) && !has_log(path) => {
+            // Where nothing may be written and no log is waiting, the file is read as it is.
+            let db = open_unchanging(path)?;
+            accept(marks(&db), path)?;
+            return Ok(db);
         }
-        Err(error) => return Err(doing("opening the database")(error)),
-    };
-    if application != APPLICATION {
-        return Err(Error::NotAStore(path.display().to_string()));
-    }
-    match ask("user_version").map_err(sql)? {
-        found if found > FORMAT => return Err(Error::Future { found, known: FORMAT }),
-        0 => return Err(Error::NotAStore(path.display().to_string())),
-        _ => {}
+        marks => accept(marks, path)?,
     }
     if access == Access::Write {
         db.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
@@ -144,6 +133,49 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     }
     Ok(db)
+}
+
+fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
+    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
+    let db = db.map_err(doing("opening the database"))?;
+    db.busy_timeout(Duration::from_secs(30)).map_err(sql)?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(db)
+}
+
+fn open_unchanging(path: &Path) -> Result<Connection> {
+    let escape = |c: char| match c {
+        '%' | '?' | '#' => format!("%{:02x}", c as u32),
+        c => c.to_string(),
+    };
+    let uri: String = path.to_string_lossy().chars().map(escape).collect();
+    open(Path::new(&format!("file:{uri}?immutable=1")), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+}
+
+fn has_log(path: &Path) -> bool {
+    std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > 0)
+}
+
+fn is_read_only(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
+    matches!(error.sqlite_error_code(), Some(ReadOnly | CannotOpen))
+}
+
+/// What the database says it is: whose, and of which format.
+fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
+    let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get(0));
+    Ok((ask("application_id")?, ask("user_version")?))
+}
+
+fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path) -> Result<()> {
+    let none = || Error::NotAStore(path.display().to_string());
+    match marks {
+        Ok((APPLICATION, found)) if found > FORMAT => Err(Error::Future { found, known: FORMAT }),
+        Ok((APPLICATION, 1..)) => Ok(()),
+        Ok(_) => Err(none()),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => Err(none()),
+        Err(error) => Err(Error::machine("opening the database", error)),
+    }
 }
 
 fn check_sqlite() -> Result<()> {
