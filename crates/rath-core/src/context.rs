@@ -3,6 +3,8 @@
 //! The list is persistent, youngest first: a fork shares it, an append adds one node. Items are references; bodies
 //! are read when a [`Message`](crate::Message) is made of them.
 
+mod fold;
+
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
@@ -10,6 +12,8 @@ use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use crate::body::Run;
 use crate::id::{Point, SessionId};
 use crate::list::List;
+
+pub(crate) use fold::{ContextFold, copy_of, items_at_point, items_of_copies, merge_items};
 
 /// One thing in the context.
 #[derive(Clone, Debug)]

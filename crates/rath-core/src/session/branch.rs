@@ -7,7 +7,7 @@ use super::{Birth, Context, Head, Session, Voice, encode};
 use crate::actor::Actor;
 use crate::blob::Blob;
 use crate::body::{Detached, Forked};
-use crate::context::Items;
+use crate::context::{self, Items};
 use crate::error::{ErrorKind, Result};
 use crate::history::Reach;
 use crate::id::{Point, Reference};
@@ -17,7 +17,7 @@ use crate::message::Copied;
 use crate::reader::Reader;
 use crate::record::Extras;
 use crate::state::State;
-use crate::view::{self, View};
+use crate::view::View;
 
 impl Session {
     /// A branch of this session, from its head. Costs the same for any length.
@@ -100,12 +100,12 @@ impl View {
 }
 
 async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String) -> Result<Session> {
-    let items = view::items(reader, from.point()).await?;
+    let items = context::items_at_point(reader, from.point()).await?;
     let mut copied = Vec::with_capacity(items.len());
     let mut copies = Vec::new();
     let mut blobs = Vec::new();
     for item in items.to_vec() {
-        let copy = view::copy_of(reader, &item).await?;
+        let copy = context::copy_of(reader, &item).await?;
         for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
             // The child may be published before its origin: it brings the blobs itself.
             blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });
@@ -116,19 +116,10 @@ async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String
     let context = Blob::new(&*encode::<Vec<Copied>>(&copied), "application/json");
     let body = Detached { from, why, context: context.reference.clone(), copies };
     blobs.push(context);
-    let birth = Birth {
-        store: reader.store.clone(),
-        actor,
-        origin: None,
-        parent: None,
-        state: State::default(),
-        context: Context::default(),
-        ancestors: List::new(),
-        durability: Durability::default(),
-    };
+    let birth = Birth::root(reader.store.clone(), actor);
     let extras = Extras { blobs, snapshot: None };
     let mut child = Session::born(birth, Kind::Detached, &encode(&body), Some(extras));
-    let items = view::items_of_copies(&copied, child.point(), child.0.head.generation)
+    let items = context::items_of_copies(&copied, child.point(), child.0.head.generation)
         .map_err(|why| ErrorKind::Record { point: child.point(), why })?;
     child.0.context = Context { base: None, items };
     Ok(child)

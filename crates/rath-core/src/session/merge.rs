@@ -2,7 +2,7 @@
 
 use super::{Head, Session, encode};
 use crate::body::{Body as _, Branch, Closed, Manner, Merged, Rejected};
-use crate::context::Shape;
+use crate::context::{self, Shape};
 use crate::divergence::{Divergence, Tip};
 use crate::error::{Error, ErrorKind, Result};
 use crate::header::MAX_PARENTS;
@@ -10,7 +10,6 @@ use crate::id::{Point, Reference, SessionId};
 use crate::reader::Reader;
 use crate::store::Batch;
 use crate::usage::Usage;
-use crate::view;
 use crate::workflow::{BoxWorkflow, Workflow};
 
 /// What a merge does with the branches' contexts.
@@ -164,7 +163,7 @@ impl Session {
             let branch = group.iter().find(|other| other.id() == session);
             branch.map(|branch| branch.0.context.items.clone()).unwrap_or_default()
         };
-        self.0.context.items = view::merge_items(own, &body, record.point(), record.generation(), branch_items);
+        self.0.context.items = context::merge_items(own, &body, record.point(), record.generation(), branch_items);
         Ok((record.reference(), record))
     }
 

@@ -16,7 +16,7 @@ use crate::actor::Actor;
 use crate::blob::Blob;
 use crate::body::{self, Body, Created, Meaning};
 use crate::clock::Time;
-use crate::context::{Item, Items, Shape};
+use crate::context::{self, Item, Items, Shape};
 use crate::error::{ErrorKind, Result};
 use crate::header::{ActorJson, Draft};
 use crate::id::{Point, RecordId, Reference, SessionId};
@@ -122,19 +122,26 @@ struct Birth<'a> {
     durability: Durability,
 }
 
-impl Session {
-    /// A new session, in memory until it is published.
-    pub fn create(store: &Arc<dyn Store>, actor: Actor) -> Self {
-        let birth = Birth {
-            store: store.clone(),
-            actor: Voice::new(actor),
+impl Birth<'_> {
+    /// A line that stands on nothing.
+    fn root(store: Arc<dyn Store>, actor: Arc<Voice>) -> Self {
+        Self {
+            store,
+            actor,
             origin: None,
             parent: None,
             state: State::default(),
             context: Context::default(),
             ancestors: List::new(),
             durability: Durability::default(),
-        };
+        }
+    }
+}
+
+impl Session {
+    /// A new session, in memory until it is published.
+    pub fn create(store: &Arc<dyn Store>, actor: Actor) -> Self {
+        let birth = Birth::root(store.clone(), Voice::new(actor));
         Self::born(birth, Kind::Created, &encode(&Created::default()), None)
     }
 
@@ -353,7 +360,7 @@ impl Session {
     /// The context items, read from the store where they are not at hand.
     async fn items(&mut self) -> Result<Items> {
         if let Some(base) = self.0.context.base {
-            let mut items = view::items(&self.reader(), base).await?;
+            let mut items = context::items_at_point(&self.reader(), base).await?;
             for item in self.0.context.items.to_vec() {
                 items.push(item);
             }

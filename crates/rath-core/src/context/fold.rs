@@ -1,0 +1,219 @@
+//! Reads a context: folds every record behind a place that makes or changes one, oldest first.
+
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+
+use super::{Brought, Item, Items, Shape};
+use crate::body::{self, Compressed, Detached, Forked, Manner, Merged};
+use crate::history::{History, Reach};
+use crate::id::{Point, SessionId};
+use crate::kind::Kind;
+use crate::message::{Copied, Message, Said};
+use crate::reader::{Reader, tampered};
+use crate::record::{Fault, Record};
+use crate::store::{Error, Result};
+
+/// The kinds that make or change a context.
+const CONTEXT: &[Kind] = &[
+    Kind::Created,
+    Kind::Forked,
+    Kind::Detached,
+    Kind::Imported,
+    Kind::Merged,
+    Kind::System,
+    Kind::User,
+    Kind::Assistant,
+    Kind::ToolResult,
+    Kind::Compressed,
+];
+
+/// The context items at `point`.
+pub(crate) async fn items_at_point(reader: &Reader, point: Point) -> Result<Items> {
+    Ok(ContextFold::run(reader, point, false).await?.line.items().clone())
+}
+
+/// Folds all context records behind a point into the items there.
+pub(crate) struct ContextFold {
+    line: Strand,
+    /// What was said, by place, when the words are wanted.
+    said: HashMap<(Point, u32), Said>,
+}
+
+/// The items of one line while it is read: those that others may share, and those read since.
+#[derive(Clone, Default)]
+struct Strand {
+    shared: Items,
+    fresh: Vec<Item>,
+}
+
+impl Strand {
+    fn items(&mut self) -> &mut Items {
+        for item in self.fresh.drain(..) {
+            self.shared.push(item);
+        }
+        &mut self.shared
+    }
+
+    fn to_vec(&self) -> Vec<Item> {
+        let mut all = self.shared.to_vec();
+        all.extend(self.fresh.iter().cloned());
+        all
+    }
+}
+
+impl ContextFold {
+    pub(crate) async fn run(reader: &Reader, point: Point, keep: bool) -> Result<Self> {
+        let reach = Reach::of(reader, &[point]).await?;
+        let mut history = History::new(reader.clone(), &reach, CONTEXT);
+        let mut lines: HashMap<SessionId, Strand> = HashMap::default();
+        let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::default();
+        for joint in &reach.joints {
+            joints.entry(joint.session).or_default().push(joint.seq);
+        }
+        joints.values_mut().for_each(|seqs| seqs.sort_unstable_by(|a, b| b.cmp(a)));
+        let mut saved: HashMap<Point, Items> = HashMap::default();
+        let mut fold = Self { line: Strand::default(), said: HashMap::default() };
+        while let Some(record) = history.step().await? {
+            let session = record.session();
+            let strand = lines.entry(session).or_default();
+            // What the line was at its joints, now that it moves past them.
+            while let Some(joint) = joints.get_mut(&session).and_then(|seqs| seqs.pop_if(|seq| *seq < record.seq())) {
+                saved.insert(Point { session, seq: joint }, strand.items().clone());
+            }
+            let bad = |why| tampered(&record, why);
+            let (point, generation) = (record.point(), record.generation());
+            let mut said = |part: u32| -> Result<()> {
+                if keep {
+                    let said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
+                    fold.said.insert((point, part), said);
+                }
+                Ok(())
+            };
+            match record.kind() {
+                Kind::System | Kind::User => {
+                    said(0)?;
+                    strand.fresh.push(Item::new(point, 0, Shape::Words, generation));
+                }
+                kind @ (Kind::Assistant | Kind::ToolResult) => {
+                    said(0)?;
+                    let shape = shape(kind, record.body_bytes()).map_err(bad)?;
+                    strand.fresh.push(Item::new(point, 0, shape, generation));
+                }
+                Kind::Compressed => {
+                    said(0)?;
+                    let range = record.body::<Compressed>().map_err(bad)?.replaces;
+                    let done = strand.items().compress(range.at as usize, range.count as usize, point);
+                    done.map_err(|why| bad(Fault::Unreadable(why.to_string())))?;
+                }
+                Kind::Forked => {
+                    let from = record.body::<Forked>().map_err(bad)?.from;
+                    let inherited = items_at(&mut lines, &saved, from);
+                    lines.insert(session, Strand { shared: inherited, fresh: Vec::new() });
+                }
+                Kind::Detached => {
+                    let copied = read_copies(reader, &record).await?;
+                    let items = items_of_copies(&copied, point, generation).map_err(bad)?;
+                    *strand = Strand { shared: items, fresh: Vec::new() };
+                    if keep {
+                        for (part, copy) in copied.iter().enumerate() {
+                            fold.said.insert((point, part as u32), copy.said().map_err(bad)?);
+                        }
+                    }
+                }
+                Kind::Merged => {
+                    let body: Merged = record.body().map_err(bad)?;
+                    (0..body.branches.len()).try_for_each(|part| said(part as u32))?;
+                    let own = strand.items().clone();
+                    let branch = |session: SessionId, seq: u64| items_at(&mut lines, &saved, Point { session, seq });
+                    let merged = merge_items(own, &body, point, generation, branch);
+                    lines.insert(session, Strand { shared: merged, fresh: Vec::new() });
+                }
+                _ => {}
+            }
+        }
+        fold.line = lines.remove(&point.session).unwrap_or_default();
+        Ok(fold)
+    }
+
+    /// The words of the items, each taken out of the fold.
+    pub(crate) fn messages(mut self) -> Result<Vec<Message>> {
+        let items = self.line.to_vec();
+        let mut messages = Vec::with_capacity(items.len());
+        for Item { origin, part, .. } in items {
+            let said = self.said.get_mut(&(origin, part)).map(|said| std::mem::replace(said, Said::Erased));
+            let said = said.ok_or(Error::Tampered { point: origin, why: Fault::Erased })?;
+            messages.push(Message { origin, said });
+        }
+        Ok(messages)
+    }
+}
+
+/// The items of a line at a joint: saved when the line went past, or what it has now.
+fn items_at(lines: &mut HashMap<SessionId, Strand>, saved: &HashMap<Point, Items>, at: Point) -> Items {
+    match saved.get(&at) {
+        Some(items) => items.clone(),
+        None => lines.get_mut(&at.session).map(|strand| strand.items().clone()).unwrap_or_default(),
+    }
+}
+
+/// The items that a `detached` record copied.
+async fn read_copies(reader: &Reader, record: &Record) -> Result<Vec<Copied>> {
+    let body: Detached = record.body().map_err(|why| tampered(record, why))?;
+    let copies = reader.blob(body.context.digest).await?;
+    serde_json::from_slice(&copies).map_err(|e| tampered(record, Fault::Unreadable(e.to_string())))
+}
+
+/// The shape of a conversation record's item.
+fn shape(kind: &Kind, body: Option<&[u8]>) -> Result<Shape, Fault> {
+    let body = body.map(|body| body::read(kind, body)).transpose()?.flatten();
+    Ok(body.and_then(|body| body.shape()).unwrap_or(Shape::Words))
+}
+
+/// An item as a detached session copies it.
+pub(crate) async fn copy_of(reader: &Reader, item: &Item) -> Result<Copied> {
+    let record = reader.record(item.origin).await?;
+    if *record.kind() == Kind::Detached {
+        let copy = read_copies(reader, &record).await?.into_iter().nth(item.part as usize);
+        return copy.ok_or_else(|| tampered(&record, Fault::Erased));
+    }
+    let body = record.body_bytes().map(|body| String::from_utf8_lossy(body).into_owned());
+    Ok(Copied { kind: record.kind().to_string(), part: item.part, body })
+}
+
+/// The items a detached session starts with.
+pub(crate) fn items_of_copies(copied: &[Copied], origin: Point, generation: u64) -> Result<Items, Fault> {
+    let mut items = Items::default();
+    for (part, copy) in copied.iter().enumerate() {
+        let shape = match Kind::named(&copy.kind) {
+            kind @ (Kind::Assistant | Kind::ToolResult) => shape(&kind, copy.body.as_deref().map(str::as_bytes))?,
+            _ => Shape::Words,
+        };
+        items.push(Item::new(origin, part as u32, shape, generation));
+    }
+    Ok(items)
+}
+
+/// The items after a merge: the algebra of contexts.
+pub(crate) fn merge_items(
+    own: Items,
+    body: &Merged,
+    point: Point,
+    generation: u64,
+    mut branch_items: impl FnMut(SessionId, u64) -> Items,
+) -> Items {
+    let mut items = own;
+    match &body.how {
+        Manner::Keep { chosen } => match body.branches.iter().find(|branch| branch.session == *chosen) {
+            Some(branch) => branch_items(branch.session, branch.seq),
+            None => items,
+        },
+        Manner::Append | Manner::Synthesize => {
+            let brought = Brought::new(&body.brought);
+            let mut taken = HashSet::default();
+            for (part, branch) in body.branches.iter().enumerate() {
+                let marker = Item::new(point, part as u32, Shape::Marker, generation);
+                items.append_branch(marker, &branch_items(branch.session, branch.seq), &brought, &mut taken);
+            }
+            items
+        }
+    }
+}
