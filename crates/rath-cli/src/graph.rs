@@ -81,10 +81,14 @@ pub(crate) async fn draw(
 }
 
 fn label(node: &Node) -> String {
-    let mut text = format!("{} {}", style::session(node.point), clip(&node.text, 72));
+    let mut text = style::session(node.point);
+    let mut room = 72;
     if let Some(title) = &node.title {
-        text.push_str(&format!("  {}", style::title(format!("“{title}”"))));
+        let title = clip(title, 40);
+        room = 72usize.saturating_sub(title.chars().count()).max(24);
+        text.push_str(&format!(" {}", style::title(format!("“{title}”"))));
     }
+    text.push_str(&format!(" {}", clip(&node.text, room)));
     if node.head {
         text.push_str(&style::dim(format!("  {}", time::ago(node.time))));
     }
