@@ -83,6 +83,10 @@ impl Session {
             return Err(ErrorKind::BadMerge(format!("session {chosen} is not among those merged")).into());
         }
         for other in others {
+            if !std::sync::Arc::ptr_eq(&self.0.store, &other.0.store) {
+                let why = format!("session {} lives in another store", other.id().short());
+                return Err(ErrorKind::BadMerge(why).into());
+            }
             if other.0.state.closed {
                 return Err(ErrorKind::Closed(other.id()).into());
             }

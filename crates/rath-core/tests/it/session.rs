@@ -313,6 +313,8 @@ fn bad_merges_give_the_sessions_back() {
     let error = block_on(first.merge([branch], How::keep(stranger.id(), "?"))).unwrap_err();
     assert_eq!(error.code(), "bad-merge");
     assert_eq!(error.sessions().len(), 2);
+    let error = block_on(session().merge([session()], How::Append)).unwrap_err();
+    assert!(error.to_string().contains("lives in another store"), "{error}");
 }
 
 #[test]
