@@ -104,7 +104,14 @@ impl History {
                     self.lines.remove(&id);
                     continue;
                 }
-                let page = self.reader.page(id, strand.next, strand.to, &self.kinds).await?;
+                let page = match self.reader.page(id, strand.next, strand.to, &self.kinds).await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        // Whoever asks again is told again.
+                        self.order.push(Reverse((key, id)));
+                        return Err(error);
+                    }
+                };
                 strand.next = if page.more { page.position } else { strand.to + 1 };
                 strand.page = page.records.into();
                 let least = strand.page.front().map_or(key, Record::generation);

@@ -116,6 +116,11 @@ impl Kind {
         matches!(self, Kind::Created | Kind::Forked | Kind::Detached | Kind::Imported)
     }
 
+    /// Whether only an operation of the session writes it: fork, merge, compress, close.
+    pub fn is_written_by_operation(&self) -> bool {
+        self.begins_a_session() || matches!(self, Kind::Merged | Kind::Closed | Kind::Compressed)
+    }
+
     /// Whether records of this kind are shown to a model.
     pub fn is_conversation(&self) -> bool {
         matches!(self, Kind::System | Kind::User | Kind::Assistant | Kind::ToolResult)

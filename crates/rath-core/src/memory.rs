@@ -64,15 +64,15 @@ impl Inner {
         let Some(line) = self.lines.get(&part.session) else {
             return if first.seq() == 0 { Ok(0) } else { Err(unknown(part.session)) };
         };
-        if line.fence != part.fence {
-            return Err(Error::LeaseLost { session: part.session });
-        }
         let known = part
             .records
             .iter()
             .take_while(|record| line.records.get(record.seq() as usize).is_some_and(|have| have.id() == record.id()))
             .count();
         let Some(next) = part.records.get(known) else { return Ok(known) };
+        if line.fence != part.fence {
+            return Err(Error::LeaseLost { session: part.session });
+        }
         let seq = line.records.len() as u64 - 1;
         if next.seq() != seq + 1 || next.first_parent() != line.records.last().map(Record::id) {
             return Err(Error::Conflict { session: part.session, seq });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::blob::{BlobRef, Content};
 use crate::body::Merged;
@@ -45,9 +45,18 @@ impl Reader {
     pub(crate) fn add_tail(&mut self, records: Vec<Record>) {
         let Some(first) = records.first() else { return };
         let tail = self.tails.entry(first.session()).or_default();
-        // Two branches may bring overlapping parts of the same ancestor.
+        // Two branches may bring overlapping parts of the same ancestor; where they do not meet, what lies between was
+        // published meanwhile, and so was the earlier part.
         let known_to = tail.last().map_or(0, |last| last.seq() + 1);
+        if records[0].seq() > known_to {
+            tail.clear();
+        }
         tail.extend(records.into_iter().filter(|record| record.seq() >= known_to));
+    }
+
+    /// Adds what another reader sees.
+    pub(crate) fn join(&mut self, other: &Reader) {
+        other.tails.values().for_each(|tail| self.add_tail(tail.clone()));
     }
 
     fn tail(&self, session: SessionId) -> &[Record] {
@@ -134,12 +143,16 @@ impl Reader {
 
     /// The folded state after `point`: from the nearest snapshot on, through fork points where a line has none.
     pub(crate) async fn state_at(&self, point: Point) -> Result<State> {
-        let mut to_fold = Vec::new();
+        let (mut to_fold, mut seen) = (Vec::new(), HashSet::default());
         let mut at = point;
         let mut state = loop {
             if let Some((seq, state)) = self.snapshot(at).await? {
                 to_fold.push((at.session, seq + 1, at.seq));
                 break state;
+            }
+            // A forged fork point may lead back here.
+            if !seen.insert(at.session) {
+                return Err(Error::Tampered { point: at, why: Fault::Chain });
             }
             to_fold.push((at.session, 0, at.seq));
             match self.line(at.session).await?.origin {

@@ -274,6 +274,14 @@ pub enum Fault {
     /// The body was erased.
     #[error("the body was erased")]
     Erased,
+    /// The code beside the record says another kind than its header.
+    #[error("its code in the segment is {code}, its kind {kind}")]
+    Code {
+        /// The code.
+        code: u8,
+        /// The kind in the header.
+        kind: Kind,
+    },
     /// Read as another kind than it is.
     #[error("the record is of kind {is}, not {wanted}")]
     Kind {

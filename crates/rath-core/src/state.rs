@@ -143,6 +143,15 @@ impl State {
         serde_json::to_vec(&snapshot).unwrap_or_default()
     }
 
+    /// Whether these bytes are a snapshot that another version folded.
+    pub fn is_of_another_fold(bytes: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Mark {
+            fold: u32,
+        }
+        serde_json::from_slice::<Mark>(bytes).is_ok_and(|mark| mark.fold != FOLD)
+    }
+
     /// The state in a snapshot; `None` when another fold made it.
     pub fn from_snapshot(bytes: &[u8]) -> Option<Self> {
         let snapshot: Snapshot = serde_json::from_slice(bytes).ok()?;

@@ -323,6 +323,14 @@ pub enum Error {
         /// How it shows.
         why: Fault,
     },
+    /// A blob's bytes are not what its name says.
+    #[error("blob {digest} was altered in the store: {why}")]
+    BlobAltered {
+        /// Its name.
+        digest: Digest,
+        /// How it shows.
+        why: String,
+    },
     /// The store was written by a later version.
     #[error("the store has format {found}; this version of rath reads up to {known}")]
     Future {
@@ -353,7 +361,7 @@ impl Error {
             Error::Conflict { .. } => "head-moved",
             Error::Closed { .. } => "session-closed",
             Error::NotFound(_) => "not-found",
-            Error::Tampered { .. } => "tampered",
+            Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
             Error::Future { .. } => "store-from-the-future",
             Error::NotAStore(_) => "not-a-store",
             Error::Machine { .. } => "machine",

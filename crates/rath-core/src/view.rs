@@ -11,9 +11,11 @@ use crate::divergence::{Divergence, Tip};
 use crate::error;
 use crate::history::{History, Reach};
 use crate::id::{Point, Reference, SessionId};
+use crate::list::List;
 use crate::message::Message;
 use crate::reader::Reader;
 use crate::record::Record;
+use crate::session::Unpublished;
 use crate::state::{Pending, State};
 use crate::store::{Error, Result, Row, Store, Which};
 use crate::usage::Usage;
@@ -23,6 +25,8 @@ pub struct View {
     pub(crate) reader: Reader,
     at: Record,
     state: State,
+    /// What a fork from here stands on and the store does not have.
+    pub(crate) unpublished: List<Unpublished>,
 }
 
 impl View {
@@ -38,7 +42,7 @@ impl View {
     pub(crate) async fn at(reader: Reader, point: Point) -> Result<Self> {
         let at = reader.record(point).await?;
         let state = reader.state_at(point).await?;
-        Ok(Self { reader, at, state })
+        Ok(Self { reader, at, state, unpublished: List::new() })
     }
 
     /// The record looked at.
@@ -147,7 +151,9 @@ impl View {
     /// What this view and `other` share, and what only the other has.
     pub async fn divergence(&self, other: &View) -> error::Result<Divergence> {
         let tip = |view: &View| Tip { point: view.at.point(), generation: view.at.generation() };
-        Ok(Divergence::of(&self.reader, &[tip(self), tip(other)]).await?)
+        let mut reader = self.reader.clone();
+        reader.join(&other.reader);
+        Ok(Divergence::of(&reader, &[tip(self), tip(other)]).await?)
     }
 }
 

@@ -48,7 +48,10 @@ impl PackWriter {
 
     /// Begins a pack.
     pub(crate) fn create(dir: &Path, name: &str) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
+        if !dir.is_dir() {
+            fs::create_dir_all(dir)?;
+            dir.parent().map_or(Ok(()), sync_dir)?;
+        }
         let file = OpenOptions::new().append(true).create_new(true).open(dir.join(name))?;
         file.try_lock().map_err(io::Error::other)?;
         sync_dir(dir)?;
@@ -124,14 +127,23 @@ pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Res
     }
     let content = match head[4] {
         RAW => bytes.to_vec(),
-        ZSTD => zstd::bulk::decompress(bytes, usize::try_from(raw).map_err(|_| Damage::Entry(name.into()))?)
-            .map_err(|_| Damage::Entry(name.into()))?,
+        ZSTD => decompress(bytes, raw).map_err(|_| Damage::Entry(name.into()))?,
         _ => return Err(Damage::Entry(name.into())),
     };
     if Digest::of(&content) != *digest {
         return Err(Damage::Altered);
     }
     Ok(content)
+}
+
+/// Decompresses to at most `raw` bytes. The claim is not trusted: memory grows with what really comes out.
+fn decompress(bytes: &[u8], raw: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(raw.min(1 << 20) as usize);
+    zstd::stream::Decoder::new(bytes)?.take(raw.saturating_add(1)).read_to_end(&mut content)?;
+    match content.len() as u64 == raw {
+        true => Ok(content),
+        false => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 /// Makes a new directory entry durable.

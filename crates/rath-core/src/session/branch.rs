@@ -22,7 +22,8 @@ use crate::view::View;
 impl Session {
     /// A branch of this session, from its head. Costs the same for any length.
     pub fn fork(&self, why: impl Into<String>) -> Session {
-        self.branch(self.head(), &self.0.head, why.into(), self.0.state.inherited(), self.0.context.clone())
+        let (state, context) = (self.0.state.inherited(), self.0.context.clone());
+        self.branch(self.head(), &self.0.head, why.into(), state, context, self.fork_base())
     }
 
     /// A branch from an earlier record, of this session or of one behind it.
@@ -40,18 +41,31 @@ impl Session {
         let head = Head { id: record.id(), seq: point.seq, time: header.time, generation: record.generation() };
         let state = reader.state_at(point).await?.inherited();
         let context = Context { base: Some(point), items: Items::default() };
-        Ok(self.branch(record.reference(), &head, why.into(), state, context))
+        let ancestors = up_to(self.fork_base(), point);
+        Ok(self.branch(record.reference(), &head, why.into(), state, context, ancestors))
     }
 
-    fn branch(&self, from: Reference, at: &Head, why: String, state: State, context: Context) -> Session {
-        let ancestors = self.0.fork_base.get_or_init(|| {
+    /// What a fork from the head stands on and the store does not have.
+    pub(super) fn fork_base(&self) -> List<Unpublished> {
+        let base = self.0.fork_base.get_or_init(|| {
             let mut ancestors = self.0.ancestors.clone();
             if self.unpublished().next().is_some() {
                 ancestors.push(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone() });
             }
             ancestors
         });
-        let ancestors = ancestors.clone();
+        base.clone()
+    }
+
+    fn branch(
+        &self,
+        from: Reference,
+        at: &Head,
+        why: String,
+        state: State,
+        context: Context,
+        ancestors: List<Unpublished>,
+    ) -> Session {
         let birth = Birth {
             store: self.0.store.clone(),
             actor: self.0.actor.clone(),
@@ -87,7 +101,7 @@ impl View {
             parent: Some(&head),
             state: self.state().inherited(),
             context: Context { base: Some(point), items: Items::default() },
-            ancestors: List::new(),
+            ancestors: up_to(self.unpublished.clone(), point),
             durability: Durability::default(),
         };
         Ok(Session::born(birth, Kind::Forked, &encode(&Forked { from: point, why }), None))
@@ -97,6 +111,22 @@ impl View {
     pub async fn detach(&self, actor: Actor, why: impl Into<String>) -> Result<Session> {
         detach(&self.reader, self.reference(), Voice::new(actor), why.into()).await
     }
+}
+
+/// The part of a base that a fork at `point` stands on: no younger line, and of its own line no younger record.
+fn up_to(mut base: List<Unpublished>, point: Point) -> List<Unpublished> {
+    while let Some(mut line) = base.pop() {
+        if line.hold.id == point.session {
+            while line.records.first().is_some_and(|record| record.seq() > point.seq) {
+                line.records.pop();
+            }
+            if line.records.len() > 0 {
+                base.push(line);
+            }
+            return base;
+        }
+    }
+    base
 }
 
 async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String) -> Result<Session> {

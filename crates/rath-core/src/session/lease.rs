@@ -13,6 +13,8 @@ pub(super) struct LineHold {
     pub(super) fence: Fence,
     /// How many of its records are published.
     pub(super) published: AtomicU64,
+    /// Whether a commit of it was ever sent: it may arrive even if nobody waits for it.
+    pub(super) offered: AtomicBool,
     /// Whether the session value still exists.
     pub(super) alive: AtomicBool,
     store: Arc<dyn Store>,
@@ -29,13 +31,22 @@ impl Lease {
 
     /// A lease that the store granted.
     pub(super) fn taken(store: Arc<dyn Store>, id: SessionId, fence: Fence) -> Self {
-        let (published, alive) = (AtomicU64::new(0), AtomicBool::new(true));
-        Self(Arc::new(LineHold { id, fence, published, alive, store }))
+        let (published, offered, alive) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(true));
+        Self(Arc::new(LineHold { id, fence, published, offered, alive, store }))
     }
 
     /// What forks of the line share.
     pub(super) fn share(&self) -> Arc<LineHold> {
         self.0.clone()
+    }
+}
+
+impl LineHold {
+    /// Gives the line back if its session is gone.
+    pub(super) fn release_if_dropped(&self) {
+        if !self.alive.load(Ordering::Acquire) {
+            self.store.release(self.id, self.fence);
+        }
     }
 }
 
@@ -49,9 +60,9 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.0.alive.store(false, Ordering::Release);
-        // A line that was never published is unknown to the store, unless it was opened from there.
-        if self.0.fence > FIRST_FENCE || self.0.published.load(Ordering::Acquire) > 0 {
-            self.0.store.release(self.0.id, self.0.fence);
+        // A line that was never sent is unknown to the store, unless it was opened from there.
+        if self.0.fence > FIRST_FENCE || self.0.offered.load(Ordering::Acquire) {
+            self.0.release_if_dropped();
         }
     }
 }

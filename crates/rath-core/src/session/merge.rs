@@ -48,13 +48,13 @@ impl Session {
     /// On failure the error carries all sessions, this one first, in the state they had.
     pub async fn merge(mut self, others: impl IntoIterator<Item = Session>, how: How) -> Result<Session> {
         let mut others: Vec<Session> = others.into_iter().collect();
-        if let Err(error) = self.check_merge(&mut others, &how) {
-            others.insert(0, self);
-            return Err(error.with_sessions(others));
-        }
         let undo: Vec<_> = std::iter::once(&self).chain(&others).map(Session::mark).collect();
-        let markers_from = match self.take_in(&mut others, &how).await {
-            Ok(at) => at,
+        let taken = match self.check_merge(&mut others, &how) {
+            Ok(()) => self.take_in(&mut others, &how).await,
+            Err(error) => Err(error),
+        };
+        let merged = match taken {
+            Ok(merged) => merged,
             Err(error) => {
                 others.insert(0, self);
                 others.iter_mut().zip(undo).for_each(|(session, mark)| session.rewind(mark));
@@ -63,7 +63,7 @@ impl Session {
         };
         drop(others);
         match how {
-            How::Synthesize(workflow) => self.synthesize(workflow, markers_from).await,
+            How::Synthesize(workflow) => self.synthesize(workflow, &merged).await,
             _ => Ok(self),
         }
     }
@@ -100,18 +100,20 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the `merged` records and closes the others, in one commit. Returns where the branch items begin.
-    async fn take_in(&mut self, others: &mut [Session], how: &How) -> Result<usize> {
+    /// Writes the `merged` records and closes the others, in one commit. Returns where they stand.
+    async fn take_in(&mut self, others: &mut [Session], how: &How) -> Result<Vec<Point>> {
         let mut batch = Batch::default();
         let mut reader = self.reader();
         for other in others.iter_mut() {
             other.add_tails(&mut reader);
             other.items().await?;
         }
-        let before = self.items().await?.len();
+        self.items().await?;
         let heads: Vec<Reference> = others.iter().map(Session::head).collect();
+        let mut places = Vec::new();
         for group in others.chunks_mut(MAX_PARENTS - 1) {
             let merged = self.push_merged(&reader, group, how).await?;
+            places.push(merged.0.point());
             reader.add_tail(vec![merged.1]);
             for other in group.iter_mut() {
                 other.push_closed(Closed { merged_into: Some(merged.0), why: None })?;
@@ -129,7 +131,7 @@ impl Session {
         self.0.store.commit(batch).await?;
         self.mark_published();
         others.iter_mut().for_each(Session::mark_published);
-        Ok(before)
+        Ok(places)
     }
 
     async fn push_merged(
@@ -179,13 +181,14 @@ impl Session {
     }
 
     /// Lets the workflow speak, then takes the branch parts out of the context.
-    async fn synthesize(self, workflow: BoxWorkflow, from: usize) -> Result<Session> {
+    async fn synthesize(self, workflow: BoxWorkflow, merged: &[Point]) -> Result<Session> {
         let mut session = workflow.forward(self).await?;
         let items = match session.items().await {
             Ok(items) => items.to_vec(),
             Err(error) => return Err(error.with_sessions(vec![session])),
         };
-        // The branch parts: from the first marker to the last item that was there before the workflow spoke.
+        // The branch parts: from the first marker of this merge to the last item that was not made on this line.
+        let Some(from) = items.iter().position(|item| merged.contains(&item.origin)) else { return Ok(session) };
         let branch_part =
             |item: &&crate::context::Item| item.origin.session != session.id() || matches!(item.shape, Shape::Marker);
         let count = items.iter().skip(from).take_while(branch_part).count();
@@ -211,12 +214,14 @@ impl Session {
             context: self.0.context.clone(),
             records: self.0.records.clone(),
             oldest_unpublished: self.0.oldest_unpublished,
+            at_boundary: self.0.at_boundary,
         }
     }
 
     /// Forgets what was appended since `mark` and never published.
     fn rewind(&mut self, mark: Mark) {
-        let Mark { head, state, context, records, oldest_unpublished } = mark;
+        let Mark { head, state, context, records, oldest_unpublished, at_boundary } = mark;
+        self.0.at_boundary = at_boundary;
         self.0.head = head;
         self.0.state = state;
         self.0.context = context;
@@ -233,6 +238,7 @@ struct Mark {
     context: super::Context,
     records: crate::list::List<crate::record::Record>,
     oldest_unpublished: Option<crate::clock::Time>,
+    at_boundary: bool,
 }
 
 /// What records `from..=to` of one line used.

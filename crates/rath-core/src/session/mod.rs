@@ -33,7 +33,7 @@ pub use merge::How;
 pub use publish::Durability;
 
 use lease::Lease;
-use publish::Unpublished;
+pub(crate) use publish::Unpublished;
 
 /// A body may have this many bytes after its long contents became blobs.
 pub const BODY_LIMIT: usize = 1024 * 1024;
@@ -67,6 +67,8 @@ struct Line {
     needs_snapshot: bool,
     /// When the oldest unpublished record was made.
     oldest_unpublished: Option<Time>,
+    /// Whether an unpublished record is one that `Durability::Effect` publishes at.
+    at_boundary: bool,
 }
 
 /// The last record of a line, as the next one needs it.
@@ -172,6 +174,7 @@ impl Session {
             durability: Durability::default(),
             needs_snapshot: false,
             oldest_unpublished: None,
+            at_boundary: false,
         })))
     }
 
@@ -214,11 +217,16 @@ impl Session {
             durability: birth.durability,
             needs_snapshot: true,
             oldest_unpublished: Some(time),
+            at_boundary: false,
         }))
     }
 
     /// Adds a record. It is durable once [published](Session::publish).
     pub fn append<B: Body>(&mut self, mut body: B) -> Result<RecordId> {
+        if B::KIND.is_written_by_operation() {
+            let why = "it is written by the operation of that name".into();
+            return Err(ErrorKind::BadBody { kind: B::KIND.to_string(), why }.into());
+        }
         let mut blobs = Vec::new();
         body.contents(&mut |content| content.spill(&mut blobs));
         let bytes = encode(&body);
@@ -230,7 +238,7 @@ impl Session {
     pub fn append_json(&mut self, kind: &str, body: &str) -> Result<RecordId> {
         let bad = |why: String| ErrorKind::BadBody { kind: kind.chars().take(80).collect(), why };
         let kind: Kind = kind.parse().map_err(|e: crate::kind::NotAKind| bad(e.to_string()))?;
-        if kind.begins_a_session() || kind == Kind::Merged || kind == Kind::Closed || kind == Kind::Compressed {
+        if kind.is_written_by_operation() {
             return Err(bad("it is written by the operation of that name".into()).into());
         }
         let value: serde_json::Value = serde_json::from_str(body).map_err(|e| bad(e.to_string()))?;
@@ -295,6 +303,11 @@ impl Session {
         }
         self.0.head = Head { id: record.id(), seq, time, generation };
         self.0.oldest_unpublished.get_or_insert(time);
+        self.0.at_boundary |= match record.kind() {
+            Kind::Asked | Kind::Merged => true,
+            Kind::StepLeft => self.0.state.steps.iter().all(|step| step.inherited),
+            _ => false,
+        };
         self.0.records.push(record.clone());
         self.0.fork_base = OnceLock::new();
         if let Some(shape) = meaning.shape() {

@@ -8,7 +8,6 @@ use super::lease::LineHold;
 use super::{RECENT, Session};
 use crate::clock::Time;
 use crate::error::Result;
-use crate::kind::Kind;
 use crate::list::List;
 use crate::record::Record;
 use crate::store::{Batch, Part};
@@ -21,16 +20,17 @@ pub enum Durability {
     Effect,
     /// Each record at once.
     Record,
-    /// From time to time. A crash loses what was made within `every`, at most.
+    /// From time to time, when [`Session::settle`] is called. A crash loses what was made since; [`Session::at_risk`]
+    /// says how much.
     Relaxed {
-        /// The longest a record waits.
+        /// How long a record waits before the next `settle` publishes it.
         every: Duration,
     },
 }
 
 /// The unpublished end of a line that a fork stands on.
 #[derive(Clone)]
-pub(super) struct Unpublished {
+pub(crate) struct Unpublished {
     pub(super) hold: Arc<LineHold>,
     /// Youngest first, from the fork point down.
     pub(super) records: List<Record>,
@@ -56,11 +56,7 @@ impl Session {
                 .0
                 .oldest_unpublished
                 .is_some_and(|since| Time::now().micros_since(since) >= every.as_micros() as u64),
-            Durability::Effect => self.unpublished().any(|record| match record.kind() {
-                Kind::Asked | Kind::Merged => true,
-                Kind::StepLeft => self.0.state.pending().steps.is_empty(),
-                _ => false,
-            }),
+            Durability::Effect => self.0.at_boundary,
         };
         match due {
             true => self.publish().await,
@@ -101,12 +97,15 @@ impl Session {
             if let Some(last) = ancestor.records.first() {
                 ancestor.hold.published.fetch_max(last.seq() + 1, Ordering::AcqRel);
             }
+            // The session may have been dropped while its line was on the way.
+            ancestor.hold.release_if_dropped();
         }
         self.0.ancestors = List::new();
         self.0.fork_base = OnceLock::new();
         self.0.hold.published.fetch_max(self.0.head.seq + 1, Ordering::AcqRel);
         self.0.needs_snapshot = false;
         self.0.oldest_unpublished = None;
+        self.0.at_boundary = false;
         if self.0.records.len() > RECENT {
             self.0.records = List::new();
         }
@@ -133,6 +132,7 @@ fn add_part<'a>(
         }
         return;
     }
+    hold.offered.store(true, Ordering::Release);
     let hold_it = hold.alive.load(Ordering::Acquire);
     batch.parts.push(Part { session: hold.id, fence: hold.fence, hold: hold_it, records, snapshot });
 }

@@ -14,7 +14,9 @@ use crate::view::{Ancestor, View};
 impl Session {
     /// The session as it was after its record `seq`.
     pub async fn at(&self, seq: u64) -> Result<View> {
-        Ok(View::at(self.reader(), Point { session: self.id(), seq }).await?)
+        let mut view = View::at(self.reader(), Point { session: self.id(), seq }).await?;
+        view.unpublished = self.fork_base();
+        Ok(view)
     }
 
     /// The session as it is.

@@ -79,11 +79,14 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session and publishes it. It can still be forked.
+    /// Ends the session and publishes it. It can still be forked. A refusal carries the session back.
     pub async fn close(mut self, why: impl Into<String>) -> Result<()> {
-        self.check_nothing_open()?;
-        self.push_closed(Closed { merged_into: None, why: Some(why.into()) })?;
-        self.publish().await.map_err(|error| error.with_sessions(vec![self]))
+        let closed = Closed { merged_into: None, why: Some(why.into()) };
+        let done = match self.check_nothing_open().and_then(|()| self.push_closed(closed)) {
+            Ok(()) => self.publish().await,
+            Err(error) => Err(error),
+        };
+        done.map_err(|error| error.with_sessions(vec![self]))
     }
 
     pub(super) fn push_closed(&mut self, body: Closed) -> Result<()> {

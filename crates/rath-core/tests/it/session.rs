@@ -332,3 +332,62 @@ fn values_and_futures_cross_threads() {
     let merging = first.merge([branch], How::Append);
     sent(&merging);
 }
+
+#[test]
+fn a_view_of_what_is_not_published_can_be_forked() {
+    let mut parent = session();
+    parent.user("one").unwrap();
+    parent.user("two").unwrap();
+    let mut child = block_on(parent.at(1)).unwrap().fork(Actor::person("bob"), "from the first").unwrap();
+    assert_eq!(said(&child), ["one"]);
+    block_on(child.publish()).unwrap();
+    // The parent is there up to the fork point, and no further.
+    let store = parent.store().clone();
+    assert_eq!(block_on(store.sessions(Which::Id(parent.id()).into())).unwrap()[0].seq, 1);
+    let mut early = block_on(parent.fork_at(rath_core::Point { session: parent.id(), seq: 0 }, "earlier")).unwrap();
+    block_on(early.publish()).unwrap();
+    assert_eq!(block_on(store.sessions(Which::Id(parent.id()).into())).unwrap()[0].seq, 1);
+    drop(parent);
+    assert_eq!(said(&child), ["one"]);
+}
+
+#[test]
+fn refusals_leave_everything_as_it_was() {
+    let mut session = session();
+    session.enter("thinking").unwrap();
+    let error = block_on(session.close("early")).unwrap_err();
+    assert_eq!(error.code(), "still-open");
+    let session = error.into_sessions().pop().unwrap();
+    assert_eq!(session.pending().steps.len(), 1);
+
+    let (mut a, mut b) = (session.fork("a"), session.fork("b"));
+    a.enter("busy").unwrap();
+    b.enter("chosen and busy").unwrap();
+    let heads = [session.head(), a.head(), b.head()];
+    let how = How::Keep { chosen: b.id(), why: "?".into(), cancel_losers: true };
+    let back = block_on(session.merge([a, b], how)).unwrap_err().into_sessions();
+    assert_eq!(back.iter().map(Session::head).collect::<Vec<_>>(), heads);
+    assert_eq!(back[1].pending().steps.len(), 1);
+}
+
+#[test]
+fn what_operations_write_cannot_be_appended() {
+    let mut session = session();
+    let head = session.head();
+    assert_eq!(session.append(rath_core::body::Created::default()).unwrap_err().code(), "bad-body");
+    assert_eq!(session.append(rath_core::body::Closed::default()).unwrap_err().code(), "bad-body");
+    assert_eq!(session.head(), head);
+}
+
+#[test]
+fn a_publish_that_nobody_waits_for_does_not_hold_the_session() {
+    let mut session = session();
+    let (store, id) = (session.store().clone(), session.id());
+    // Polled once, then dropped, as a timeout does.
+    let mut publishing = Box::pin(session.publish());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let _ = std::future::Future::poll(publishing.as_mut(), &mut context);
+    drop(publishing);
+    drop(session);
+    assert!(block_on(store.open(id, Actor::person("bob"))).is_ok());
+}

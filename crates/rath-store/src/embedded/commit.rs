@@ -88,9 +88,6 @@ impl<'a> Committer<'a> {
                 _ => Err(Error::NotFound(format!("session {session}"))),
             };
         };
-        if stored.fence != part.fence {
-            return Err(Error::LeaseLost { session });
-        }
         let conflict = || Error::Conflict { session, seq: stored.seq };
         let known = part.records.iter().take_while(|record| record.seq() <= stored.seq).count();
         if let Some(last_known) = known.checked_sub(1).map(|at| &part.records[at]) {
@@ -104,6 +101,9 @@ impl<'a> Committer<'a> {
             }
         }
         let Some(next) = part.records.get(known) else { return Ok(known) };
+        if stored.fence != part.fence {
+            return Err(Error::LeaseLost { session });
+        }
         let follows =
             next.seq() == stored.seq + 1 && next.first_parent().is_some_and(|parent| stored.head == parent.0.0);
         match (follows, stored.closed) {
@@ -252,8 +252,11 @@ impl<'a> Committer<'a> {
                 insert.execute(params![digest.0, blob.bytes.len() as i64, no, place.offset as i64, place.stored as i64])
             })
             .and_then(|_| self.db.execute("UPDATE packs SET length = ?2 WHERE no = ?1", params![no, length as i64]))
-            .map_err(sql)?;
-        Ok(())
+            .map_err(sql)
+            .and_then(|changed| match changed {
+                1 => Ok(()),
+                _ => Err(Error::machine("writing a blob", "its pack is not listed")),
+            })
     }
 
     fn open_pack(&mut self) -> std::io::Result<(i64, &mut PackWriter)> {

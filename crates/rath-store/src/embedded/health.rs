@@ -57,6 +57,7 @@ impl Embedded {
         let size = |path: &Path| fs::metadata(path).map(|meta| meta.len()).unwrap_or(0);
         let dead_holders = holder::dead(&self.paths.holders);
         self.read(|db| {
+            let _moment = db.unchecked_transaction().map_err(sql)?;
             let count = |text: &str| db.query_row(text, [], |row| row.get::<_, i64>(0)).map(|n| n as u64).map_err(sql);
             let mut holders =
                 db.prepare("SELECT holder, count(*) FROM sessions WHERE holder IS NOT NULL GROUP BY 1").map_err(sql)?;

@@ -45,13 +45,16 @@ impl Drop for Liveness {
 /// The holder called `id`, if it lives.
 pub(super) fn living(dir: &Path, id: &str) -> Option<Holder> {
     let path = dir.join(format!("{id}.lock"));
-    let lock = File::open(&path).ok()?;
+    let unknown = || Some(Holder { id: id.into(), process: 0, program: "unknown".into(), since: Time(0) });
+    let lock = match File::open(&path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        // Whoever cannot be asked is taken to live.
+        Err(_) => return unknown(),
+    };
     match lock.try_lock_shared() {
         Ok(()) => None,
-        Err(_) => fs::read(&path)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .or_else(|| Some(Holder { id: id.into(), process: 0, program: "unknown".into(), since: Time(0) })),
+        Err(_) => fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).or_else(unknown),
     }
 }
 
@@ -67,5 +70,12 @@ pub(super) fn dead(dir: &Path) -> Vec<String> {
 fn sweep(dir: &Path) {
     for id in dead(dir) {
         let _ = fs::remove_file(dir.join(format!("{id}.lock")));
+    }
+    // A file that never got its name; an hour is long enough to give it one.
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().filter(|age| age.as_secs() > 3600);
+        if entry.path().extension().is_some_and(|end| end == "new") && old().is_some() {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }

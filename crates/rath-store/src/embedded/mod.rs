@@ -59,12 +59,16 @@ impl Embedded {
             return Err(at(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
         }
         fs::create_dir_all(&paths.root).map_err(at)?;
-        // The database gets its name when it is whole: a crash in between leaves no half store.
-        let unfinished = paths.root.join("rath.db.new");
+        // The database gets its name when it is whole, and only if nobody was faster: a crash leaves no half store,
+        // and of two that begin at once one succeeds.
+        let unfinished = paths.root.join(format!("rath.db.{}.new", rath_core::fresh_name()));
+        let made = schema::create(&unfinished).and_then(|()| fs::hard_link(&unfinished, &paths.database).map_err(at));
         let _ = fs::remove_file(&unfinished);
-        schema::create(&unfinished)?;
-        fs::rename(&unfinished, &paths.database).map_err(at)?;
+        made?;
         crate::packs::sync_dir(&paths.root).map_err(at)?;
+        if let Some(parent) = paths.root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            crate::packs::sync_dir(parent).map_err(at)?;
+        }
         Self::open(&paths.root)
     }
 

@@ -51,8 +51,13 @@ impl SegmentRow {
             if !wanted((point.seq, slot.code)) {
                 continue;
             }
-            let parts = slot.parts(self.session, point.seq, self.generation + i as u64, &self.data);
-            records.push(Record::from_parts(parts).map_err(tampered)?);
+            let code = slot.code;
+            let parts = slot.parts(self.session, point.seq, self.generation.wrapping_add(i as u64), &self.data);
+            let record = Record::from_parts(parts).map_err(tampered)?;
+            if record.kind().code() != code {
+                return Err(tampered(Fault::Code { code, kind: record.kind().clone() }));
+            }
+            records.push(record);
         }
         Ok(records)
     }
@@ -99,7 +104,8 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     let mut page = Page::default();
     let mut from = from;
     if scan.from_snapshot {
-        let query = "SELECT seq, state FROM snapshots WHERE session = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1";
+        let query =
+            "SELECT seq, state FROM snapshots WHERE session = ?1 AND seq BETWEEN 0 AND ?2 ORDER BY seq DESC LIMIT 1";
         page.snapshot = db
             .prepare_cached(query)
             .and_then(|mut query| {
@@ -121,7 +127,7 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     let query = format!(
         "SELECT {COLUMNS} FROM segments WHERE session = ?1 AND first_seq <= ?3 AND first_seq >= coalesce(
             (SELECT max(first_seq) FROM segments WHERE session = ?1 AND first_seq <= ?2), 0)
-            AND (?4 = 0 OR kinds & ?4 != 0) {lineage} ORDER BY first_seq {order}"
+            AND first_seq + count > ?2 AND (?4 = 0 OR kinds & ?4 != 0) {lineage} ORDER BY first_seq {order}"
     );
     let mut query = db.prepare_cached(&query).map_err(sql)?;
     let to_sql = i64::try_from(to).unwrap_or(i64::MAX);
@@ -152,6 +158,10 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
             };
             let exhausted = if scan.backwards { segment.first_seq <= from && !cut } else { page.position > to };
             page.more = !exhausted;
+            if page.more && !scan.backwards && page.position <= from {
+                let why = Fault::Header(Malformed::NotAHeader("the index of its segment does not fit".into()));
+                return Err(Error::Tampered { point: Point { session, seq: from }, why });
+            }
             return Ok(page);
         }
     }
@@ -212,6 +222,6 @@ pub(super) fn blob(db: &Connection, dir: &Path, digest: &Digest) -> Result<Optio
     match packs::read(dir, &pack, place, digest) {
         Ok(bytes) => Ok(Some(bytes.into())),
         Err(damage @ Damage::Pack(..)) => Err(Error::machine(format!("reading blob {digest}"), damage)),
-        Err(damage) => Err(Error::machine(format!("blob {digest} was altered in the store"), damage)),
+        Err(damage) => Err(Error::BlobAltered { digest: *digest, why: damage.to_string() }),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use rath_core::body::{Created, Forked, Labelled};
 use rath_core::store::{Result, Scan};
 use rath_core::verify::{Chain, Finding, Link, Report, What};
-use rath_core::{Digest, Kind, Point, Record, SessionId, State, blob_references};
+use rath_core::{Digest, Fault, Kind, Point, Record, SessionId, State, blob_references};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 
@@ -24,11 +24,14 @@ impl Embedded {
     /// Checks every record, blob and index column of the store, or of one session and all it stands on.
     pub fn verify(&self, session: Option<SessionId>, progress: Progress<'_>) -> Result<Report> {
         self.read(|db| {
+            // Everything is read as of one moment: somebody may be writing.
+            let moment = db.unchecked_transaction().map_err(sql)?;
             let mut audit = Audit::new(self, db, progress);
             let done = match session {
                 None => audit.whole_store(),
                 Some(session) => audit.with_ancestors(session),
             };
+            drop(moment);
             // What SQLite itself cannot read is a finding, not a failure of the verification.
             if let Err(error) = done {
                 audit.report.findings.push(Finding {
@@ -67,7 +70,7 @@ struct Line {
     labels: BTreeMap<String, String>,
     names_known: bool,
     /// Stored snapshots still ahead.
-    snapshots: VecDeque<(u64, Vec<u8>)>,
+    snapshots: VecDeque<(i64, Option<Vec<u8>>)>,
 }
 
 struct Audit<'a> {
@@ -104,6 +107,18 @@ impl<'a> Audit<'a> {
 
     /// The table in the order it was written, so that nothing hides from an index.
     fn whole_store(&mut self) -> Result<()> {
+        let store = self.store;
+        std::thread::scope(|scope| {
+            let structure = scope.spawn(move || structure(store));
+            let audited = self.records_and_columns();
+            for why in structure.join().unwrap_or_default() {
+                self.find(What::Unreadable, None, None, format!("SQLite finds its file damaged: {why}"));
+            }
+            audited
+        })
+    }
+
+    fn records_and_columns(&mut self) -> Result<()> {
         let mut lines = self.claims("", params![])?;
         self.total = self
             .db
@@ -199,7 +214,8 @@ impl<'a> Audit<'a> {
         let mut query =
             self.db.prepare_cached("SELECT seq, state FROM snapshots WHERE session = ?1 ORDER BY seq").map_err(sql)?;
         for (no, line) in &mut lines {
-            let rows = query.query_map([no], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?))).map_err(sql)?;
+            let bytes = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get_ref(1)?.as_blob().ok().map(<[u8]>::to_vec)));
+            let rows = query.query_map([no], bytes).map_err(sql)?;
             line.snapshots = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
         }
         Ok(lines)
@@ -218,8 +234,8 @@ impl<'a> Audit<'a> {
         let (mut seen_kinds, mut seen) = (0, 0);
         for slot in Slots::of(&segment.data) {
             let seq = segment.first_seq + seen;
-            let parts = match slot {
-                Ok(slot) => slot.parts(session, seq, segment.generation + seen, &segment.data),
+            let (code, parts) = match slot {
+                Ok(slot) => (slot.code, slot.parts(session, seq, segment.generation.wrapping_add(seen), &segment.data)),
                 Err(torn) => {
                     self.find(What::Unreadable, Some(session), Some(seq), torn.to_string());
                     break;
@@ -235,6 +251,10 @@ impl<'a> Audit<'a> {
                 }
             };
             seen_kinds |= record.kind().bit();
+            if record.kind().code() != code {
+                let fault = Fault::Code { code, kind: record.kind().clone() };
+                self.find(What::Index, Some(session), Some(seq), fault.to_string());
+            }
             self.record(line, &record);
             if segment.cursor <= self.ids_to {
                 self.ids_sum = self.ids_sum.wrapping_add(mixed(ids::front(&record.id().0), segment.cursor));
@@ -304,11 +324,11 @@ impl<'a> Audit<'a> {
 
     /// The state a fork at `point` starts with. Snapshots are taken at their word here; each is checked on its line.
     fn state_at(&self, point: Point) -> Option<State> {
-        let mut to_fold = Vec::new();
+        let (mut to_fold, mut seen) = (Vec::new(), HashSet::new());
         let mut at = point;
         let mut state = loop {
             let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
-                WHERE s.id = ?1 AND n.seq <= ?2 ORDER BY n.seq DESC LIMIT 1";
+                WHERE s.id = ?1 AND n.seq BETWEEN 0 AND ?2 ORDER BY n.seq DESC LIMIT 1";
             let snapshot: Option<(i64, Vec<u8>)> = self
                 .db
                 .prepare_cached(query)
@@ -321,10 +341,14 @@ impl<'a> Audit<'a> {
                 to_fold.push((at.session, seq as u64 + 1, at.seq));
                 break State::from_snapshot(&bytes)?;
             }
+            // A forged fork point may lead back here.
+            if !seen.insert(at.session) {
+                return None;
+            }
             to_fold.push((at.session, 0, at.seq));
             match read::at(self.db, Point { seq: 0, ..at }).ok()??.body::<Forked>() {
                 Ok(body) => at = body.from,
-                Err(rath_core::Fault::Kind { .. }) => break State::default(),
+                Err(Fault::Kind { .. }) => break State::default(),
                 Err(_) => return None,
             }
         };
@@ -348,6 +372,11 @@ impl<'a> Audit<'a> {
         let claim = &line.claim;
         let session = claim.id;
         line.chain.finish(rath_core::RecordId(claim.head), claim.seq, &mut self.report.findings);
+        if let Some((at, _)) = line.snapshots.front() {
+            let why = format!("there is a snapshot at {at}, where no record is");
+            self.find(What::Index, Some(session), None, why);
+        }
+        let claim = &line.claim;
         let Some(last) = line.chain.last().cloned() else { return };
         let labels = (!line.labels.is_empty()).then(|| serde_json::to_string(&line.labels).unwrap_or_default());
         let columns = [
@@ -365,14 +394,21 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// A snapshot must be what the records fold into.
+    /// A snapshot must be what the records fold into, and stand at one of them.
     fn check_snapshot(&mut self, line: &mut Line, seq: u64) {
-        let Some((_, stored)) = line.snapshots.pop_front_if(|(at, _)| *at <= seq) else { return };
-        // A chain that could not be followed has no state to compare with.
-        let (Some(stored), Some(state)) = (State::from_snapshot(&stored), &line.chain.state) else { return };
-        if stored != *state {
-            let why = "the stored snapshot is not what the records fold into".to_owned();
-            self.find(What::Index, Some(line.claim.id), Some(seq), why);
+        while let Some((at, stored)) = line.snapshots.pop_front_if(|(at, _)| *at <= seq as i64) {
+            let stored = stored.as_deref();
+            let wrong = match (stored.and_then(State::from_snapshot), &line.chain.state) {
+                _ if at != seq as i64 => true,
+                // A chain that could not be followed has no state to compare with.
+                (Some(stored), Some(state)) => stored != *state,
+                (Some(_), None) => false,
+                (None, _) => !stored.is_some_and(State::is_of_another_fold),
+            };
+            if wrong {
+                let why = format!("the stored snapshot at {at} is not what the records fold into");
+                self.find(What::Index, Some(line.claim.id), Some(seq), why);
+            }
         }
     }
 
@@ -426,19 +462,16 @@ impl<'a> Audit<'a> {
                 }
             }
         }
-        let query = "SELECT s.id, g.first_seq, g.count FROM ids i JOIN segments g ON g.cursor = i.segment
-            JOIN sessions s ON s.no = g.session WHERE i.prefix = ?1";
+        let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
+            JOIN segments g ON g.cursor = i.segment JOIN sessions s ON s.no = g.session WHERE i.prefix = ?1";
         let mut query = self.db.prepare_cached(query).map_err(sql)?;
-        let rows = query
-            .query_map([ids::front(&link.parent.0)], |row| {
-                let session = SessionId(uuid::Uuid::from_bytes(row.get(0)?));
-                Ok((session, row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)? as u64))
-            })
-            .map_err(sql)?;
-        for row in rows {
-            let (session, first, count) = row.map_err(sql)?;
-            for seq in first..first + count {
-                if let Ok(Some(record)) = read::at(self.db, Point { session, seq })
+        let mut rows = query.query([ids::front(&link.parent.0)]).map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
+            let segment = read::SegmentRow::read(row, session).map_err(sql)?;
+            for (i, slot) in Slots::of(&segment.data).flatten().enumerate() {
+                let (seq, generation) = (segment.first_seq + i as u64, segment.generation.wrapping_add(i as u64));
+                if let Ok(record) = Record::unchecked(slot.parts(session, seq, generation, &segment.data))
                     && record.id() == link.parent
                 {
                     return Ok(Some(record));
@@ -507,6 +540,16 @@ impl<'a> Audit<'a> {
             Err(error) => self.find(What::Unreadable, session, seq, error.to_string()),
         }
     }
+}
+
+/// What SQLite says about tables and indexes: reads go through them, so they must agree. Looked at beside the rest.
+fn structure(store: &Embedded) -> Vec<String> {
+    let check = |db: &Connection| {
+        let mut check = db.prepare("PRAGMA integrity_check(10)").map_err(sql)?;
+        let lines = check.query_map([], |row| row.get::<_, String>(0)).map_err(sql)?;
+        Ok(lines.map(|line| line.unwrap_or_else(|error| error.to_string())).filter(|line| line != "ok").collect())
+    };
+    store.read(check).unwrap_or_else(|error| vec![error.to_string()])
 }
 
 fn rename(line: &mut Line, record: &Record) {

@@ -139,9 +139,12 @@ fn write_group(db: &Connection, committer: &mut Committer<'_>, group: Vec<Job>) 
         let fenced = alone || db.execute_batch("SAVEPOINT job").is_ok();
         let (failed, answer) = work(db, committer, job);
         if failed {
+            // The index forgets what the job appended to a pack; so does the committer.
+            committer.forget_pack();
             if alone {
-                answers.push(answer);
-                break;
+                let _ = db.execute_batch("ROLLBACK");
+                answer(None);
+                return;
             }
             if fenced {
                 let _ = db.execute_batch("ROLLBACK TO job");

@@ -46,8 +46,20 @@ fn a_store_is_not_made_over_another() {
 #[test]
 fn a_half_made_store_does_not_stand_in_the_way() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("rath.db.new"), "a crash left this").unwrap();
+    fs::write(dir.path().join("rath.db.0.new"), "a crash left this").unwrap();
     assert!(Embedded::create(dir.path()).is_ok());
+}
+
+#[test]
+fn of_many_that_make_a_store_at_once_one_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let made = std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..8).map(|_| scope.spawn(|| Embedded::create(&path).is_ok())).collect();
+        makers.into_iter().map(|maker| maker.join().unwrap()).filter(|made| *made).count()
+    });
+    assert_eq!(made, 1);
+    assert!(crate::support::verify(&path).is_sound());
 }
 
 #[test]

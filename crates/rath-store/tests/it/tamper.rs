@@ -309,3 +309,144 @@ fn any_byte_of_the_database_may_be_flipped() {
     }
     assert!(found > rounds / 2, "only {found} of {rounds} flips were found");
 }
+
+/// Changes the stored bytes of the segment that holds a place.
+fn edit_segment(copy: &Path, session: SessionId, seq: u64, edit: impl FnOnce(&mut Vec<u8>)) {
+    let db = Connection::open(copy.join("rath.db")).unwrap();
+    let place = "FROM segments g JOIN sessions s ON s.no = g.session WHERE s.id = ?1 AND first_seq <= ?2 AND first_seq + count > ?2";
+    let values = (session.0.as_bytes(), seq as i64);
+    let (cursor, mut data): (i64, Vec<u8>) = db
+        .query_row(&format!("SELECT g.cursor, g.data {place}"), values, |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    edit(&mut data);
+    db.execute("UPDATE segments SET data = ?2 WHERE cursor = ?1", (cursor, data)).unwrap();
+}
+
+#[test]
+fn a_kind_code_that_hides_a_record_is_found() {
+    let lab = Lab::new();
+    for code in [200, 62, 41] {
+        let copy = lab.copy();
+        edit_segment(&copy, lab.ids[2], 0, |data| data[0] = code);
+        assert_eq!(first(&copy), (What::Index, Some(lab.ids[2]), Some(0)), "code {code}");
+    }
+    let copy = lab.copy();
+    edit_segment(&copy, lab.ids[2], 0, |data| data[0] = 200);
+    let store = Embedded::open(&copy).unwrap();
+    assert_eq!(block_on(View::of(&store, lab.ids[2], Some(0))).err().unwrap().code(), "tampered");
+}
+
+#[test]
+fn forged_snapshots_are_found_wherever_they_stand() {
+    let lab = Lab::new();
+    let guesser = lab.no(2);
+    let forged = r#"CAST('{"fold":1,"closed":true,"labels":{"approved":"yes"}}' AS BLOB)"#;
+    for change in [
+        format!("UPDATE snapshots SET seq = -1, state = {forged} WHERE session = {guesser}"),
+        format!("INSERT INTO snapshots VALUES ({guesser}, 999, {forged})"),
+        format!("INSERT INTO snapshots VALUES ({guesser}, 0, {forged})"),
+        format!("UPDATE snapshots SET state = x'7b' WHERE session = {guesser}"),
+        format!("UPDATE snapshots SET state = 'text' WHERE session = {guesser}"),
+    ] {
+        let (what, whose, _) = lab.spoil(&change);
+        assert_eq!((what, whose), (What::Index, Some(lab.ids[2])), "{change}");
+    }
+    // One before all records is never used.
+    let copy = lab.copy();
+    let change = format!("UPDATE snapshots SET seq = -1, state = {forged} WHERE session = {guesser}");
+    Connection::open(copy.join("rath.db")).unwrap().execute_batch(&change).unwrap();
+    let store = Embedded::open(&copy).unwrap();
+    assert!(block_on(View::of(&store, lab.ids[2], None)).unwrap().state().labels.is_empty());
+}
+
+#[test]
+fn a_pack_that_claims_too_much_is_damaged_not_deadly() {
+    let lab = Lab::new();
+    for claim in [1u64 << 62, 1 << 46, u64::MAX] {
+        let copy = lab.copy();
+        let pack = fs::read_dir(copy.join("packs")).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = fs::read(&pack).unwrap();
+        bytes[37..45].copy_from_slice(&claim.to_le_bytes());
+        fs::write(&pack, bytes).unwrap();
+        assert_eq!(first(&copy).0, What::BlobAltered);
+    }
+}
+
+#[test]
+fn a_dropped_segment_ends_a_read_with_an_error() {
+    let (store, dir) = fresh();
+    let mut session = rath_core::Session::create(&store, rath_core::Actor::program("test"));
+    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(rath_core::BODY_LIMIT - 10));
+    for _ in 0..4 {
+        session.append_json("blurb", &large).unwrap();
+        block_on(session.publish()).unwrap();
+    }
+    let id = session.id();
+    drop((session, store));
+    let path = dir.path().join("store");
+    Connection::open(path.join("rath.db"))
+        .unwrap()
+        .execute_batch("DELETE FROM segments WHERE first_seq = 2; DELETE FROM snapshots")
+        .unwrap();
+    let store = Embedded::open(&path).unwrap();
+    let read = block_on(async { View::of(&store, id, Some(4)).await?.own().await });
+    assert!(read.is_err() || read.unwrap().len() < 5);
+    assert_eq!(first(&path), (What::Dropped, Some(id), Some(2)));
+}
+
+#[test]
+fn fork_points_that_go_round_in_a_circle_end() {
+    let lab = Lab::new();
+    let copy = lab.copy();
+    let (a, b) = (lab.no(1), lab.no(2));
+    let circle = format!(
+        "DELETE FROM snapshots;
+         UPDATE sessions SET origin_session = (SELECT id FROM sessions WHERE no = {b}), origin_seq = 0 WHERE no = {a};
+         UPDATE sessions SET origin_session = (SELECT id FROM sessions WHERE no = {a}), origin_seq = 0 WHERE no = {b};"
+    );
+    Connection::open(copy.join("rath.db")).unwrap().execute_batch(&circle).unwrap();
+    assert!(!verify(&copy).is_sound());
+    let store = Embedded::open(&copy).unwrap();
+    assert_eq!(block_on(View::of(&store, lab.ids[1], None)).err().unwrap().code(), "tampered");
+}
+
+#[test]
+fn an_index_that_lies_is_found() {
+    let lab = Lab::new();
+    let db = fs::read(lab.original().join("rath.db")).unwrap();
+    let page = |name: &str| {
+        let db = Connection::open(lab.original().join("rath.db")).unwrap();
+        db.query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    for index in ["segments_place", "sqlite_autoindex_sessions_1", "segments_lineage"] {
+        // The last bytes of an index page are the content of its first entry.
+        let copy = lab.copy();
+        let mut bytes = db.clone();
+        bytes[page(index) as usize * 4096 - 3] ^= 1;
+        fs::write(copy.join("rath.db"), bytes).unwrap();
+        assert!(!verify(&copy).is_sound(), "{index}");
+    }
+}
+
+#[test]
+fn a_store_is_verified_as_of_one_moment() {
+    let (store, dir) = fresh();
+    furnished(&store);
+    let path = dir.path().join("store");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = rath_core::Session::create(&store, rath_core::Actor::program("busy"));
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                session.note("meanwhile").unwrap();
+                block_on(session.publish()).unwrap();
+                block_on(session.fork("and").publish()).unwrap();
+            }
+        });
+        for _ in 0..30 {
+            let report = verify(&path);
+            assert!(report.is_sound(), "{:?}", report.findings);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
