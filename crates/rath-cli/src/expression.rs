@@ -29,7 +29,8 @@ impl std::fmt::Display for Unclear {
 
 impl std::error::Error for Unclear {}
 
-fn unclear(text: impl Into<String>) -> anyhow::Error {
+/// A usage error: exit code 2.
+pub(crate) fn unclear(text: impl Into<String>) -> anyhow::Error {
     Unclear(text.into()).into()
 }
 

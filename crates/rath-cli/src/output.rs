@@ -106,6 +106,22 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
     }
 }
 
+/// Content as a terminal may show it: control characters are written out, so that a text cannot move the cursor,
+/// set a title or colour what follows. Line breaks and tabs stay.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c) => {
+                out.extend(c.escape_unicode());
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// Styles for what is shown often.
 pub(crate) mod style {
     use owo_colors::OwoColorize as _;

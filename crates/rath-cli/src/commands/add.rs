@@ -1,7 +1,7 @@
 use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use rath::body::{Assistant, Block};
 
@@ -82,14 +82,19 @@ impl Add {
         match self.text.as_deref() {
             Some("-") => {}
             Some(text) => return Ok(text.to_owned()),
-            None if std::io::stdin().is_terminal() => {
-                bail!("no text: give it as an argument, with --file, or by a pipe")
-            }
+            None if std::io::stdin().is_terminal() => return Err(no_text()),
             None => {}
         }
         let mut bytes = Vec::new();
         std::io::stdin().read_to_end(&mut bytes).context("reading standard input")?;
         let text = String::from_utf8(bytes).context("standard input is not UTF-8 text")?;
+        if text.is_empty() && self.text.is_none() {
+            return Err(no_text());
+        }
         Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
     }
+}
+
+fn no_text() -> anyhow::Error {
+    expression::unclear("no text: give it as an argument, with --file, or by a pipe")
 }

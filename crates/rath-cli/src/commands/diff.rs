@@ -80,5 +80,6 @@ impl Diff {
 /// A context, line by line.
 async fn lines(view: &View) -> Result<Vec<String>> {
     let messages = view.context().await?;
-    Ok(messages.iter().flat_map(|message| message.to_string().lines().map(str::to_owned).collect::<Vec<_>>()).collect())
+    let text = |message: &rath::Message| output::harmless(&message.to_string());
+    Ok(messages.iter().flat_map(|message| text(message).lines().map(str::to_owned).collect::<Vec<_>>()).collect())
 }

@@ -1,6 +1,7 @@
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::Answer;
+use crate::expression;
 use crate::output::{self, Page};
 use crate::settings::Settings;
 
@@ -51,7 +52,9 @@ impl Explain {
             return Ok(Answer::Yes);
         };
         let Some((_, text)) = PAGES.iter().find(|(known, _)| *known == code) else {
-            bail!("there is no error {code:?}\n  help: `rath explain` lists them all");
+            return Err(expression::unclear(format!(
+                "there is no error {code:?}\n  help: `rath explain` lists them all"
+            )));
         };
         let mut page = Page::default();
         page.text(text);

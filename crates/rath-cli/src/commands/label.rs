@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rath::View;
 use rath::body::Labelled;
 
@@ -51,7 +51,8 @@ impl Label {
         for label in &self.labels {
             let (name, value) = label.split_once('=').unwrap_or((label, ""));
             if name.is_empty() || name.chars().any(char::is_whitespace) {
-                bail!("{label:?} is not a label: NAME or NAME=VALUE, without spaces in the name");
+                let why = format!("{label:?} is not a label: NAME or NAME=VALUE, without spaces in the name");
+                return Err(expression::unclear(why));
             }
             set.insert(name.to_owned(), value.to_owned());
         }

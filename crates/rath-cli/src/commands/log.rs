@@ -21,7 +21,7 @@ pub(crate) struct Log {
     /// Draw forks and merges as lanes, of all sessions or of those that one stands on
     #[arg(long, short)]
     graph: bool,
-    /// Show at most this many, the newest
+    /// Show at most this many, the newest (with --graph: sessions)
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
     /// With a session: also the records of the sessions it stands on
@@ -31,7 +31,7 @@ pub(crate) struct Log {
     #[arg(long, requires = "session", conflicts_with = "graph")]
     raw: bool,
     /// Only sessions with this label (NAME or NAME=VALUE)
-    #[arg(long, value_name = "LABEL", conflicts_with = "session")]
+    #[arg(long, value_name = "LABEL", conflicts_with_all = ["session", "graph"])]
     label: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Log {
                 output::remark("no session has that label");
                 return Ok(Answer::Yes);
             }
-            sessions(settings, rows)?;
+            sessions(settings, rows, self.limit == Some(0))?;
             return Ok(Answer::Yes);
         };
         let view = View::of(&store, place.session, Some(place.seq)).await?;
@@ -103,11 +103,11 @@ impl RawRecord {
     }
 }
 
-fn sessions(settings: &Settings, rows: Vec<Row>) -> Result<()> {
+fn sessions(settings: &Settings, rows: Vec<Row>, limited: bool) -> Result<()> {
     if settings.json {
         return output::json_lines(rows);
     }
-    if rows.is_empty() {
+    if rows.is_empty() && !limited {
         output::remark("no sessions yet\n  help: `rath new TITLE` makes one");
     }
     let mut page = Page::default();
@@ -125,14 +125,14 @@ pub(crate) fn session_line(row: &Row) -> String {
         row.seq + 1,
         if row.seq == 0 { "record" } else { "records" },
         time::ago(row.time),
-        style::title(row.title.as_deref().unwrap_or("(untitled)"))
+        style::title(row.title.as_deref().map_or("(untitled)".into(), |title| clip(title, 60)))
     );
     if let Some(origin) = row.origin {
         line.push_str(&style::dim(format!("  forked from {}", origin.point())));
     }
     for (name, value) in &row.labels {
         let label = if value.is_empty() { name.clone() } else { format!("{name}={value}") };
-        line.push_str(&format!("  {}", style::label(label)));
+        line.push_str(&format!("  {}", style::label(clip(&label, 40))));
     }
     if row.closed {
         line.push_str(&style::dim("  closed"));
@@ -166,10 +166,11 @@ fn records(settings: &Settings, found: &[Record], with_session: bool) -> Result<
     page.show(settings)
 }
 
-/// `text`, cut to `width` characters.
+/// `text` on one line, harmless, and cut to `width` characters.
 pub(crate) fn clip(text: &str, width: usize) -> String {
-    match text.char_indices().nth(width) {
+    let cut = match text.char_indices().nth(width) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
-    }
+    };
+    output::harmless(&cut).replace(['\n', '\t'], " ")
 }

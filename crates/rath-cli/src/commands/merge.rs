@@ -1,4 +1,4 @@
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rath::{How, Session};
 
 use super::Answer;
@@ -39,7 +39,7 @@ impl Merge {
         for branch in &self.branches {
             let id = expression::resolve_session(&store, branch).await?;
             if id == into || ids.contains(&id) {
-                bail!("{branch} is named twice");
+                return Err(expression::unclear(format!("{branch} is named twice")));
             }
             ids.push(id);
         }

@@ -52,8 +52,16 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) no_pager: bool,
     /// Who makes the records, as KIND:NAME (e.g. agent:planner)
-    #[arg(long, global = true, value_name = "ACTOR")]
+    #[arg(long, global = true, value_name = "ACTOR", value_parser = actor)]
     pub(crate) by: Option<String>,
+}
+
+fn actor(text: &str) -> Result<String, String> {
+    let (kind, name) = text.split_once(':').unwrap_or(("person", text));
+    match kind.is_empty() || name.is_empty() {
+        true => Err("KIND:NAME, for example agent:planner".into()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 #[derive(Subcommand)]

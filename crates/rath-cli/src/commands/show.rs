@@ -47,9 +47,15 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
     page.line(format_args!(
         "{} {}",
         style::session(at.session.short()),
-        style::title(state.title.as_deref().unwrap_or("(untitled)"))
+        style::title(state.title.as_deref().map_or("(untitled)".into(), output::harmless))
     ));
-    page.line(style::dim(format!("{}@{}, {}, by {}", at.session, at.seq, time::local(header.time), header.actor)));
+    page.line(style::dim(format!(
+        "{}@{}, {}, by {}",
+        at.session,
+        at.seq,
+        time::local(header.time),
+        output::harmless(&header.actor.to_string())
+    )));
     for line in lineage.iter().filter(|line| line.session != at.session || line.origin.is_some()) {
         let from = line.origin.map(|origin| format!(", forked from {}", origin.point())).unwrap_or_default();
         let who = if line.session == at.session {
@@ -63,21 +69,29 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
         page.line(style::dim(format!("usage: {}", state.usage)));
     }
     for step in &state.pending().steps {
-        page.line(style::label(format!("open step: {}", step.name)));
+        page.line(style::label(format!("open step: {}", output::harmless(&step.name))));
     }
     for call in &state.pending().calls {
-        page.line(style::label(format!("open call: {} [{}]", call.tool, call.id)));
+        page.line(style::label(output::harmless(&format!("open call: {} [{}]", call.tool, call.id))));
     }
     if state.closed {
         page.line(style::dim("closed"));
     }
     page.line("");
     for message in context {
-        let text = message.to_string();
+        let text = output::harmless(&message.to_string());
         let (role, words) = text.split_at(text.char_indices().nth(9).map_or(text.len(), |(at, _)| at));
         page.line(format_args!("{}{words}", style::record(role)));
+        if has_blob(&message) {
+            page.line(style::dim(format!("           (whole: rath show {})", message.origin)));
+        }
     }
     page.show(settings)
+}
+
+/// Whether part of the message is too long to stand in a transcript.
+fn has_blob(message: &rath::Message) -> bool {
+    serde_json::to_vec(&message.said).is_ok_and(|bytes| !rath::blob_references(&bytes).is_empty())
 }
 
 async fn record(settings: &Settings, view: &View) -> Result<()> {
@@ -94,7 +108,7 @@ async fn record(settings: &Settings, view: &View) -> Result<()> {
         style::dim(record.id())
     ));
     page.line(style::dim(format!("time     {}", time::local(header.time))));
-    page.line(style::dim(format!("by       {}", header.actor)));
+    page.line(style::dim(format!("by       {}", output::harmless(&header.actor.to_string()))));
     for parent in &header.parents {
         page.line(style::dim(format!("parent   {parent}")));
     }
@@ -106,13 +120,13 @@ async fn record(settings: &Settings, view: &View) -> Result<()> {
         None => page.line("(the body was erased)"),
         Some(bytes) => {
             let body: Value = serde_json::from_slice(bytes)?;
-            page.line(serde_json::to_string_pretty(&body)?);
+            page.line(output::harmless(&serde_json::to_string_pretty(&body)?));
             // Long texts live in blobs: show them too.
             for blob in rath::blob_references(bytes) {
                 if blob.media_type.starts_with("text/") {
                     let text = view.content(&rath::Content::Blob(blob.clone())).await?;
                     page.line(style::dim(format!("\nblob {} ({} bytes)", blob.digest, blob.bytes)));
-                    page.line(text);
+                    page.line(output::harmless(&text));
                 }
             }
         }

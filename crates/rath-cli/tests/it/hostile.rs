@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn rath(dir: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rath")).args(arguments).current_dir(dir).env("USER", "ada").output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
+    command.args(arguments).current_dir(dir).env("USER", "ada").stdin(Stdio::null()).output().unwrap()
 }
 
 fn ok(dir: &Path, arguments: &[&str]) -> String {
@@ -85,7 +86,11 @@ fn expressions_that_name_nothing_are_usage_errors() {
     assert!(fails(dir.path(), 1, &["add", &session, "--raw", "Bad Kind", "{}"]).contains("is not a kind"));
     assert!(fails(dir.path(), 1, &["add", &session, "--raw", "note", "[1]"]).contains("JSON object"));
     assert!(fails(dir.path(), 1, &["add", &session, "--file", "nowhere.txt"]).contains("nowhere.txt"));
-    assert!(fails(dir.path(), 1, &["merge", &session, &session]).contains("named twice"));
+    assert!(fails(dir.path(), 2, &["merge", &session, &session]).contains("named twice"));
+    fails(dir.path(), 2, &["label", &session, "=x"]);
+    fails(dir.path(), 2, &["explain", "nonsense"]);
+    fails(dir.path(), 2, &["--by", ":", "add", &session, "x"]);
+    assert!(fails(dir.path(), 2, &["add", &session]).contains("no text"));
     assert_eq!(ok(dir.path(), &["log", "--json", &session]).lines().count(), 2);
 }
 
@@ -98,6 +103,25 @@ fn a_directory_that_cannot_be_written_is_said_to_be_so() {
     assert!(fails(dir.path(), 1, &["log"]).contains("rath init"));
     assert!(fails(dir.path(), 1, &["log", "--store", "nowhere"]).contains("not a rath store"));
     assert!(fails(dir.path(), 1, &["log", "--store", "nowhere", "--json"]).contains(r#""code":"not-a-store""#));
+}
+
+#[test]
+fn content_cannot_play_with_the_terminal() {
+    let dir = store();
+    let evil = "\u{1b}]0;PWNED\u{7}\u{1b}[2J\u{202e}txt";
+    let session = ok(dir.path(), &["new", evil]);
+    ok(dir.path(), &["add", &session, evil]);
+    ok(dir.path(), &["label", &session, &format!("x={evil}")]);
+    ok(dir.path(), &["--by", &format!("agent:{evil}"), "fork", &session, evil]);
+    let record = format!("{session}@2");
+    for arguments in [&["log"][..], &["log", &session], &["show", &session], &["show", &record], &["log", "--graph"]] {
+        let shown = ok(dir.path(), &[&["--color", "always"], arguments].concat());
+        assert!(
+            !shown.contains("\u{1b}]") && !shown.contains("\u{1b}[2J") && !shown.contains('\u{202e}'),
+            "{arguments:?}"
+        );
+        assert!(shown.contains("PWNED"), "{arguments:?}");
+    }
 }
 
 #[test]
