@@ -108,7 +108,12 @@ impl Record {
 
     /// Takes stored parts as they are: for a verifier, which looks closer.
     pub fn unchecked(parts: Parts) -> Result<Self, Fault> {
-        let header = &parts.bytes[parts.header.start as usize..parts.header.end as usize];
+        let inside = |range: &Range<u32>| parts.bytes.get(range.start as usize..range.end as usize);
+        let outside = || Fault::Header(Malformed::NotAHeader("it lies outside its bytes".into()));
+        let header = inside(&parts.header).ok_or_else(outside)?;
+        if parts.body.as_ref().is_some_and(|(_, body)| inside(body).is_none()) {
+            return Err(outside());
+        }
         let kind = match parts.kind {
             Some(kind) => kind,
             None => Header::parse(header)?.kind,

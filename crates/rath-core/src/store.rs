@@ -70,7 +70,7 @@ pub type Cursor = u64;
 /// Records of several sessions that become durable together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// One part a session; a parent stands before its children.
+    /// One part a session; what a fork stands on stands before it.
     pub parts: Vec<Part>,
 }
 

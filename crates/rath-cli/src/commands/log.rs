@@ -1,6 +1,9 @@
-use anyhow::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
 use rath::store::{Query, Row, Which};
-use rath::{Record, View};
+use rath::{Record, Store, View};
 use serde::Serialize;
 
 use super::Answer;
@@ -30,6 +33,9 @@ pub(crate) struct Log {
     /// With a session: print exact bytes as JSON lines, which docs/verify.py checks
     #[arg(long, requires = "session", conflicts_with = "graph")]
     raw: bool,
+    /// With --raw: also write the blobs that the records name into DIR, each named by its digest
+    #[arg(long, requires = "raw", value_name = "DIR")]
+    blobs: Option<std::path::PathBuf>,
     /// Only sessions with this label (NAME or NAME=VALUE)
     #[arg(long, value_name = "LABEL", conflicts_with_all = ["session", "graph"])]
     label: Option<String>,
@@ -72,12 +78,29 @@ impl Log {
         if let Some(limit) = self.limit {
             found.drain(..found.len().saturating_sub(limit));
         }
+        if let Some(dir) = &self.blobs {
+            write_blobs(&store, &found, dir).await?;
+        }
         match self.raw {
             true => output::json_lines(found.iter().map(RawRecord::of))?,
             false => records(settings, &found, self.all)?,
         }
         Ok(Answer::Yes)
     }
+}
+
+async fn write_blobs(store: &Arc<dyn Store>, records: &[Record], dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    for record in records {
+        for blob in rath::blob_references(record.body_bytes().unwrap_or_default()) {
+            let bytes = store.blob_get(blob.digest).await?;
+            let bytes =
+                bytes.with_context(|| format!("{}: blob {} is not in the store", record.point(), blob.digest))?;
+            let path = dir.join(blob.digest.to_string());
+            std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// A record's exact bytes, as docs/verify.py reads them.

@@ -30,7 +30,10 @@ impl Verify {
             output::answer(SCRIPT.trim_end())?;
             return Ok(Answer::Yes);
         }
-        let store = settings.embedded()?;
+        let store = match settings.embedded() {
+            Ok(store) => store,
+            Err(error) => return unreadable(settings, error),
+        };
         let session = match &self.session {
             Some(text) => Some(expression::resolve_session(&settings.store()?, text).await?),
             None => None,
@@ -67,4 +70,26 @@ impl Verify {
         }
         Ok(if report.is_sound() { Answer::Yes } else { Answer::No })
     }
+}
+
+/// A store that is there and cannot even be opened is not sound.
+fn unreadable(settings: &Settings, error: anyhow::Error) -> Result<Answer> {
+    use rath::store::Error;
+    let damaged = matches!(error.downcast_ref(), Some(Error::NotAStore(_) | Error::Machine { .. }));
+    if !damaged || !settings.store_path().is_ok_and(rath::Embedded::exists) {
+        return Err(error);
+    }
+    match settings.json {
+        true => {
+            let finding =
+                serde_json::json!({ "what": "unreadable", "session": null, "seq": null, "why": error.to_string() });
+            output::json(&serde_json::json!({ "sound": false, "findings": [finding] }))?;
+        }
+        false => {
+            let mut page = Page::default();
+            page.line(format_args!("{} the database cannot be read: {error}", style::bad("✗")));
+            page.show(settings)?;
+        }
+    }
+    Ok(Answer::No)
 }

@@ -173,3 +173,37 @@ fn completions_and_help_exist_for_everything() {
         assert!(ok(dir.path(), &[command, "--help"]).contains("Usage"));
     }
 }
+
+#[test]
+fn an_export_with_blobs_verifies_without_rath() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: python3 is not installed");
+        return;
+    }
+    let dir = store();
+    let session = ok(dir.path(), &["new", "long"]);
+    ok(dir.path(), &["add", &session, &"0123456789 ".repeat(2000)]);
+    let fork = ok(dir.path(), &["fork", &session, "try"]);
+    ok(dir.path(), &["merge", &session, &fork]);
+    let raw = ok(dir.path(), &["log", &session, "--raw", "--blobs", "blobs"]);
+    std::fs::write(dir.path().join("s.jsonl"), raw).unwrap();
+    std::fs::write(dir.path().join("verify.py"), ok(dir.path(), &["verify", "--script"])).unwrap();
+    let check = || {
+        let arguments = ["verify.py", "--blobs", "blobs", "s.jsonl"];
+        Command::new("python3").args(arguments).current_dir(dir.path()).output().unwrap().status.code()
+    };
+    assert_eq!(check(), Some(0));
+    let blob = std::fs::read_dir(dir.path().join("blobs")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(blob, "something else").unwrap();
+    assert_eq!(check(), Some(3));
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_is_not_sound() {
+    let dir = store();
+    ok(dir.path(), &["new", "one"]);
+    std::fs::write(dir.path().join(".rath/rath.db"), vec![7; 9000]).unwrap();
+    let out = rath(dir.path(), &["verify", "--json"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&out.stdout).contains("unreadable"));
+}

@@ -236,10 +236,13 @@ impl<'a> Committer<'a> {
 
     pub(super) fn put_blob(&mut self, blob: &Blob) -> Result<()> {
         let digest = blob.reference.digest;
-        let known = "SELECT 1 FROM blobs WHERE digest = ?1";
-        let known = self.db.prepare_cached(known).and_then(|mut known| known.exists([digest.0])).map_err(sql)?;
-        if known {
-            return Ok(());
+        if let Some((pack, place)) = read::blob_place(self.db, &digest)? {
+            // A pack that was cut or lost does not hold it, whatever the index says.
+            let end = place.offset.saturating_add(place.stored);
+            if std::fs::metadata(self.packs.join(pack)).is_ok_and(|pack| pack.len() >= end) {
+                return Ok(());
+            }
+            self.db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.0]).map_err(sql)?;
         }
         let io = |error| Error::machine("writing a blob", error);
         let (no, pack) = self.open_pack().map_err(io)?;

@@ -80,7 +80,8 @@ struct Audit<'a> {
     progress: Progress<'a>,
     total: u64,
     links: Vec<Link>,
-    blobs: HashSet<Digest>,
+    /// Blobs seen, with the length they turned out to have.
+    blobs: HashMap<Digest, Option<u64>>,
     /// Sum over what the index of ids must hold, up to its cursor.
     ids_sum: u64,
     ids_to: i64,
@@ -95,7 +96,7 @@ impl<'a> Audit<'a> {
             progress,
             total: 0,
             links: Vec::new(),
-            blobs: HashSet::new(),
+            blobs: HashMap::new(),
             ids_sum: 0,
             ids_to: 0,
         }
@@ -517,27 +518,33 @@ impl<'a> Audit<'a> {
     }
 
     fn blob(&mut self, digest: &Digest, bytes: u64, named_by: Point) {
-        if !self.blobs.insert(*digest) {
-            return;
-        }
-        self.report.blobs += 1;
         let (session, seq) = (Some(named_by.session), Some(named_by.seq));
-        match read::blob_place(self.db, digest) {
-            Ok(Some((pack, place))) => match packs::read(&self.store.paths.packs, &pack, place, digest) {
-                Ok(content) => {
-                    self.report.bytes += content.len() as u64;
-                    if content.len() as u64 != bytes {
-                        let why = format!("blob {digest} has {} bytes, the record says {bytes}", content.len());
-                        self.find(What::BlobAltered, session, seq, why);
-                    }
-                }
-                Err(damage @ Damage::Pack(..)) => {
-                    self.find(What::BlobMissing, session, seq, format!("blob {digest}: {damage}"));
-                }
-                Err(damage) => self.find(What::BlobAltered, session, seq, format!("blob {digest}: {damage}")),
-            },
-            Ok(None) => self.find(What::BlobMissing, session, seq, format!("blob {digest} is not in the store")),
-            Err(error) => self.find(What::Unreadable, session, seq, error.to_string()),
+        let length = match self.blobs.get(digest) {
+            Some(length) => *length,
+            None => {
+                self.report.blobs += 1;
+                let length = self.read_blob(digest).map_err(|(what, why)| self.find(what, session, seq, why)).ok();
+                self.blobs.insert(*digest, length);
+                length
+            }
+        };
+        if let Some(length) = length.filter(|length| *length != bytes) {
+            let why = format!("blob {digest} has {length} bytes, the record says {bytes}");
+            self.find(What::BlobAltered, session, seq, why);
+        }
+    }
+
+    /// Reads a blob and says how long it is, or what is wrong with it.
+    fn read_blob(&mut self, digest: &Digest) -> Result<u64, (What, String)> {
+        let place = read::blob_place(self.db, digest).map_err(|error| (What::Unreadable, error.to_string()))?;
+        let (pack, place) = place.ok_or((What::BlobMissing, format!("blob {digest} is not in the store")))?;
+        match packs::read(&self.store.paths.packs, &pack, place, digest) {
+            Ok(content) => {
+                self.report.bytes += content.len() as u64;
+                Ok(content.len() as u64)
+            }
+            Err(damage @ Damage::Pack(..)) => Err((What::BlobMissing, format!("blob {digest}: {damage}"))),
+            Err(damage) => Err((What::BlobAltered, format!("blob {digest}: {damage}"))),
         }
     }
 }

@@ -450,3 +450,22 @@ fn a_store_is_verified_as_of_one_moment() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_blob_whose_pack_was_lost_is_written_again() {
+    let (store, dir) = fresh();
+    let text = "long enough to be a blob ".repeat(1000);
+    let mut session = rath_core::Session::create(&store, rath_core::Actor::program("test"));
+    session.user(text.clone()).unwrap();
+    block_on(session.publish()).unwrap();
+    drop((session, store));
+    let path = dir.path().join("store");
+    fs::remove_dir_all(path.join("packs")).unwrap();
+    assert_eq!(first(&path).0, What::BlobMissing);
+    let store = Embedded::open(&path).unwrap();
+    let mut session = rath_core::Session::create(&store, rath_core::Actor::program("test"));
+    session.user(text).unwrap();
+    block_on(session.publish()).unwrap();
+    drop((session, store));
+    assert!(verify(&path).is_sound());
+}
