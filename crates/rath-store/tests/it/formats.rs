@@ -81,3 +81,44 @@ fn a_truncated_database_is_an_error_not_a_panic() {
         }
     }
 }
+
+#[test]
+fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
+    use pollster::block_on;
+    use rath_core::{Actor, How, Session};
+    let (store, dir) = fresh();
+    let packs = dir.path().join("store/packs");
+    let mut root = Session::create(&store, Actor::program("test"));
+    root.user("ask").unwrap();
+    block_on(root.publish()).unwrap();
+    let mut branch = root.fork("long");
+    branch.assistant("x".repeat(20_000)).unwrap();
+    let heads = [root.head(), branch.head()];
+    // Blobs cannot be written: a file stands where their directory should be.
+    fs::write(&packs, "").unwrap();
+    let error = block_on(root.merge([branch], How::Append)).unwrap_err();
+    assert_eq!(error.code(), "machine");
+    let mut sessions = error.into_sessions();
+    assert_eq!(sessions.iter().map(Session::head).collect::<Vec<_>>(), heads);
+    let rows = block_on(store.sessions(rath_core::store::Query::default())).unwrap();
+    assert_eq!((rows.len(), rows[0].seq), (1, 1));
+    // Many at once: the others' work is not undone.
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut session = Session::create(store, Actor::program("test"));
+                let long = n % 2 == 0;
+                session.user(if long { "y".repeat(20_000) } else { "short".into() }).unwrap();
+                assert_eq!(block_on(session.publish()).is_err(), long);
+            });
+        }
+    });
+    fs::remove_file(&packs).unwrap();
+    let branch = sessions.pop().unwrap();
+    block_on(sessions.pop().unwrap().merge([branch], How::Append)).unwrap();
+    drop(store);
+    let report = crate::support::verify(&dir.path().join("store"));
+    assert!(report.is_sound(), "{:?}", report.findings);
+    assert_eq!((report.sessions, report.blobs), (6, 1));
+}
