@@ -274,6 +274,11 @@ fn open(sizes: &Sizes, dir: &Path) -> Result<()> {
         session.user("ready")?;
         ready.push(millis(took));
     }
+    let store = Embedded::open(&path)?;
+    let (took, found) = time(|| block_on(store.get(rath_core::store::Lookup::Prefix("0123456789abcdef".into()))));
+    found?;
+    let name = format!("first question by record id to a store with {} records", sizes.million);
+    Row::new(AREA, &name, "ms", millis(took), f64::NAN, Better::Less).bare().print();
     let name = format!("open a store with {} records", sizes.million);
     Row::new(AREA, &name, "ms", median(opened), 10.0, Better::Less).print();
     let name = format!("open a session of {} records, ready to append", sizes.long);

@@ -28,7 +28,9 @@ impl Digest {
 
     /// The 64 hex digits, without an allocation.
     pub fn hex(&self) -> const_hex::Buffer<32> {
-        const_hex::const_encode(&self.0)
+        let mut buffer = const_hex::Buffer::new();
+        buffer.format(&self.0);
+        buffer
     }
 }
 
