@@ -93,8 +93,7 @@ fn label(node: &Node) -> String {
         text.push_str(&style::dim(format!("  {}", time::ago(node.time))));
     }
     if node.hidden > 0 {
-        let records = if node.hidden == 1 { "record" } else { "records" };
-        text.push_str(&style::dim(format!("\n~ {} {records}", node.hidden)));
+        text.push_str(&style::dim(format!("\n~ {}", output::count(node.hidden, "record"))));
     }
     text
 }

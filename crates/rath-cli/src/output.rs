@@ -122,6 +122,11 @@ pub(crate) fn harmless(text: &str) -> String {
     out
 }
 
+/// `1 record`, `2 records`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Styles for what is shown often.
 pub(crate) mod style {
     use owo_colors::OwoColorize as _;

@@ -56,15 +56,19 @@ impl Verify {
             for finding in &report.findings {
                 page.line(format_args!("{} {finding}", style::bad("✗")));
             }
-            let seen = format!("{} sessions, {} records, {} blobs", report.sessions, report.records, report.blobs);
+            let seen = [
+                output::count(report.sessions, "session"),
+                output::count(report.records, "record"),
+                output::count(report.blobs, "blob"),
+            ];
+            let seen = seen.join(", ");
             let erased = if report.erased > 0 { format!(", {} erased", report.erased) } else { String::new() };
             match report.is_sound() {
                 true => page.line(format_args!("{} sound: {seen}{erased}", style::good("✓"))),
-                false => page.line(format_args!(
-                    "{} not sound: {} findings in {seen}{erased}",
-                    style::bad("✗"),
-                    report.findings.len()
-                )),
+                false => {
+                    let findings = output::count(report.findings.len() as u64, "finding");
+                    page.line(format_args!("{} not sound: {findings} in {seen}{erased}", style::bad("✗")));
+                }
             }
             page.show(settings)?;
         }
