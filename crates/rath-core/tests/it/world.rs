@@ -5,7 +5,7 @@ use rath_core::Memory;
 use rath_testkit::world::{World, ops};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn sessions_agree_with_their_model(ops in ops(60)) {
