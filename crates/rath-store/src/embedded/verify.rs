@@ -463,10 +463,24 @@ impl<'a> Audit<'a> {
                 }
             }
         }
-        let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
+        let indexed = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
             JOIN segments g ON g.cursor = i.segment JOIN sessions s ON s.no = g.session WHERE i.prefix = ?1";
+        if let Some(parent) = self.search(indexed, ids::front(&link.parent.0), link)? {
+            return Ok(Some(parent));
+        }
+        if child.body_bytes().is_some() {
+            return Ok(None);
+        }
+        // The body that named the place was erased, and the index may not have come so far.
+        let unseen = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
+            JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1";
+        self.search(unseen, ids::cursor(self.db)?, link)
+    }
+
+    /// Looks for a parent in the segments that `query` selects.
+    fn search(&self, query: &str, value: i64, link: &Link) -> Result<Option<Record>> {
         let mut query = self.db.prepare_cached(query).map_err(sql)?;
-        let mut rows = query.query([ids::front(&link.parent.0)]).map_err(sql)?;
+        let mut rows = query.query([value]).map_err(sql)?;
         while let Some(row) = rows.next().map_err(sql)? {
             let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
             let segment = read::SegmentRow::read(row, session).map_err(sql)?;

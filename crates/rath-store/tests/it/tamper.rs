@@ -469,3 +469,15 @@ fn a_blob_whose_pack_was_lost_is_written_again() {
     drop((session, store));
     assert!(verify(&path).is_sound());
 }
+
+#[test]
+fn an_erased_fork_still_finds_its_parent() {
+    let (store, dir) = fresh();
+    let ids = furnished(&store);
+    let forked = block_on(View::of(&store, ids[2], Some(0))).unwrap().record().reference();
+    block_on(store.erase(vec![forked])).unwrap();
+    drop(store);
+    let report = verify(&dir.path().join("store"));
+    assert!(report.is_sound(), "{:?}", report.findings);
+    assert_eq!(report.erased, 1);
+}
