@@ -1,11 +1,9 @@
 //! What the writer does inside its transaction.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use rath_core::body::{Created, Labelled};
 use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Result};
-use rath_core::{Blob, Fault, Kind, Record, Reference, SessionId};
+use rath_core::{Blob, Fault, Kind, Record, Reference, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::sql;
@@ -208,24 +206,16 @@ impl<'a> Committer<'a> {
 
     /// Title and labels are columns, so that a list needs no bodies. They change rarely.
     fn rename(&self, no: i64, new: &[Record]) -> Result<()> {
-        let (mut title, labels): (Option<String>, Option<String>) = self
+        let (title, labels): (Option<String>, Option<String>) = self
             .db
             .query_row("SELECT title, labels FROM sessions WHERE no = ?1", [no], |row| Ok((row.get(0)?, row.get(1)?)))
             .map_err(sql)?;
-        let mut labels: BTreeMap<String, String> =
-            labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
-        for record in new {
-            match record.kind() {
-                Kind::Created => title = record.body::<Created>().map_err(|why| tampered(record, why))?.title,
-                Kind::Labelled => {
-                    let body: Labelled = record.body().map_err(|why| tampered(record, why))?;
-                    title = body.title.or(title);
-                    body.unset.iter().for_each(|name| drop(labels.remove(name)));
-                    labels.extend(body.set);
-                }
-                _ => {}
-            }
+        let labels = labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
+        let mut names = State { title, labels, ..State::default() };
+        for record in new.iter().filter(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+            names.apply(record).map_err(|why| tampered(record, why))?;
         }
+        let State { title, labels, .. } = names;
         let labels = (!labels.is_empty()).then(|| serde_json::to_string(&labels).unwrap_or_default());
         self.db
             .prepare_cached("UPDATE sessions SET title = ?2, labels = ?3 WHERE no = ?1")

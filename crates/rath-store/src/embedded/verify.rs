@@ -1,8 +1,8 @@
 //! Re-derives everything the database says from the bytes that are hashed.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use rath_core::body::{Created, Forked, Labelled};
+use rath_core::body::Forked;
 use rath_core::store::{Result, Scan};
 use rath_core::verify::{Chain, Finding, Link, Report, What};
 use rath_core::{Digest, Fault, Kind, Point, Record, SessionId, State, blob_references};
@@ -66,8 +66,8 @@ struct Claim {
 struct Line {
     claim: Claim,
     chain: Chain,
-    title: Option<String>,
-    labels: BTreeMap<String, String>,
+    /// Title and labels, folded from the records that give them.
+    names: State,
     names_known: bool,
     /// Stored snapshots still ahead.
     snapshots: VecDeque<(i64, Option<Vec<u8>>)>,
@@ -207,8 +207,8 @@ impl<'a> Audit<'a> {
                 labels: row.get(14)?,
             };
             let chain = Chain::new(claim.id);
-            let (labels, snapshots) = (BTreeMap::new(), VecDeque::new());
-            Ok((row.get(0)?, Line { claim, chain, title: None, labels, names_known: true, snapshots }))
+            let (names, snapshots) = (State::default(), VecDeque::new());
+            Ok((row.get(0)?, Line { claim, chain, names, names_known: true, snapshots }))
         };
         let rows = query.query_map(values, read).map_err(sql)?;
         let mut lines: HashMap<i64, Line> = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
@@ -285,7 +285,7 @@ impl<'a> Audit<'a> {
             }
             Some(body) => {
                 if matches!(record.kind(), Kind::Created | Kind::Labelled) {
-                    rename(line, record);
+                    line.names_known &= line.names.apply(record).is_ok();
                 }
                 for blob in blob_references(body) {
                     self.blob(&blob.digest, blob.bytes, record.point());
@@ -379,12 +379,13 @@ impl<'a> Audit<'a> {
         }
         let claim = &line.claim;
         let Some(last) = line.chain.last().cloned() else { return };
-        let labels = (!line.labels.is_empty()).then(|| serde_json::to_string(&line.labels).unwrap_or_default());
+        let labels =
+            (!line.names.labels.is_empty()).then(|| serde_json::to_string(&line.names.labels).unwrap_or_default());
         let columns = [
             ("time", last.time.0 == claim.time),
             ("generation", last.generation == claim.generation),
             ("closed", (last.kind == Kind::Closed) == claim.closed),
-            ("title", !line.names_known || line.title == claim.title),
+            ("title", !line.names_known || line.names.title == claim.title),
             ("labels", !line.names_known || labels == claim.labels),
         ];
         for (column, right) in columns {
@@ -571,18 +572,6 @@ fn structure(store: &Embedded) -> Vec<String> {
         Ok(lines.map(|line| line.unwrap_or_else(|error| error.to_string())).filter(|line| line != "ok").collect())
     };
     store.read(check).unwrap_or_else(|error| vec![error.to_string()])
-}
-
-fn rename(line: &mut Line, record: &Record) {
-    match record.kind() {
-        Kind::Created => line.title = record.body::<Created>().ok().and_then(|body| body.title),
-        _ => {
-            let Ok(body) = record.body::<Labelled>() else { return };
-            line.title = body.title.or(line.title.take());
-            body.unset.iter().for_each(|name| drop(line.labels.remove(name)));
-            line.labels.extend(body.set);
-        }
-    }
 }
 
 /// Mixes an index entry into a sum that does not depend on order (SplitMix64's finaliser).
