@@ -109,7 +109,6 @@ impl Session {
         if self.0.records.len() > RECENT {
             self.0.records = List::new();
         }
-        // Everything is in the store: long contexts are read from there when they are needed.
     }
 }
 

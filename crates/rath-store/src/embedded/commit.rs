@@ -254,6 +254,10 @@ impl<'a> Committer<'a> {
 
     fn open_pack(&mut self) -> std::io::Result<(i64, &mut PackWriter)> {
         if self.pack.as_ref().is_none_or(|(_, pack)| pack.length >= PACK_LIMIT) {
+            // The full one may hold blobs of the transaction under way.
+            if let Some((_, full)) = &mut self.pack {
+                full.sync()?;
+            }
             self.pack = Some(self.find_pack()?);
         }
         match &mut self.pack {
@@ -285,6 +289,13 @@ impl<'a> Committer<'a> {
             Some((_, pack)) => pack.sync().map_err(|error| Error::machine("syncing a pack", error)),
             None => Ok(()),
         }
+    }
+
+    /// Goes on with another pack, after what this one holds was made durable.
+    pub(super) fn leave_pack(&mut self) -> Result<()> {
+        let synced = self.sync_packs();
+        self.forget_pack();
+        synced
     }
 
     /// After a rollback the index knows nothing of what was appended: another pack is begun.

@@ -126,7 +126,6 @@ fn give_back(db: &Connection, me: &str) {
 type Answer = Box<dyn FnOnce(Option<&str>)>;
 
 fn write_group(db: &Connection, committer: &mut Committer<'_>, group: Vec<Job>) {
-    let alone = group.len() == 1;
     let begun = committer.set_sync(group.iter().any(Job::must_last)).and_then(|()| run_cached(db, "BEGIN IMMEDIATE"));
     if let Err(error) = begun {
         let why = error.to_string();
@@ -134,34 +133,35 @@ fn write_group(db: &Connection, committer: &mut Committer<'_>, group: Vec<Job>) 
         return;
     }
     let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
+    // Why nothing of the group may be committed.
+    let mut spoilt: Option<String> = None;
     for job in group {
         // One job's failure must not undo its neighbours' work.
-        let fenced = alone || db.execute_batch("SAVEPOINT job").is_ok();
+        if let Err(error) = run_cached(db, "SAVEPOINT job") {
+            refuse(job, &error.to_string());
+            continue;
+        }
         let (failed, answer) = work(db, committer, job);
-        if failed {
-            // The index forgets what the job appended to a pack; so does the committer.
-            committer.forget_pack();
-            if alone {
-                let _ = db.execute_batch("ROLLBACK");
-                answer(None);
-                return;
-            }
-            if fenced {
-                let _ = db.execute_batch("ROLLBACK TO job");
-            }
-        }
-        if !alone {
-            let _ = db.execute_batch("RELEASE job");
-        }
         answers.push(answer);
+        if failed {
+            // The index forgets what this job appended to the pack; what its neighbours appended must last.
+            let undone = committer.leave_pack().and_then(|()| run_cached(db, "ROLLBACK TO job").map_err(sql));
+            spoilt = spoilt.or(undone.err().map(|error| error.to_string()));
+        }
+        let _ = run_cached(db, "RELEASE job");
     }
-    let finished = committer.sync_packs().and_then(|()| run_cached(db, "COMMIT").map_err(sql));
-    let why = finished.err().map(|error| error.to_string());
-    if why.is_some() {
+    let finished = match spoilt {
+        Some(why) => Err(why),
+        None => committer
+            .sync_packs()
+            .and_then(|()| run_cached(db, "COMMIT").map_err(sql))
+            .map_err(|error| error.to_string()),
+    };
+    if finished.is_err() {
         let _ = db.execute_batch("ROLLBACK");
         committer.forget_pack();
     }
-    answers.into_iter().for_each(|answer| answer(why.as_deref()));
+    answers.into_iter().for_each(|answer| answer(finished.as_ref().err().map(String::as_str)));
 }
 
 fn run_cached(db: &Connection, statement: &str) -> rusqlite::Result<()> {
