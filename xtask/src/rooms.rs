@@ -11,10 +11,11 @@ use crate::run::root;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-core", &[]),
     ("rath-store", &["rath-core"]),
-    ("rath", &["rath-core", "rath-store"]),
+    ("rath-sandbox", &["rath-core"]),
+    ("rath", &["rath-core", "rath-sandbox", "rath-store"]),
     ("rath-cli", &["rath"]),
-    ("rath-testkit", &["rath-core"]),
-    ("rath-bench", &["rath-core", "rath-store"]),
+    ("rath-testkit", &["rath-core", "rath-sandbox"]),
+    ("rath-bench", &["rath-core", "rath-sandbox", "rath-store"]),
     ("xtask", &[]),
 ];
 

@@ -329,7 +329,7 @@ pub fn blobs_come_with_their_record(store: &TheStore) {
     let blob = rath_core::blob_references(record.body_bytes().unwrap()).remove(0);
     assert_eq!(&*block_on(store.blob_get(blob.digest)).unwrap().unwrap(), text.as_bytes());
     let other = Blob::new(vec![0u8; 100], "application/octet-stream");
-    block_on(store.blob_put(other.clone())).unwrap();
+    block_on(store.blob_put(vec![other.clone()])).unwrap();
     assert_eq!(block_on(store.blob_get(other.reference.digest)).unwrap().unwrap(), other.bytes);
 }
 

@@ -1,9 +1,11 @@
-//! What the tests of several crates share: the conformance suite that every store passes ([`store_conformance!`]), and
-//! a plain model of sessions that the real ones are held against ([`world`]).
+//! What the tests of several crates share: the conformance suites that every store ([`store_conformance!`]) and every
+//! sandbox backend ([`sandbox_conformance!`]) passes, and a plain model of sessions that the real ones are held against
+//! ([`world`]).
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test kit fails by panicking")]
 
 pub mod conformance;
+pub mod sandbox;
 pub mod world;
 
 /// Turns the conformance suite into tests for one store: `store_conformance!(make)`, where `make` gives an empty

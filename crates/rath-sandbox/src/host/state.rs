@@ -1,0 +1,80 @@
+//! What the host backend remembers of a sandbox: `sandbox.json` in its state directory.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Identity;
+use crate::error::{Error, Result};
+
+/// The file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    backend: String,
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+}
+
+fn file(directory: &Path) -> PathBuf {
+    directory.join("sandbox.json")
+}
+
+impl State {
+    /// Writes down the next generation of the sandbox that is known here, or the first of a new one.
+    pub(super) fn renew(directory: &Path) -> Result<Identity> {
+        let identity = match Self::read(directory)? {
+            Some(known) => Identity { generation: known.identity.generation + 1, ..known.identity },
+            None => Identity { id: rath_core::fresh_name(), generation: 1 },
+        };
+        let state = State { backend: super::NAME.into(), identity };
+        let machine = |error: std::io::Error| Error::machine(format!("writing {}", file(directory).display()), error);
+        let text = serde_json::to_vec(&state).map_err(|error| machine(error.into()))?;
+        let fresh = directory.join(format!(".rath-{}.tmp", rath_core::fresh_name()));
+        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, file(directory))).map_err(|error| {
+            let _ = fs::remove_file(&fresh);
+            machine(error)
+        })?;
+        Ok(state.identity)
+    }
+
+    /// What is known. `None` when nothing is.
+    pub(super) fn read(directory: &Path) -> Result<Option<State>> {
+        let doing = || format!("reading {}", file(directory).display());
+        let text = match fs::read(file(directory)) {
+            Ok(text) => text,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            Err(error) => return Err(Error::machine(doing(), error)),
+        };
+        let state: State = serde_json::from_slice(&text).map_err(|error| Error::machine(doing(), error))?;
+        if state.backend != super::NAME {
+            let why = format!("it is of a sandbox of the backend \"{}\"; use another state directory", state.backend);
+            return Err(Error::machine(doing(), why));
+        }
+        Ok(Some(state))
+    }
+
+    /// Why a sandbox cannot be what is known here. `None` if it is.
+    pub(super) fn contradicts(directory: &Path, identity: &Identity) -> Result<Option<String>> {
+        Ok(match Self::read(directory)? {
+            None => Some("its state is gone".into()),
+            Some(state) if state.identity.id != identity.id => Some("another sandbox took its place".into()),
+            Some(state) if state.identity.generation != identity.generation => Some(format!(
+                "it was opened anew: generation {}, not {}",
+                state.identity.generation, identity.generation
+            )),
+            Some(_) => None,
+        })
+    }
+
+    /// Forgets the sandbox.
+    pub(super) fn forget(directory: &Path) -> Result<()> {
+        match fs::remove_file(file(directory)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::machine(format!("removing {}", file(directory).display()), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
