@@ -80,7 +80,8 @@ pub enum ErrorKind {
 fn describe(pending: &Pending) -> String {
     let steps = pending.steps.iter().map(|step| format!("step {:?}", step.name));
     let calls = pending.calls.iter().map(|call| format!("call {} of {}", call.id, call.tool));
-    steps.chain(calls).collect::<Vec<_>>().join(", ")
+    let conflicts = pending.conflicts.iter().map(|conflict| format!("a conflict on {}", conflict.path));
+    steps.chain(calls).chain(conflicts).collect::<Vec<_>>().join(", ")
 }
 
 impl Error {

@@ -24,6 +24,7 @@
 //! ```
 
 mod actor;
+mod blame;
 mod blob;
 pub mod body;
 mod clock;
@@ -31,6 +32,7 @@ mod context;
 mod divergence;
 mod entropy;
 mod error;
+pub mod files;
 mod header;
 mod history;
 mod id;
@@ -44,12 +46,14 @@ mod session;
 mod state;
 pub mod store;
 pub mod summary;
+mod trail;
 mod usage;
 pub mod verify;
 mod view;
 mod workflow;
 
 pub use actor::Actor;
+pub use blame::{Blame, Origin};
 pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_references};
 pub use clock::Time;
 pub use context::{BadRange, Item, Items, Shape};
@@ -64,8 +68,9 @@ pub use memory::Memory;
 pub use message::{Message, Said};
 pub use record::{Fault, Parts, Record};
 pub use session::{BODY_LIMIT, Durability, How, Session};
-pub use state::{OpenCall, OpenStep, Pending, SNAPSHOT_EVERY, State};
-pub use store::Store;
+pub use state::{OpenCall, OpenStep, Pending, Placement, SNAPSHOT_EVERY, SandboxName, State};
+pub use store::{Blobs, Store};
+pub use trail::LastChange;
 pub use usage::Usage;
 pub use view::{Ancestor, View};
 pub use workflow::{BoxWorkflow, Workflow};

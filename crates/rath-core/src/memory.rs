@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::blob::Blob;
+use crate::blob::{Blob, BlobRef};
 use crate::body::Created;
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Query, Result, Row, Scan,
-    Store, Which,
+    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Piece, Query, Result,
+    Row, Scan, Store, Which,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
@@ -29,6 +29,7 @@ struct Inner {
     ids: BTreeMap<RecordId, Point>,
     ids_known: usize,
     blobs: HashMap<Digest, Arc<[u8]>>,
+    joined: HashMap<Digest, Vec<Piece>>,
 }
 
 struct Line {
@@ -251,17 +252,6 @@ impl Store for Memory {
         })
     }
 
-    fn blob_put(&self, blob: Blob) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            self.lock().blobs.insert(blob.reference.digest, blob.bytes);
-            Ok(())
-        })
-    }
-
-    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
-        Box::pin(async move { Ok(self.lock().blobs.get(&digest).cloned()) })
-    }
-
     fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
         Box::pin(async move {
             let mut inner = self.lock();
@@ -302,5 +292,44 @@ impl Store for Memory {
             }
             Ok(())
         })
+    }
+}
+
+impl Blobs for Memory {
+    fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.lock().blobs.extend(blobs.into_iter().map(|blob| (blob.reference.digest, blob.bytes)));
+            Ok(())
+        })
+    }
+
+    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
+        Box::pin(async move {
+            let inner = self.lock();
+            let Some(pieces) = inner.joined.get(&digest) else { return Ok(inner.blobs.get(&digest).cloned()) };
+            let mut whole = Vec::new();
+            for piece in pieces {
+                match inner.blobs.get(&piece.digest) {
+                    Some(bytes) => whole.extend_from_slice(bytes),
+                    None => return Ok(None),
+                }
+            }
+            Ok(Some(whole.into()))
+        })
+    }
+
+    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            if let Some(piece) = pieces.iter().find(|piece| !inner.blobs.contains_key(&piece.digest)) {
+                return Err(Error::NotFound(format!("blob {}", piece.digest)));
+            }
+            inner.joined.insert(whole.digest, pieces);
+            Ok(())
+        })
+    }
+
+    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
+        Box::pin(async move { Ok(self.lock().joined.get(&digest).cloned()) })
     }
 }

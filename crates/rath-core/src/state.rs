@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::body;
+use crate::files::{Conflict, Name, Version};
 use crate::id::RecordId;
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
 use crate::usage::Usage;
 
 /// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
-const FOLD: u32 = 1;
+const FOLD: u32 = 2;
 
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;
@@ -28,6 +29,26 @@ const FOLDED: &[Kind] = &[
     Kind::StepEntered,
     Kind::StepLeft,
     Kind::Cancelled,
+    Kind::ToolStarted,
+    Kind::ToolFinished,
+    Kind::Placed,
+    Kind::SandboxOpened,
+    Kind::SandboxClosed,
+    Kind::SandboxLost,
+    Kind::Restored,
+    Kind::Resolved,
+];
+
+/// Kinds that got their type after stores with free bodies of that name may have been written. Such a body says nothing.
+const TYPED_LATER: &[Kind] = &[
+    Kind::ToolStarted,
+    Kind::ToolFinished,
+    Kind::Placed,
+    Kind::SandboxOpened,
+    Kind::SandboxClosed,
+    Kind::SandboxLost,
+    Kind::Restored,
+    Kind::Resolved,
 ];
 
 /// What the records of a line say together, apart from the context.
@@ -45,8 +66,44 @@ pub struct State {
     pub title: Option<String>,
     /// Labels with their values.
     pub labels: BTreeMap<String, String>,
+    /// Where the session works.
+    pub placement: Option<Placement>,
+    /// The files, as they were last seen.
+    pub workspace: Option<Version>,
+    /// Conflicts between files that nobody has decided.
+    pub conflicts: Vec<Conflict>,
     /// Whether the line has ended.
     pub closed: bool,
+}
+
+/// Where a session's side effects happen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The backend's name.
+    pub backend: String,
+    /// Whether it keeps what runs there away from the machine.
+    pub isolated: bool,
+    /// The directory the files come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Name>,
+    /// Whether the session works in that directory itself.
+    #[serde(default)]
+    pub in_place: bool,
+    /// What the origin had when the files were last brought from it or into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Version>,
+    /// The sandbox that was opened last and is not known to be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxName>,
+}
+
+/// A sandbox by identity and generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SandboxName {
+    /// Its identity.
+    pub id: String,
+    /// Counts how often it was made anew.
+    pub generation: u64,
 }
 
 /// A step that has not been left.
@@ -73,6 +130,9 @@ pub struct OpenCall {
     /// Whether it was made before the fork.
     #[serde(default)]
     pub inherited: bool,
+    /// Whether no model made it: it ends with its `tool_finished`, not with a result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
 }
 
 /// How a state is stored.
@@ -93,6 +153,12 @@ struct Snapshot {
     labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     closed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    placement: Option<Placement>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workspace: Option<Version>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    conflicts: Vec<Conflict>,
 }
 
 impl State {
@@ -103,7 +169,17 @@ impl State {
         steps.iter_mut().for_each(|step| step.inherited = true);
         let mut calls = self.calls.clone();
         calls.iter_mut().for_each(|call| call.inherited = true);
-        Self { steps, calls, usage: self.usage, ..Self::default() }
+        // The files fork too: the place is the same kind of place, and never the same directory.
+        let placement = self.placement.clone().map(|place| Placement { in_place: false, sandbox: None, ..place });
+        Self {
+            steps,
+            calls,
+            usage: self.usage,
+            placement,
+            workspace: self.workspace.clone(),
+            conflicts: self.conflicts.clone(),
+            ..Self::default()
+        }
     }
 
     /// The step that new records belong to.
@@ -116,6 +192,7 @@ impl State {
         Pending {
             steps: self.steps.iter().filter(|step| !step.inherited).cloned().collect(),
             calls: self.calls.iter().filter(|call| !call.inherited).cloned().collect(),
+            conflicts: self.conflicts.clone(),
         }
     }
 
@@ -126,11 +203,12 @@ impl State {
             return Ok(());
         }
         match record.body_bytes() {
-            Some(bytes) => {
-                if let Some(body) = body::read(record.kind(), bytes)? {
-                    body.fold(record.id(), self);
-                }
-            }
+            Some(bytes) => match body::read(record.kind(), bytes) {
+                Ok(Some(body)) => body.fold(record.id(), self),
+                Err(_) if TYPED_LATER.contains(record.kind()) => {}
+                Err(fault) => return Err(fault),
+                Ok(None) => {}
+            },
             None => self.closed |= *record.kind() == Kind::Closed,
         }
         Ok(())
@@ -138,8 +216,11 @@ impl State {
 
     /// The bytes of a snapshot.
     pub fn to_snapshot(&self) -> Vec<u8> {
-        let State { steps, calls, usage, own_usage, title, labels, closed } = self.clone();
-        let snapshot = Snapshot { fold: FOLD, steps, calls, usage, own_usage, title, labels, closed };
+        let State { steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts } =
+            self.clone();
+        let fold = FOLD;
+        let snapshot =
+            Snapshot { fold, steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts };
         serde_json::to_vec(&snapshot).unwrap_or_default()
     }
 
@@ -155,8 +236,10 @@ impl State {
     /// The state in a snapshot; `None` when another fold made it.
     pub fn from_snapshot(bytes: &[u8]) -> Option<Self> {
         let snapshot: Snapshot = serde_json::from_slice(bytes).ok()?;
-        let Snapshot { fold, steps, calls, usage, own_usage, title, labels, closed } = snapshot;
-        (fold == FOLD).then_some(Self { steps, calls, usage, own_usage, title, labels, closed })
+        let Snapshot { fold, steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts } =
+            snapshot;
+        let state = Self { steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts };
+        (fold == FOLD).then_some(state)
     }
 }
 
@@ -167,11 +250,14 @@ pub struct Pending {
     pub steps: Vec<OpenStep>,
     /// Open calls.
     pub calls: Vec<OpenCall>,
+    /// Conflicts between files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflict>,
 }
 
 impl Pending {
     /// Whether nothing is open.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.calls.is_empty()
+        self.steps.is_empty() && self.calls.is_empty() && self.conflicts.is_empty()
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::blob::Blob;
+use crate::blob::{Blob, BlobRef};
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
@@ -20,9 +20,34 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// What a store answers.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Where contents are kept, by their digest.
+pub trait Blobs: Send + Sync {
+    /// Writes blobs; those that are there already are passed over. They are durable with the next commit.
+    fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>>;
+
+    /// Reads a blob, checked against its digest.
+    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>>;
+
+    /// Names a content that is too large to be held at once: these blobs, which are there already, one after the
+    /// other. The caller has hashed it.
+    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>>;
+
+    /// The pieces that a blob was joined from; `None` when it is held in one.
+    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>>;
+}
+
+/// A part of a large content: a blob of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its name.
+    pub digest: Digest,
+    /// Its length.
+    pub bytes: u64,
+}
+
 /// Where sessions are kept. Implemented in memory ([`crate::Memory`]) and embedded (`rath_store::Embedded`); one
 /// conformance suite in `rath-testkit` holds for all.
-pub trait Store: Send + Sync {
+pub trait Store: Blobs {
     /// Makes all of `batch` durable, or none of it. What is there already, byte for byte, is passed over, so a
     /// batch may be sent again when its fate is unknown.
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>>;
@@ -35,12 +60,6 @@ pub trait Store: Send + Sync {
 
     /// The sessions that `query` asks for, youngest change first.
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>>;
-
-    /// Writes a blob. It is durable with the next commit.
-    fn blob_put(&self, blob: Blob) -> BoxFuture<'_, Result<()>>;
-
-    /// Reads a blob, checked against its digest.
-    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>>;
 
     /// Takes the session for this holder. Fails with [`Error::Held`] while another one lives.
     fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>>;

@@ -1,9 +1,12 @@
 //! A record in one line.
 
+use crate::blob::Content;
 use crate::body::{
-    Assistant, Block, Cancelled, Closed, Compressed, Created, Detached, Forked, Labelled, Manner, Merged,
-    ModelResponded, Note, Outcome, Rejected, StepEntered, StepLeft, System, ToolResult, User,
+    Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached, Exit, Forked, Labelled,
+    Manner, Merged, ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, SandboxClosed, SandboxLost,
+    SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Why,
 };
+use crate::files::Changes;
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
 
@@ -108,6 +111,72 @@ fn describe(record: &Record) -> Result<String, Fault> {
         },
         Kind::Cancelled => record.body::<Cancelled>()?.why,
         Kind::Note => record.body::<Note>()?.text.to_string(),
+        Kind::ToolStarted => {
+            let body: ToolStarted = record.body()?;
+            let place = if body.isolated == Some(false) { "(not isolated)" } else { "" };
+            let outside = match body.outside.total {
+                0 => String::new(),
+                paths => format!("(after {paths} changed outside)"),
+            };
+            join(&join(&call(&body.tool, body.arguments.as_ref()), place), &outside)
+        }
+        Kind::ToolFinished => {
+            let body: ToolFinished = record.body()?;
+            let ended = match (body.outcome, body.exit) {
+                (CallOutcome::Lost, _) => "nobody saw it end".to_owned(),
+                (CallOutcome::TimedOut, _) => "timed out".to_owned(),
+                (CallOutcome::Cancelled, _) => "stopped".to_owned(),
+                (_, Some(Exit::Code(code))) => format!("exit {code}"),
+                (_, Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
+                (CallOutcome::Done, None) => "done".to_owned(),
+                (CallOutcome::Failed, None) => "failed".to_owned(),
+            };
+            join(&ended, &changed(&body.changed))
+        }
+        Kind::Placed => {
+            let body: Placed = record.body()?;
+            let origin = match (&body.origin, body.in_place) {
+                (Some(origin), true) => format!("in {origin}"),
+                (Some(origin), false) => format!("in a copy of {origin}"),
+                (None, _) => String::new(),
+            };
+            let unisolated = if body.isolated { "" } else { ", not isolated" };
+            join(&format!("on {}{unisolated}", body.backend), &origin)
+        }
+        Kind::SandboxOpened => {
+            let body: SandboxOpened = record.body()?;
+            let unisolated = if body.isolated { "" } else { ", not isolated" };
+            format!("{} on {}{unisolated}, generation {}", body.sandbox.id, body.backend, body.sandbox.generation)
+        }
+        Kind::SandboxClosed => {
+            let body: SandboxClosed = record.body()?;
+            join(&body.sandbox.id, &body.why)
+        }
+        Kind::SandboxLost => {
+            let body: SandboxLost = record.body()?;
+            join(&body.sandbox.id, &body.why)
+        }
+        Kind::Restored => {
+            let body: Restored = record.body()?;
+            let why = match body.why {
+                Why::Asked => "",
+                Why::Undo => "undo",
+                Why::Recovered => "finished after a crash",
+            };
+            let to = body.point.map_or_else(|| body.workspace.to_string(), |point| format!("as after {point}"));
+            join(&join(why, &to), &changed(&body.changed))
+        }
+        Kind::Resolved => {
+            let body: Resolved = record.body()?;
+            let choice = match body.choice {
+                Choice::Ours => "this line's side",
+                Choice::Theirs => "the branch's side",
+                Choice::Base => "what both began with",
+                Choice::Remove => "removed",
+                Choice::Content => "decided by hand",
+            };
+            format!("{}: {choice}", body.path)
+        }
         _ => String::from_utf8_lossy(record.body_bytes().ok_or(Fault::Erased)?).into_owned(),
     })
 }
@@ -116,5 +185,41 @@ fn join(first: &str, then: &str) -> String {
     match (first, then) {
         ("", only) | (only, "") => only.to_owned(),
         (first, then) => format!("{first} {then}"),
+    }
+}
+
+/// A call in a line: a command as it was typed, any other tool by its name.
+pub(crate) fn call(tool: &str, content: Option<&Content>) -> String {
+    match tool {
+        "exec" => format!("$ {}", arguments(content)),
+        _ => join(tool, &arguments(content)),
+    }
+}
+
+/// A command line, where the arguments are one.
+fn arguments(content: Option<&Content>) -> String {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        argv: Option<Vec<String>>,
+        shell: Option<String>,
+    }
+    let Some(content) = content else { return String::new() };
+    let Content::Text(text) = content else { return content.to_string() };
+    match serde_json::from_str::<Line>(text) {
+        Ok(Line { shell: Some(shell), .. }) => shell,
+        Ok(Line { argv: Some(argv), .. }) => argv.join(" "),
+        _ => text.clone(),
+    }
+}
+
+/// What files a record changed, in a few words.
+fn changed(changes: &Changes) -> String {
+    match (changes.total, &changes.paths[..]) {
+        (0, _) => String::new(),
+        (1..=3, paths) if changes.is_complete() => {
+            let paths: Vec<_> = paths.iter().map(|change| format!("{} {}", change.letter(), change.path)).collect();
+            format!("[{}]", paths.join(", "))
+        }
+        (total, _) => format!("[{total} paths]"),
     }
 }

@@ -65,7 +65,7 @@ impl Body for Assistant {
     const KIND: Kind = Kind::Assistant;
     fn fold(&self, record: RecordId, state: &mut State) {
         for (id, tool) in self.calls() {
-            state.calls.push(OpenCall { record, id: id.into(), tool: tool.into(), inherited: false });
+            state.calls.push(OpenCall { record, id: id.into(), tool: tool.into(), inherited: false, own: false });
         }
     }
     fn shape(&self) -> Option<Shape> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Body;
+use super::{Body, MergedFiles};
 use crate::id::{Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::state::State;
@@ -23,6 +23,9 @@ pub struct Merged {
     /// What the brought records used, counted once.
     #[serde(default, skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
+    /// What became of the files, where a line has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<MergedFiles>,
 }
 
 /// What a merge does with the context.
@@ -85,5 +88,10 @@ impl Body for Merged {
     const KIND: Kind = Kind::Merged;
     fn fold(&self, _: RecordId, state: &mut State) {
         state.usage += self.usage;
+        if let Some(files) = &self.files {
+            state.workspace = Some(files.workspace.clone());
+            // A path in conflict with several branches stays open until it is decided once.
+            state.conflicts.extend(files.conflicts.iter().cloned());
+        }
     }
 }

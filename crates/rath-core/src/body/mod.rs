@@ -9,7 +9,9 @@ mod labelled;
 mod lineage;
 mod merged;
 mod model_responded;
+mod placement;
 mod steps;
+mod tool;
 mod words;
 
 pub use assistant::{Assistant, Block};
@@ -18,7 +20,9 @@ pub use labelled::Labelled;
 pub use lineage::{Closed, Created, Detached, Forked, Rejected};
 pub use merged::{Branch, Manner, Merged, Run};
 pub use model_responded::ModelResponded;
+pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};
 pub use steps::{Cancelled, Outcome, StepEntered, StepLeft};
+pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, ToolFinished, ToolStarted};
 pub use words::{Note, System, ToolResult, User};
 
 use serde::Serialize;
@@ -92,6 +96,14 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::StepLeft => typed::<StepLeft>(bytes),
         Kind::Cancelled => typed::<Cancelled>(bytes),
         Kind::Note => typed::<Note>(bytes),
+        Kind::ToolStarted => typed::<ToolStarted>(bytes),
+        Kind::ToolFinished => typed::<ToolFinished>(bytes),
+        Kind::Placed => typed::<Placed>(bytes),
+        Kind::SandboxOpened => typed::<SandboxOpened>(bytes),
+        Kind::SandboxClosed => typed::<SandboxClosed>(bytes),
+        Kind::SandboxLost => typed::<SandboxLost>(bytes),
+        Kind::Restored => typed::<Restored>(bytes),
+        Kind::Resolved => typed::<Resolved>(bytes),
         _ => Ok(None),
     }
 }

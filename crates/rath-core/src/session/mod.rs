@@ -305,7 +305,9 @@ impl Session {
         self.0.head = Head { id: record.id(), seq, time, generation };
         self.0.oldest_unpublished.get_or_insert(time);
         self.0.at_boundary |= match record.kind() {
-            Kind::Asked | Kind::Merged => true,
+            Kind::Asked | Kind::Merged | Kind::ToolStarted | Kind::ToolFinished | Kind::Restored | Kind::Resolved => {
+                true
+            }
             Kind::StepLeft => self.0.state.steps.iter().all(|step| step.inherited),
             _ => false,
         };

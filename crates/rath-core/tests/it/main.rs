@@ -4,6 +4,7 @@
 
 mod ancestry;
 mod compile;
+mod files;
 mod memory;
 mod session;
 mod vectors;

@@ -146,7 +146,7 @@ async fn make_blob(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.user(long("長い話 ", rath_core::INLINE_LIMIT))?;
     session.note("x".repeat(rath_core::INLINE_LIMIT))?;
     let picture = Blob::new(&b"not really a picture"[..], "image/png");
-    store.blob_put(picture.clone()).await?;
+    store.blob_put(vec![picture.clone()]).await?;
     session.append(Assistant {
         blocks: vec![
             Block::Text { text: long("a long answer ", rath_core::INLINE_LIMIT).into() },

@@ -1,10 +1,13 @@
 //! Bringing branches together.
 
+mod files;
+
 use super::{Head, Session, encode};
 use crate::body::{Body as _, Branch, Closed, Manner, Merged, Rejected};
 use crate::context::{self, Shape};
 use crate::divergence::{Divergence, Tip};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::Drivers;
 use crate::header::MAX_PARENTS;
 use crate::id::{Point, Reference, SessionId};
 use crate::reader::Reader;
@@ -46,11 +49,21 @@ impl Session {
     /// Merges `others` into this line, durably and at once: this line goes on, the others are closed.
     ///
     /// On failure the error carries all sessions, this one first, in the state they had.
-    pub async fn merge(mut self, others: impl IntoIterator<Item = Session>, how: How) -> Result<Session> {
+    pub async fn merge(self, others: impl IntoIterator<Item = Session>, how: How) -> Result<Session> {
+        self.merge_with(others, how, &Drivers::default()).await
+    }
+
+    /// As [`merge`](Self::merge); `drivers` decide about files that both sides changed.
+    pub async fn merge_with(
+        mut self,
+        others: impl IntoIterator<Item = Session>,
+        how: How,
+        drivers: &Drivers,
+    ) -> Result<Session> {
         let mut others: Vec<Session> = others.into_iter().collect();
         let undo: Vec<_> = std::iter::once(&self).chain(&others).map(Session::mark).collect();
         let taken = match self.check_merge(&mut others, &how) {
-            Ok(()) => self.take_in(&mut others, &how).await,
+            Ok(()) => self.take_in(&mut others, &how, drivers).await,
             Err(error) => Err(error),
         };
         let merged = match taken {
@@ -101,7 +114,7 @@ impl Session {
     }
 
     /// Writes the `merged` records and closes the others, in one commit. Returns where they stand.
-    async fn take_in(&mut self, others: &mut [Session], how: &How) -> Result<Vec<Point>> {
+    async fn take_in(&mut self, others: &mut [Session], how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
         let mut batch = Batch::default();
         let mut reader = self.reader();
         for other in others.iter_mut() {
@@ -112,7 +125,7 @@ impl Session {
         let heads: Vec<Reference> = others.iter().map(Session::head).collect();
         let mut places = Vec::new();
         for group in others.chunks_mut(MAX_PARENTS - 1) {
-            let merged = self.push_merged(&reader, group, how).await?;
+            let merged = self.push_merged(&reader, group, how, drivers).await?;
             places.push(merged.0.point());
             reader.add_tail(vec![merged.1]);
             for other in group.iter_mut() {
@@ -139,6 +152,7 @@ impl Session {
         reader: &Reader,
         group: &mut [Session],
         how: &How,
+        drivers: &Drivers,
     ) -> Result<(Reference, crate::record::Record)> {
         let tip = |session: &Session| Tip { point: session.point(), generation: session.0.head.generation };
         let tips: Vec<_> = std::iter::once(&*self).chain(group.iter()).map(tip).collect();
@@ -156,12 +170,13 @@ impl Session {
             let Head { seq, generation, .. } = other.0.head;
             branches.push(Branch { session: other.id(), seq, generation, why: other.why(reader).await });
         }
+        let files = self.merge_files(reader, group, how, drivers).await?;
         let how = match how {
             How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
             How::Append => Manner::Append,
             How::Synthesize(_) => Manner::Synthesize,
         };
-        let body = Merged { how, branches, base, brought, usage };
+        let body = Merged { how, branches, base, brought, usage, files };
         let parents: Vec<Head> = group.iter().map(|other| other.0.head).collect();
         let record = self.push(Merged::KIND, &encode(&body), &parents, Vec::new(), &body)?;
         let own = std::mem::take(&mut self.0.context.items);

@@ -1,0 +1,192 @@
+//! A tool call, from its start to its end.
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::blob::{BlobRef, Content};
+use crate::files::{Changes, Version};
+use crate::id::RecordId;
+use crate::kind::Kind;
+use crate::state::{OpenCall, State};
+
+/// A call begins. What it may do to the world happens after this record is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolStarted {
+    /// The id of the call.
+    pub call: String,
+    /// The tool.
+    pub tool: String,
+    /// The arguments, as JSON, where no `assistant` block has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Content>,
+    /// What happens if it is done twice.
+    pub effect: Effect,
+    /// Whether the sandbox keeps it away from the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<bool>,
+    /// The files before the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Version>,
+    /// What changed since the last record without one of ours: a person's edits, another program's.
+    #[serde(default, skip_serializing_if = "Changes::is_empty")]
+    pub outside: Changes,
+}
+
+/// A call has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolFinished {
+    /// The id of the call.
+    pub call: String,
+    /// How.
+    pub outcome: CallOutcome,
+    /// How its process ended, as the system said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// What it wrote, stream by stream.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<Output>,
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
+    /// Whether it was kept away from the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<bool>,
+    /// The files after the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Version>,
+    /// What it changed in them.
+    #[serde(default, skip_serializing_if = "Changes::is_empty")]
+    pub changed: Changes,
+    /// What it changed elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<OutsideEffect>,
+    /// Processes it left behind, which were killed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_behind: u64,
+    /// What should be known: files that could not be saved, limits that were hit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+}
+
+impl ToolFinished {
+    /// A call that ended, and nothing else to say.
+    pub fn new(call: impl Into<String>, outcome: CallOutcome) -> Self {
+        Self {
+            call: call.into(),
+            outcome,
+            exit: None,
+            output: Vec::new(),
+            duration_us: None,
+            isolated: None,
+            workspace: None,
+            changed: Changes::default(),
+            effects: Vec::new(),
+            left_behind: 0,
+            remarks: Vec::new(),
+        }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What it means to do a call twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Nothing changes.
+    Pure,
+    /// The second time changes nothing.
+    Idempotent,
+    /// Undone by restoring the files.
+    Workspace,
+    /// Cannot be taken back.
+    Irreversible,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOutcome {
+    /// It did what it was for.
+    Done,
+    /// It did not.
+    Failed,
+    /// It took too long and was stopped.
+    TimedOut,
+    /// Somebody stopped it.
+    Cancelled,
+    /// Nobody saw how it ended.
+    Lost,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// What a call wrote to one stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// The text, where it is short and is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The bytes, where they are many or no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<BlobRef>,
+    /// How many bytes there were, where not all were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_from: Option<u64>,
+}
+
+/// A change to something that is not in the workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideEffect {
+    /// Which system.
+    pub system: String,
+    /// Which thing in it.
+    pub object: String,
+    /// What it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Whether it can be taken back.
+    pub reversible: bool,
+}
+
+impl Body for ToolStarted {
+    const KIND: Kind = Kind::ToolStarted;
+    fn fold(&self, record: RecordId, state: &mut State) {
+        // A call that a model made is open already, and ends with its result.
+        if !state.calls.iter().any(|open| open.id == self.call) {
+            let call = OpenCall { record, id: self.call.clone(), tool: self.tool.clone(), inherited: false, own: true };
+            state.calls.push(call);
+        }
+        if let Some(version) = &self.workspace {
+            state.workspace = Some(version.clone());
+        }
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        self.arguments.iter_mut().for_each(each);
+    }
+}
+
+impl Body for ToolFinished {
+    const KIND: Kind = Kind::ToolFinished;
+    fn fold(&self, _: RecordId, state: &mut State) {
+        state.calls.retain(|open| !(open.own && open.id == self.call));
+        if let Some(version) = &self.workspace {
+            state.workspace = Some(version.clone());
+        }
+    }
+}

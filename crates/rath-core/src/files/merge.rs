@@ -1,0 +1,213 @@
+//! Two versions brought together against a third.
+
+use super::lines::ThreeWay;
+use super::text::text;
+use super::tree::beside;
+use super::{Conflict, ConflictKind, Driver, Drivers, Entry, Forest, Name, Node, NodeKind, Tree, Version};
+use crate::blob::Blob;
+use crate::id::SessionId;
+use crate::store::{BoxFuture, Result};
+
+/// What a merge comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// Both sides' changes; ours alone at a path in conflict.
+    pub version: Version,
+    /// At most one a path, in the order of a walk.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// Brings `theirs` into `ours`: what one side left as it was in `base` is taken from the other, files that both changed
+/// are merged by line. Without a base everything is new on both sides. Only directories that both sides changed are
+/// read. The conflicts name `branch` as the one that theirs is from.
+pub async fn merge(
+    forest: &Forest<'_>,
+    base: Option<&Version>,
+    ours: &Version,
+    theirs: &Version,
+    drivers: &Drivers,
+    branch: Option<SessionId>,
+) -> Result<Merge> {
+    let mut merging = Merging { forest, drivers, branch, conflicts: Vec::new() };
+    let root = |version: &Version| Node {
+        kind: NodeKind::Directory,
+        mode: 0o755,
+        sha256: version.id(),
+        size: version.tree.bytes,
+    };
+    let at = Three { base: base.map(root), ours: Some(root(ours)), theirs: Some(root(theirs)) };
+    let tree = match at.settled() {
+        Some(node) => node,
+        None => Some(merging.directory(&Name::root(), at, 0o755).await?),
+    };
+    let rules = Three { base: base.map(|base| &base.rules), ours: Some(&ours.rules), theirs: Some(&theirs.rules) };
+    let mut version =
+        Version { tree: ours.tree.clone(), rules: rules.settled().flatten().unwrap_or(&ours.rules).clone() };
+    if let Some(Node { sha256, size, .. }) = tree {
+        (version.tree.digest, version.tree.bytes) = (sha256, size);
+    }
+    Ok(Merge { version, conflicts: merging.conflicts })
+}
+
+/// The lines of a conflict between texts, both sides between markers where they do not fit; `None` for any other
+/// conflict.
+pub async fn marked(forest: &Forest<'_>, conflict: &Conflict) -> Result<Option<Vec<u8>>> {
+    if !matches!(conflict.kind, ConflictKind::Content | ConflictKind::AddAdd) {
+        return Ok(None);
+    }
+    let Conflict { base, ours: Some(ours), theirs: Some(theirs), .. } = conflict else { return Ok(None) };
+    let base = match base.filter(Node::is_file) {
+        Some(base) => text(forest, &base).await?,
+        None => Some([].into()),
+    };
+    let three = (base, text(forest, ours).await?, text(forest, theirs).await?);
+    let (Some(base), Some(ours), Some(theirs)) = three else { return Ok(None) };
+    Ok(Some(ThreeWay::new(&base, &ours, &theirs).marked()))
+}
+
+/// The same thing three times.
+#[derive(Clone, Copy)]
+struct Three<T> {
+    base: Option<T>,
+    ours: Option<T>,
+    theirs: Option<T>,
+}
+
+impl<T: Copy + PartialEq> Three<T> {
+    /// What is there when both agree or one side left it alone.
+    fn settled(&self) -> Option<Option<T>> {
+        match self {
+            _ if self.ours == self.theirs || self.theirs == self.base => Some(self.ours),
+            _ if self.ours == self.base => Some(self.theirs),
+            _ => None,
+        }
+    }
+
+    fn map<U>(self, part: impl Fn(T) -> Option<U>) -> Three<U> {
+        let Self { base, ours, theirs } = self;
+        Three { base: base.and_then(&part), ours: ours.and_then(&part), theirs: theirs.and_then(&part) }
+    }
+}
+
+struct Merging<'a> {
+    forest: &'a Forest<'a>,
+    drivers: &'a Drivers,
+    branch: Option<SessionId>,
+    conflicts: Vec<Conflict>,
+}
+
+impl Merging<'_> {
+    /// What comes to stand at a path that both sides changed.
+    fn node<'b>(&'b mut self, path: &'b Name, at: Three<Node>) -> BoxFuture<'b, Result<Option<Node>>> {
+        Box::pin(async move {
+            let is_directory = |node: Option<Node>| node.is_some_and(|node| node.is_directory());
+            match (at.ours, at.theirs) {
+                (Some(ours), Some(theirs)) if ours.is_directory() && theirs.is_directory() => {
+                    let modes = at.map(|node| node.is_directory().then_some(node.mode));
+                    let mode = match (modes.settled(), self.drivers.of(path)) {
+                        (Some(mode), _) => mode.unwrap_or(ours.mode),
+                        (None, Some(Driver::Ours)) => ours.mode,
+                        (None, Some(Driver::Theirs)) => theirs.mode,
+                        (None, _) => {
+                            self.conflict(path, ConflictKind::Mode, at);
+                            ours.mode
+                        }
+                    };
+                    self.directory(path, at, mode).await.map(Some)
+                }
+                // A directory has nothing of its own to lose: it stays for what is left in it.
+                (Some(kept), None) | (None, Some(kept)) if kept.is_directory() && is_directory(at.base) => {
+                    let left = self.directory(path, at, kept.mode).await?;
+                    Ok((!self.forest.tree(left.sha256).await?.entries.is_empty()).then_some(left))
+                }
+                _ => self.leaf(path, at).await,
+            }
+        })
+    }
+
+    /// The directory of what comes to stand below a path.
+    async fn directory(&mut self, path: &Name, at: Three<Node>, mode: u32) -> Result<Node> {
+        let below = at.map(|node| node.is_directory().then_some(node));
+        let base = self.forest.below(below.base).await?;
+        let ours = self.forest.below(below.ours).await?;
+        let theirs = self.forest.below(below.theirs).await?;
+        let mut tree = Tree::default();
+        for (name, [base, ours, theirs]) in beside([&base, &ours, &theirs]) {
+            let at = Three { base, ours, theirs };
+            let node = match at.settled() {
+                Some(node) => node,
+                None => self.node(&path.join(name), at).await?,
+            };
+            tree.entries.extend(node.map(|node| Entry { name: name.clone(), node }));
+        }
+        self.forest.plant(mode, tree).await
+    }
+
+    /// Decides where at least one side is not a directory.
+    async fn leaf(&mut self, path: &Name, at: Three<Node>) -> Result<Option<Node>> {
+        let driver = self.drivers.of(path);
+        match driver {
+            Some(Driver::Ours) => return Ok(at.ours),
+            Some(Driver::Theirs) => return Ok(at.theirs),
+            Some(Driver::Conflict) | None => {}
+        }
+        let (Some(ours), Some(theirs)) = (at.ours, at.theirs) else {
+            self.conflict(path, ConflictKind::ModifyDelete, at);
+            return Ok(at.ours);
+        };
+        let kind = match (ours.kind, theirs.kind) {
+            (NodeKind::Directory, _) | (_, NodeKind::Directory) => ConflictKind::DirectoryFile,
+            (ours, theirs) if ours != theirs => ConflictKind::Symlink,
+            _ => return self.alike(path, at, ours, driver.is_some()).await.map(Some),
+        };
+        self.conflict(path, kind, at);
+        Ok(at.ours)
+    }
+
+    /// Merges two files, or two links: content and mode each for itself.
+    async fn alike(&mut self, path: &Name, at: Three<Node>, ours: Node, forced: bool) -> Result<Node> {
+        let before = Three { base: at.base.filter(|base| base.kind == ours.kind), ..at };
+        let content = match before.map(|node| Some((node.sha256, node.size))).settled().flatten() {
+            Some(content) => Ok(content),
+            None => match self.lines(before).await? {
+                Ok(_) if forced => Err(ConflictKind::Content),
+                Ok(text) => {
+                    let blob = Blob::new(text, "application/octet-stream");
+                    let content = (blob.reference.digest, blob.reference.bytes);
+                    self.forest.blobs().blob_put(vec![blob]).await?;
+                    Ok(content)
+                }
+                Err(kind) => Err(kind),
+            },
+        };
+        let mode = before.map(|node| Some(node.mode)).settled().flatten();
+        match (content, mode) {
+            (Err(kind), _) => self.conflict(path, kind, at),
+            (Ok(_), _) if forced => self.conflict(path, ConflictKind::Content, at),
+            (Ok(_), None) => self.conflict(path, ConflictKind::Mode, at),
+            (Ok(_), Some(_)) => {}
+        }
+        if forced {
+            return Ok(ours);
+        }
+        let (sha256, size) = content.unwrap_or((ours.sha256, ours.size));
+        Ok(Node { mode: mode.unwrap_or(ours.mode), sha256, size, ..ours })
+    }
+
+    /// The text that both sides' texts merge to, or why they do not.
+    async fn lines(&self, at: Three<Node>) -> Result<Result<Vec<u8>, ConflictKind>> {
+        let (Some(ours), Some(theirs)) = (at.ours, at.theirs) else { return Ok(Err(ConflictKind::ModifyDelete)) };
+        if ours.kind == NodeKind::Symlink {
+            return Ok(Err(ConflictKind::Symlink));
+        }
+        let Some(base) = at.base else { return Ok(Err(ConflictKind::AddAdd)) };
+        let Some(base) = text(self.forest, &base).await? else { return Ok(Err(ConflictKind::Binary)) };
+        let Some(ours) = text(self.forest, &ours).await? else { return Ok(Err(ConflictKind::Binary)) };
+        let Some(theirs) = text(self.forest, &theirs).await? else { return Ok(Err(ConflictKind::Binary)) };
+        Ok(ThreeWay::new(&base, &ours, &theirs).merged().ok_or(ConflictKind::Content))
+    }
+
+    fn conflict(&mut self, path: &Name, kind: ConflictKind, Three { base, ours, theirs }: Three<Node>) {
+        self.conflicts.push(Conflict { path: path.clone(), kind, base, ours, theirs, branch: self.branch });
+    }
+}

@@ -1,0 +1,196 @@
+//! Directories as values: what a version of a workspace is made of.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Name;
+use crate::blob::Blob;
+use crate::id::Digest;
+
+/// What a tree is as a blob.
+pub const TREE: &str = "application/vnd.rath.tree+json";
+
+/// Permission bits that are kept, set-id and sticky included.
+pub const MODE_BITS: u32 = 0o7777;
+
+/// One directory: its entries, sorted by the bytes of their names. Its digest covers everything below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// The entries, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// A name in a directory, and what stands there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: Name,
+    /// What it names.
+    pub node: Node,
+}
+
+/// A file, a directory or a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Node {
+    /// Which of them.
+    pub kind: NodeKind,
+    /// Permission bits.
+    #[serde(with = "octal")]
+    pub mode: u32,
+    /// SHA-256 of a file's content, a link's target, or a directory's tree.
+    pub sha256: Digest,
+    /// How many bytes that is.
+    pub size: u64,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+impl NodeKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            NodeKind::File => "file",
+            NodeKind::Directory => "directory",
+            NodeKind::Symlink => "symlink",
+        }
+    }
+}
+
+impl Node {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == NodeKind::Directory
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == NodeKind::File
+    }
+}
+
+/// The entries of several directories side by side, in the order of their names.
+pub(super) fn beside<'a, const N: usize>(
+    trees: [&'a Tree; N],
+) -> impl Iterator<Item = (&'a Name, [Option<Node>; N])> + Send {
+    let mut at = [0; N];
+    std::iter::from_fn(move || {
+        let heads: [Option<&'a Entry>; N] = std::array::from_fn(|tree| trees[tree].entries.get(at[tree]));
+        let name = heads.iter().flatten().map(|entry| &entry.name).min()?;
+        let nodes = std::array::from_fn(|tree| {
+            let here = heads[tree].filter(|entry| entry.name == *name)?;
+            at[tree] += 1;
+            Some(here.node)
+        });
+        Some((name, nodes))
+    })
+}
+
+/// A tree that is not written as it must be.
+#[derive(Debug, thiserror::Error)]
+#[error("this is not a tree: {0}")]
+pub struct NotATree(String);
+
+impl Tree {
+    /// The entry of that name.
+    pub fn get(&self, name: &Name) -> Option<&Node> {
+        let at = self.entries.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
+        Some(&self.entries[at].node)
+    }
+
+    /// The canonical bytes: JSON in the form of RFC 8785.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + self.entries.len() * 160);
+        out.extend_from_slice(b"{\"entries\":[");
+        for (at, Entry { name, node }) in self.entries.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"kind\":\"");
+            out.extend_from_slice(node.kind.as_str().as_bytes());
+            out.extend_from_slice(b"\",\"mode\":\"");
+            out.extend_from_slice(format!("{:04o}", node.mode).as_bytes());
+            out.extend_from_slice(b"\",\"name\":");
+            // Writing a string into memory cannot fail.
+            let _ = serde_json::to_writer(&mut out, name);
+            out.extend_from_slice(b",\"sha256\":\"");
+            out.extend_from_slice(node.sha256.hex().as_str().as_bytes());
+            out.extend_from_slice(b"\",\"size\":");
+            out.extend_from_slice(itoa::Buffer::new().format(node.size).as_bytes());
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"],\"tree\":1}");
+        out
+    }
+
+    /// The tree as a blob.
+    pub fn to_blob(&self) -> Blob {
+        Blob::new(self.encode(), TREE)
+    }
+
+    /// Reads a tree. Anything but the canonical form is refused, and so is every name that could lead out of it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, NotATree> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Written {
+            tree: u32,
+            entries: Vec<WrittenEntry>,
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct WrittenEntry {
+            name: Name,
+            kind: NodeKind,
+            #[serde(with = "octal")]
+            mode: u32,
+            sha256: Digest,
+            size: u64,
+        }
+        let written: Written = serde_json::from_slice(bytes).map_err(|error| NotATree(error.to_string()))?;
+        if written.tree != 1 {
+            return Err(NotATree(format!("it has format {}; this version reads 1", written.tree)));
+        }
+        let entry =
+            |WrittenEntry { name, kind, mode, sha256, size }| Entry { name, node: Node { kind, mode, sha256, size } };
+        let tree = Tree { entries: written.entries.into_iter().map(entry).collect() };
+        if let Some(bad) = tree.entries.iter().find(|entry| !entry.name.is_legal_entry()) {
+            return Err(NotATree(format!("{} cannot be the name of a file", bad.name)));
+        }
+        if tree.entries.windows(2).any(|pair| pair[0].name >= pair[1].name) {
+            return Err(NotATree("its entries are not in order".into()));
+        }
+        Ok(tree)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:04o} {:?}", self.kind.as_str(), self.mode, self.sha256)
+    }
+}
+
+/// Permission bits as people write them.
+mod octal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{mode:04o}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        match u32::from_str_radix(&text, 8) {
+            Ok(mode) if mode <= super::MODE_BITS && text.len() == 4 => Ok(mode),
+            _ => Err(D::Error::custom("a mode is four octal digits")),
+        }
+    }
+}
