@@ -1,19 +1,28 @@
 //! Append-only files that hold blobs.
 //!
 //! A process appends to a pack of its own: one that nobody else has locked and whose length is what the index says,
-//! or a new one. An entry is a magic word, the codec, the digest, both lengths and the bytes. Nothing is ever
-//! changed in place; what a crash leaves behind the last indexed entry is never named.
+//! or a new one. An entry is a magic word, the codec, the digest, both lengths and the bytes; a large content is an
+//! entry that names its pieces, which are blobs of their own. Nothing is ever changed in place; what a crash leaves behind the last indexed entry is never named.
 
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
-use rath_core::{Blob, Digest};
+use rath_core::store::Piece;
+use rath_core::{Blob, BlobRef, Digest};
 
 const MAGIC: &[u8; 4] = b"blob";
 const ENTRY: usize = 4 + 1 + 32 + 8 + 8;
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
+/// The entry's bytes are a row of digests and lengths.
+const JOINED: u8 = 2;
+const PIECE: usize = 32 + 8;
+
+/// Fast, and within a tenth of the default level on source code.
+const LEVEL: i32 = 1;
 
 /// A pack that has grown past this is left alone and another one begun.
 pub(crate) const PACK_LIMIT: u64 = 64 * 1024 * 1024;
@@ -23,6 +32,61 @@ pub(crate) const PACK_LIMIT: u64 = 64 * 1024 * 1024;
 pub(crate) struct Place {
     pub(crate) offset: u64,
     pub(crate) stored: u64,
+}
+
+/// A blob as it is stored.
+pub(crate) struct Squeezed {
+    pub(crate) digest: Digest,
+    /// Its length before it was squeezed.
+    pub(crate) raw: u64,
+    codec: u8,
+    bytes: Vec<u8>,
+}
+
+impl Squeezed {
+    /// Squeezes a blob, where that makes it smaller.
+    pub(crate) fn new(blob: &Blob) -> io::Result<Self> {
+        thread_local! {
+            static SQUEEZER: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+        }
+        let squeezed = SQUEEZER.with_borrow_mut(|squeezer| {
+            let squeezer = match squeezer {
+                Some(squeezer) => squeezer,
+                None => squeezer.insert(zstd::bulk::Compressor::new(LEVEL)?),
+            };
+            squeezer.compress(&blob.bytes)
+        })?;
+        let (codec, bytes) = match squeezed.len() < blob.bytes.len() {
+            true => (ZSTD, squeezed),
+            false => (RAW, blob.bytes.to_vec()),
+        };
+        Ok(Self { digest: blob.reference.digest, raw: blob.bytes.len() as u64, codec, bytes })
+    }
+
+    /// A content that others make up.
+    pub(crate) fn joined(whole: &BlobRef, pieces: &[Piece]) -> Self {
+        let mut bytes = Vec::with_capacity(pieces.len() * PIECE);
+        for piece in pieces {
+            bytes.extend_from_slice(&piece.digest.0);
+            bytes.extend_from_slice(&piece.bytes.to_le_bytes());
+        }
+        Self { digest: whole.digest, raw: whole.bytes, codec: JOINED, bytes }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(MAGIC);
+        out.push(self.codec);
+        out.extend_from_slice(&self.digest.0);
+        out.extend_from_slice(&self.raw.to_le_bytes());
+        out.extend_from_slice(&(self.bytes.len() as u64).to_le_bytes());
+        out.extend_from_slice(&self.bytes);
+    }
+}
+
+/// What an entry holds.
+pub(crate) enum Held {
+    Bytes(Vec<u8>),
+    Pieces(Vec<Piece>),
 }
 
 /// A pack this process appends to. The lock on the file is held as long as the value lives.
@@ -58,29 +122,35 @@ impl PackWriter {
         Ok(Self { file, length: 0, dirty: true })
     }
 
-    /// Appends a blob. It is durable after [`sync`](Self::sync).
-    pub(crate) fn append(&mut self, blob: &Blob) -> io::Result<Place> {
-        let squeezed = zstd::bulk::compress(&blob.bytes, 3)?;
-        let (codec, bytes) = match squeezed.len() < blob.bytes.len() {
-            true => (ZSTD, squeezed.as_slice()),
-            false => (RAW, &*blob.bytes),
-        };
-        let mut entry = Vec::with_capacity(ENTRY + bytes.len());
-        entry.extend_from_slice(MAGIC);
-        entry.push(codec);
-        entry.extend_from_slice(&blob.reference.digest.0);
-        entry.extend_from_slice(&(blob.bytes.len() as u64).to_le_bytes());
-        entry.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        entry.extend_from_slice(bytes);
-        if let Err(error) = self.file.write_all(&entry) {
-            // A part of the entry may be there: cut it off, so that the next one begins where the index says.
+    /// Appends blobs with one write. They are durable after [`sync`](Self::sync).
+    pub(crate) fn append(&mut self, blobs: &[&Squeezed]) -> io::Result<Vec<Place>> {
+        let mut bytes = Vec::with_capacity(blobs.iter().map(|blob| ENTRY + blob.bytes.len()).sum());
+        let mut places = Vec::with_capacity(blobs.len());
+        for blob in blobs {
+            let begin = bytes.len();
+            blob.write(&mut bytes);
+            places.push(Place { offset: self.length + begin as u64, stored: (bytes.len() - begin) as u64 });
+        }
+        self.write(&bytes)?;
+        Ok(places)
+    }
+
+    /// Appends an entry as another pack holds it.
+    pub(crate) fn append_entry(&mut self, entry: &[u8]) -> io::Result<Place> {
+        let place = Place { offset: self.length, stored: entry.len() as u64 };
+        self.write(entry)?;
+        Ok(place)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(bytes) {
+            // A part of it may be there: cut it off, so that the next entry begins where the index says.
             let _ = self.file.set_len(self.length);
             return Err(error);
         }
-        let place = Place { offset: self.length, stored: entry.len() as u64 };
-        self.length += place.stored;
+        self.length += bytes.len() as u64;
         self.dirty = true;
-        Ok(place)
+        Ok(())
     }
 
     /// Makes everything appended durable.
@@ -107,33 +177,57 @@ pub(crate) enum Damage {
     Altered,
 }
 
-/// Reads a blob and checks it against its digest.
-pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Result<Vec<u8>, Damage> {
-    let path: PathBuf = dir.join(name);
+/// The bytes of an entry as they lie in the pack.
+pub(crate) fn read_entry(dir: &Path, name: &str, place: Place) -> Result<Vec<u8>, Damage> {
     let fail = |error| Damage::Pack(name.into(), error);
-    let mut file = File::open(path).map_err(fail)?;
-    file.seek(SeekFrom::Start(place.offset)).map_err(fail)?;
-    let length = file.metadata().map_err(fail)?.len();
-    if place.stored < ENTRY as u64 || place.offset.checked_add(place.stored).is_none_or(|end| end > length) {
+    let file = File::open(dir.join(name)).map_err(fail)?;
+    // The index may be damaged: a length is believed when the file is that long.
+    if place.stored > 1 << 20 {
+        let length = file.metadata().map_err(fail)?.len();
+        if place.offset.checked_add(place.stored).is_none_or(|end| end > length) {
+            return Err(Damage::Entry(name.into()));
+        }
+    }
+    if place.stored < ENTRY as u64 {
         return Err(Damage::Entry(name.into()));
     }
     let mut entry = vec![0; place.stored as usize];
-    file.read_exact(&mut entry).map_err(fail)?;
+    match file.read_exact_at(&mut entry, place.offset) {
+        Ok(()) => Ok(entry),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Damage::Entry(name.into())),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Reads a blob and checks it against its digest; of a joined one, its pieces.
+pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Result<Held, Damage> {
+    let entry = read_entry(dir, name, place)?;
     let (head, bytes) = entry.split_at(ENTRY);
-    let number = |at: usize| head[at..at + 8].iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-    let (raw, stored) = (number(37), number(45));
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+    let (raw, stored) = (number(&head[37..45]), number(&head[45..53]));
     if head[..4] != *MAGIC || head[5..37] != digest.0 || stored != bytes.len() as u64 {
         return Err(Damage::Entry(name.into()));
     }
     let content = match head[4] {
         RAW => bytes.to_vec(),
         ZSTD => decompress(bytes, raw).map_err(|_| Damage::Entry(name.into()))?,
+        JOINED if bytes.len().is_multiple_of(PIECE) => {
+            let piece = |piece: &[u8]| {
+                let (digest, bytes) = piece.split_at(32);
+                Some(Piece { digest: Digest(digest.try_into().ok()?), bytes: number(bytes) })
+            };
+            let pieces: Vec<Piece> = bytes.chunks_exact(PIECE).filter_map(piece).collect();
+            return match pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.bytes)) {
+                Some(sum) if sum == raw => Ok(Held::Pieces(pieces)),
+                _ => Err(Damage::Entry(name.into())),
+            };
+        }
         _ => return Err(Damage::Entry(name.into())),
     };
     if Digest::of(&content) != *digest {
         return Err(Damage::Altered);
     }
-    Ok(content)
+    Ok(Held::Bytes(content))
 }
 
 /// Decompresses to at most `raw` bytes. The claim is not trusted: memory grows with what really comes out.

@@ -1,14 +1,15 @@
 //! What the writer does inside its transaction.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Result};
-use rath_core::{Blob, Fault, Kind, Record, Reference, SessionId, State};
+use rath_core::{Blob, Digest, Fault, Kind, Record, Reference, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::sql;
 use super::{holder, read};
-use crate::packs::{PACK_LIMIT, PackWriter};
+use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
 
 /// Applies jobs to the database.
@@ -224,32 +225,52 @@ impl<'a> Committer<'a> {
         Ok(())
     }
 
-    pub(super) fn put_blob(&mut self, blob: &Blob) -> Result<()> {
-        let digest = blob.reference.digest;
-        if let Some((pack, place)) = read::blob_place(self.db, &digest)? {
-            // A pack that was cut or lost does not hold it, whatever the index says.
-            let end = place.offset.saturating_add(place.stored);
-            if std::fs::metadata(self.packs.join(pack)).is_ok_and(|pack| pack.len() >= end) {
-                return Ok(());
+    fn put_blob(&mut self, blob: &Blob) -> Result<()> {
+        if self.holds(&blob.reference.digest)? {
+            return Ok(());
+        }
+        let squeezed = Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?;
+        self.put_squeezed(&[squeezed])
+    }
+
+    /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
+    fn holds(&self, digest: &Digest) -> Result<bool> {
+        let Some((pack, place)) = read::blob_place(self.db, digest)? else { return Ok(false) };
+        let end = place.offset.saturating_add(place.stored);
+        if std::fs::metadata(self.packs.join(pack)).is_ok_and(|pack| pack.len() >= end) {
+            return Ok(true);
+        }
+        self.db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.0]).map_err(sql)?;
+        Ok(false)
+    }
+
+    /// Appends those blobs that are not there.
+    pub(super) fn put_squeezed(&mut self, blobs: &[Squeezed]) -> Result<()> {
+        let mut new = Vec::with_capacity(blobs.len());
+        let mut seen = HashSet::with_capacity(blobs.len());
+        for blob in blobs {
+            if seen.insert(blob.digest) && !self.holds(&blob.digest)? {
+                new.push(blob);
             }
-            self.db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.0]).map_err(sql)?;
+        }
+        if new.is_empty() {
+            return Ok(());
         }
         let io = |error| Error::machine("writing a blob", error);
         let (no, pack) = self.open_pack().map_err(io)?;
-        let place = pack.append(blob).map_err(io)?;
+        let places = pack.append(&new).map_err(io)?;
         let length = pack.length;
         let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.db
-            .prepare_cached(insert)
-            .and_then(|mut insert| {
-                insert.execute(params![digest.0, blob.bytes.len() as i64, no, place.offset as i64, place.stored as i64])
-            })
-            .and_then(|_| self.db.execute("UPDATE packs SET length = ?2 WHERE no = ?1", params![no, length as i64]))
-            .map_err(sql)
-            .and_then(|changed| match changed {
-                1 => Ok(()),
-                _ => Err(Error::machine("writing a blob", "its pack is not listed")),
-            })
+        let mut insert = self.db.prepare_cached(insert).map_err(sql)?;
+        for (blob, place) in new.iter().zip(places) {
+            let row = params![blob.digest.0, blob.raw as i64, no, place.offset as i64, place.stored as i64];
+            insert.execute(row).map_err(sql)?;
+        }
+        let listed = self.db.execute("UPDATE packs SET length = ?2 WHERE no = ?1", params![no, length as i64]);
+        match listed.map_err(sql)? {
+            1 => Ok(()),
+            _ => Err(Error::machine("writing a blob", "its pack is not listed")),
+        }
     }
 
     fn open_pack(&mut self) -> std::io::Result<(i64, &mut PackWriter)> {

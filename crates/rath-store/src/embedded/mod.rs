@@ -1,6 +1,7 @@
 //! One directory: `rath.db` (SQLite), `packs/` (blobs), `holders/` (who writes).
 
 mod commit;
+mod garbage;
 mod health;
 mod holder;
 mod ids;
@@ -14,13 +15,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rath_core::store::{Batch, BoxFuture, Error, Fence, Lookup, Of, Page, Query, Result, Row, Scan, Store};
-use rath_core::{Blob, Digest, Record, Reference, SessionId};
+use futures_channel::oneshot;
+use rath_core::store::{
+    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Of, Page, Piece, Query, Result, Row, Scan, Store,
+};
+use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
+pub use garbage::{Garbage, HoldOff};
 pub use health::{Health, PackHealth};
 pub use schema::FORMAT;
 
+use crate::packs::Squeezed;
 use schema::Access;
 use writer::{Job, Writer};
 
@@ -125,15 +131,12 @@ impl Embedded {
         Ok(self.writer.get_or_init(|| writer))
     }
 
-    async fn write<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(futures_channel::oneshot::Sender<Result<T>>) -> Job,
-    ) -> Result<T> {
-        let (reply, answer) = futures_channel::oneshot::channel();
+    async fn write<T: Send + 'static>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
         self.writer()?.send(job(reply));
         match answer.await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::machine("writing", "the writer stopped; open the store again")),
+            Err(_) => Err(stopped()),
         }
     }
 }
@@ -166,14 +169,6 @@ impl Store for Embedded {
         Box::pin(async move { self.read(|db| rows::select(db, &self.paths.holders, &query)) })
     }
 
-    fn blob_put(&self, blob: Blob) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.write(|reply| Job::Blob { blob, reply }))
-    }
-
-    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
-        Box::pin(async move { self.read(|db| read::blob(db, &self.paths.packs, &digest)) })
-    }
-
     fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
         Box::pin(self.write(move |reply| Job::Lease { session, reply }))
     }
@@ -187,4 +182,66 @@ impl Store for Embedded {
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.write(|reply| Job::Erase { records, reply }))
     }
+}
+
+impl Embedded {
+    /// Squeezes what the store does not hold, here and now, and sends it to the writer: who puts from several threads
+    /// squeezes on all of them.
+    fn send_blobs(&self, blobs: &[Blob]) -> Result<Option<oneshot::Receiver<Result<()>>>> {
+        let known = self.read(|db| {
+            blobs
+                .iter()
+                .map(|blob| Ok(read::blob_place(db, &blob.reference.digest)?.is_some()))
+                .collect::<Result<Vec<_>>>()
+        })?;
+        let mut squeezed = Vec::with_capacity(blobs.len());
+        for (blob, known) in blobs.iter().zip(known) {
+            // What the index names may be gone from its pack: the writer looks.
+            if !known || read::blob_is_lost(self, &blob.reference.digest)? {
+                squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
+            }
+        }
+        if squeezed.is_empty() {
+            return Ok(None);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.writer()?.send(Job::Blobs { blobs: squeezed, reply });
+        Ok(Some(answer))
+    }
+}
+
+impl Blobs for Embedded {
+    fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        let sent = self.send_blobs(&blobs);
+        Box::pin(async move {
+            match sent? {
+                Some(answer) => answer.await.unwrap_or_else(|_| Err(stopped())),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
+        Box::pin(async move { self.read(|db| read::blob(db, &self.paths.packs, &digest)) })
+    }
+
+    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            for piece in &pieces {
+                if self.read(|db| read::blob_place(db, &piece.digest))?.is_none() {
+                    return Err(Error::NotFound(format!("blob {}", piece.digest)));
+                }
+            }
+            let blobs = vec![Squeezed::joined(&whole, &pieces)];
+            self.write(|reply| Job::Blobs { blobs, reply }).await
+        })
+    }
+
+    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
+        Box::pin(async move { self.read(|db| read::pieces(db, &self.paths.packs, &digest)) })
+    }
+}
+
+fn stopped() -> Error {
+    Error::machine("writing", "the writer stopped; open the store again")
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::store::{Cursor, Error, Page, Result, Scan};
+use rath_core::store::{Cursor, Error, Page, Piece, Result, Scan};
 use rath_core::{Digest, Fault, Malformed, Point, Record, SessionId, kind_mask};
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 
+use super::Embedded;
 use super::schema::{LINEAGE, sql};
-use crate::packs::{self, Damage, Place};
+use crate::packs::{self, Damage, Held, Place};
 use crate::segment::Slots;
 
 /// A page is cut when its segments have this many bytes.
@@ -216,12 +217,60 @@ pub(super) fn blob_place(db: &Connection, digest: &Digest) -> Result<Option<(Str
         .map_err(sql)
 }
 
+/// The largest content that is handed out in one; larger ones are read by their pieces.
+const AT_ONCE: u64 = 1 << 30;
+
+/// What the store holds of a blob; of a joined one, its pieces.
+pub(super) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Held>> {
+    let mut again = true;
+    loop {
+        let Some((pack, place)) = blob_place(db, digest)? else { return Ok(None) };
+        match packs::read(dir, &pack, place, digest) {
+            Ok(held) => return Ok(Some(held)),
+            // The pack may have been cleared out since the index was asked: then the index knows another place.
+            Err(Damage::Pack(..)) if std::mem::take(&mut again) => {}
+            Err(damage @ Damage::Pack(..)) => return Err(Error::machine(format!("reading blob {digest}"), damage)),
+            Err(damage) => return Err(Error::BlobAltered { digest: *digest, why: damage.to_string() }),
+        }
+    }
+}
+
 /// A blob's bytes, checked.
 pub(super) fn blob(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Arc<[u8]>>> {
-    let Some((pack, place)) = blob_place(db, digest)? else { return Ok(None) };
-    match packs::read(dir, &pack, place, digest) {
-        Ok(bytes) => Ok(Some(bytes.into())),
-        Err(damage @ Damage::Pack(..)) => Err(Error::machine(format!("reading blob {digest}"), damage)),
-        Err(damage) => Err(Error::BlobAltered { digest: *digest, why: damage.to_string() }),
+    let pieces = match held(db, dir, digest)? {
+        None => return Ok(None),
+        Some(Held::Bytes(bytes)) => return Ok(Some(bytes.into())),
+        Some(Held::Pieces(pieces)) => pieces,
+    };
+    let altered = |why: &str| Error::BlobAltered { digest: *digest, why: why.into() };
+    let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    if total > AT_ONCE {
+        return Err(Error::machine(format!("reading blob {digest}"), format!("{total} bytes are too many at once")));
     }
+    let mut whole = Vec::with_capacity(total as usize);
+    for piece in pieces {
+        match held(db, dir, &piece.digest)? {
+            Some(Held::Bytes(bytes)) if bytes.len() as u64 == piece.bytes => whole.extend_from_slice(&bytes),
+            _ => return Err(altered("one of its pieces is not what it was joined from")),
+        }
+    }
+    match Digest::of(&whole) == *digest {
+        true => Ok(Some(whole.into())),
+        false => Err(altered("its pieces do not hash to its digest")),
+    }
+}
+
+/// The pieces of a joined blob.
+pub(super) fn pieces(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Vec<Piece>>> {
+    match held(db, dir, digest)? {
+        Some(Held::Pieces(pieces)) => Ok(Some(pieces)),
+        _ => Ok(None),
+    }
+}
+
+/// Whether the index names a blob whose pack is cut or gone.
+pub(super) fn blob_is_lost(store: &Embedded, digest: &Digest) -> Result<bool> {
+    let Some((pack, place)) = store.read(|db| blob_place(db, digest))? else { return Ok(true) };
+    let end = place.offset.saturating_add(place.stored);
+    Ok(!std::fs::metadata(store.paths.packs.join(pack)).is_ok_and(|pack| pack.len() >= end))
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use rath_core::store::{Error, Result};
 use rusqlite::{Connection, OpenFlags};
 
-/// The format that this version writes, and the greatest it reads.
-pub const FORMAT: i64 = 1;
+/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. A store of format 1
+/// becomes one of format 2 when it is first written to.
+pub const FORMAT: i64 = 2;
 
 /// "rath" in ASCII: marks the database as ours.
 const APPLICATION: i64 = 0x7261_7468;
@@ -131,6 +132,9 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         // A short log is written over and over in place, which syncs faster than one that grows.
         db.pragma_update(None, "wal_autocheckpoint", 250).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
+        if marks(&db).map_err(sql)?.1 < FORMAT {
+            db.pragma_update(None, "user_version", FORMAT).map_err(sql)?;
+        }
     }
     Ok(db)
 }

@@ -3,15 +3,17 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use rath_core::body::Forked;
+use rath_core::files::{Name, TREE, Tree};
 use rath_core::store::{Result, Scan};
 use rath_core::verify::{Chain, Finding, Link, Report, What};
-use rath_core::{Digest, Fault, Kind, Point, Record, SessionId, State, blob_references};
+use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, SessionId, State, blob_references};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
+use sha2::{Digest as _, Sha256};
 
 use super::schema::sql;
 use super::{Embedded, ids, read};
-use crate::packs::{self, Damage};
+use crate::packs::{self, Damage, Held};
 use crate::segment::Slots;
 
 /// After so many findings the rest is not worth reading.
@@ -81,7 +83,8 @@ struct Audit<'a> {
     total: u64,
     links: Vec<Link>,
     /// Blobs seen, with the length they turned out to have.
-    blobs: HashMap<Digest, Option<u64>>,
+    /// How long each blob is that was read, and whether it was walked as a tree.
+    blobs: HashMap<Digest, (Option<u64>, bool)>,
     /// Sum over what the index of ids must hold, up to its cursor.
     ids_sum: u64,
     ids_to: i64,
@@ -288,7 +291,7 @@ impl<'a> Audit<'a> {
                     line.names_known &= line.names.apply(record).is_ok();
                 }
                 for blob in blob_references(body) {
-                    self.blob(&blob.digest, blob.bytes, record.point());
+                    self.blob(&blob, record.point());
                 }
             }
         }
@@ -532,35 +535,73 @@ impl<'a> Audit<'a> {
         Ok(())
     }
 
-    fn blob(&mut self, digest: &Digest, bytes: u64, named_by: Point) {
+    /// Checks a blob; of a tree, everything below it. What was seen once is not read again.
+    fn blob(&mut self, blob: &BlobRef, named_by: Point) {
+        let is_tree = |blob: &BlobRef| blob.media_type == TREE;
+        let mut open = vec![(blob.digest, blob.bytes, is_tree(blob), Name::root())];
         let (session, seq) = (Some(named_by.session), Some(named_by.seq));
-        let length = match self.blobs.get(digest) {
-            Some(length) => *length,
-            None => {
-                self.report.blobs += 1;
-                let length = self.read_blob(digest).map_err(|(what, why)| self.find(what, session, seq, why)).ok();
-                self.blobs.insert(*digest, length);
-                length
+        while let Some((digest, bytes, tree, path)) = open.pop() {
+            let at = if path.as_bytes().is_empty() { String::new() } else { format!(" ({path})") };
+            let length = match self.blobs.get(&digest) {
+                // A tree that a file happens to equal has not been walked.
+                Some((length, walked)) if *walked || !tree => *length,
+                seen => {
+                    self.report.blobs += u64::from(seen.is_none());
+                    let read = self.read_blob(&digest, tree);
+                    let read = read.map_err(|(what, why)| self.find(what, session, seq, format!("{why}{at}"))).ok();
+                    let length = read.as_ref().map(|(length, _)| *length);
+                    self.blobs.insert(digest, (length, tree));
+                    for entry in read.and_then(|(_, tree)| tree).into_iter().flat_map(|tree| tree.entries) {
+                        let node = entry.node;
+                        open.push((node.sha256, node.size, node.is_directory(), path.join(&entry.name)));
+                    }
+                    length
+                }
+            };
+            if let Some(length) = length.filter(|length| *length != bytes) {
+                let why = format!("blob {digest} has {length} bytes, what names it says {bytes}{at}");
+                self.find(What::BlobAltered, session, seq, why);
             }
-        };
-        if let Some(length) = length.filter(|length| *length != bytes) {
-            let why = format!("blob {digest} has {length} bytes, the record says {bytes}");
-            self.find(What::BlobAltered, session, seq, why);
         }
     }
 
-    /// Reads a blob and says how long it is, or what is wrong with it.
-    fn read_blob(&mut self, digest: &Digest) -> Result<u64, (What, String)> {
+    /// Reads a blob and says how long it is, or what is wrong with it; as a tree, what is in it.
+    fn read_blob(&mut self, digest: &Digest, tree: bool) -> Result<(u64, Option<Tree>), (What, String)> {
+        let altered = |why: String| (What::BlobAltered, format!("blob {digest}: {why}"));
+        match self.held(digest)? {
+            Held::Bytes(content) => {
+                self.report.bytes += content.len() as u64;
+                let tree = match tree {
+                    true => Some(Tree::decode(&content).map_err(|why| altered(why.to_string()))?),
+                    false => None,
+                };
+                Ok((content.len() as u64, tree))
+            }
+            Held::Pieces(pieces) => {
+                let (mut hash, mut length) = (Sha256::new(), 0);
+                for piece in pieces {
+                    let Held::Bytes(content) = self.held(&piece.digest)? else {
+                        return Err(altered("one of its pieces has pieces itself".into()));
+                    };
+                    hash.update(&content);
+                    length += content.len() as u64;
+                }
+                self.report.bytes += length;
+                match Digest(hash.finalize().into()) == *digest {
+                    true => Ok((length, None)),
+                    false => Err(altered("its pieces do not hash to its digest".into())),
+                }
+            }
+        }
+    }
+
+    fn held(&self, digest: &Digest) -> Result<Held, (What, String)> {
         let place = read::blob_place(self.db, digest).map_err(|error| (What::Unreadable, error.to_string()))?;
         let (pack, place) = place.ok_or((What::BlobMissing, format!("blob {digest} is not in the store")))?;
-        match packs::read(&self.store.paths.packs, &pack, place, digest) {
-            Ok(content) => {
-                self.report.bytes += content.len() as u64;
-                Ok(content.len() as u64)
-            }
-            Err(damage @ Damage::Pack(..)) => Err((What::BlobMissing, format!("blob {digest}: {damage}"))),
-            Err(damage) => Err((What::BlobAltered, format!("blob {digest}: {damage}"))),
-        }
+        packs::read(&self.store.paths.packs, &pack, place, digest).map_err(|damage| match damage {
+            Damage::Pack(..) => (What::BlobMissing, format!("blob {digest}: {damage}")),
+            _ => (What::BlobAltered, format!("blob {digest}: {damage}")),
+        })
     }
 }
 

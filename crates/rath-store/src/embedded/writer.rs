@@ -5,13 +5,14 @@ use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
 use rath_core::store::{Batch, Error, Fence, Result};
-use rath_core::{Blob, Reference, SessionId};
+use rath_core::{Reference, SessionId};
 use rusqlite::Connection;
 
 use super::commit::Committer;
 use super::holder::Liveness;
 use super::schema::{self, Access, sql};
 use super::{Paths, ids};
+use crate::packs::Squeezed;
 
 /// How many jobs share a sync, at most.
 const GROUP: usize = 512;
@@ -27,8 +28,8 @@ pub(super) enum Job {
         batch: Batch,
         reply: Reply<()>,
     },
-    Blob {
-        blob: Blob,
+    Blobs {
+        blobs: Vec<Squeezed>,
         reply: Reply<()>,
     },
     Lease {
@@ -50,9 +51,10 @@ pub(super) enum Job {
 }
 
 impl Job {
-    /// Whether what it does must outlive a power cut. Leases die with their process anyway.
+    /// Whether what it does must outlive a power cut. Leases die with their process anyway, and blobs last with the
+    /// commit that names them: what they wrote to a pack is synced before the index knows of it.
     fn must_last(&self) -> bool {
-        !matches!(self, Job::Lease { .. } | Job::Release { .. } | Job::CatchUpIds { .. })
+        !matches!(self, Job::Blobs { .. } | Job::Lease { .. } | Job::Release { .. } | Job::CatchUpIds { .. })
     }
 }
 
@@ -183,7 +185,7 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
     }
     match job {
         Job::Commit { batch, reply } => answer(reply, committer.commit(batch)),
-        Job::Blob { blob, reply } => answer(reply, committer.put_blob(&blob)),
+        Job::Blobs { blobs, reply } => answer(reply, committer.put_squeezed(&blobs)),
         Job::Lease { session, reply } => answer(reply, committer.lease(session)),
         Job::Release { session, fence } => {
             let failed = committer.release(session, fence).is_err();
@@ -197,7 +199,7 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
 fn refuse(job: Job, why: &str) {
     let error = || Error::machine("beginning to write", why);
     match job {
-        Job::Commit { reply, .. } | Job::Blob { reply, .. } | Job::Erase { reply, .. } | Job::CatchUpIds { reply } => {
+        Job::Commit { reply, .. } | Job::Blobs { reply, .. } | Job::Erase { reply, .. } | Job::CatchUpIds { reply } => {
             let _ = reply.send(Err(error()));
         }
         Job::Lease { reply, .. } => {

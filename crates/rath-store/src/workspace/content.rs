@@ -1,0 +1,273 @@
+//! The contents of files on their way into the store.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Mutex, PoisonError};
+
+use fastcdc::v2020::StreamCDC;
+use rath_core::files::Name;
+use rath_core::store::{self, BoxFuture, Piece};
+use rath_core::{Blob, BlobRef, Digest, Store, Time};
+use rustix::fs::{SeekFrom as Seek, fstat, readlinkat, seek};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use super::error::{Error, Result};
+use super::index::{Content, Stat};
+use super::root::{READ, Root, os};
+
+/// Files above this are stored in pieces.
+pub(super) const LARGE: u64 = 4 << 20;
+
+/// The sizes of pieces: least, about, most.
+const PIECES: (usize, usize, usize) = (256 << 10, 1 << 20, 4 << 20);
+
+/// Bytes that are sent to the store together.
+const BATCH: usize = 4 << 20;
+
+/// How often a file that changes while it is read is read again.
+const TRIES: usize = 3;
+
+const MEDIA_TYPE: &str = "application/octet-stream";
+
+/// What reading a file gave.
+pub(super) struct Read {
+    pub(super) stat: Stat,
+    pub(super) content: Content,
+    /// Whether it changed under our hands, every time.
+    pub(super) restless: bool,
+}
+
+/// Why a file has no content.
+pub(super) enum NotRead {
+    /// It is gone.
+    Gone,
+    /// It cannot be versioned.
+    Skip(String),
+    /// The store failed.
+    Store(store::Error),
+}
+
+impl From<store::Error> for NotRead {
+    fn from(error: store::Error) -> Self {
+        NotRead::Store(error)
+    }
+}
+
+impl From<std::io::Error> for NotRead {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::NotFound => NotRead::Gone,
+            _ => NotRead::Skip(error.to_string()),
+        }
+    }
+}
+
+impl From<Errno> for NotRead {
+    fn from(error: Errno) -> Self {
+        std::io::Error::from(error).into()
+    }
+}
+
+/// Reads files and sends what they hold to the store, several batches at a time.
+pub(super) struct Intake<'a> {
+    store: &'a dyn Store,
+    root: &'a Root,
+    under_way: Mutex<VecDeque<BoxFuture<'a, store::Result<()>>>>,
+}
+
+impl<'a> Intake<'a> {
+    pub(super) fn new(store: &'a dyn Store, root: &'a Root) -> Self {
+        Self { store, root, under_way: Mutex::default() }
+    }
+
+    /// Sends blobs off; waits only for earlier ones, when many are under way.
+    pub(super) fn send(&self, blobs: Vec<Blob>) -> store::Result<()> {
+        if blobs.is_empty() {
+            return Ok(());
+        }
+        let sent = self.store.blob_put(blobs);
+        let oldest = {
+            let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+            under_way.push_back(sent);
+            if under_way.len() > 6 { under_way.pop_front() } else { None }
+        };
+        oldest.map_or(Ok(()), pollster::block_on)
+    }
+
+    /// Waits until everything sent is in the store.
+    pub(super) fn finish(&self) -> store::Result<()> {
+        loop {
+            let next = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            match next {
+                Some(sent) => pollster::block_on(sent)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads a link's target.
+    pub(super) fn link(&self, path: &Name, stat: Stat, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
+        let (directory, name) = path.split();
+        let directory = self.root.directory(&directory)?;
+        let target = readlinkat(&directory, os(&name), Vec::new())?.into_bytes();
+        let blob = Blob::new(target, MEDIA_TYPE);
+        let content =
+            Content { digest: Some(blob.reference.digest), size: blob.reference.bytes, racy: stat.is_racy(now()) };
+        blobs.push(blob);
+        Ok(Read { stat, content, restless: false })
+    }
+
+    /// Reads a file. Small ones are added to `blobs`, large ones go to the store by pieces.
+    pub(super) fn file(&self, path: &Name, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
+        let fd = self.root.open_at(path, READ).map_err(|error| match error {
+            Errno::LOOP | Errno::NOTDIR => NotRead::Gone,
+            error => error.into(),
+        })?;
+        let mut file = File::from(fd);
+        let mut before = Stat::of(&fstat(&file)?);
+        if before.mode & 0o170_000 != 0o100_000 {
+            return Err(NotRead::Gone);
+        }
+        for attempt in 1.. {
+            let started = now();
+            let (digest, size, blob) = match before.size > LARGE {
+                true => self.large(&mut file, before.size)?,
+                false => small(&mut file, before.size)?,
+            };
+            let after = Stat::of(&fstat(&file)?);
+            let settled = after == before && size == after.size;
+            if settled || attempt == TRIES {
+                blobs.extend(blob);
+                let racy = !settled || after.is_racy(started);
+                let content = Content { digest: Some(digest), size, racy };
+                return Ok(Read { stat: after, content, restless: !settled });
+            }
+            before = after;
+            file.rewind()?;
+        }
+        Err(NotRead::Gone)
+    }
+
+    /// Reads a large file piece by piece. Holes are not read.
+    fn large(&self, file: &mut File, size: u64) -> Result<(Digest, u64, Option<Blob>), NotRead> {
+        let mut whole = Sha256::new();
+        let mut pieces = Vec::new();
+        let mut batch = Batch { blobs: Vec::new(), bytes: 0 };
+        let mut at = 0;
+        let zeros: Vec<u8> = vec![0; PIECES.2];
+        let zero = Blob::new(zeros.as_slice(), MEDIA_TYPE);
+        while at < size {
+            let data = match seek(&*file, Seek::Data(at)) {
+                Ok(data) => data.min(size),
+                Err(Errno::NXIO) => size,
+                // A file system without holes.
+                Err(_) => at,
+            };
+            while at < data {
+                let length = (data - at).min(PIECES.2 as u64);
+                let blob = match length == PIECES.2 as u64 {
+                    true => zero.clone(),
+                    false => Blob::new(&zeros[..length as usize], MEDIA_TYPE),
+                };
+                whole.update(&blob.bytes);
+                pieces.push(Piece { digest: blob.reference.digest, bytes: length });
+                if pieces.len() < 2
+                    || length != PIECES.2 as u64
+                    || pieces[pieces.len() - 2].digest != zero.reference.digest
+                {
+                    batch.add(self, blob)?;
+                }
+                at += length;
+            }
+            if at >= size {
+                break;
+            }
+            let hole = match seek(&*file, Seek::Hole(at)) {
+                Ok(hole) => hole.clamp(at + 1, size),
+                Err(_) => size,
+            };
+            file.seek(SeekFrom::Start(at))?;
+            let mut reader = (&*file).take(hole - at);
+            for chunk in StreamCDC::new(&mut reader, PIECES.0 as u32, PIECES.1 as u32, PIECES.2 as u32) {
+                let chunk = chunk.map_err(std::io::Error::from)?;
+                whole.update(&chunk.data);
+                let blob = Blob::new(chunk.data, MEDIA_TYPE);
+                pieces.push(Piece { digest: blob.reference.digest, bytes: blob.reference.bytes });
+                at += blob.reference.bytes;
+                batch.add(self, blob)?;
+            }
+            if at < hole {
+                // It became shorter while it was read.
+                break;
+            }
+        }
+        self.send(std::mem::take(&mut batch.blobs))?;
+        self.finish()?;
+        let digest = Digest(whole.finalize().into());
+        let reference = BlobRef { digest, bytes: at, media_type: MEDIA_TYPE.into() };
+        pollster::block_on(self.store.blob_join(reference, pieces))?;
+        Ok((digest, at, None))
+    }
+}
+
+struct Batch {
+    blobs: Vec<Blob>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn add(&mut self, intake: &Intake<'_>, blob: Blob) -> store::Result<()> {
+        self.bytes += blob.bytes.len();
+        self.blobs.push(blob);
+        if self.bytes >= BATCH {
+            self.bytes = 0;
+            intake.send(std::mem::take(&mut self.blobs))?;
+        }
+        Ok(())
+    }
+}
+
+fn small(file: &mut File, size: u64) -> Result<(Digest, u64, Option<Blob>), NotRead> {
+    // One more than it should have, to see the end without another call.
+    let mut bytes = vec![0; size as usize + 1];
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut bytes[length..], length as u64)? {
+            0 => break,
+            read => length += read,
+        }
+        if length == bytes.len() {
+            // It grew while it was read; the caller sees it and reads again.
+            break;
+        }
+        if length as u64 == size {
+            break;
+        }
+    }
+    bytes.truncate(length.min(size as usize));
+    let blob = Blob::new(bytes, MEDIA_TYPE);
+    let (digest, size) = (blob.reference.digest, blob.reference.bytes);
+    Ok((digest, size, Some(blob)))
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn now() -> i64 {
+    (Time::now().0 as i64).saturating_mul(1000)
+}
+
+/// Whether a batch of this many bytes is large enough to be sent.
+pub(super) fn is_full(blobs: &[Blob]) -> bool {
+    blobs.iter().map(|blob| blob.bytes.len()).sum::<usize>() >= BATCH
+}
+
+impl From<NotRead> for Option<Error> {
+    fn from(not_read: NotRead) -> Self {
+        match not_read {
+            NotRead::Store(error) => Some(error.into()),
+            _ => None,
+        }
+    }
+}

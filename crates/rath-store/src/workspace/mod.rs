@@ -1,0 +1,133 @@
+//! Plain directories under versions.
+//!
+//! A [`Workspace`] is a directory that belongs to a session for the moment. [`save`](Workspace::save) makes a version of
+//! it, [`restore`](Workspace::restore) sets it to one. Both are safe against a process that dies in the middle: a
+//! save leaves nothing but blobs that nobody names, a restore leaves a journal that the next
+//! [`open`](Workspace::open) finishes.
+
+mod content;
+mod error;
+mod index;
+mod lock;
+mod restore;
+mod root;
+mod rules;
+mod save;
+mod scan;
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rath_core::Store;
+
+pub use error::{Error, Result};
+pub use restore::{Recovered, Restored};
+pub use rules::BadRule;
+pub use save::Saved;
+pub use scan::Skipped;
+
+use index::Index;
+use lock::Lock;
+use root::Root;
+use rules::Rules;
+
+/// What a workspace may take in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Files, directories and links.
+    pub files: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { files: 500_000, bytes: 20 << 30 }
+    }
+}
+
+/// How a workspace is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Ignore rules besides those in the files, as in `.gitignore`. They win.
+    pub ignore: Vec<String>,
+    /// How much is too much.
+    pub budget: Budget,
+    /// The store's own directory, which is never versioned.
+    pub store: Option<PathBuf>,
+    /// The user's home: refused as a workspace, and so is everything above it.
+    pub home: Option<PathBuf>,
+    /// Whether the home directory and `/` are meant.
+    pub anywhere: bool,
+}
+
+/// A directory whose files are versioned. While the value lives, no other process has it.
+pub struct Workspace {
+    root: Root,
+    /// Where the index and the journal are.
+    state: PathBuf,
+    store: Arc<dyn Store>,
+    rules: Rules,
+    budget: Budget,
+    excluded: Option<(u64, u64)>,
+    index: Index,
+    _lock: Lock,
+}
+
+impl Workspace {
+    /// Takes the directory `root`; what must be remembered about it is kept in `state`. A restore that was interrupted
+    /// is finished first.
+    pub fn open(
+        store: Arc<dyn Store>,
+        root: &Path,
+        state: &Path,
+        options: &Options,
+    ) -> Result<(Self, Option<Recovered>)> {
+        let root = Root::open(root)?;
+        guard(&root.path, options)?;
+        std::fs::create_dir_all(state).map_err(|error| Error::machine(format!("making {}", state.display()), error))?;
+        let lock = Lock::take(state, &root.path)?;
+        let rules = Rules::new(&options.ignore)
+            .map_err(|error| Error::machine("reading the ignore rules", std::io::Error::other(error)))?;
+        let inode = |path: &PathBuf| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let mut workspace = Self {
+            excluded: options.store.as_ref().and_then(inode),
+            index: Index::load(&state.join("index")),
+            root,
+            state: state.into(),
+            store,
+            rules,
+            budget: options.budget,
+            _lock: lock,
+        };
+        let recovered = workspace.recover()?;
+        Ok((workspace, recovered))
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.root.path
+    }
+
+    fn index_path(&self) -> PathBuf {
+        self.state.join("index")
+    }
+}
+
+/// Refuses directories that are hardly meant.
+fn guard(root: &Path, options: &Options) -> Result<()> {
+    if options.anywhere {
+        return Ok(());
+    }
+    let refuse = |what| Err(Error::Protected { directory: root.display().to_string(), what });
+    let home = options.home.as_ref().and_then(|home| home.canonicalize().ok());
+    if root.parent().is_none() {
+        return refuse("the root of the file system");
+    }
+    match home {
+        Some(home) if home == root => refuse("your home directory"),
+        Some(home) if home.starts_with(root) => refuse("above your home directory"),
+        _ => Ok(()),
+    }
+}
