@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::files::Version;
 use rath::store::{Lookup, Query, Row, Which};
 use rath::{Point, SessionId, Store, View};
+
+use crate::settings::Settings;
 
 /// Help text shared by all commands that take one.
 pub(crate) const HELP: &str = "\
@@ -15,7 +18,8 @@ How to name a session or a record:
   9f31@-3     the record three before its last
   9f31@~12    twelve parents back, through the fork points
   @-1         as above, of the session that changed last
-  5d0b22f1    a record, by any unique prefix of its id";
+  5d0b22f1    a record, by any unique prefix of its id
+Where files are asked for, also a version by the first eight or more digits of its digest.";
 
 /// An expression that names nothing, or more than one thing.
 #[derive(Debug)]
@@ -100,6 +104,23 @@ pub(crate) async fn resolve(store: &Arc<dyn Store>, text: &str) -> Result<Place>
         }
     };
     Ok(Place { session: point.session, seq: point.seq, exact: parsed.at != At::Head })
+}
+
+/// Finds the files that `text` names: those of a session or record, or a version by its digest.
+pub(crate) async fn version(settings: &Settings, store: &Arc<dyn Store>, text: &str) -> Result<Version> {
+    let unknown = match resolve(store, text).await {
+        Ok(place) => {
+            let view = View::of(store, place.session, Some(place.seq)).await?;
+            let none = || unclear(format!("{text} has no files\n  help: `rath place` says where a session works"));
+            return view.state().workspace.clone().ok_or_else(none);
+        }
+        Err(unknown) => unknown,
+    };
+    // What is neither session nor record may be the digest of a tree.
+    match text.len() >= 8 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => settings.embedded()?.version(&text.to_ascii_lowercase())?.ok_or(unknown),
+        false => Err(unknown),
+    }
 }
 
 /// Finds the session that `text` names; a record is not enough.

@@ -1,10 +1,12 @@
 //! `rath`: look at sessions, branch them, merge them, verify them.
 
 mod commands;
+mod config;
 mod expression;
 mod graph;
 mod output;
 mod settings;
+mod space;
 mod time;
 
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     match pollster::block_on(cli.command.run(&settings)) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(3),
+        Ok(Answer::Failed) => ExitCode::from(1),
         Err(error) => {
             output::complain(&settings, &error);
             ExitCode::from(if error.is::<expression::Unclear>() { 2 } else { 1 })

@@ -61,6 +61,26 @@ fn through(pager: &str, text: &str) -> bool {
     child.wait().is_ok()
 }
 
+/// Prints bytes as they are.
+pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
+    write_out(bytes)
+}
+
+/// A counter on stderr for long work; nothing where nobody looks.
+pub(crate) fn spinner(settings: &Settings) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::with_draw_target(
+        None,
+        match settings.json {
+            true => indicatif::ProgressDrawTarget::hidden(),
+            false => indicatif::ProgressDrawTarget::stderr(),
+        },
+    );
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {human_pos} records") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// Prints `value` as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_vec(value)?;
@@ -85,7 +105,7 @@ pub(crate) fn answer(text: impl std::fmt::Display) -> Result<()> {
 
 /// A remark for the person: not data.
 pub(crate) fn remark(text: impl std::fmt::Display) {
-    eprintln!("{text}");
+    anstream::eprintln!("{text}");
 }
 
 /// What went wrong, and where to read on.
@@ -93,16 +113,16 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
     let code = error
         .downcast_ref::<rath::Error>()
         .map(rath::Error::code)
-        .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code));
+        .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code))
+        .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code));
     if settings.json {
         let value = serde_json::json!({ "error": { "code": code, "message": format!("{error:#}") } });
         eprintln!("{value}");
         return;
     }
-    let mark = if settings.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
-    eprintln!("{mark} {error:#}");
+    remark(format_args!("{} {error:#}", style::bad("error:")));
     if let Some(code) = code {
-        eprintln!("  help: rath explain {code}");
+        remark(format_args!("  help: rath explain {code}"));
     }
 }
 
@@ -125,6 +145,36 @@ pub(crate) fn harmless(text: &str) -> String {
 /// `1 record`, `2 records`.
 pub(crate) fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A number of bytes as a person reads it.
+pub(crate) fn bytes(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} B"),
+        10_000..=9_999_999 => format!("{} kB", count / 1000),
+        10_000_000..=9_999_999_999 => format!("{} MB", count / 1_000_000),
+        _ => format!("{} GB", count / 1_000_000_000),
+    }
+}
+
+/// A time span as a person reads it.
+pub(crate) fn span(duration: std::time::Duration) -> String {
+    match duration.as_millis() {
+        0..=9_999 => format!("{} ms", duration.as_millis()),
+        _ => format!("{} s", duration.as_secs()),
+    }
+}
+
+/// Changed paths, a line each, as a remark. Directories are seen by what is in them.
+pub(crate) fn remark_changes(changes: &[rath::files::Change]) {
+    const SHOWN: usize = 20;
+    let shown: Vec<_> = changes.iter().filter(|change| !change.is_directory()).collect();
+    for change in shown.iter().take(SHOWN) {
+        remark(format_args!("  {} {}", style::label(change.letter()), change.path));
+    }
+    if shown.len() > SHOWN {
+        remark(format_args!("  and {} more", shown.len() - SHOWN));
+    }
 }
 
 /// Styles for what is shown often.

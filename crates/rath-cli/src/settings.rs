@@ -1,12 +1,16 @@
 //! Flags and environment, resolved once. Nothing else in the program reads the environment.
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rath::{Actor, Embedded};
+use rath::sandbox::{Host, Registry};
+use rath::workspace::Options;
+use rath::{Actor, Embedded, Workshop};
 
 use crate::commands::Global;
+use crate::config::Config;
 
 /// The directory that holds a project's sessions.
 pub(crate) const STORE_DIR: &str = ".rath";
@@ -22,7 +26,31 @@ pub(crate) struct Settings {
     pub(crate) pager: Option<String>,
     pub(crate) user: String,
     pub(crate) by: Option<String>,
+    /// The user's home directory.
+    pub(crate) home: Option<PathBuf>,
+    /// What commands find in their environment: enough to work, no keys.
+    pub(crate) command_env: Vec<(OsString, OsString)>,
 }
+
+/// The variables that commands get.
+const PLAIN: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "JAVA_HOME",
+    "GOPATH",
+    "VIRTUAL_ENV",
+];
 
 impl Settings {
     #[allow(clippy::disallowed_methods, reason = "this is the owner of the environment")]
@@ -36,6 +64,12 @@ impl Settings {
                 terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
             }
         };
+        // Remarks go to another stream than data: each is coloured where a person sees it.
+        match global.color {
+            clap::ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+            clap::ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
+            clap::ColorChoice::Auto => {}
+        }
         let pager = match terminal && !global.no_pager && !global.json {
             true => Some(set("RATH_PAGER").or_else(|| set("PAGER")).unwrap_or_else(|| "less".into())),
             false => None,
@@ -48,7 +82,62 @@ impl Settings {
             pager: pager.filter(|pager| pager != "cat"),
             user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| "somebody".into()),
             by: global.by.clone(),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            command_env: PLAIN.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
         }
+    }
+
+    /// A variable of the environment that the user names.
+    #[allow(clippy::disallowed_methods, reason = "this is the owner of the environment")]
+    pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
+        std::env::var_os(name)
+    }
+
+    /// What the store's configuration says.
+    pub(crate) fn config(&self) -> Result<Config> {
+        Config::load(&self.store_path()?)
+    }
+
+    /// The workshop on the store; `anywhere` allows the home directory and `/`.
+    pub(crate) fn workshop(&self, anywhere: bool) -> Result<Workshop> {
+        let (root, config) = (self.store_path()?, self.config()?);
+        let options = Options {
+            ignore: config.workspace.ignore.clone(),
+            budget: config.budget(),
+            store: Some(root.clone()),
+            home: self.home.clone(),
+            anywhere,
+        };
+        let backends = Registry::new().with(std::sync::Arc::new(Host::new()));
+        let home = std::path::absolute(root.join("workspaces"))?;
+        Ok(Workshop::new(self.store()?, home, backends).with_options(options).with_env(self.command_env.clone()))
+    }
+
+    /// Comes when the person interrupts.
+    pub(crate) fn interrupted(&self) -> Result<impl Future<Output = ()> + use<>> {
+        let (stop, stopped) = futures_channel::oneshot::channel::<()>();
+        let stop = std::sync::Mutex::new(Some(stop));
+        ctrlc::set_handler(move || {
+            if let Some(stop) = stop.lock().ok().and_then(|mut stop| stop.take()) {
+                let _ = stop.send(());
+            }
+        })
+        .context("listening for interrupts")?;
+        Ok(async move { stopped.await.unwrap_or(()) })
+    }
+
+    /// Says so when the store takes more than its quota.
+    pub(crate) fn warn_of_quota(&self) -> Result<()> {
+        let Some(quota) = self.config()?.workspace.quota else { return Ok(()) };
+        let held = crate::space::held(&self.store_path()?);
+        if held > quota {
+            crate::output::remark(format_args!(
+                "the store holds {}, its quota is {}\n  help: `rath gc` and `rath sandbox prune` make room",
+                crate::output::bytes(held),
+                crate::output::bytes(quota)
+            ));
+        }
+        Ok(())
     }
 
     /// Where the store is: named, or the nearest `.rath` from here upwards.

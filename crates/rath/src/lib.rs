@@ -25,8 +25,12 @@
 //! # }).unwrap();
 //! ```
 
+pub mod workshop;
+
 pub use rath_core::*;
-pub use rath_store::{Embedded, FORMAT, Health, PackHealth};
+pub use rath_sandbox as sandbox;
+pub use rath_store::{Embedded, FORMAT, Garbage, Health, PackHealth, workspace};
+pub use workshop::Workshop;
 
 /// What most programs need: `use rath::prelude::*;`.
 pub mod prelude {

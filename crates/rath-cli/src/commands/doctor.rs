@@ -1,12 +1,17 @@
 use anyhow::Result;
 
 use super::Answer;
-use crate::output::{self, Page, style};
+use crate::output::{self, Page, bytes, style};
 use crate::settings::Settings;
+use crate::space;
 
 /// Look at the store's health: sizes, leftovers, what to do
 #[derive(clap::Args)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    /// Walk all versions and say what takes the room in the packs
+    #[arg(long)]
+    space: bool,
+}
 
 impl Doctor {
     pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
@@ -19,6 +24,10 @@ impl Doctor {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
             value["well"] = (!sick).into();
+            value["workspaces_bytes"] = space::disk_use(&path.join("workspaces")).into();
+            if self.space {
+                value["space"] = serde_json::to_value(settings.embedded()?.collect(true, &mut |_| {})?)?;
+            }
             output::json(&value)?;
             return Ok(if sick { Answer::No } else { Answer::Yes });
         }
@@ -30,6 +39,22 @@ impl Doctor {
         row("database", format!("{}, log {}", bytes(health.database_bytes), bytes(health.log_bytes)));
         let packed: u64 = health.packs.iter().filter_map(|pack| pack.bytes).sum();
         row("packs", format!("{} with {}", health.packs.len(), bytes(packed)));
+        let copies = space::disk_use(&path.join("workspaces"));
+        if copies > 0 {
+            row("workspaces", format!("{} of copies and indexes", bytes(copies)));
+        }
+        if let Some(quota) = settings.config()?.workspace.quota {
+            let held = space::held(&path);
+            let over = if held > quota { style::bad("over") } else { style::good("within") };
+            row("quota", format!("{} of {}: {over}", bytes(held), bytes(quota)));
+        }
+        if self.space {
+            let garbage = settings.embedded()?.collect(true, &mut |_| {})?;
+            let other = garbage.live_bytes - garbage.version_bytes;
+            row("  versions", format!("{} in packs", bytes(garbage.version_bytes)));
+            row("  contents", format!("{} in packs", bytes(other)));
+            row("  unnamed", format!("{} in packs; `rath gc` gives it back", bytes(garbage.dead_bytes)));
+        }
         row(
             "id index",
             match health.ids_behind {
@@ -57,13 +82,5 @@ impl Doctor {
         }
         page.show(settings)?;
         Ok(if sick { Answer::No } else { Answer::Yes })
-    }
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        0..=9_999 => format!("{count} B"),
-        10_000..=9_999_999 => format!("{} kB", count / 1000),
-        _ => format!("{} MB", count / 1_000_000),
     }
 }

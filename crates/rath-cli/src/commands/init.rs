@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use rath::Embedded;
 
 use super::Answer;
@@ -24,6 +24,9 @@ impl Init {
             bail!("{} is a store already", settings.shown(&path));
         }
         Embedded::create(&path)?;
+        // A store inside a repository is no part of it.
+        std::fs::write(path.join(".gitignore"), "*\n")
+            .with_context(|| format!("writing to {}", settings.shown(&path)))?;
         match settings.json {
             true => output::json(&serde_json::json!({ "store": path }))?,
             false => output::remark(format_args!("made a store in {}", settings.shown(&path))),

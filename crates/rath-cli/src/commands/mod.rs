@@ -1,20 +1,33 @@
 //! The commands, a file each.
 
 mod add;
+mod apply;
+mod blame;
+mod cat;
 mod close;
 mod completions;
+mod conflicts;
 mod demo;
 mod detach;
 mod diff;
 mod doctor;
+mod exec;
 mod explain;
+mod files;
 mod fork;
+mod gc;
 mod init;
 mod label;
 pub(crate) mod log;
 mod merge;
 mod new;
+mod place;
+mod resolve;
+mod restore;
+mod sandbox;
+mod save;
 mod show;
+mod undo;
 mod verify;
 
 use std::path::PathBuf;
@@ -24,11 +37,13 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::settings::Settings;
 
-/// Sessions of agents as values: look at them, branch them, merge them, verify them.
+/// Sessions of agents as values: look at them, branch them, merge them, verify them,
+/// with the files they work on.
 #[derive(Parser)]
 #[command(name = "rath", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Start with `rath demo`, or `rath init` and `rath new \"first try\"`.\n\
-    Exit codes: 0 yes, 1 failed, 2 usage, 3 the answer is no (tampered, differs).")]
+    Exit codes: 0 yes, 1 failed, 2 usage, 3 the answer is no (tampered, differs,\n\
+    in conflict).")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -73,6 +88,18 @@ pub(crate) enum Command {
     Log(log::Log),
     Show(show::Show),
     Diff(diff::Diff),
+    Place(place::Place),
+    Exec(exec::Exec),
+    Save(save::Save),
+    Files(files::Files),
+    Cat(cat::Cat),
+    Blame(blame::Blame),
+    Undo(undo::Undo),
+    Restore(restore::Restore),
+    Apply(apply::Apply),
+    Conflicts(conflicts::Conflicts),
+    Resolve(resolve::Resolve),
+    Sandbox(sandbox::Sandbox),
     Fork(fork::Fork),
     Detach(detach::Detach),
     Merge(merge::Merge),
@@ -80,6 +107,7 @@ pub(crate) enum Command {
     Close(close::Close),
     Verify(verify::Verify),
     Doctor(doctor::Doctor),
+    Gc(gc::Gc),
     Explain(explain::Explain),
     Completions(completions::Completions),
 }
@@ -88,6 +116,8 @@ pub(crate) enum Command {
 pub(crate) enum Answer {
     Yes,
     No,
+    /// What was asked for was done, and failed.
+    Failed,
 }
 
 impl Command {
@@ -100,6 +130,18 @@ impl Command {
             Command::Log(command) => command.run(settings).await,
             Command::Show(command) => command.run(settings).await,
             Command::Diff(command) => command.run(settings).await,
+            Command::Place(command) => command.run(settings).await,
+            Command::Exec(command) => command.run(settings).await,
+            Command::Save(command) => command.run(settings).await,
+            Command::Files(command) => command.run(settings).await,
+            Command::Cat(command) => command.run(settings).await,
+            Command::Blame(command) => command.run(settings).await,
+            Command::Undo(command) => command.run(settings).await,
+            Command::Restore(command) => command.run(settings).await,
+            Command::Apply(command) => command.run(settings).await,
+            Command::Conflicts(command) => command.run(settings).await,
+            Command::Resolve(command) => command.run(settings).await,
+            Command::Sandbox(command) => command.run(settings).await,
             Command::Fork(command) => command.run(settings).await,
             Command::Detach(command) => command.run(settings).await,
             Command::Merge(command) => command.run(settings).await,
@@ -107,6 +149,7 @@ impl Command {
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
             Command::Doctor(command) => command.run(settings),
+            Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),
             Command::Completions(command) => command.run(),
         }

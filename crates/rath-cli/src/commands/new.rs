@@ -1,6 +1,7 @@
 use anyhow::Result;
 
 use super::Answer;
+use super::place::PlaceArgs;
 use crate::output;
 use crate::settings::Settings;
 
@@ -17,12 +18,14 @@ pub(crate) struct New {
     /// The first message
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
 }
 
 impl New {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
-        let store = settings.store()?;
-        let mut session = store.create(settings.actor());
+        let workshop = settings.workshop(self.place.anywhere)?;
+        let mut session = workshop.store().create(settings.actor());
         if let Some(title) = self.title {
             session.set_title(title)?;
         }
@@ -33,6 +36,9 @@ impl New {
             session.user(text)?;
         }
         session.publish().await?;
+        if self.place.is_given() {
+            self.place.apply(settings, &workshop, &mut session).await?;
+        }
         output::born(settings, &session)?;
         Ok(Answer::Yes)
     }

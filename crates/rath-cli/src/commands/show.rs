@@ -40,6 +40,7 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
         return output::json(&json!({
             "session": at.session, "at": at, "title": state.title, "labels": state.labels, "closed": state.closed,
             "usage": state.usage, "pending": state.pending(), "lineage": lineage, "context": context,
+            "placement": state.placement, "workspace": state.workspace,
         }));
     }
     let mut page = Page::default();
@@ -73,6 +74,22 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
     }
     for call in &state.pending().calls {
         page.line(style::label(output::harmless(&format!("open call: {} [{}]", call.tool, call.id))));
+    }
+    for conflict in &state.conflicts {
+        page.line(style::bad(format!("conflict: {} ({})", conflict.path, conflict.kind)));
+    }
+    if let Some(placement) = &state.placement {
+        let files = match (&placement.origin, placement.in_place) {
+            (Some(origin), true) => format!(" in {origin}"),
+            (Some(origin), false) => format!(" in a copy of {origin}"),
+            (None, _) => String::new(),
+        };
+        let version = state.workspace.as_ref().map(|version| format!(", version {version}")).unwrap_or_default();
+        let works = format!("works on {}{files}{version}", placement.backend);
+        match placement.isolated {
+            true => page.line(style::dim(works)),
+            false => page.line(format_args!("{}, {}", style::dim(works), style::label("not isolated"))),
+        }
     }
     if state.closed {
         page.line(style::dim("closed"));

@@ -9,7 +9,13 @@ fn every_code_has_a_page_and_every_page_a_code() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &str| std::fs::read_to_string(project.join(path)).unwrap();
     let mut codes = BTreeSet::new();
-    for file in ["crates/rath-core/src/store.rs", "crates/rath-core/src/error.rs"] {
+    for file in [
+        "crates/rath-core/src/store.rs",
+        "crates/rath-core/src/error.rs",
+        "crates/rath-store/src/workspace/error.rs",
+        "crates/rath-sandbox/src/error.rs",
+        "crates/rath/src/workshop/error.rs",
+    ] {
         let text = read(file);
         let list = text.split("pub fn code(&self)").nth(1).unwrap().split("\n    }\n").next().unwrap().to_owned();
         let quoted = list.split('"').skip(1).step_by(2).map(str::to_owned);

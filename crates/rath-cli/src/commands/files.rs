@@ -1,0 +1,53 @@
+use anyhow::Result;
+use rath::files::{Forest, NodeKind};
+use serde_json::json;
+
+use super::Answer;
+use crate::expression;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+
+/// List the files of a session, as they are or were after a record
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Files {
+    /// The session, record or version
+    #[arg(default_value = "@")]
+    what: String,
+    /// With permissions, sizes and digests
+    #[arg(long, short)]
+    long: bool,
+}
+
+impl Files {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let version = expression::version(settings, &store, &self.what).await?;
+        let files = Forest::new(&*store).list(&version).await?;
+        if settings.json {
+            let files: Vec<_> = files.iter().map(|(path, node)| json!({ "path": path, "node": node })).collect();
+            output::json(&json!({ "version": version, "files": files }))?;
+            return Ok(Answer::Yes);
+        }
+        let mut page = Page::default();
+        for (path, node) in files {
+            let (mark, letter) = match node.kind {
+                NodeKind::Directory => ("/", 'd'),
+                NodeKind::Symlink => ("@", 'l'),
+                NodeKind::File => ("", '-'),
+            };
+            match self.long {
+                true => page.line(format_args!(
+                    "{letter} {:04o} {:>10} {} {path}{mark}",
+                    node.mode,
+                    node.size,
+                    style::dim(format!("{:?}", node.sha256)),
+                )),
+                false if node.is_directory() => {}
+                false => page.line(format_args!("{path}{mark}")),
+            }
+        }
+        page.show(settings)?;
+        Ok(Answer::Yes)
+    }
+}

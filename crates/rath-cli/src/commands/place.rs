@@ -1,0 +1,73 @@
+use std::path::PathBuf;
+
+use anyhow::Result;
+use rath::Session;
+use rath::workshop::{Place as Target, Workshop};
+
+use super::Answer;
+use crate::expression;
+use crate::output;
+use crate::settings::Settings;
+
+/// Say where a session works: on which backend, with which files
+///
+/// Saves the directory as the session's first version. With --in the session works in a copy that the store owns, and
+/// `rath apply` brings its changes back; with --in-place it works in the directory itself.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Place {
+    /// The session
+    session: String,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// Where a session is to work.
+#[derive(clap::Args, Clone)]
+pub(crate) struct PlaceArgs {
+    /// The backend. `host` runs commands as you, without isolation
+    #[arg(long, value_name = "BACKEND")]
+    on: Option<String>,
+    /// Work in a copy of this directory
+    #[arg(long = "in", value_name = "DIR", conflicts_with = "in_place")]
+    copy_of: Option<PathBuf>,
+    /// Work in this directory itself
+    #[arg(long, value_name = "DIR")]
+    in_place: Option<PathBuf>,
+    /// Allow your home directory and `/`
+    #[arg(long)]
+    pub(crate) anywhere: bool,
+}
+
+impl PlaceArgs {
+    /// Whether anything was said.
+    pub(crate) fn is_given(&self) -> bool {
+        self.on.is_some() || self.copy_of.is_some() || self.in_place.is_some()
+    }
+
+    pub(crate) async fn apply(&self, settings: &Settings, workshop: &Workshop, session: &mut Session) -> Result<()> {
+        let Some(backend) = self.on.clone() else {
+            return Err(expression::unclear(
+                "say on which backend, with --on\n  help: `--on host` runs commands as you, without isolation",
+            ));
+        };
+        let place = match (&self.copy_of, &self.in_place) {
+            (Some(dir), _) => Target::copy_of(backend, settings.here.join(dir)),
+            (_, Some(dir)) => Target::in_place(backend, settings.here.join(dir)),
+            (None, None) => Target::empty(backend),
+        };
+        Ok(workshop.place(session, place).await?)
+    }
+}
+
+impl Place {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let workshop = settings.workshop(self.place.anywhere)?;
+        let store = workshop.store();
+        let id = expression::resolve_session(store, &self.session).await?;
+        let mut session = store.open(id, settings.actor()).await?;
+        self.place.apply(settings, &workshop, &mut session).await?;
+        output::added(settings, session.head())?;
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,83 @@
+use anyhow::Result;
+
+use super::Answer;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+
+/// Look after the places where sessions work
+#[derive(clap::Args)]
+pub(crate) struct Sandbox {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// List the sessions that have a place, and what their copies take
+    Ls,
+    /// Remove copies that are no longer needed: of sessions that have ended, and with nothing unsaved
+    Prune {
+        /// Those of open sessions too: they are made again from their version
+        #[arg(long)]
+        all: bool,
+        /// Only say what would go
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+impl Sandbox {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let workshop = settings.workshop(false)?;
+        match self.what {
+            What::Ls => {
+                let sites = workshop.sites().await?;
+                if settings.json {
+                    return output::json(&sites).map(|()| Answer::Yes);
+                }
+                let mut page = Page::default();
+                for site in &sites {
+                    let isolated = if site.placement.isolated { "isolated" } else { "not isolated" };
+                    let sandbox = match &site.placement.sandbox {
+                        Some(sandbox) => format!("generation {}", sandbox.generation),
+                        None => "not open".into(),
+                    };
+                    let size = match (site.exists, site.bytes) {
+                        (false, _) => style::bad("gone"),
+                        (true, Some(bytes)) => output::bytes(bytes),
+                        (true, None) => "in place".into(),
+                    };
+                    page.line(format_args!(
+                        "{} {} {} {sandbox:<14} {size:>9} {}{}",
+                        style::session(site.session.short()),
+                        site.placement.backend,
+                        if site.placement.isolated { style::good(isolated) } else { style::label(isolated) },
+                        settings.shown(&site.directory),
+                        if site.closed { style::dim(" (closed)") } else { String::new() },
+                    ));
+                }
+                page.show(settings)?;
+                if sites.is_empty() {
+                    output::remark("no session has a place yet\n  help: `rath place SESSION --on host --in DIR`");
+                }
+            }
+            What::Prune { all, dry_run } => {
+                let pruned = workshop.prune(all, dry_run).await?;
+                if settings.json {
+                    return output::json(&pruned).map(|()| Answer::Yes);
+                }
+                let verb = if dry_run { "would remove" } else { "removed" };
+                for copy in &pruned.removed {
+                    output::answer(format_args!("{verb} {}", settings.shown(copy)))?;
+                }
+                for kept in &pruned.kept {
+                    output::remark(style::dim(format!("kept {}: {}", settings.shown(&kept.directory), kept.why)));
+                }
+                let number = pruned.removed.len();
+                let copies = if number == 1 { "copy" } else { "copies" };
+                output::remark(format_args!("{number} {copies}, {}", output::bytes(pruned.bytes)));
+            }
+        }
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,63 @@
+//! The store's configuration, `config.toml` in its directory. Everything in it may be left out.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use rath::files::{Driver, Drivers};
+use rath::workspace::Budget;
+use serde::Deserialize;
+
+/// What the file may say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) workspace: Workspace,
+    merge: Merge,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Workspace {
+    /// Rules as in `.gitignore`. They win over those in files.
+    pub(crate) ignore: Vec<String>,
+    max_files: Option<u64>,
+    max_bytes: Option<u64>,
+    /// Warn when packs and copies take more than this many bytes.
+    pub(crate) quota: Option<u64>,
+}
+
+/// Patterns of paths, and who wins there.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Merge {
+    ours: Vec<String>,
+    theirs: Vec<String>,
+    conflict: Vec<String>,
+}
+
+impl Config {
+    pub(crate) fn load(store: &Path) -> Result<Self> {
+        let path = store.join("config.toml");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => toml::from_str(&text).with_context(|| format!("reading {}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        let usual = Budget::default();
+        Budget {
+            files: self.workspace.max_files.unwrap_or(usual.files),
+            bytes: self.workspace.max_bytes.unwrap_or(usual.bytes),
+        }
+    }
+
+    /// Who decides about files that both sides changed; what the command line says comes last and wins.
+    pub(crate) fn drivers(&self, more: Vec<(String, Driver)>) -> Result<Drivers> {
+        let Merge { ours, theirs, conflict } = self.merge.clone();
+        let all = [(ours, Driver::Ours), (theirs, Driver::Theirs), (conflict, Driver::Conflict)];
+        let rules = all.into_iter().flat_map(|(patterns, driver)| patterns.into_iter().map(move |p| (p, driver)));
+        Ok(Drivers::new(rules.chain(more))?)
+    }
+}

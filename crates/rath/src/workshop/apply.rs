@@ -1,0 +1,123 @@
+//! Bringing a session's files to the directory they came from.
+
+use rath_core::Session;
+use rath_core::body::{CallOutcome, Effect, OutsideEffect, Placed, ToolFinished, ToolStarted};
+use rath_core::files::{Change, Forest, Name, Node, Version, diff, graft};
+use rath_core::{Reference, fresh_name};
+use rath_store::workspace::{Options, Workspace};
+use serde_json::json;
+
+use super::site::{directory_key, path_of};
+use super::{Error, Result, Workshop};
+
+/// What was brought.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The record of it; `None` when there was nothing to bring.
+    pub record: Option<Reference>,
+    /// The directory.
+    pub directory: Name,
+    /// What changed there.
+    pub changed: Vec<Change>,
+    /// Paths that were like this already.
+    pub already: Vec<Name>,
+}
+
+impl Workshop {
+    /// Brings what the session changed since it took its files into the directory they came from. Paths that changed
+    /// there meanwhile stop it before anything is touched; open conflicts do too. With `dry`, nothing is touched.
+    pub async fn apply(&self, session: &mut Session, dry: bool) -> Result<Applied> {
+        let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
+        let origin = placement.origin.clone().ok_or(Error::NoOrigin(session.id()))?;
+        if placement.in_place {
+            return Err(Error::InPlace { session: session.id(), directory: origin });
+        }
+        let conflicts = &session.state().conflicts;
+        if !conflicts.is_empty() {
+            let paths = conflicts.iter().map(|conflict| conflict.path.clone()).collect();
+            return Err(Error::Conflicts { session: session.id(), paths });
+        }
+        self.check_saved(session).await?;
+        let (Some(base), Some(files)) = (&placement.base, &session.state().workspace.clone()) else {
+            return Err(Error::NoOrigin(session.id()));
+        };
+        let forest = Forest::new(&*self.store);
+        let wanted = diff(&forest, base, files).await?;
+        let state = self.home.join(directory_key(&origin));
+        let options = Options { anywhere: true, ..self.options.clone() };
+        let (mut workspace, _) = Workspace::open(self.store.clone(), &path_of(&origin), &state, &options)?;
+        let there = workspace.save()?.version;
+        let Plan { todo, already } = plan(&forest, &there, wanted, &path_of(&origin).display().to_string()).await?;
+        let applied = |record, changed| Applied { record, directory: origin.clone(), changed, already };
+        if todo.is_empty() || dry {
+            return Ok(applied(None, todo));
+        }
+        let target = graft(&forest, &there, &todo).await?;
+        let call = format!("apply-{}", fresh_name());
+        session.append(ToolStarted {
+            call: call.clone(),
+            tool: "apply".into(),
+            arguments: Some(json!({ "directory": origin.lossy() }).to_string().into()),
+            effect: Effect::Idempotent,
+            isolated: Some(false),
+            workspace: None,
+            outside: Default::default(),
+        })?;
+        session.publish().await?;
+        let restored = workspace.restore(Some(&there), &target)?;
+        drop(workspace);
+        session.append(ToolFinished {
+            isolated: Some(false),
+            effects: vec![OutsideEffect {
+                system: "directory".into(),
+                object: origin.lossy().into_owned(),
+                before: Some(restored.from.id().to_string()),
+                after: Some(restored.version.id().to_string()),
+                reversible: true,
+            }],
+            remarks: restored.kept.iter().map(|path| format!("left alone, it changed meanwhile: {path}")).collect(),
+            ..ToolFinished::new(call, CallOutcome::Done)
+        })?;
+        let record = session.head();
+        session.append(Placed {
+            backend: placement.backend,
+            isolated: placement.isolated,
+            origin: Some(origin.clone()),
+            in_place: false,
+            workspace: None,
+            base: Some(files.clone()),
+            why: Some("applied".into()),
+        })?;
+        session.publish().await?;
+        Ok(applied(Some(record), todo))
+    }
+}
+
+struct Plan {
+    todo: Vec<Change>,
+    already: Vec<Name>,
+}
+
+/// What is to be done in a directory that holds `there`. Whatever is neither as it was nor as it shall be stops it.
+async fn plan(forest: &Forest<'_>, there: &Version, wanted: Vec<Change>, directory: &str) -> Result<Plan> {
+    let (mut plan, mut changed) = (Plan { todo: Vec::new(), already: Vec::new() }, Vec::new());
+    // A directory's digest covers what is in it: what counts is whether there is one.
+    let same = |a: &Option<Node>, b: &Option<Node>| match (a, b) {
+        (Some(a), Some(b)) if a.is_directory() && b.is_directory() => true,
+        (a, b) => a == b,
+    };
+    for change in wanted {
+        let now = forest.at(there, &change.path).await?;
+        if now == change.after || (same(&now, &change.after) && change.before.is_none()) {
+            plan.already.push(change.path);
+        } else if same(&now, &change.before) {
+            plan.todo.push(change);
+        } else {
+            changed.push(change.path);
+        }
+    }
+    match changed.is_empty() {
+        true => Ok(plan),
+        false => Err(Error::ChangedMeanwhile { directory: directory.into(), paths: changed }),
+    }
+}

@@ -1,0 +1,103 @@
+//! Where sessions work: files under versions, commands in sandboxes, everything on the record.
+//!
+//! A [`Workshop`] has a store, the backends, and a directory for the copies that sessions work in. [`Workshop::place`]
+//! says where a session works and opens nothing; the first [`exec`](Workshop::exec) opens the sandbox. Every call has
+//! the version of the files before and after it. [`undo`](Workshop::undo) and [`restore`](Workshop::restore) set the
+//! files back, [`apply`](Workshop::apply) brings them to the directory they came from, [`resolve`](Workshop::resolve)
+//! decides conflicts of a merge.
+//!
+//! Forks share no directory: a fork works in a copy of its own, made from the version when it first needs it.
+
+mod apply;
+mod error;
+mod exec;
+mod place;
+mod prune;
+mod restore;
+mod site;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rath_core::{SessionId, Store};
+use rath_sandbox::Registry;
+use rath_store::HoldOff;
+use rath_store::workspace::Options;
+
+pub use apply::Applied;
+pub use error::{Error, Result};
+pub use exec::Done;
+pub use place::Place;
+pub use prune::{Kept, Pruned, SiteInfo};
+pub use restore::{Back, Decision};
+
+use site::Site;
+
+/// Opens the places where sessions work.
+pub struct Workshop {
+    store: Arc<dyn Store>,
+    backends: Registry,
+    /// Where copies, indexes and journals are kept.
+    home: PathBuf,
+    options: Options,
+    /// What commands find in their environment.
+    env: Vec<(OsString, OsString)>,
+    /// Sites that are open in this process, by session.
+    open: Mutex<HashMap<SessionId, Site>>,
+    /// Nothing is collected while versions are saved that no record names yet.
+    hold_off: OnceLock<HoldOff>,
+}
+
+impl Workshop {
+    /// A workshop on `store` that keeps what it needs in `home`.
+    pub fn new(store: Arc<dyn Store>, home: impl Into<PathBuf>, backends: Registry) -> Self {
+        Self {
+            store,
+            backends,
+            home: home.into(),
+            options: Options::default(),
+            env: Vec::new(),
+            open: Mutex::default(),
+            hold_off: OnceLock::new(),
+        }
+    }
+
+    /// Sets ignore rules, budgets and guards.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets what commands find in their environment. Nothing else of this process's is handed on.
+    #[must_use]
+    pub fn with_env(mut self, env: Vec<(OsString, OsString)>) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Where copies, indexes and journals are kept.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Keeps collections away from here on.
+    fn hold_off(&self) -> Result<()> {
+        if let Some(store) = self.options.store.as_ref().filter(|_| self.hold_off.get().is_none()) {
+            let _ = self.hold_off.set(HoldOff::begin(store)?);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the directory that a session works in; the sandbox stays.
+    pub fn leave(&self, session: SessionId) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+    }
+}

@@ -1,0 +1,262 @@
+//! The directory a session works in, opened.
+
+use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use rath_core::body::{CallOutcome, Restored, SandboxLost, SandboxOpened, ToolFinished, ToolStarted, Why};
+use rath_core::files::{Change, Changes, Name, Version};
+use rath_core::store::Scan;
+use rath_core::{Digest, Kind, Placement, SandboxName, Session, SessionId};
+use rath_sandbox::{Identity, Sandbox, Spec};
+use rath_store::workspace::{self, Saved, Workspace};
+
+use super::{Error, Result, Workshop};
+
+/// A directory that a session has for the moment.
+pub(super) struct Site {
+    pub(super) workspace: Workspace,
+    pub(super) sandbox: Option<Arc<dyn Sandbox>>,
+    paths: Paths,
+}
+
+/// Where a session's files are, and what is remembered about them.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    pub(super) files: PathBuf,
+    pub(super) state: PathBuf,
+    at: PathBuf,
+    sandbox: PathBuf,
+}
+
+/// What was found in the directory.
+pub(super) struct Found {
+    pub(super) saved: Saved,
+    /// What changed without a record.
+    pub(super) outside: Vec<Change>,
+}
+
+impl Paths {
+    pub(super) fn of(home: &Path, session: SessionId, placement: &Placement) -> Self {
+        let (files, state) = match &placement.origin {
+            Some(origin) if placement.in_place => (path_of(origin), home.join(directory_key(origin))),
+            _ => (home.join(session.to_string()).join("files"), home.join(session.to_string())),
+        };
+        let at = state.join(format!("at-{session}"));
+        let sandbox = state.join(format!("sandbox-{session}"));
+        Self { files, state, at, sandbox }
+    }
+}
+
+/// A name for what is remembered about a directory.
+pub(super) fn directory_key(directory: &Name) -> String {
+    format!("dir-{}", &Digest::of(directory.as_bytes()).hex().as_str()[..24])
+}
+
+pub(super) fn path_of(name: &Name) -> PathBuf {
+    std::ffi::OsString::from_vec(name.as_bytes().to_vec()).into()
+}
+
+pub(super) fn name_of(path: &Path) -> Name {
+    Name::from(path.as_os_str().as_bytes())
+}
+
+impl Workshop {
+    /// Opens the directory that the session works in and brings it to the session's version. The caller gives the site
+    /// back with [`keep`](Self::keep).
+    pub(super) async fn enter(&self, session: &mut Session) -> Result<(Site, Found)> {
+        self.hold_off()?;
+        let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
+        let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id());
+        let mut site = match known {
+            Some(site) if site.paths.files == Paths::of(&self.home, session.id(), &placement).files => site,
+            _ => self.open_site(session, &placement).await?,
+        };
+        self.close_lost_calls(session, &mut site).await?;
+        let found = self.look(session, &mut site)?;
+        Ok((site, found))
+    }
+
+    /// Keeps a site open for the session's next call.
+    pub(super) fn keep(&self, session: &Session, site: Site) -> Result<()> {
+        if let Some(version) = &session.state().workspace {
+            site.note(version)?;
+        }
+        self.open_again(session, site);
+        Ok(())
+    }
+
+    /// Leaves a site open as it is.
+    pub(super) fn open_again(&self, session: &Session, site: Site) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(session.id(), site);
+    }
+
+    async fn open_site(&self, session: &mut Session, placement: &Placement) -> Result<Site> {
+        let paths = Paths::of(&self.home, session.id(), placement);
+        if !placement.in_place {
+            let made = fs::create_dir_all(&paths.files);
+            made.map_err(|error| machine(format!("making {}", paths.files.display()), error))?;
+        }
+        let (workspace, recovered) =
+            Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options_for(placement))?;
+        let site = Site::over(workspace, paths);
+        if let Some(recovered) = recovered {
+            // A restore that a crash interrupted: the session knows it only if its record was written.
+            let known = session.state().workspace.clone();
+            if known.as_ref().is_none_or(|known| !known.same_files(&recovered.version)) {
+                let changed = Changes::of(site.workspace.changes(&recovered.from, &recovered.version)?);
+                session.append(Restored {
+                    why: Why::Recovered,
+                    from: recovered.from,
+                    workspace: recovered.version.clone(),
+                    point: None,
+                    outside: Changes::default(),
+                    changed,
+                    kept: recovered.kept,
+                    conflicts: session.state().conflicts.clone(),
+                })?;
+                session.publish().await?;
+            }
+            site.note(&recovered.version)?;
+        }
+        Ok(site)
+    }
+
+    pub(super) fn options_for(&self, placement: &Placement) -> workspace::Options {
+        // A copy is ours and lies wherever the store lies; the guards are for the user's directories.
+        workspace::Options { anywhere: self.options.anywhere || !placement.in_place, ..self.options.clone() }
+    }
+
+    /// Saves what is there and brings the directory to the session's version where it is merely behind.
+    fn look(&self, session: &Session, site: &mut Site) -> Result<Found> {
+        let mut saved = site.workspace.save()?;
+        let Some(target) = &session.state().workspace else {
+            return Ok(Found { saved, outside: Vec::new() });
+        };
+        if saved.version.same_files(target) {
+            return Ok(Found { saved, outside: Vec::new() });
+        }
+        let at = site.at();
+        match at {
+            // The directory is as we left it, and the session moved on: a merge, a resolution, a fork's first use.
+            Some(at) if at.same_files(&saved.version) => {
+                saved.version = site.workspace.restore(Some(&at), target)?.version;
+                site.note(&saved.version)?;
+                Ok(Found { saved, outside: Vec::new() })
+            }
+            // A new copy.
+            None if saved.files == 0 => {
+                saved.version = site.workspace.restore(None, target)?.version;
+                site.note(&saved.version)?;
+                Ok(Found { saved, outside: Vec::new() })
+            }
+            Some(at) if !at.same_files(target) => {
+                let changes = site.workspace.changes(&at, &saved.version)?;
+                Err(workspace::Error::OutsideChanges { changes }.into())
+            }
+            _ => {
+                let outside = site.workspace.changes(target, &saved.version)?;
+                Ok(Found { saved, outside })
+            }
+        }
+    }
+
+    /// Calls of a process that died in the middle: what runs on is stopped, what they changed is theirs.
+    async fn close_lost_calls(&self, session: &mut Session, site: &mut Site) -> Result<()> {
+        let lost: Vec<_> = session.pending().calls.into_iter().filter(|call| call.own).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        if let Some(sandbox) = session.state().placement.as_ref().and_then(|placement| placement.sandbox.as_ref()) {
+            rath_sandbox::sweep_marked(&sandbox.id);
+        }
+        let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::ToolStarted]).backwards().limit(64);
+        let started = self.store.scan(scan).await?.records;
+        for call in lost {
+            let record = started.iter().find(|record| record.id() == call.record);
+            let body: Option<ToolStarted> = record.and_then(|record| record.body().ok());
+            let after = site.workspace.save()?.version;
+            let changed = match body.and_then(|body| body.workspace) {
+                Some(before) => Changes::of(site.workspace.changes(&before, &after)?),
+                None => Changes::default(),
+            };
+            session.append(ToolFinished {
+                workspace: Some(after.clone()),
+                changed,
+                ..ToolFinished::new(call.id, CallOutcome::Lost)
+            })?;
+            session.publish().await?;
+            site.note(&after)?;
+        }
+        Ok(())
+    }
+
+    /// What the backend is told. Two sessions in one directory have a sandbox each.
+    pub(super) fn spec(&self, paths: &Paths) -> Result<Spec> {
+        let made = fs::create_dir_all(&paths.sandbox);
+        made.map_err(|error| machine(format!("making {}", paths.sandbox.display()), error))?;
+        Ok(Spec { directory: paths.files.clone(), state: paths.sandbox.clone(), env: self.env.clone() })
+    }
+
+    /// The sandbox over the site's directory: the one the session had, or a new one.
+    pub(super) async fn sandbox(&self, session: &mut Session, site: &mut Site) -> Result<Arc<dyn Sandbox>> {
+        if let Some(sandbox) = &site.sandbox {
+            return Ok(sandbox.clone());
+        }
+        let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
+        let backend = self.backends.get(&placement.backend)?;
+        let spec = self.spec(&site.paths)?;
+        if let Some(SandboxName { id, generation }) = placement.sandbox {
+            match backend.reopen(Identity { id: id.clone(), generation }, spec.clone()).await {
+                Ok(sandbox) => {
+                    site.sandbox = Some(sandbox.clone());
+                    return Ok(sandbox);
+                }
+                Err(error) if error.code() == "sandbox-lost" => {
+                    let why = error.to_string();
+                    session.append(SandboxLost { sandbox: SandboxName { id, generation }, why })?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let sandbox = backend.open(spec).await?;
+        let Identity { id, generation } = sandbox.identity().clone();
+        session.append(SandboxOpened {
+            sandbox: SandboxName { id, generation },
+            backend: placement.backend,
+            isolated: sandbox.capabilities().isolated,
+            directory: name_of(&site.paths.files),
+            not_enforced: Vec::new(),
+        })?;
+        site.sandbox = Some(sandbox.clone());
+        Ok(sandbox)
+    }
+}
+
+impl Site {
+    /// A site without a sandbox.
+    pub(super) fn over(workspace: Workspace, paths: Paths) -> Self {
+        Self { workspace, sandbox: None, paths }
+    }
+
+    /// The version that the session last saw in this directory.
+    fn at(&self) -> Option<Version> {
+        serde_json::from_slice(&fs::read(&self.paths.at).ok()?).ok()
+    }
+
+    /// Remembers what the session saw here. Losing it costs a question, not a file.
+    pub(super) fn note(&self, version: &Version) -> Result<()> {
+        if self.at().is_some_and(|at| at == *version) {
+            return Ok(());
+        }
+        let beside = self.paths.at.with_extension("new");
+        let text = serde_json::to_vec(version).unwrap_or_default();
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &self.paths.at));
+        written.map_err(|error| machine(format!("writing {}", self.paths.at.display()), error))
+    }
+}
+
+pub(super) fn machine(doing: impl Into<String>, error: std::io::Error) -> Error {
+    workspace::Error::Machine { doing: doing.into(), cause: error }.into()
+}
