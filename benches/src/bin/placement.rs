@@ -1,0 +1,265 @@
+//! Files under versions: save, restore, diff, blame, and commands through a backend. One JSON row a line on stdout.
+//! git does the same work in the same run.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads its own arguments and runs git")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use rath_bench::{Better, Row, median, millis, time};
+use rath_core::Store;
+use rath_core::files::{Forest, diff};
+use rath_store::Embedded;
+use rath_store::workspace::{Options, Workspace};
+
+/// The allocator of the `rath` binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const AREA: &str = "placement";
+
+/// Measures one thing and prints its rows.
+type Measure = fn(&Sizes, &Path) -> Result<()>;
+
+struct Sizes {
+    small: usize,
+    large: usize,
+    saves: usize,
+    repeat: usize,
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let quick = args.iter().any(|arg| arg == "--quick");
+    let only = args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1)).cloned();
+    let sizes = match quick {
+        true => Sizes { small: 200, large: 1_000, saves: 50, repeat: 3 },
+        false => Sizes { small: 1_000, large: 20_000, saves: 1_000, repeat: 7 },
+    };
+    let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
+    let rows: [(&str, Measure); 4] =
+        [("first_save", first_save), ("edits", edits), ("restore", restore), ("disk", disk)];
+    for (name, row) in rows {
+        if only.as_ref().is_none_or(|only| only == name) {
+            eprintln!("  {name} …");
+            let dir = dir.path().join(name);
+            fs::create_dir_all(&dir)?;
+            row(&sizes, &dir)?;
+            fs::remove_dir_all(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+/// A number that looks random and is the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % sides.max(1)
+    }
+}
+
+/// Lines that compress about as source code does.
+fn text(dice: &mut Dice, bytes: usize) -> String {
+    const WORDS: &[&str] = &[
+        "let", "mut", "self", "fn", "pub", "match", "return", "value", "index", "for", "in", "if", "else", "struct",
+        "impl", "Result", "Option", "Some", "None", "buffer", "length", "offset", "error", "state", "record", "=>",
+        "{", "}", "();",
+    ];
+    let mut text = String::with_capacity(bytes + 80);
+    while text.len() < bytes {
+        for _ in 0..4 + dice.roll(8) {
+            text.push_str(WORDS[dice.roll(WORDS.len())]);
+            text.push(' ');
+        }
+        text.push_str(&format!("// {:x}\n", dice.roll(1 << 24)));
+    }
+    text
+}
+
+/// `files` files of 9.5 KB on average, twenty to a directory, three levels deep.
+fn make_tree(root: &Path, files: usize) -> Result<Vec<PathBuf>> {
+    let mut dice = Dice(42);
+    let mut paths = Vec::with_capacity(files);
+    for n in 0..files {
+        let dir = root.join(format!("part{:02}/module{:03}", n / 400, n / 20));
+        if n % 20 == 0 {
+            fs::create_dir_all(&dir)?;
+        }
+        let path = dir.join(format!("file{n:05}.rs"));
+        let size = 1_000 + dice.roll(17_000);
+        fs::write(&path, text(&mut dice, size))?;
+        paths.push(path);
+    }
+    // A tree that has been there for a while: nobody's clock is racing.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    Ok(paths)
+}
+
+fn git(dir: &Path, arguments: &str) -> Result<String> {
+    let out = Command::new("git")
+        .args(["-c", "gc.auto=0", "-c", "core.fsmonitor=false"])
+        .args(arguments.split(' '))
+        .current_dir(dir)
+        .stderr(Stdio::null())
+        .output()
+        .context("running git")?;
+    ensure!(out.status.success(), "git {arguments} failed");
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+fn store(dir: &Path) -> Result<Arc<dyn Store>> {
+    Ok(Embedded::create(dir.join("store"))?)
+}
+
+fn open(store: &Arc<dyn Store>, root: &Path, dir: &Path) -> Result<Workspace> {
+    Ok(Workspace::open(store.clone(), root, &dir.join("state"), &Options::default())?.0)
+}
+
+fn edit(paths: &[PathBuf], count: usize, dice: &mut Dice) -> Result<()> {
+    for _ in 0..count {
+        let path = &paths[dice.roll(paths.len())];
+        let mut text = fs::read_to_string(path)?;
+        let at = dice.roll(text.lines().count().max(1));
+        let line = text.lines().take(at).map(|line| line.len() + 1).sum::<usize>().min(text.len());
+        text.insert_str(line, &format!("// edit {:x}\n", dice.roll(1 << 30)));
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+fn first_save(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let root = dir.join("tree");
+    make_tree(&root, sizes.large)?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        let git_dir = root.join(".git");
+        git(&root, "init -q")?;
+        let (took, done) = time(|| git(&root, "add -A").and_then(|_| git(&root, "write-tree")));
+        done?;
+        theirs.push(millis(took));
+        fs::remove_dir_all(git_dir)?;
+        let at = dir.join(format!("ours{round}"));
+        fs::create_dir_all(&at)?;
+        let store = store(&at)?;
+        let mut workspace = open(&store, &root, &at)?;
+        let (took, saved) = time(|| workspace.save());
+        ensure!(saved?.files as usize >= sizes.large);
+        ours.push(millis(took));
+    }
+    let peer = median(theirs);
+    let name = format!("first save of {} files (git: add -A, write-tree)", sizes.large);
+    let mut row = Row::new(AREA, &name, "ms", median(ours), peer / 3.0, Better::Less);
+    (row.peer, row.peer_name) = (Some(peer), Some("git".into()));
+    row.print();
+    Ok(())
+}
+
+fn edits(sizes: &Sizes, dir: &Path) -> Result<()> {
+    for (files, target) in [(sizes.small, 4.0), (sizes.large, 60.0)] {
+        let dir = dir.join(files.to_string());
+        let root = dir.join("tree");
+        let paths = make_tree(&root, files)?;
+        git(&root, "init -q")?;
+        git(&root, "add -A")?;
+        let store = store(&dir)?;
+        open(&store, &root, &dir)?.save()?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let mut dice = Dice(7);
+        for _ in 0..sizes.repeat {
+            let (took, done) = time(|| git(&root, "add -A").and_then(|_| git(&root, "write-tree")));
+            done?;
+            theirs.push(millis(took));
+            edit(&paths, 10, &mut dice)?;
+            // As a process of its own does it: the index is read from disk.
+            let (took, done) = time(|| open(&store, &root, &dir).and_then(|mut workspace| Ok(workspace.save()?)));
+            ensure!(done?.read <= 30);
+            ours.push(millis(took));
+            git(&root, "add -A")?;
+        }
+        let peer = median(theirs);
+        let name = format!("save after 10 edits, {files} files (git: nothing changed)");
+        let mut row = Row::new(AREA, &name, "ms", median(ours), peer.min(target), Better::Less);
+        (row.peer, row.peer_name) = (Some(peer), Some("git".into()));
+        row.print();
+    }
+    Ok(())
+}
+
+fn restore(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let root = dir.join("tree");
+    let paths = make_tree(&root, sizes.large)?;
+    let store = store(dir)?;
+    let before = open(&store, &root, dir)?.save()?.version;
+    let (mut restores, mut diffs) = (Vec::new(), Vec::new());
+    let mut dice = Dice(9);
+    for _ in 0..sizes.repeat {
+        edit(&paths, 10, &mut dice)?;
+        let after = open(&store, &root, dir)?.save()?.version;
+        let (took, changes) = time(|| pollster::block_on(diff(&Forest::new(&*store), &before, &after)));
+        ensure!(changes?.len() <= 10);
+        diffs.push(millis(took));
+        let (took, done) =
+            time(|| open(&store, &root, dir).and_then(|mut workspace| Ok(workspace.restore(Some(&after), &before)?)));
+        ensure!(done?.version.same_files(&before));
+        restores.push(millis(took));
+    }
+    let files = sizes.large;
+    Row::new(AREA, &format!("restore 10 edits in {files} files"), "ms", median(restores), 60.0, Better::Less).print();
+    let name = format!("diff of two versions of {files} files, 10 changed");
+    Row::new(AREA, &name, "ms", median(diffs), 30.0, Better::Less).print();
+    Ok(())
+}
+
+/// Bytes that files take on disk.
+fn disk_use(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut total = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        total += meta.blocks() * 512;
+        if meta.is_dir() {
+            total += disk_use(&entry.path())?;
+        }
+    }
+    Ok(total)
+}
+
+fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let root = dir.join("tree");
+    let paths = make_tree(&root, sizes.large)?;
+    git(&root, "init -q")?;
+    git(&root, "add -A")?;
+    git(&root, "write-tree")?;
+    let store = store(dir)?;
+    let mut workspace = open(&store, &root, dir)?;
+    workspace.save()?;
+    let held = |dir: &Path| disk_use(&dir.join("store"));
+    let (ours_before, git_before) = (held(dir)?, disk_use(&root.join(".git/objects"))?);
+    let mut dice = Dice(11);
+    let mut halfway = 0;
+    for n in 0..sizes.saves {
+        edit(&paths, 1, &mut dice)?;
+        workspace.save()?;
+        git(&root, "add -A")?;
+        git(&root, "write-tree")?;
+        if n + 1 == sizes.saves / 2 {
+            halfway = held(dir)? - ours_before;
+        }
+    }
+    let (ours, peer) = (held(dir)? - ours_before, disk_use(&root.join(".git/objects"))? - git_before);
+    let name = format!("disk for {} saves with one edit each, {} files (git: loose objects)", sizes.saves, sizes.large);
+    let mut row = Row::new(AREA, &name, "KB", ours as f64 / 1e3, peer as f64 / 1e3, Better::Less);
+    (row.peer, row.peer_name) = (Some(peer as f64 / 1e3), Some("git".into()));
+    row.print();
+    let name = "the second half of those saves against the first (linear is 1)";
+    let ratio = (ours - halfway) as f64 / halfway as f64;
+    Row::new(AREA, name, "ratio", ratio, 1.2, Better::Less).print();
+    Ok(())
+}
