@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use rath::sandbox::{Host, Registry};
 use rath::workspace::Options;
-use rath::{Actor, Embedded, Workshop};
+use rath::{Actor, Embedded, Store, Workshop};
 
 use crate::commands::Global;
 use crate::config::Config;
@@ -100,17 +101,22 @@ impl Settings {
 
     /// The workshop on the store; `anywhere` allows the home directory and `/`.
     pub(crate) fn workshop(&self, anywhere: bool) -> Result<Workshop> {
-        let (root, config) = (self.store_path()?, self.config()?);
+        self.workshop_on(self.store()?, &self.store_path()?, anywhere)
+    }
+
+    /// A workshop on a store that is open.
+    pub(crate) fn workshop_on(&self, store: Arc<dyn Store>, root: &Path, anywhere: bool) -> Result<Workshop> {
+        let config = Config::load(root)?;
         let options = Options {
             ignore: config.workspace.ignore.clone(),
             budget: config.budget(),
-            store: Some(root.clone()),
+            store: Some(root.to_owned()),
             home: self.home.clone(),
             anywhere,
         };
-        let backends = Registry::new().with(std::sync::Arc::new(Host::new()));
+        let backends = Registry::new().with(Arc::new(Host::new()));
         let home = std::path::absolute(root.join("workspaces"))?;
-        Ok(Workshop::new(self.store()?, home, backends).with_options(options).with_env(self.command_env.clone()))
+        Ok(Workshop::new(store, home, backends).with_options(options).with_env(self.command_env.clone()))
     }
 
     /// Comes when the person interrupts.
@@ -160,8 +166,8 @@ impl Settings {
     }
 
     /// The store.
-    pub(crate) fn store(&self) -> Result<std::sync::Arc<dyn rath::Store>> {
-        Ok(std::sync::Arc::new(self.embedded()?))
+    pub(crate) fn store(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(self.embedded()?))
     }
 
     /// Who makes the records: `--by KIND:NAME`, or the person at the keyboard.

@@ -55,6 +55,7 @@ impl Event {
         match &self.command {
             Some(command) => command.clone(),
             None if self.outside => "changed outside, before this record".into(),
+            None if self.before.is_none() => "there when the session was placed".into(),
             None => summary::of(&self.record),
         }
     }

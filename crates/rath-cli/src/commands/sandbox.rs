@@ -1,6 +1,7 @@
 use anyhow::Result;
 
 use super::Answer;
+use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 
@@ -15,6 +16,11 @@ pub(crate) struct Sandbox {
 enum What {
     /// List the sessions that have a place, and what their copies take
     Ls,
+    /// Print the directory that a session works in; a copy is made if it is not there yet
+    Path {
+        /// The session
+        session: String,
+    },
     /// Remove copies that are no longer needed: of sessions that have ended, and with nothing unsaved
     Prune {
         /// Those of open sessions too: they are made again from their version
@@ -59,6 +65,15 @@ impl Sandbox {
                 page.show(settings)?;
                 if sites.is_empty() {
                     output::remark("no session has a place yet\n  help: `rath place SESSION --on host --in DIR`");
+                }
+            }
+            What::Path { session } => {
+                let id = expression::resolve_session(workshop.store(), &session).await?;
+                let mut session = workshop.store().open(id, settings.actor()).await?;
+                let directory = workshop.directory(&mut session).await?;
+                match settings.json {
+                    true => output::json(&directory)?,
+                    false => output::answer(settings.shown(&directory))?,
                 }
             }
             What::Prune { all, dry_run } => {

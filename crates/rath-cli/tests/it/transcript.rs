@@ -153,6 +153,7 @@ fn plain(text: &str) -> String {
         (r#""(time|born)":\d+"#, r#""TIME""#),
         (r"process \d+", "process N"),
         (r"rath-demo-\w+", "rath-demo-X"),
+        (r"in \d+ ms", "in N ms"),
         (r"SQLite [\d.]+", "SQLite V"),
     ] {
         text = Regex::new(pattern).unwrap().replace_all(&text, name).into_owned();

@@ -78,6 +78,14 @@ impl Workshop {
         Ok((site, found))
     }
 
+    /// The directory that the session works in, with its files there.
+    pub async fn directory(&self, session: &mut Session) -> Result<PathBuf> {
+        let (site, _) = self.enter(session).await?;
+        let directory = site.workspace.directory().to_owned();
+        self.open_again(session, site);
+        Ok(directory)
+    }
+
     /// Keeps a site open for the session's next call.
     pub(super) fn keep(&self, session: &Session, site: Site) -> Result<()> {
         if let Some(version) = &session.state().workspace {
