@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use crate::run::run;
 
-pub(crate) fn ledger(flags: &[&str]) -> Result<()> {
+/// Measures one area: `ledger` or `placement`.
+pub(crate) fn area(area: &str, flags: &[&str]) -> Result<()> {
     run("cargo build --release --quiet --package rath-bench")?;
-    run(&format!("target/release/compare {}", flags.join(" ")))
+    run(&format!("target/release/compare {area} {}", flags.join(" ")))
 }

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test [--fast]`, `cargo xtask bench ledger [--json] [--quick]`.
+//! The project's own commands: `cargo xtask test [--fast]`, `cargo xtask bench AREA [--json] [--quick]`.
 
 #![allow(clippy::disallowed_methods, reason = "running commands is what this program is for")]
 
@@ -12,7 +12,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test            install what the tests need, then run all of them
 cargo xtask test --fast     the warm loop: tests and lints, under a minute
-cargo xtask bench ledger    measure against peers and the machine's limits
+cargo xtask bench ledger    measure records and sessions against peers and the machine's limits
+cargo xtask bench placement measure files and commands, against git too
     --json                  one object a row
     --quick                 small sizes, to see that it runs
     --no-peers              only our side and the limits";
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     let done = match &words[..] {
         ["test"] => test::all(),
         ["test", "--fast"] => test::fast(),
-        ["bench", "ledger", flags @ ..] => bench::ledger(flags),
+        ["bench", area @ ("ledger" | "placement"), flags @ ..] => bench::area(area, flags),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");
             Ok(())

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath", &["rath-core", "rath-sandbox", "rath-store"]),
     ("rath-cli", &["rath"]),
     ("rath-testkit", &["rath-core", "rath-sandbox"]),
-    ("rath-bench", &["rath-core", "rath-sandbox", "rath-store"]),
+    ("rath-bench", &["rath", "rath-core", "rath-sandbox", "rath-store"]),
     ("xtask", &[]),
 ];
 

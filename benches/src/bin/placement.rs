@@ -9,9 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use rath_bench::{Better, Row, median, millis, time};
-use rath_core::Store;
+use pollster::block_on;
+use rath::Workshop;
+use rath::sandbox::{Backend as _, Host, Part, Registry, Spec};
+use rath::workshop::Place;
+use rath_bench::{Better, Row, median, micros, millis, time};
 use rath_core::files::{Forest, diff};
+use rath_core::{Actor, Memory, Store, View};
 use rath_store::Embedded;
 use rath_store::workspace::{Options, Workspace};
 
@@ -40,8 +44,15 @@ fn main() -> Result<()> {
         false => Sizes { small: 1_000, large: 20_000, saves: 1_000, repeat: 7 },
     };
     let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
-    let rows: [(&str, Measure); 4] =
-        [("first_save", first_save), ("edits", edits), ("restore", restore), ("disk", disk)];
+    let rows: [(&str, Measure); 7] = [
+        ("first_save", first_save),
+        ("edits", edits),
+        ("restore", restore),
+        ("disk", disk),
+        ("blame", blame),
+        ("exec", exec),
+        ("files", files),
+    ];
     for (name, row) in rows {
         if only.as_ref().is_none_or(|only| only == name) {
             eprintln!("  {name} …");
@@ -201,7 +212,7 @@ fn restore(sizes: &Sizes, dir: &Path) -> Result<()> {
     for _ in 0..sizes.repeat {
         edit(&paths, 10, &mut dice)?;
         let after = open(&store, &root, dir)?.save()?.version;
-        let (took, changes) = time(|| pollster::block_on(diff(&Forest::new(&*store), &before, &after)));
+        let (took, changes) = time(|| block_on(diff(&Forest::new(&*store), &before, &after)));
         ensure!(changes?.len() <= 10);
         diffs.push(millis(took));
         let (took, done) =
@@ -261,5 +272,81 @@ fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
     let name = "the second half of those saves against the first (linear is 1)";
     let ratio = (ours - halfway) as f64 / halfway as f64;
     Row::new(AREA, name, "ratio", ratio, 1.2, Better::Less).print();
+    Ok(())
+}
+
+fn workshop(store: Arc<dyn Store>, dir: &Path) -> Workshop {
+    let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
+    Workshop::new(store, dir.join("workspaces"), Registry::new().with(Arc::new(Host::new()))).with_env(env)
+}
+
+fn blame(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let root = dir.join("tree");
+    fs::create_dir_all(&root)?;
+    let path = root.join("file.txt");
+    let mut dice = Dice(13);
+    fs::write(&path, text(&mut dice, 20_000))?;
+    let store = store(dir)?;
+    let workshop = workshop(store.clone(), dir);
+    let mut session = store.create(Actor::person("bench"));
+    block_on(workshop.place(&mut session, Place::in_place("host", &root)))?;
+    for _ in 0..sizes.saves {
+        edit(std::slice::from_ref(&path), 1, &mut dice)?;
+        block_on(workshop.save(&mut session))?;
+    }
+    let mut took = Vec::new();
+    for _ in 0..sizes.repeat {
+        let (one, blame) = time(|| {
+            let view = block_on(View::of(&store, session.id(), None))?;
+            block_on(view.blame(&"file.txt".into()))
+        });
+        ensure!(blame?.origins.len() > sizes.saves / 2);
+        took.push(millis(one));
+    }
+    let name = format!("blame of a file changed {} times", sizes.saves);
+    Row::new(AREA, &name, "ms", median(took), 100.0, Better::Less).print();
+    Ok(())
+}
+
+fn exec(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let store = Memory::new();
+    let workshop = workshop(store.clone(), dir);
+    let mut session = store.create(Actor::person("bench"));
+    block_on(workshop.place(&mut session, Place::empty("host")))?;
+    let rounds = sizes.repeat * 50;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (took, done) = time(|| Command::new("true").stdin(Stdio::null()).output());
+        ensure!(done?.status.success());
+        bare.push(micros(took));
+        let run = rath::sandbox::Command::argv(["true"]);
+        let (took, done) = time(|| block_on(workshop.exec(&mut session, run, |_| {})));
+        ensure!(done?.finished.ended.well());
+        ours.push(micros(took));
+    }
+    let floor = median(bare);
+    let name = "exec `true` through host, evidence recorded in memory (floor: bare fork+exec)";
+    Row::new(AREA, name, "us", median(ours), floor * 1.5, Better::Less).floor(floor).print();
+    Ok(())
+}
+
+fn files(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let (root, state) = (dir.join("files"), dir.join("state"));
+    fs::create_dir_all(&root)?;
+    fs::create_dir_all(&state)?;
+    let sandbox = block_on(Host::new().open(Spec::new(&root, &state)))?;
+    let bytes = [b'x'; 1024];
+    let (mut writes, mut reads) = (Vec::new(), Vec::new());
+    for n in 0..sizes.repeat * 50 {
+        let path = PathBuf::from(format!("f{}", n % 16));
+        let (took, done) = time(|| block_on(sandbox.write(&path, &bytes, None)));
+        done?;
+        writes.push(micros(took));
+        let (took, read) = time(|| block_on(sandbox.read(&path, Part::ALL)));
+        ensure!(read?.bytes.len() == 1024);
+        reads.push(micros(took));
+    }
+    Row::new(AREA, "write 1 KiB through the backend", "us", median(writes), f64::MAX, Better::Less).bare().print();
+    Row::new(AREA, "read 1 KiB through the backend", "us", median(reads), f64::MAX, Better::Less).bare().print();
     Ok(())
 }

@@ -61,3 +61,24 @@ impl Config {
         Ok(Drivers::new(rules.chain(more))?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_in_the_readme_is_read() {
+        let readme = include_str!("../../../README.md");
+        let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let config: Config = toml::from_str(block).unwrap();
+        assert_eq!(config.budget().files, 500_000);
+        assert_eq!(config.workspace.ignore.len(), 2);
+        assert_eq!(config.drivers(Vec::new()).unwrap().rules().len(), 3);
+    }
+
+    #[test]
+    fn a_word_that_means_nothing_is_refused() {
+        let error = toml::from_str::<Config>("[workspace]\nignored = []").unwrap_err();
+        assert!(error.to_string().contains("ignored"), "{error}");
+    }
+}

@@ -205,6 +205,11 @@ pub(crate) mod style {
         text.red().bold().to_string()
     }
 
+    /// What says that nothing keeps a command away from the machine is seen at a glance.
+    pub(crate) fn warn_of_isolation(text: &str) -> String {
+        text.replace("not isolated", &label("not isolated"))
+    }
+
     pub(crate) fn label(text: impl std::fmt::Display) -> String {
         text.yellow().to_string()
     }

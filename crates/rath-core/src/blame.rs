@@ -226,18 +226,19 @@ impl Search<'_> {
         loop {
             self.load(at).await?;
             let Some(line) = self.lines.get(&at.session) else { return Ok(None) };
-            let (events, origin) = (line.events.clone(), line.origin);
-            for event in events.iter().rev().filter(|event| event.record.seq() <= at.seq) {
-                last = Some(event.clone());
+            let until = line.events.partition_point(|event| event.record.seq() <= at.seq);
+            for event in line.events[..until].iter().rev() {
                 if let Some(before) = self.before(event).await? {
                     return Ok(Some((event.clone(), before)));
                 }
+                last = Some(event);
             }
-            match origin {
+            match line.origin {
                 Some(origin) => at = origin,
                 // Nothing says that it changed: it was there from the beginning.
-                None => return Ok(last.map(|event| (event, None)).filter(|_| node.is_file() || !node.is_directory())),
+                None => return Ok(last.filter(|_| !node.is_directory()).map(|event| (event.clone(), None))),
             }
+            last = None;
         }
     }
 

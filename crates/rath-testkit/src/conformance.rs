@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{Labelled, Note};
-use rath_core::store::{Batch, Error, Lookup, Part, Query, Scan, Store, Which};
+use rath_core::store::{Batch, Error, Lookup, Part, Piece, Query, Scan, Store, Which};
 use rath_core::{
     Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, View,
 };
@@ -331,6 +331,38 @@ pub fn blobs_come_with_their_record(store: &TheStore) {
     let other = Blob::new(vec![0u8; 100], "application/octet-stream");
     block_on(store.blob_put(vec![other.clone()])).unwrap();
     assert_eq!(block_on(store.blob_get(other.reference.digest)).unwrap().unwrap(), other.bytes);
+}
+
+/// Many blobs at once, the same one twice, and one again: each is there once and whole.
+pub fn blobs_are_put_together(store: &TheStore) {
+    let blob = |n: u32| Blob::new(format!("content {n}").repeat(n as usize % 50 + 1).into_bytes(), "text/plain");
+    let mut many: Vec<Blob> = (0..300).map(blob).collect();
+    many.push(blob(7));
+    block_on(store.blob_put(many.clone())).unwrap();
+    block_on(store.blob_put(vec![blob(7), blob(1000)])).unwrap();
+    block_on(store.blob_put(Vec::new())).unwrap();
+    for blob in many.iter().chain(&[blob(1000)]) {
+        assert_eq!(block_on(store.blob_get(blob.reference.digest)).unwrap().unwrap(), blob.bytes);
+        assert!(block_on(store.blob_pieces(blob.reference.digest)).unwrap().is_none());
+    }
+}
+
+/// A content is joined from pieces, read whole, and known by them; a piece that is not there is an error.
+pub fn blobs_are_joined_from_pieces(store: &TheStore) {
+    let blobs: Vec<Blob> =
+        [&b"one"[..], b"", b"two", b"one"].map(|text| Blob::new(text, "application/octet-stream")).into();
+    let whole = Blob::new(&b"onetwoone"[..], "application/octet-stream").reference;
+    let pieces: Vec<Piece> =
+        blobs.iter().map(|blob| Piece { digest: blob.reference.digest, bytes: blob.reference.bytes }).collect();
+    let missing = block_on(store.blob_join(whole.clone(), pieces.clone())).unwrap_err();
+    assert_eq!(missing.code(), "not-found");
+    assert!(block_on(store.blob_get(whole.digest)).unwrap().is_none());
+    block_on(store.blob_put(blobs)).unwrap();
+    for _ in 0..2 {
+        block_on(store.blob_join(whole.clone(), pieces.clone())).unwrap();
+    }
+    assert_eq!(&*block_on(store.blob_get(whole.digest)).unwrap().unwrap(), b"onetwoone");
+    assert_eq!(block_on(store.blob_pieces(whole.digest)).unwrap().unwrap(), pieces);
 }
 
 /// Salt and body are gone; id, neighbours and the rest of the history stay.

@@ -2,7 +2,8 @@
 //!
 //! A [`Session`] carries the evidence of the work done on it. It moves through a program: it is used once, or
 //! [forked](Session::fork); branches [merge](Session::merge) again; everything it stands on can be read, verified and
-//! gone on with after a crash. [`Embedded`] keeps sessions on disk, [`Memory`] for a moment.
+//! gone on with after a crash. [`Embedded`] keeps sessions on disk, [`Memory`] for a moment. A [`Workshop`] gives
+//! sessions files under versions and commands on the record.
 //!
 //! ```
 //! use rath::prelude::*;
@@ -40,6 +41,8 @@ pub mod prelude {
         Usage, View, Workflow,
     };
     pub use rath_store::Embedded;
+
+    pub use crate::Workshop;
 }
 
 #[cfg(doctest)]

@@ -183,7 +183,7 @@ fn records(settings: &Settings, found: &[Record], with_session: bool) -> Result<
             style::record(place),
             style::dim(&record.id().short()[..8]),
             style::dim(time::local(header.time).get(11..19).unwrap_or_default()),
-            clip(&rath::summary::of(record), 100),
+            style::warn_of_isolation(&clip(&rath::summary::of(record), 100)),
         ));
     }
     page.show(settings)

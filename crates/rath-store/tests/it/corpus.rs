@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use pollster::block_on;
 use rath_core::View;
+use rath_core::files::Forest;
 use rath_core::store::Query;
 use rath_store::Embedded;
 use serde_json::{Value, json};
 
-use crate::support::{furnished, verify};
+use crate::support::{furnished, verify, worked};
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
@@ -38,10 +39,18 @@ fn describe(path: &Path) -> Value {
             })
             .collect();
         let context: Vec<String> = block_on(view.context()).unwrap().iter().map(ToString::to_string).collect();
-        sessions.push(json!({
+        let mut session = json!({
             "id": row.id, "title": row.title, "labels": row.labels, "closed": row.closed, "usage": view.usage(),
             "origin": row.origin, "context": context, "text": block_on(view.text()).unwrap(), "records": records,
-        }));
+        });
+        if let Some(version) = &view.state().workspace {
+            let files = block_on(Forest::new(&*store).list(version)).unwrap();
+            session["files"] = json!({
+                "version": version, "placement": view.state().placement, "conflicts": view.state().conflicts,
+                "list": files.iter().map(|(path, node)| json!([path, node])).collect::<Vec<_>>(),
+            });
+        }
+        sessions.push(session);
     }
     json!(sessions)
 }
@@ -75,6 +84,7 @@ fn add_to_the_corpus() {
     let ids = furnished(&store);
     let erased = block_on(View::of(&store, ids[0], Some(20))).unwrap().record().reference();
     block_on(store.erase(vec![erased])).unwrap();
+    worked(&store, tempfile::tempdir().unwrap().path());
     drop(store);
     Embedded::open_here(dir.join("store"), "corpus").unwrap().checkpoint().unwrap();
     fs::write(dir.join("expected.json"), serde_json::to_vec_pretty(&describe(&dir.join("store"))).unwrap()).unwrap();

@@ -1,14 +1,23 @@
 //! What these tests share.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use pollster::block_on;
-use rath_core::body::{Assistant, Block, ModelResponded};
+use rath_core::body::{
+    Assistant, Block, CallOutcome, Choice, Effect, Exit, ModelResponded, Output, Placed, Resolved, Restored,
+    SandboxClosed, SandboxLost, SandboxOpened, ToolFinished, ToolStarted, Why,
+};
+use rath_core::files::{Change, Changes, Forest, diff, graft};
 use rath_core::verify::Report;
-use rath_core::{Actor, How, Session, Store, Usage};
+use rath_core::{Actor, How, SandboxName, Session, Store, Usage};
 use rath_store::Embedded;
+use rath_store::workspace::{Options, Workspace};
 use tempfile::TempDir;
 
 /// An empty store in a directory of its own.
@@ -61,6 +70,101 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<rath_core::SessionId> {
     root.append_json("company.custom", r#"{"kept": "as it is"}"#).unwrap();
     block_on(root.publish()).unwrap();
     ids
+}
+
+/// A session that works on files: placed, commands, a fork that conflicts, a decision, an undo.
+pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> rath_core::SessionId {
+    let (root, state) = (dir.join("files"), dir.join("state"));
+    fs::create_dir_all(root.join("src/deep")).unwrap();
+    fs::create_dir_all(root.join("empty")).unwrap();
+    fs::write(root.join("app.conf"), "pool = 20\nretries = 3\nregion = eu\n").unwrap();
+    fs::write(root.join(".gitignore"), "*.log\n").unwrap();
+    fs::write(root.join("noise.log"), "not versioned").unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"odd \n\xff name")), "odd").unwrap();
+    fs::write(root.join("src/deep/run.sh"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(root.join("src/deep/run.sh"), fs::Permissions::from_mode(0o750)).unwrap();
+    std::os::unix::fs::symlink("../app.conf", root.join("src/link")).unwrap();
+    let large = fs::File::create(root.join("large.bin")).unwrap();
+    large.set_len(9 << 20).unwrap();
+    large.write_all_at(b"in the middle", 5 << 20).unwrap();
+    let open = || Workspace::open(store.clone(), &root, &state, &Options::default()).unwrap().0;
+    let save = || open().save().unwrap().version;
+    let mut session = Session::create(store, Actor::person("ada"));
+    let first = save();
+    let placed = Placed {
+        backend: "host".into(),
+        isolated: false,
+        origin: Some("/home/ada/shop".into()),
+        in_place: false,
+        workspace: Some(first.clone()),
+        base: Some(first),
+        why: None,
+    };
+    session.append(placed).unwrap();
+    let sandbox = SandboxName { id: "sandbox".into(), generation: 1 };
+    let opened = SandboxOpened {
+        sandbox: sandbox.clone(),
+        backend: "host".into(),
+        isolated: false,
+        directory: "/home/ada/shop".into(),
+        not_enforced: vec!["memory".into()],
+    };
+    session.append(opened).unwrap();
+    let call = |session: &mut Session, id: &str, edit: &dyn Fn()| {
+        let before = session.state().workspace.clone().unwrap();
+        let started = ToolStarted {
+            call: id.into(),
+            tool: "exec".into(),
+            arguments: Some(r#"{"shell":"sed …"}"#.into()),
+            effect: Effect::Irreversible,
+            isolated: Some(false),
+            workspace: Some(before.clone()),
+            outside: Changes::default(),
+        };
+        session.append(started).unwrap();
+        open().restore(None, &before).unwrap();
+        edit();
+        let after = save();
+        let changed = Changes::of(block_on(diff(&Forest::new(&**store), &before, &after)).unwrap());
+        let output = Output { stream: "stdout".into(), text: Some("done\n".into()), blob: None, cut_from: Some(9) };
+        let finished = ToolFinished {
+            exit: Some(Exit::Code(0)),
+            output: vec![output],
+            duration_us: Some(1200),
+            isolated: Some(false),
+            workspace: Some(after),
+            changed,
+            left_behind: 1,
+            ..ToolFinished::new(id, CallOutcome::Done)
+        };
+        session.append(finished).unwrap();
+    };
+    let write = |text: &str| fs::write(root.join("app.conf"), text).unwrap();
+    let mut branch = session.fork("a larger pool");
+    call(&mut branch, "c1", &|| write("pool = 50\nretries = 3\nregion = eu\n"));
+    call(&mut session, "c2", &|| write("pool = 30\nretries = 3\nregion = us\n"));
+    let mut session = block_on(session.merge([branch], How::Append)).unwrap();
+    let now = session.state().workspace.clone().unwrap();
+    let conflict = session.state().conflicts[0].clone();
+    let change = Change { path: conflict.path.clone(), before: conflict.ours, after: conflict.theirs };
+    let decided = block_on(graft(&Forest::new(&**store), &now, &[change])).unwrap();
+    let (path, changed) = (conflict.path, Changes::default());
+    session.append(Resolved { path, choice: Choice::Theirs, side: None, workspace: decided.clone(), changed }).unwrap();
+    let restored = Restored {
+        why: Why::Undo,
+        from: decided,
+        workspace: now,
+        point: Some(session.head().point()),
+        outside: Changes::default(),
+        changed: Changes::default(),
+        kept: vec!["kept".into()],
+        conflicts: session.state().conflicts.clone(),
+    };
+    session.append(restored).unwrap();
+    session.append(SandboxLost { sandbox: sandbox.clone(), why: "its directory is gone".into() }).unwrap();
+    session.append(SandboxClosed { sandbox, why: "the session moved".into() }).unwrap();
+    block_on(session.publish()).unwrap();
+    session.id()
 }
 
 /// Runs one test of this binary as a child process; `role` and `dir` reach it by environment.

@@ -7,6 +7,27 @@
 //! decides conflicts of a merge.
 //!
 //! Forks share no directory: a fork works in a copy of its own, made from the version when it first needs it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use rath::prelude::*;
+//! use rath::sandbox::{Command, Host, Registry};
+//! use rath::workshop::Place;
+//! # pollster::block_on(async {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let home = dir.path().join("workspaces");
+//! let store = Memory::new();
+//! let workshop = Workshop::new(store.clone(), home, Registry::new().with(Arc::new(Host::new())));
+//! let mut session = store.create(Actor::person("ada"));
+//! workshop.place(&mut session, Place::empty("host")).await?;
+//!
+//! let done = workshop.exec(&mut session, Command::shell("echo one > file"), |_| {}).await?;
+//! assert_eq!(done.changed[0].path.to_string(), "file");
+//! workshop.undo(&mut session, false).await?; // the file is gone, the version that has it stays
+//! workshop.restore(&mut session, done.record.point(), false).await?; // and there again
+//! # Ok::<(), rath::workshop::Error>(())
+//! # }).unwrap();
+//! ```
 
 mod apply;
 mod error;
