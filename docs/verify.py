@@ -212,26 +212,49 @@ class Line:
                 elif by_id[parent].time > record.time:
                     self.report(place, "malformed", "its time is before its parent's")
 
-    def check_blobs(self, directory):
+    def check_blobs(self, directory, seen):
+        """Every blob that a body names; of a directory tree, also every file and directory in it."""
         for place, record in self.readable:
-            for digest, size in blobs_in(record.body):
-                path = directory / digest
-                content = path.read_bytes() if path.is_file() else None
-                if content is None:
+            inside = list(blobs_in(record.body))
+            while inside:
+                digest, size, is_tree = named = inside.pop()
+                if named in seen:
+                    continue
+                seen.add(named)
+                found = hash_file(directory / digest)
+                if found is None:
                     self.report(place, "blob_missing", f"blob {digest} is not there")
-                elif (sha256(content), len(content)) != (digest, size):
+                elif found != (digest, size):
                     self.report(place, "blob_altered", f"blob {digest} is not what its name says")
+                elif is_tree:
+                    try:
+                        entries = json.loads((directory / digest).read_bytes())["entries"]
+                        inside += [(str(e["sha256"]), e["size"], e["kind"] == "directory") for e in entries]
+                    except (KeyError, TypeError, ValueError):
+                        self.report(place, "blob_altered", f"blob {digest} is not a tree")
+
+
+def hash_file(path):
+    """Digest and size of a file, read in parts; None if it is not there."""
+    if not path.is_file():
+        return None
+    whole, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            whole.update(part)
+            size += len(part)
+    return whole.hexdigest(), size
 
 
 def blobs_in(body):
-    """Digest and size of every blob that a body names: objects with exactly these three keys, at any depth."""
+    """Every blob that a body names (digest, size, whether it is a tree): objects with exactly these three keys."""
     inside = [body]
     while inside:
         value = inside.pop()
         if isinstance(value, dict):
-            digest, size = value.get("digest"), value.get("bytes")
-            if len(value) == 3 and is_text(digest, DIGEST) and is_number(size) and is_text(value.get("media_type")):
-                yield digest, size
+            digest, size, media_type = value.get("digest"), value.get("bytes"), value.get("media_type")
+            if len(value) == 3 and is_text(digest, DIGEST) and is_number(size) and is_text(media_type):
+                yield digest, size, media_type == "application/vnd.rath.tree+json"
             else:
                 inside.extend(value.values())
         elif isinstance(value, list):
@@ -264,11 +287,11 @@ def verify(records, heads, blobs, findings):
         for place, record in arranged.get(line.session, []):
             line.check(place, record)
         line.finish(heads.get(line.session))
-    by_id = {record.id: record for record in records}
+    by_id, seen = {record.id: record for record in records}, set()
     for line in lines:
         line.check_parents(by_id)
         if blobs:
-            line.check_blobs(blobs)
+            line.check_blobs(blobs, seen)
     return len(arranged)
 
 

@@ -1,9 +1,12 @@
+use std::collections::HashSet;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use rath::files::{TREE, Tree};
 use rath::store::{Query, Row, Which};
-use rath::{Record, Store, View};
+use rath::{Digest, Record, Store, View};
 use serde::Serialize;
 
 use super::Answer;
@@ -89,18 +92,42 @@ impl Log {
     }
 }
 
+/// Writes every blob that the records name, and everything in the versions of files among them.
 async fn write_blobs(store: &Arc<dyn Store>, records: &[Record], dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let mut seen = HashSet::new();
     for record in records {
-        for blob in rath::blob_references(record.body_bytes().unwrap_or_default()) {
-            let bytes = store.blob_get(blob.digest).await?;
-            let bytes =
-                bytes.with_context(|| format!("{}: blob {} is not in the store", record.point(), blob.digest))?;
-            let path = dir.join(blob.digest.to_string());
-            std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        let named = rath::blob_references(record.body_bytes().unwrap_or_default());
+        let mut open: Vec<_> = named.into_iter().map(|blob| (blob.digest, blob.media_type == TREE)).collect();
+        while let Some((digest, tree)) = open.pop() {
+            if seen.insert((digest, tree)) {
+                let missing = || format!("{}: blob {digest} is not in the store", record.point());
+                let bytes = write_blob(store, digest, dir).await?.with_context(missing)?;
+                let entries = if tree { Tree::decode(&bytes)?.entries } else { Vec::new() };
+                open.extend(entries.iter().map(|entry| (entry.node.sha256, entry.node.is_directory())));
+            }
         }
     }
     Ok(())
+}
+
+/// Writes one blob; a large one piece by piece. Returns its bytes, of a large one none.
+async fn write_blob(store: &Arc<dyn Store>, digest: Digest, dir: &Path) -> Result<Option<Arc<[u8]>>> {
+    let path = dir.join(digest.to_string());
+    let failed = || format!("writing {}", path.display());
+    let Some(pieces) = store.blob_pieces(digest).await? else {
+        let bytes = store.blob_get(digest).await?;
+        if let Some(bytes) = &bytes {
+            std::fs::write(&path, bytes).with_context(failed)?;
+        }
+        return Ok(bytes);
+    };
+    let mut file = std::fs::File::create(&path).with_context(failed)?;
+    for piece in pieces {
+        let Some(bytes) = store.blob_get(piece.digest).await? else { return Ok(None) };
+        file.write_all(&bytes).with_context(failed)?;
+    }
+    Ok(Some([].into()))
 }
 
 /// A record's exact bytes, as docs/verify.py reads them.
