@@ -230,10 +230,26 @@ pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Res
     Ok(Held::Bytes(content))
 }
 
-/// Decompresses to at most `raw` bytes. The claim is not trusted: memory grows with what really comes out.
+/// Decompresses to `raw` bytes. A large claim is not trusted: memory grows with what really comes out.
 fn decompress(bytes: &[u8], raw: u64) -> io::Result<Vec<u8>> {
-    let mut content = Vec::with_capacity(raw.min(1 << 20) as usize);
-    zstd::stream::Decoder::new(bytes)?.take(raw.saturating_add(1)).read_to_end(&mut content)?;
+    const TRUSTED: u64 = 16 << 20;
+    thread_local! {
+        static UNSQUEEZER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    let content = match raw <= TRUSTED {
+        true => UNSQUEEZER.with_borrow_mut(|unsqueezer| {
+            let unsqueezer = match unsqueezer {
+                Some(unsqueezer) => unsqueezer,
+                None => unsqueezer.insert(zstd::bulk::Decompressor::new()?),
+            };
+            unsqueezer.decompress(bytes, raw as usize)
+        })?,
+        false => {
+            let mut content = Vec::new();
+            zstd::stream::Decoder::new(bytes)?.take(raw.saturating_add(1)).read_to_end(&mut content)?;
+            content
+        }
+    };
     match content.len() as u64 == raw {
         true => Ok(content),
         false => Err(io::ErrorKind::InvalidData.into()),

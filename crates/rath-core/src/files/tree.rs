@@ -168,6 +168,10 @@ impl Tree {
         if tree.entries.windows(2).any(|pair| pair[0].name >= pair[1].name) {
             return Err(NotATree("its entries are not in order".into()));
         }
+        // One directory has one digest: another spelling of the same is another thing.
+        if tree.encode() != bytes {
+            return Err(NotATree("it is not in canonical form".into()));
+        }
         Ok(tree)
     }
 }

@@ -42,7 +42,14 @@ pub struct Garbage {
 
 /// While it lives, nothing is collected from the store.
 pub struct HoldOff {
-    _file: File,
+    file: File,
+}
+
+/// A process that was just started may still have the file, and with it the lock: it is given back, not only closed.
+impl Drop for HoldOff {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl HoldOff {
@@ -50,7 +57,7 @@ impl HoldOff {
     pub fn begin(store: &Path) -> Result<Self> {
         let file = lock_file(store)?;
         file.lock_shared().map_err(|error| Error::machine("waiting for a collection to end", error))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 
@@ -65,6 +72,8 @@ fn lock_file(store: &Path) -> Result<File> {
 struct Marks {
     live: HashSet<Digest>,
     versions: HashSet<Digest>,
+    /// What was looked into, and whether as a tree.
+    opened: HashSet<(Digest, bool)>,
     /// The last segment that was looked at.
     cursor: u64,
 }
@@ -128,29 +137,29 @@ impl Embedded {
         let mut open = vec![(blob.digest, blob.media_type == TREE, false, blob.bytes)];
         while let Some((digest, tree, of_version, bytes)) = open.pop() {
             let of_version = of_version || tree;
-            // A file may hold the bytes of a tree: the tree is walked all the same.
-            let new = marks.live.insert(digest);
-            let new_in_versions = of_version && marks.versions.insert(digest);
-            if !(new || (tree && new_in_versions)) {
-                continue;
+            marks.live.insert(digest);
+            if of_version {
+                marks.versions.insert(digest);
             }
             let may_be_joined = bytes > 1 << 20;
-            if !tree && !may_be_joined {
+            // A file may hold the bytes of a tree: it is looked into as both.
+            if !(tree || may_be_joined) || !marks.opened.insert((digest, tree)) {
                 continue;
             }
-            match read::held(db, &self.paths.packs, &digest)? {
-                Some(Held::Bytes(bytes)) if tree => {
-                    // A damaged tree hides what is below it: then nothing may be collected.
-                    let tree = Tree::decode(&bytes);
-                    let tree = tree.map_err(|why| Error::BlobAltered { digest, why: why.to_string() })?;
-                    for entry in tree.entries {
-                        open.push((entry.node.sha256, entry.node.is_directory(), true, entry.node.size));
-                    }
-                }
-                Some(Held::Pieces(pieces)) => {
-                    open.extend(pieces.into_iter().map(|piece| (piece.digest, false, of_version, 0)));
-                }
-                _ => {}
+            let held = read::held(db, &self.paths.packs, &digest)?;
+            if let Some(Held::Pieces(pieces)) = &held {
+                open.extend(pieces.iter().map(|piece| (piece.digest, false, of_version, 0)));
+            }
+            let bytes = match held {
+                Some(Held::Bytes(bytes)) if tree => bytes.into(),
+                Some(Held::Pieces(_)) if tree => read::blob(db, &self.paths.packs, &digest)?.unwrap_or_default(),
+                _ => continue,
+            };
+            // A damaged tree hides what is below it: then nothing may be collected.
+            let tree = Tree::decode(&bytes);
+            let tree = tree.map_err(|why| Error::BlobAltered { digest, why: why.to_string() })?;
+            for entry in tree.entries {
+                open.push((entry.node.sha256, entry.node.is_directory(), true, entry.node.size));
             }
         }
         Ok(())
@@ -162,7 +171,7 @@ impl Embedded {
             for entry in fs::read_dir(&state).into_iter().flatten().flatten() {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
-                if name == "restoring" || name.starts_with("at-") {
+                if name == "restoring" || name.starts_with("at-") || name.starts_with("going-") {
                     let text = fs::read(entry.path()).unwrap_or_default();
                     for blob in blob_references(&text) {
                         self.read(|db| self.mark_blob(db, &blob, marks))?;

@@ -14,9 +14,10 @@ use rustix::fs::{SeekFrom as Seek, fstat, readlinkat, seek};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::error::{Error, Result};
+use super::error::Result;
 use super::index::{Content, Stat};
 use super::root::{READ, Root, os};
+use super::scan::is_our_lack;
 
 /// Files above this are stored in pieces.
 pub(super) const LARGE: u64 = 4 << 20;
@@ -26,6 +27,9 @@ const PIECES: (usize, usize, usize) = (256 << 10, 1 << 20, 4 << 20);
 
 /// Bytes that are sent to the store together.
 const BATCH: usize = 4 << 20;
+
+/// Batches that wait for the store at a time.
+const UNDER_WAY: usize = 6;
 
 /// How often a file that changes while it is read is read again.
 const TRIES: usize = 3;
@@ -46,6 +50,8 @@ pub(super) enum NotRead {
     Gone,
     /// It cannot be versioned.
     Skip(String),
+    /// The process ran out of something.
+    Lack(Errno),
     /// The store failed.
     Store(store::Error),
 }
@@ -67,7 +73,10 @@ impl From<std::io::Error> for NotRead {
 
 impl From<Errno> for NotRead {
     fn from(error: Errno) -> Self {
-        std::io::Error::from(error).into()
+        match is_our_lack(error) {
+            true => NotRead::Lack(error),
+            false => std::io::Error::from(error).into(),
+        }
     }
 }
 
@@ -92,7 +101,7 @@ impl<'a> Intake<'a> {
         let oldest = {
             let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
             under_way.push_back(sent);
-            if under_way.len() > 6 { under_way.pop_front() } else { None }
+            if under_way.len() > UNDER_WAY { under_way.pop_front() } else { None }
         };
         oldest.map_or(Ok(()), pollster::block_on)
     }
@@ -112,10 +121,11 @@ impl<'a> Intake<'a> {
     pub(super) fn link(&self, path: &Name, stat: Stat, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
         let (directory, name) = path.split();
         let directory = self.root.directory(&directory)?;
+        let started = now();
         let target = readlinkat(&directory, os(&name), Vec::new())?.into_bytes();
         let blob = Blob::new(target, MEDIA_TYPE);
         let content =
-            Content { digest: Some(blob.reference.digest), size: blob.reference.bytes, racy: stat.is_racy(now()) };
+            Content { digest: Some(blob.reference.digest), size: blob.reference.bytes, racy: stat.is_racy(started) };
         blobs.push(blob);
         Ok(Read { stat, content, restless: false })
     }
@@ -155,7 +165,7 @@ impl<'a> Intake<'a> {
     fn large(&self, file: &mut File, size: u64) -> Result<(Digest, u64, Option<Blob>), NotRead> {
         let mut whole = Sha256::new();
         let mut pieces = Vec::new();
-        let mut batch = Batch { blobs: Vec::new(), bytes: 0 };
+        let mut batch = Batch { store: self.store, blobs: Vec::new(), bytes: 0, under_way: VecDeque::new() };
         let mut at = 0;
         let zeros: Vec<u8> = vec![0; PIECES.2];
         let zero = Blob::new(zeros.as_slice(), MEDIA_TYPE);
@@ -178,7 +188,7 @@ impl<'a> Intake<'a> {
                     || length != PIECES.2 as u64
                     || pieces[pieces.len() - 2].digest != zero.reference.digest
                 {
-                    batch.add(self, blob)?;
+                    batch.add(blob)?;
                 }
                 at += length;
             }
@@ -197,15 +207,14 @@ impl<'a> Intake<'a> {
                 let blob = Blob::new(chunk.data, MEDIA_TYPE);
                 pieces.push(Piece { digest: blob.reference.digest, bytes: blob.reference.bytes });
                 at += blob.reference.bytes;
-                batch.add(self, blob)?;
+                batch.add(blob)?;
             }
             if at < hole {
                 // It became shorter while it was read.
                 break;
             }
         }
-        self.send(std::mem::take(&mut batch.blobs))?;
-        self.finish()?;
+        batch.finish()?;
         let digest = Digest(whole.finalize().into());
         let reference = BlobRef { digest, bytes: at, media_type: MEDIA_TYPE.into() };
         pollster::block_on(self.store.blob_join(reference, pieces))?;
@@ -213,20 +222,39 @@ impl<'a> Intake<'a> {
     }
 }
 
-struct Batch {
+/// The pieces of one file on their way. They are waited for here and nowhere else: a content can be joined when its
+/// pieces are in the store.
+struct Batch<'a> {
+    store: &'a dyn Store,
     blobs: Vec<Blob>,
     bytes: usize,
+    under_way: VecDeque<BoxFuture<'a, store::Result<()>>>,
 }
 
-impl Batch {
-    fn add(&mut self, intake: &Intake<'_>, blob: Blob) -> store::Result<()> {
+impl Batch<'_> {
+    fn add(&mut self, blob: Blob) -> store::Result<()> {
         self.bytes += blob.bytes.len();
         self.blobs.push(blob);
-        if self.bytes >= BATCH {
-            self.bytes = 0;
-            intake.send(std::mem::take(&mut self.blobs))?;
+        match self.bytes >= BATCH {
+            true => self.send(UNDER_WAY),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends what there is and waits until at most so many batches are under way.
+    fn send(&mut self, at_most: usize) -> store::Result<()> {
+        self.bytes = 0;
+        self.under_way.push_back(self.store.blob_put(std::mem::take(&mut self.blobs)));
+        while self.under_way.len() > at_most
+            && let Some(sent) = self.under_way.pop_front()
+        {
+            pollster::block_on(sent)?;
         }
         Ok(())
+    }
+
+    fn finish(mut self) -> store::Result<()> {
+        self.send(0)
     }
 }
 
@@ -261,13 +289,4 @@ pub(super) fn now() -> i64 {
 /// Whether a batch of this many bytes is large enough to be sent.
 pub(super) fn is_full(blobs: &[Blob]) -> bool {
     blobs.iter().map(|blob| blob.bytes.len()).sum::<usize>() >= BATCH
-}
-
-impl From<NotRead> for Option<Error> {
-    fn from(not_read: NotRead) -> Self {
-        match not_read {
-            NotRead::Store(error) => Some(error.into()),
-            _ => None,
-        }
-    }
 }

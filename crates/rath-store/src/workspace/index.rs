@@ -135,33 +135,37 @@ impl Dir {
         found
     }
 
-    /// Puts an entry at a path, or takes it away; directories on the way are made. What they hold is to be computed anew.
+    /// Puts an entry at a path, or takes it away; directories on the way are made. What they hold is to be computed anew,
+    /// and to pass the ignore rules again.
     pub(super) fn set(&mut self, path: &Name, entry: Option<(Stat, What)>) {
-        self.tree = None;
-        let mut parts = path.parts();
-        let (Some(name), rest) = (parts.next(), parts.collect::<Vec<_>>()) else { return };
-        let found = self.find(&name);
-        if rest.is_empty() {
-            match (found, entry) {
-                (Ok(at), Some((stat, what))) => self.items[at] = Item { name, stat, what },
-                (Err(at), Some((stat, what))) => self.items.insert(at, Item { name, stat, what }),
-                (Ok(at), None) => drop(self.items.remove(at)),
-                (Err(_), None) => {}
+        let mut dir = self;
+        let mut parts = path.parts().peekable();
+        while let Some(name) = parts.next() {
+            dir.tree = None;
+            dir.rules = 0;
+            let found = dir.find(&name);
+            if parts.peek().is_none() {
+                match (found, entry) {
+                    (Ok(at), Some((stat, what))) => dir.items[at] = Item { name, stat, what },
+                    (Err(at), Some((stat, what))) => dir.items.insert(at, Item { name, stat, what }),
+                    (Ok(at), None) => drop(dir.items.remove(at)),
+                    (Err(_), None) => {}
+                }
+                return;
             }
-            return;
-        }
-        let at = match (found, &entry) {
-            (Ok(at), _) => at,
-            (Err(_), None) => return,
-            (Err(at), Some(_)) => {
-                let stat = Stat { mode: 0o755, ..Stat::default() };
-                self.items.insert(at, Item { name, stat, what: What::Dir(Dir::default()) });
-                at
+            let at = match (found, &entry) {
+                (Ok(at), _) => at,
+                (Err(_), None) => return,
+                (Err(at), Some(_)) => {
+                    let stat = Stat { mode: 0o755, ..Stat::default() };
+                    dir.items.insert(at, Item { name, stat, what: What::Dir(Dir::default()) });
+                    at
+                }
+            };
+            match &mut dir.items[at].what {
+                What::Dir(below) => dir = below,
+                _ => return,
             }
-        };
-        if let What::Dir(below) = &mut self.items[at].what {
-            let rest = rest.iter().fold(Name::root(), |path, name| path.join(name));
-            below.set(&rest, entry);
         }
     }
 

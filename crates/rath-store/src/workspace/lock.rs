@@ -8,7 +8,14 @@ use super::error::{Error, Result};
 
 /// Held as long as the value lives; the system lets go of it when the process dies.
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+}
+
+/// A process that was just started may still have the file, and with it the lock: it is given back, not only closed.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -29,6 +36,6 @@ impl Lock {
         // Who it is, for the one who finds it locked.
         let said = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         said.map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }

@@ -8,6 +8,7 @@
 mod content;
 mod error;
 mod index;
+mod journal;
 mod lock;
 mod restore;
 mod root;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use rath_core::Store;
 
 pub use error::{Error, Result};
-pub use restore::{Recovered, Restored};
+pub use journal::Recovered;
+pub use restore::Restored;
 pub use rules::BadRule;
 pub use save::Saved;
 pub use scan::Skipped;

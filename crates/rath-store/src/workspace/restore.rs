@@ -4,28 +4,30 @@
 //! versions, only what differs is rewritten, and the journal goes. Each file is made beside its place and renamed
 //! into it: a process that dies leaves every path with one of its two contents, and the next open finishes the rest.
 //! A path that changed since the present was saved is left alone and named.
+//!
+//! Directories get their permissions last: one that nobody may write to must be filled first.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rath_core::Digest;
-use rath_core::files::{Change, Forest, Name, Node, NodeKind, Version, diff};
+use rath_core::files::{Change, Forest, Name, Node, NodeKind, Tree, Version, diff};
+use rath_core::store::Piece;
 use rayon::prelude::*;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, chmodat, fchmod, mkdirat, openat, renameat, renameat_with, statat,
-    symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, chmodat, fchmod, mkdirat, openat, readlinkat, renameat,
+    renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use super::Workspace;
 use super::content::now;
 use super::error::{Error, Result};
-use super::index::{Content, Dir, Stat, What};
-use super::root::os;
+use super::index::{Content, Dir, Item, Stat, What};
+use super::journal::Journal;
+use super::root::{DIRECTORY, READ, os};
 
 /// Up to this many files are synced one by one; more are synced together.
 const SYNCED_SINGLY: usize = 32;
@@ -43,26 +45,6 @@ pub struct Restored {
     pub changed: Vec<Change>,
     /// Paths that changed under our hands and were left alone.
     pub kept: Vec<Name>,
-}
-
-/// A restore that an earlier process did not finish, and this one did.
-#[derive(Clone, Debug)]
-pub struct Recovered {
-    /// What was there before it began.
-    pub from: Version,
-    /// What it was to become.
-    pub to: Version,
-    /// What is there now.
-    pub version: Version,
-    /// Paths that somebody changed meanwhile and that were left alone.
-    pub kept: Vec<Name>,
-}
-
-/// What a restore is about to do, on disk while it does it.
-#[derive(Serialize, Deserialize)]
-struct Journal {
-    from: Version,
-    to: Version,
 }
 
 /// What became of one path.
@@ -98,17 +80,31 @@ impl Workspace {
             return Ok(Restored { version: from.clone(), from, outside, changed: changes, kept: Vec::new() });
         }
         self.check_way(&changes)?;
-        self.write_journal(&Journal { from: from.clone(), to: to.clone() })?;
-        let kept = self.apply(&changes)?;
+        let opened = self.closed_directories(&changes);
+        self.write_journal(&Journal { from: from.clone(), to: to.clone(), opened: opened.clone() })?;
+        let kept = match self.apply(&changes, &opened) {
+            Ok(kept) => kept,
+            Err(error) => {
+                // What can be taken back is: then it is as if nothing had been tried.
+                if self.go_on(to, &from, opened).is_ok() {
+                    self.remove_journal()?;
+                }
+                return Err(error);
+            }
+        };
         self.remove_journal()?;
-        let mut trees = 0;
-        let (digest, _) = self.index.root.compute(&mut |_| trees += 1);
+        let mut trees = Vec::new();
+        let (digest, _) = self.index.root.compute(&mut |tree| trees.push(tree));
         let version = match kept.is_empty() && digest == to.id() {
             true => {
                 self.index.store(&self.index_path())?;
                 to.clone()
             }
-            false => self.save()?.version,
+            false => {
+                // The index takes them for known: the store has to have them.
+                pollster::block_on(self.store.blob_put(trees.iter().map(Tree::to_blob).collect()))?;
+                self.save()?.version
+            }
         };
         Ok(Restored { from, version, outside, changed: changes, kept })
     }
@@ -118,84 +114,28 @@ impl Workspace {
         Ok(pollster::block_on(diff(&Forest::new(&*self.store), before, after))?)
     }
 
-    fn journal_path(&self) -> PathBuf {
-        self.state.join("restoring")
-    }
-
-    fn write_journal(&self, journal: &Journal) -> Result<()> {
-        let path = self.journal_path();
-        let write = || {
-            let beside = path.with_extension("new");
-            let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(journal)?)?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)?;
-            crate::packs::sync_dir(&self.state)
+    /// Directories in which something changes and which do not let their owner do it.
+    fn closed_directories(&self, changes: &[Change]) -> Vec<(Name, u32)> {
+        let directories: BTreeSet<Name> = changes.iter().map(|change| change.path.split().0).collect();
+        let closed = |path: Name| {
+            let mode = self.index.root.at(&path).filter(|item| matches!(item.what, What::Dir(_)))?.stat.permissions();
+            (mode & 0o300 != 0o300).then_some((path, mode))
         };
-        write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
+        directories.into_iter().filter_map(closed).collect()
     }
 
-    fn remove_journal(&self) -> Result<()> {
-        let path = self.journal_path();
-        let removed = fs::remove_file(&path).and_then(|()| crate::packs::sync_dir(&self.state));
-        removed.map_err(|error| Error::machine(format!("removing {}", path.display()), error))
-    }
-
-    /// Finishes what an earlier process began.
-    pub(super) fn recover(&mut self) -> Result<Option<Recovered>> {
-        let path = self.journal_path();
-        let journal = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::machine(format!("reading {}", path.display()), error)),
-        };
-        let journal: Journal = serde_json::from_slice(&journal)
-            .map_err(|error| Error::machine(format!("reading {}", path.display()), io::Error::from(error)))?;
-        self.save()?;
-        let planned = self.changes(&journal.from, &journal.to)?;
-        self.sweep_temporaries(&planned);
-        let mut open = Vec::new();
-        let mut kept = Vec::new();
-        for change in planned {
-            let there = self.index.root.at(&change.path).and_then(|item| item.node());
-            let same = |node: &Option<Node>| match (node, &there) {
-                (Some(node), Some(there)) if node.is_directory() => there.is_directory(),
-                (node, there) => node == there,
-            };
-            // What is neither the one nor the other is somebody's; where nothing is, nothing is lost.
-            match () {
-                () if same(&change.after) && change.after.map(|node| node.mode) == there.map(|node| node.mode) => {}
-                () if same(&change.before) || there.is_none() => open.push(Change { before: there, ..change }),
-                () => kept.push(change.path),
-            }
-        }
-        self.check_way(&open)?;
-        kept.extend(self.apply(&open)?);
-        self.remove_journal()?;
-        let version = self.save()?.version;
-        Ok(Some(Recovered { from: journal.from, to: journal.to, version, kept }))
-    }
-
-    /// Takes away what a dead process was writing beside these paths.
-    fn sweep_temporaries(&self, changes: &[Change]) {
-        let directories: HashSet<Name> = changes.iter().map(|change| change.path.split().0).collect();
-        for directory in directories {
-            let Ok(fd) = self.root.directory(&directory) else { continue };
-            let Ok(entries) = rustix::fs::Dir::read_from(&fd) else { continue };
-            for entry in entries.flatten() {
-                let name = Name::from(entry.file_name().to_bytes());
-                if is_temporary(&name) {
-                    let _ = unlinkat(&fd, os(&name), AtFlags::empty());
-                }
-            }
-        }
+    /// Of the directories that a dead process made writable, those that are there.
+    pub(super) fn left_open(&self, opened: Vec<(Name, u32)>) -> Vec<(Name, u32)> {
+        let is_there = |path: &Name| matches!(self.index.root.at(path), Some(Item { what: What::Dir(_), .. }));
+        opened.into_iter().filter(|(path, _)| is_there(path)).collect()
     }
 
     /// Whether something that is not versioned stands where a change must go.
-    fn check_way(&self, changes: &[Change]) -> Result<()> {
+    pub(super) fn check_way(&self, changes: &[Change]) -> Result<()> {
         let mut paths = Vec::new();
         for change in changes {
             match (change.before, change.after) {
+                (_, Some(_)) if self.rules.forbid(&change.path) => paths.push(change.path.clone()),
                 (None, Some(after)) if !self.is_free_for(&change.path, &after) => paths.push(change.path.clone()),
                 (Some(before), Some(after)) if before.is_directory() && !after.is_directory() => {
                     let known = self.index.root.at(&change.path).map(|item| &item.what);
@@ -217,12 +157,8 @@ impl Workspace {
         let Ok(stat) = statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW) else { return true };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => after.is_directory(),
-            // A file that was ignored and has what it shall have is no obstacle.
-            FileType::RegularFile if after.is_file() && stat.st_size as u64 == after.size => {
-                let opened = openat(&directory, os(&name), super::root::READ, Mode::empty());
-                opened.is_ok_and(|file| hash_of(File::from(file)).is_ok_and(|digest| digest == after.sha256))
-            }
-            _ => false,
+            // What was ignored and is what it shall be is no obstacle.
+            _ => holds(directory.as_fd(), &name, after),
         }
     }
 
@@ -243,10 +179,15 @@ impl Workspace {
         }
     }
 
-    /// Does what the changes say and brings the index up to date. Returns the paths that were left alone.
-    fn apply(&mut self, changes: &[Change]) -> Result<Vec<Name>> {
+    /// Does what the changes say and brings the index up to date; `opened` are directories that are made writable for
+    /// that time. Returns the paths that were left alone.
+    pub(super) fn apply(&mut self, changes: &[Change], opened: &[(Name, u32)]) -> Result<Vec<Name>> {
         let is_dir = |node: &Option<Node>| node.is_some_and(|node| node.is_directory());
         let mut fates: Vec<(&Change, Fate)> = Vec::with_capacity(changes.len());
+        for (path, mode) in opened {
+            // Where that is refused, what is to be done in the directory says so.
+            let _ = self.set_mode(path, mode | 0o700, DIRECTORY);
+        }
         // What goes makes room first: files, then directories from below.
         let goes = |change: &&Change| change.before.is_some() && !is_dir(&change.before);
         for change in changes.iter().filter(goes).filter(|change| change.after.is_none() || is_dir(&change.after)) {
@@ -256,10 +197,11 @@ impl Workspace {
             self.remove_directory(&change.path)?;
             fates.push((change, Fate::Done(None)));
         }
+        let mut made = Vec::new();
         for change in changes.iter().filter(|change| is_dir(&change.after)) {
-            if let Some(after) = change.after {
-                let fate = self.make_directory(&change.path, &after, is_dir(&change.before))?;
-                fates.push((change, fate));
+            match is_dir(&change.before) || self.make_directory(&change.path)? {
+                true => made.push(change),
+                false => fates.push((change, Fate::Kept)),
             }
         }
         let writes: Vec<&Change> =
@@ -267,6 +209,12 @@ impl Workspace {
         let singly = writes.len() <= SYNCED_SINGLY;
         let written: Vec<Fate> =
             writes.par_iter().map(|change| self.write_file(change, singly)).collect::<Result<_>>()?;
+        for (path, mode) in opened.iter().rev() {
+            let _ = self.set_mode(path, *mode, DIRECTORY);
+        }
+        let finished: Vec<_> = made.iter().rev().map(|change| self.finish_directory(change)).collect::<Result<_>>()?;
+        // In the index a directory is put before what is in it.
+        fates.extend(made.into_iter().zip(finished.into_iter().rev()));
         fates.extend(writes.into_iter().zip(written));
         if !singly {
             let synced = rustix::fs::syncfs(self.root.fd());
@@ -285,12 +233,19 @@ impl Workspace {
         Ok(kept)
     }
 
-    /// Whether the path is still what the index says.
+    /// Whether the path still holds what the index says. Another stat alone is no change: a file with two names has one
+    /// when the other name goes.
     fn is_untouched(&self, path: &Name) -> bool {
         let (directory, name) = path.split();
         let Ok(directory) = self.root.directory(&directory) else { return false };
         match (statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW), self.index.root.at(path)) {
-            (Ok(stat), Some(item)) => Stat::of(&stat) == item.stat,
+            (Ok(stat), Some(item)) => {
+                let stat = Stat::of(&stat);
+                let is_sure = matches!(&item.what, What::File(content) | What::Link(content) if !content.racy);
+                (stat == item.stat && is_sure)
+                    || (stat.mode == item.stat.mode
+                        && item.node().is_some_and(|node| holds(directory.as_fd(), &name, &node)))
+            }
             (Err(Errno::NOENT), None) => true,
             _ => false,
         }
@@ -323,94 +278,123 @@ impl Workspace {
         }
     }
 
-    fn make_directory(&self, path: &Name, node: &Node, there: bool) -> Result<Fate> {
+    /// Makes a directory that only its owner may enter for now. Says whether there is one.
+    fn make_directory(&self, path: &Name) -> Result<bool> {
         let (directory, name) = path.split();
-        let directory = self.root.directory(&directory).map_err(self.failed("opening the directory of", path))?;
-        if !there {
-            match mkdirat(&directory, os(&name), Mode::from_raw_mode(0o700)) {
-                Ok(()) => {}
-                Err(Errno::EXIST) => match statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {}
-                    _ => return Ok(Fate::Kept),
-                },
-                Err(error) => return Err(self.failed("making", path)(error)),
+        let directory = match self.root.directory(&directory) {
+            Ok(directory) => directory,
+            Err(error) if is_elsewhere(error) => return Ok(false),
+            Err(error) => return Err(self.failed("opening the directory of", path)(error)),
+        };
+        match mkdirat(&directory, os(&name), Mode::from_raw_mode(0o700)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => {
+                let stat = statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW);
+                Ok(stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory))
             }
+            Err(error) => Err(self.failed("making", path)(error)),
         }
-        chmodat(&directory, os(&name), Mode::from_raw_mode(node.mode), AtFlags::empty())
-            .map_err(self.failed("setting the permissions of", path))?;
-        let stat = statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW).map_err(self.failed("looking at", path))?;
-        Ok(Fate::Done(Some((Stat::of(&stat), What::Dir(Dir::default())))))
     }
 
-    /// Makes a file or link beside its place and moves it there.
+    /// Gives a directory its permissions.
+    fn finish_directory(&self, change: &Change) -> Result<Fate> {
+        let (path, Some(node)) = (&change.path, change.after) else { return Ok(Fate::Done(None)) };
+        match self.set_mode(path, node.mode, DIRECTORY) {
+            Ok(stat) => Ok(Fate::Done(Some((stat, What::Dir(Dir::default()))))),
+            Err(error) if is_elsewhere(error) => Ok(Fate::Kept),
+            Err(error) => Err(self.failed("setting the permissions of", path)(error)),
+        }
+    }
+
+    /// Sets the permissions of a file or directory, and says what it is then. A link is not followed.
+    fn set_mode(&self, path: &Name, mode: u32, open: OFlags) -> rustix::io::Result<Stat> {
+        let (directory, name) = path.split();
+        let directory = self.root.directory(&directory)?;
+        match openat(&directory, os(&name), open, Mode::empty()) {
+            Ok(file) => fchmod(file, Mode::from_raw_mode(mode))?,
+            // It is no link, and we may not read it.
+            Err(Errno::ACCESS) => chmodat(&directory, os(&name), Mode::from_raw_mode(mode), AtFlags::empty())?,
+            Err(error) => return Err(error),
+        }
+        Ok(Stat::of(&statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    /// Gives a path its file or link.
     fn write_file(&self, change: &Change, sync: bool) -> Result<Fate> {
         let (path, Some(node)) = (&change.path, change.after) else { return Ok(Fate::Done(None)) };
-        // What the change replaces by something of another kind is gone already.
-        let replaces = change.before.is_some_and(|before| !before.is_directory());
-        if replaces && !self.is_untouched(path) {
-            return Ok(Fate::Kept);
-        }
         let (directory, name) = path.split();
         let directory = match self.root.directory(&directory) {
             Ok(directory) => directory,
             // Something else stands where its directory should be.
-            Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => return Ok(Fate::Kept),
+            Err(error) if is_elsewhere(error) => return Ok(Fate::Kept),
             Err(error) => return Err(self.failed("opening the directory of", path)(error)),
         };
+        let look = || statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW).map_err(self.failed("looking at", path));
+        let set_mode = || self.set_mode(path, node.mode, READ).map_err(self.failed("setting the permissions of", path));
         let same_content = change.before.is_some_and(|before| before.kind == node.kind && before.sha256 == node.sha256);
-        if same_content && node.kind == NodeKind::File {
-            chmodat(&directory, os(&name), Mode::from_raw_mode(node.mode), AtFlags::empty())
-                .map_err(self.failed("setting the permissions of", path))?;
-        } else {
-            let temporary = Name::from(format!(".rath-{}.tmp", rath_core::fresh_name()).as_str());
-            let made = match node.kind {
-                NodeKind::Symlink => self.make_link(directory.as_fd(), &temporary, &node, path),
-                _ => self.make_file(directory.as_fd(), &temporary, &node, path, sync),
-            };
-            let placed = made.and_then(|()| {
-                let (from, to) = (os(&temporary), os(&name));
-                match replaces {
-                    true => renameat(&directory, from, &directory, to),
-                    false => renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE),
-                }
-                .map(|()| true)
-                .or_else(|error| match error {
-                    Errno::EXIST => Ok(false),
-                    error => Err(self.failed("putting in place", path)(error)),
-                })
-            });
-            match placed {
-                Ok(true) => {}
-                refused => {
-                    let _ = unlinkat(&directory, os(&temporary), AtFlags::empty());
-                    // Somebody was faster, or it was there with this very content.
-                    let adopted = refused? || self.is_free_for(path, &node);
-                    if !adopted {
-                        return Ok(Fate::Kept);
-                    }
-                }
+        // The other names of a file keep their permissions: then it is made anew.
+        let stat = if same_content && node.is_file() && look().is_ok_and(|stat| stat.st_nlink == 1) {
+            if !self.is_untouched(path) {
+                return Ok(Fate::Kept);
             }
-        }
-        let stat = statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW).map_err(self.failed("looking at", path))?;
-        let stat = Stat::of(&stat);
+            set_mode()?
+        } else {
+            // What the change replaces by something of another kind is gone already.
+            let replaces = change.before.is_some_and(|before| !before.is_directory());
+            let is_placed = self.place_file(directory.as_fd(), &name, path, &node, replaces, sync)?;
+            // Somebody was faster, or it was there with this very content.
+            if !is_placed && (replaces || !self.is_free_for(path, &node)) {
+                return Ok(Fate::Kept);
+            }
+            let stat = Stat::of(&look()?);
+            match node.is_file() && stat.permissions() != node.mode {
+                true => set_mode()?,
+                false => stat,
+            }
+        };
         let content = Content { digest: Some(node.sha256), size: node.size, racy: stat.is_racy(now()) };
         let what = if node.kind == NodeKind::Symlink { What::Link(content) } else { What::File(content) };
         Ok(Fate::Done(Some((stat, what))))
     }
 
-    fn make_link(&self, at: std::os::fd::BorrowedFd<'_>, temporary: &Name, node: &Node, path: &Name) -> Result<()> {
+    /// Makes a file or link beside its place and moves it there. `false` when what is there is not what was to be
+    /// replaced.
+    fn place_file(
+        &self,
+        at: BorrowedFd<'_>,
+        name: &Name,
+        path: &Name,
+        node: &Node,
+        replaces: bool,
+        sync: bool,
+    ) -> Result<bool> {
+        let temporary = Name::from(format!(".rath-{}.tmp", rath_core::fresh_name()).as_str());
+        let made = match node.kind {
+            NodeKind::Symlink => self.make_link(at, &temporary, node, path),
+            _ => self.make_file(at, &temporary, node, path, sync),
+        };
+        let (from, to) = (os(&temporary), os(name));
+        let placed = made.and_then(|()| match replaces {
+            true if !self.is_untouched(path) => Ok(false),
+            true => renameat(at, from, at, to).map(|()| true).map_err(self.failed("putting in place", path)),
+            false => match renameat_with(at, from, at, to, RenameFlags::NOREPLACE) {
+                Ok(()) => Ok(true),
+                Err(Errno::EXIST) => Ok(false),
+                Err(error) => Err(self.failed("putting in place", path)(error)),
+            },
+        });
+        if !matches!(placed, Ok(true)) {
+            let _ = unlinkat(at, os(&temporary), AtFlags::empty());
+        }
+        placed
+    }
+
+    fn make_link(&self, at: BorrowedFd<'_>, temporary: &Name, node: &Node, path: &Name) -> Result<()> {
         let target = pollster::block_on(Forest::new(&*self.store).content(node.sha256))?;
         symlinkat(os(&Name::from(&*target)), at, os(temporary)).map_err(self.failed("making the link", path))
     }
 
-    fn make_file(
-        &self,
-        at: std::os::fd::BorrowedFd<'_>,
-        temporary: &Name,
-        node: &Node,
-        path: &Name,
-        sync: bool,
-    ) -> Result<()> {
+    fn make_file(&self, at: BorrowedFd<'_>, temporary: &Name, node: &Node, path: &Name, sync: bool) -> Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(at, os(temporary), flags, Mode::from_raw_mode(0o600)).map_err(self.failed("making", path))?;
         let mut file = File::from(file);
@@ -423,14 +407,18 @@ impl Workspace {
         match pieces {
             None => file.write_all(&pollster::block_on(forest.content(node.sha256))?).map_err(write)?,
             Some(pieces) => {
+                let mut zeros: Option<Piece> = None;
                 for piece in pieces {
-                    let bytes = pollster::block_on(forest.content(piece.digest))?;
-                    // Zeros are left as a hole.
-                    let done = match bytes.iter().all(|byte| *byte == 0) {
-                        true => file.seek(SeekFrom::Current(bytes.len() as i64)).map(drop),
-                        false => file.write_all(&bytes),
-                    };
-                    done.map_err(write)?;
+                    // Zeros are left as a hole, and read once.
+                    if zeros.as_ref() != Some(&piece) {
+                        let bytes = pollster::block_on(forest.content(piece.digest))?;
+                        if !is_zero(&bytes) {
+                            file.write_all(&bytes).map_err(write)?;
+                            continue;
+                        }
+                        zeros = Some(piece);
+                    }
+                    file.seek(SeekFrom::Current(piece.bytes as i64)).map_err(write)?;
                 }
                 file.set_len(node.size).map_err(write)?;
             }
@@ -444,8 +432,34 @@ impl Workspace {
 }
 
 /// Whether a name is one that a restore gives to what it has not finished.
-fn is_temporary(name: &Name) -> bool {
+pub(super) fn is_temporary(name: &Name) -> bool {
     name.as_bytes().starts_with(b".rath-") && name.as_bytes().ends_with(b".tmp")
+}
+
+/// Whether nothing, or something else, stands where a directory should be.
+fn is_elsewhere(error: Errno) -> bool {
+    matches!(error, Errno::NOTDIR | Errno::NOENT | Errno::LOOP)
+}
+
+/// Whether a file or link with this very content stands there.
+fn holds(at: BorrowedFd<'_>, name: &Name, node: &Node) -> bool {
+    let digest = match node.kind {
+        NodeKind::File => {
+            let Ok(file) = openat(at, os(name), READ, Mode::empty()).map(File::from) else { return false };
+            match file.metadata() {
+                Ok(meta) if meta.is_file() && meta.len() == node.size => hash_of(file).ok(),
+                _ => None,
+            }
+        }
+        NodeKind::Symlink => readlinkat(at, os(name), Vec::new()).ok().map(|target| Digest::of(target.as_bytes())),
+        NodeKind::Directory => None,
+    };
+    digest == Some(node.sha256)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 fn hash_of(mut file: File) -> io::Result<Digest> {

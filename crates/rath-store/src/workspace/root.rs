@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::error::{Error, Result};
 
 /// What a directory is opened with.
-const DIRECTORY: OFlags =
+pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 /// What a file is read with: a pipe does not make us wait.
@@ -49,8 +49,8 @@ impl Root {
     pub(super) fn open_at(&self, path: &Name, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(&self.fd, os(path), flags, Mode::empty(), resolve) {
-            // Some containers do not let this call through: then name by name.
-            Err(Errno::NOSYS | Errno::PERM) => self.open_stepwise(path, flags),
+            // Some containers do not let this call through, and no call takes a path that is very long: then name by name.
+            Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => self.open_stepwise(path, flags),
             opened => opened,
         }
     }

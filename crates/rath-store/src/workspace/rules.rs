@@ -1,20 +1,21 @@
 //! What is not versioned: built-in rules, `.gitignore` and `.rathignore` files, and the configuration.
 //!
-//! A deeper file wins over a higher one, `.rathignore` over `.gitignore` beside it, the configuration over all, and the
-//! built-in rules give way to any of them.
+//! A deeper file wins over a higher one, `.rathignore` over `.gitignore` beside it, and the configuration over all. The
+//! built-in rules give way to the configuration alone: whoever writes files must not bring in hooks of `.git`.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ignore::Match;
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::gitignore::{Gitignore, GitignoreBuilder, Glob};
 use rath_core::Digest;
 use rath_core::files::Name;
 use serde::Serialize;
 
 use super::root::os;
 
-/// The rules that hold everywhere unless a file says otherwise. Temporary files are ours, see `restore`.
+/// The rules that hold everywhere unless the configuration says otherwise. Temporary files are ours, see `restore`.
 const BUILT_IN: &[&str] = &[".git", ".rath", ".rath-*.tmp"];
 
 /// What the rules of a version are as a blob.
@@ -26,8 +27,7 @@ pub(super) const FILES: [&[u8]; 2] = [b".gitignore", b".rathignore"];
 /// The rules of a workspace that stand in no file of it.
 #[derive(Clone)]
 pub(super) struct Rules {
-    built_in: Arc<Gitignore>,
-    configured: Arc<Gitignore>,
+    configured: Option<Arc<Gitignore>>,
     patterns: Vec<String>,
     hash: u64,
 }
@@ -43,20 +43,33 @@ impl Rules {
         for pattern in patterns {
             configured.add_line(None, pattern).map_err(|error| BadRule(pattern.clone(), error.to_string()))?;
         }
-        let mut built_in = GitignoreBuilder::new("");
-        for pattern in BUILT_IN {
-            built_in.add_line(None, pattern).map_err(|error| BadRule((*pattern).into(), error.to_string()))?;
-        }
         let build = |builder: GitignoreBuilder| {
             builder.build().map(Arc::new).map_err(|error| BadRule(patterns.join(", "), error.to_string()))
         };
+        let configured = if patterns.is_empty() { None } else { Some(build(configured)?) };
         let hash = hash(0, patterns.join("\n").as_bytes());
-        Ok(Self { built_in: build(built_in)?, configured: build(configured)?, patterns: patterns.to_vec(), hash })
+        Ok(Self { configured, patterns: patterns.to_vec(), hash })
     }
 
     /// The rules at the root, before any file was read.
     pub(super) fn level(&self) -> Level<'_> {
         Level { rules: self, above: None, matchers: Vec::new(), prefix: 0, hash: self.hash }
+    }
+
+    /// What the configuration says of a path, and if it is silent, the built-in rules.
+    fn decide(&self, path: &Name, is_directory: bool) -> Option<bool> {
+        let configured = self.configured.as_ref();
+        let configured = configured.and_then(|rules| decided(rules.matched(Path::new(os(path)), is_directory)));
+        configured.or_else(|| is_ignored_by_default(path.split().1.as_bytes()).then_some(true))
+    }
+
+    /// Whether no version may bring anything to this path, whatever rules it was saved under.
+    pub(super) fn forbid(&self, path: &Name) -> bool {
+        let mut above = Name::root();
+        path.parts().any(|name| {
+            above = above.join(&name);
+            is_ignored_by_default(name.as_bytes()) && self.decide(&above, true) == Some(true)
+        })
     }
 
     /// Everything that was in force, for the record: the same rules have the same bytes.
@@ -107,9 +120,11 @@ impl<'a> Level<'a> {
         };
         for (file, text) in texts {
             let mut builder = GitignoreBuilder::new("");
-            for line in text.lines() {
-                // A line that is no rule is passed over, as git does.
-                let _ = builder.add_line(None, line);
+            for line in text.strip_prefix('\u{feff}').unwrap_or(text).lines() {
+                // A line that is no rule is passed over, as git does. `!` alone would bring back everything.
+                if !matches!(line.trim_end(), "!" | "!/") {
+                    let _ = builder.add_line(None, &plain_braces(line));
+                }
             }
             if let Ok(matcher) = builder.build() {
                 level.matchers.insert(0, matcher);
@@ -123,13 +138,7 @@ impl<'a> Level<'a> {
 
     /// Whether `path` is not versioned.
     pub(super) fn ignores(&self, path: &Name, is_directory: bool) -> bool {
-        let full = Path::new(os(path));
-        let decided = |found: Match<&ignore::gitignore::Glob>| match found {
-            Match::None => None,
-            Match::Ignore(_) => Some(true),
-            Match::Whitelist(_) => Some(false),
-        };
-        if let Some(ignored) = decided(self.rules.configured.matched(full, is_directory)) {
+        if let Some(ignored) = self.rules.decide(path, is_directory) {
             return ignored;
         }
         let mut level = Some(self);
@@ -144,8 +153,39 @@ impl<'a> Level<'a> {
             }
             level = at.above;
         }
-        decided(self.rules.built_in.matched(full, is_directory)).unwrap_or(false)
+        false
     }
+}
+
+/// The line with its braces escaped: they mean nothing to git.
+fn plain_braces(line: &str) -> Cow<'_, str> {
+    if !line.contains(['{', '}']) {
+        return line.into();
+    }
+    let mut plain = String::with_capacity(line.len() + 4);
+    let mut is_escaped = false;
+    for c in line.chars() {
+        if matches!(c, '{' | '}') && !is_escaped {
+            plain.push('\\');
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        plain.push(c);
+    }
+    plain.into()
+}
+
+fn decided(found: Match<&Glob>) -> Option<bool> {
+    match found {
+        Match::None => None,
+        Match::Ignore(_) => Some(true),
+        Match::Whitelist(_) => Some(false),
+    }
+}
+
+/// What [`BUILT_IN`] says of a name. By hand, because every walk begins with it and compiling patterns takes longer than
+/// the walk of a small directory.
+fn is_ignored_by_default(name: &[u8]) -> bool {
+    matches!(name, b".git" | b".rath") || (name.starts_with(b".rath-") && name.ends_with(b".tmp"))
 }
 
 fn hash(seed: u64, bytes: &[u8]) -> u64 {

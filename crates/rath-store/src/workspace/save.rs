@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rath_core::files::{Name, TREE, Version};
+use rath_core::files::{Name, TREE, Tree, Version};
 use rath_core::{Blob, BlobRef};
 use rayon::prelude::*;
 
@@ -34,6 +34,7 @@ pub struct Saved {
 impl Workspace {
     /// Saves the files as they are. Costs a walk, and reading what changed since the last one.
     pub fn save(&mut self) -> Result<Saved> {
+        self.check_index();
         let walk = Walk {
             root: &self.root,
             rules: &self.rules,
@@ -49,7 +50,7 @@ impl Workspace {
         let mut unread = Vec::new();
         collect_unread(&mut root, &Name::root(), &mut unread);
         let read = unread.len() as u64;
-        let restless = Mutex::new(Vec::new());
+        let (restless, rest) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
         let read_some = |some: &mut [(Name, &mut Item)]| -> Result<()> {
             let mut blobs = Vec::new();
             for (path, item) in some {
@@ -70,26 +71,40 @@ impl Workspace {
                     }
                     Err(NotRead::Gone) => {}
                     Err(NotRead::Skip(why)) => walk.skip(path.clone(), why),
+                    Err(NotRead::Lack(error)) => return Err(Error::machine(format!("reading {path}"), error)),
                     Err(NotRead::Store(error)) => return Err(error.into()),
                 }
                 if is_full(&blobs) {
                     intake.send(std::mem::take(&mut blobs))?;
                 }
             }
-            Ok(intake.send(blobs)?)
+            // Small rests travel together, and the last of them with the trees: each journey costs a sync.
+            let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
+            rest.append(&mut blobs);
+            let full = if is_full(&rest) { std::mem::take(&mut *rest) } else { Vec::new() };
+            drop(rest);
+            Ok(intake.send(full)?)
         };
         unread.par_chunks_mut(64).try_for_each(read_some)?;
         let changed = root.tree.is_none();
         drop_unread(&mut root);
         let mut trees = Vec::new();
         let (digest, size) = root.compute(&mut |tree| trees.push(tree));
-        trees.par_chunks(64).try_for_each(|some| intake.send(some.iter().map(|tree| tree.to_blob()).collect()))?;
+        let top = trees.pop();
+        let mut blobs = rest.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match trees.len() <= 64 {
+            true => blobs.extend(trees.iter().map(Tree::to_blob)),
+            false => trees.par_chunks(64).try_for_each(|some| intake.send(some.iter().map(Tree::to_blob).collect()))?,
+        }
         let rule_files = walk.rule_files.into_inner().unwrap_or_else(PoisonError::into_inner);
         let rules = Blob::new(self.rules.describe(rule_files), rules::MEDIA_TYPE);
         let reference = rules.reference.clone();
         if self.index.rules.as_ref() != Some(&reference) {
-            intake.send(vec![rules])?;
+            blobs.push(rules);
         }
+        // The last one: where the store has it, it has all the others.
+        blobs.extend(top.iter().map(Tree::to_blob));
+        intake.send(blobs)?;
         intake.finish()?;
         let same_rules = self.index.rules.as_ref() == Some(&reference);
         let index = Index { root, rules: Some(reference.clone()) };
@@ -106,6 +121,16 @@ impl Workspace {
             skipped: walk.skipped.into_inner().unwrap_or_else(PoisonError::into_inner),
             restless: restless.into_inner().unwrap_or_else(PoisonError::into_inner),
         })
+    }
+
+    /// Forgets an index whose version the store does not have: it was collected, or went with the power.
+    fn check_index(&mut self) {
+        let Index { root: Dir { tree, .. }, rules } = &self.index;
+        let mut named = tree.iter().map(|(tree, _)| *tree).chain(rules.iter().map(|rules| rules.digest));
+        let is_there = |digest| matches!(pollster::block_on(self.store.blob_get(digest)), Ok(Some(_)));
+        if !named.all(is_there) {
+            self.index = Index::default();
+        }
     }
 
     /// Says where most of what is over budget lies.

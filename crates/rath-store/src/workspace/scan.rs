@@ -16,6 +16,9 @@ use super::index::{Content, Dir, Item, Stat, What};
 use super::root::{READ, Root, os};
 use super::rules::{self, Level, RuleFile, Rules};
 
+/// Directories in directories, at most: each of them costs a descriptor and some stack.
+const DEEPEST: usize = 512;
+
 /// A path that could not be versioned, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
@@ -139,6 +142,7 @@ impl Walk<'_> {
         let stat = match statat(fd, os(&name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
+            Err(error) if is_our_lack(error) => return Err(self.failed(&directory.join(&name), error)),
             Err(error) => {
                 self.skip(directory.join(&name), error.to_string());
                 return Ok(None);
@@ -205,9 +209,14 @@ impl Walk<'_> {
                 What::Dir(dir) => Some(dir),
                 _ => None,
             });
+            if path.as_bytes().iter().filter(|byte| **byte == b'/').count() >= DEEPEST {
+                self.skip(path, "too deep");
+                return Ok(None);
+            }
             match Root::directory_in(fd, name) {
                 Ok(fd) => self.directory(fd, &path, before, rules).map(Some),
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+                Err(error) if is_our_lack(error) => Err(self.failed(&path, error)),
                 Err(error) => {
                     self.skip(path, error.to_string());
                     Ok(None)
@@ -250,6 +259,11 @@ impl Walk<'_> {
         }
         texts
     }
+}
+
+/// Whether the process ran out of something: that says nothing about a file, which must not be missing for it.
+pub(super) fn is_our_lack(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// Whether an entry is in a tree what it was. Directories are compared when they have been walked.

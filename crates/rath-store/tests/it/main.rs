@@ -10,4 +10,5 @@ mod formats;
 mod processes;
 mod support;
 mod tamper;
+mod workspace;
 mod world;
