@@ -120,7 +120,7 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         eprintln!("{value}");
         return;
     }
-    remark(format_args!("{} {error:#}", style::bad("error:")));
+    remark(format_args!("{} {}", style::bad("error:"), harmless(&format!("{error:#}"))));
     if let Some(code) = code {
         remark(format_args!("  help: rath explain {code}"));
     }

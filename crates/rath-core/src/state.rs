@@ -170,7 +170,13 @@ impl State {
         let mut calls = self.calls.clone();
         calls.iter_mut().for_each(|call| call.inherited = true);
         // The files fork too: the place is the same kind of place, and never the same directory.
-        let placement = self.placement.clone().map(|place| Placement { in_place: false, sandbox: None, ..place });
+        let placement = self.placement.clone().map(|place| Placement {
+            // What a session in place has is what is there.
+            base: if place.in_place { self.workspace.clone() } else { place.base },
+            in_place: false,
+            sandbox: None,
+            ..place
+        });
         Self {
             steps,
             calls,

@@ -169,7 +169,7 @@ fn event(
         Kind::Restored => {
             let body: Restored = record.body()?;
             sources.extend(body.point);
-            jumps = true;
+            jumps = body.point.is_some();
             (Some(body.workspace), Changes { total: 1, paths: Vec::new() })
         }
         Kind::Resolved => {

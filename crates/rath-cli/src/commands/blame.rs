@@ -1,3 +1,6 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
 use anyhow::{Result, bail};
 use rath::View;
 use rath::files::Name;
@@ -15,7 +18,7 @@ use crate::time;
 pub(crate) struct Blame {
     /// The file, by its path in the workspace; with :LINE only that line
     #[arg(value_name = "FILE[:LINE]")]
-    file: String,
+    file: OsString,
     /// The session or record; the session that changed last if absent
     #[arg(long, short = 'S', value_name = "SESSION", default_value = "@")]
     session: String,
@@ -26,11 +29,9 @@ impl Blame {
         let store = settings.store()?;
         let place = expression::resolve(&store, &self.session).await?;
         let view = View::of(&store, place.session, Some(place.seq)).await?;
-        let (path, only) = match self.file.rsplit_once(':').map(|(path, line)| (path, line.parse::<usize>())) {
-            Some((path, Ok(line))) => (path, Some(line)),
-            _ => (self.file.as_str(), None),
-        };
-        let blame = view.blame(&Name::from(path)).await?;
+        let (path, only) = split(self.file.as_bytes());
+        let path = Name::from(path);
+        let blame = view.blame(&path).await?;
         let count = blame.lines.len();
         if let Some(line) = only.filter(|line| *line == 0 || *line > count) {
             bail!("{path} has lines 1 to {count}; {line} is not one of them");
@@ -62,5 +63,15 @@ impl Blame {
         }
         page.show(settings)?;
         Ok(Answer::Yes)
+    }
+}
+
+/// The path, and the line after the last colon.
+fn split(argument: &[u8]) -> (&[u8], Option<usize>) {
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+    let at = argument.iter().rposition(|byte| *byte == b':');
+    match at.and_then(|at| Some((at, number(&argument[at + 1..])?))) {
+        Some((at, line)) => (&argument[..at], Some(line)),
+        None => (argument, None),
     }
 }

@@ -1,4 +1,6 @@
+use std::ffi::OsString;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Result, bail};
 use rath::files::{Forest, Name, NodeKind};
@@ -13,14 +15,13 @@ use crate::settings::Settings;
 pub(crate) struct Cat {
     /// What and where: SESSION:PATH, SESSION@4:PATH or VERSION:PATH
     #[arg(value_name = "WHAT:PATH")]
-    what: String,
+    what: OsString,
 }
 
 impl Cat {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
-        let Some((what, path)) = self.what.split_once(':') else {
-            return Err(expression::unclear(format!("{:?} names no file: write SESSION:PATH", self.what)));
-        };
+        let unclear = || expression::unclear(format!("{:?} names no file: write SESSION:PATH", self.what));
+        let (what, path) = split(self.what.as_bytes()).ok_or_else(unclear)?;
         let store = settings.store()?;
         let version = expression::version(settings, &store, what).await?;
         let (forest, path) = (Forest::new(&*store), Name::from(path));
@@ -45,4 +46,10 @@ impl Cat {
         }
         Ok(Answer::Yes)
     }
+}
+
+/// What is before the first colon, and the path after it.
+fn split(argument: &[u8]) -> Option<(&str, &[u8])> {
+    let at = argument.iter().position(|byte| *byte == b':')?;
+    Some((std::str::from_utf8(&argument[..at]).ok()?, &argument[at + 1..]))
 }

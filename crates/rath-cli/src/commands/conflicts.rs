@@ -1,4 +1,5 @@
-use std::io::Write as _;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Result, bail};
 use rath::View;
@@ -19,7 +20,7 @@ pub(crate) struct Conflicts {
     #[arg(default_value = "@")]
     session: String,
     /// One path: print the file with markers
-    path: Option<String>,
+    path: Option<OsString>,
 }
 
 impl Conflicts {
@@ -29,11 +30,12 @@ impl Conflicts {
         let view = View::of(&store, place.session, Some(place.seq)).await?;
         let conflicts = &view.state().conflicts;
         if let Some(path) = self.path {
-            let Some(conflict) = conflicts.iter().find(|conflict| conflict.path == Name::from(path.as_str())) else {
+            let path = Name::from(path.as_bytes());
+            let Some(conflict) = conflicts.iter().find(|conflict| conflict.path == path) else {
                 bail!("there is no open conflict on {path}");
             };
             match marked(&Forest::new(&*store), conflict).await? {
-                Some(text) => std::io::stdout().write_all(&text)?,
+                Some(text) => output::raw(&text)?,
                 None => bail!("{path}: {}; choose a side with `rath resolve`", conflict.kind),
             }
             return Ok(Answer::No);

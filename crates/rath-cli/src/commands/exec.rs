@@ -134,6 +134,7 @@ fn in_json(done: &Done) -> serde_json::Value {
         "duration_us": finished.duration.as_micros() as u64, "left_behind": finished.escaped,
         "stdout": String::from_utf8_lossy(&finished.stdout.bytes), "stdout_bytes": finished.stdout.total,
         "stderr": String::from_utf8_lossy(&finished.stderr.bytes), "stderr_bytes": finished.stderr.total,
+        "stdout_cut": finished.stdout.cut, "stderr_cut": finished.stderr.cut,
         "before": done.before, "after": done.after, "changed": done.changed, "outside": done.outside,
         "isolated": done.isolated, "remarks": done.remarks,
     })
@@ -157,6 +158,12 @@ fn remark(done: &Done) {
         output::remark_changes(&done.outside);
     }
     output::remark_changes(&done.changed);
+    for (stream, captured) in [("stdout", &finished.stdout), ("stderr", &finished.stderr)] {
+        if captured.cut {
+            let (kept, all) = (output::bytes(captured.bytes.len() as u64), output::bytes(captured.total));
+            output::remark(style::label(format!("{stream} is cut: {kept} of {all} are kept and shown")));
+        }
+    }
     if finished.escaped > 0 {
         let left = output::count(u64::from(finished.escaped), "process");
         output::remark(style::label(format!("{left} left behind and killed")));

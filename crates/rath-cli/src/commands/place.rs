@@ -1,3 +1,5 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -54,7 +56,15 @@ impl PlaceArgs {
         let place = match (&self.copy_of, &self.in_place) {
             (Some(dir), _) => Target::copy_of(backend, settings.here.join(dir)),
             (_, Some(dir)) => Target::in_place(backend, settings.here.join(dir)),
-            (None, None) => Target::empty(backend),
+            // A backend alone: where the session is, on that one.
+            (None, None) => match &session.state().placement {
+                Some(now) => Target {
+                    backend,
+                    origin: now.origin.as_ref().map(|origin| OsStr::from_bytes(origin.as_bytes()).into()),
+                    in_place: now.in_place,
+                },
+                None => Target::empty(backend),
+            },
         };
         Ok(workshop.place(session, place).await?)
     }

@@ -1,4 +1,6 @@
+use std::ffi::OsString;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -18,7 +20,7 @@ pub(crate) struct Resolve {
     /// The session
     session: String,
     /// The path in conflict
-    path: String,
+    path: OsString,
     /// Take the side of the session that went on
     #[arg(long, group = "choice")]
     ours: bool,
@@ -59,7 +61,7 @@ impl Resolve {
             None => Decision::AsItIs,
         };
         let mut session = workshop.store().open(id, settings.actor()).await?;
-        let record = workshop.resolve(&mut session, &Name::from(self.path.as_str()), decision).await?;
+        let record = workshop.resolve(&mut session, &Name::from(self.path.as_bytes()), decision).await?;
         output::added(settings, record)?;
         let open = session.state().conflicts.len() as u64;
         if open > 0 && !settings.json {

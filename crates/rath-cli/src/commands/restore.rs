@@ -29,12 +29,13 @@ impl Restore {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let workshop = settings.workshop(false)?;
         let store = workshop.store();
-        let place = expression::resolve(store, &self.session).await?;
-        let to = match &self.to {
-            Some(to) => expression::resolve(store, to).await?,
+        let to = expression::resolve(store, self.to.as_ref().unwrap_or(&self.session)).await?;
+        // A record behind a fork point is of another session than the one that is named.
+        let named = match self.session.split_once('@') {
+            Some((session, _)) => expression::resolve(store, &format!("{session}@")).await?,
             None => expression::resolve(store, &self.session).await?,
         };
-        let mut session = store.open(place.session, settings.actor()).await?;
+        let mut session = store.open(named.session, settings.actor()).await?;
         let back = workshop.restore(&mut session, Point { session: to.session, seq: to.seq }, self.over).await?;
         report(settings, &back, None)?;
         Ok(Answer::Yes)

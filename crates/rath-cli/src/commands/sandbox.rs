@@ -58,7 +58,7 @@ impl Sandbox {
                         style::session(site.session.short()),
                         site.placement.backend,
                         if site.placement.isolated { style::good(isolated) } else { style::label(isolated) },
-                        settings.shown(&site.directory),
+                        output::harmless(&settings.shown(&site.directory)),
                         if site.closed { style::dim(" (closed)") } else { String::new() },
                     ));
                 }

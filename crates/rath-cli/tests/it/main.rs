@@ -3,7 +3,9 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests run the binary")]
 
+mod crash;
 mod errors;
 mod hostile;
 mod transcript;
 mod transcripts;
+mod workspace;

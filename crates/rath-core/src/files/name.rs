@@ -86,7 +86,10 @@ impl fmt::Display for Name {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c {
-                    c if c.is_control() => shown.extend(c.escape_default()),
+                    // Those that turn the direction of a text too.
+                    c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                        shown.extend(c.escape_default());
+                    }
                     c => shown.push(c),
                 }
             }

@@ -1,5 +1,7 @@
 //! Bringing a session's files to the directory they came from.
 
+use std::collections::HashSet;
+
 use rath_core::Session;
 use rath_core::body::{CallOutcome, Effect, OutsideEffect, Placed, ToolFinished, ToolStarted};
 use rath_core::files::{Change, Forest, Name, Node, Version, diff, graft};
@@ -49,7 +51,20 @@ impl Workshop {
         let there = workspace.save()?.version;
         let Plan { todo, already } = plan(&forest, &there, wanted, &path_of(&origin).display().to_string()).await?;
         let applied = |record, changed| Applied { record, directory: origin.clone(), changed, already };
+        let brought = Placed {
+            backend: placement.backend,
+            isolated: placement.isolated,
+            origin: Some(origin.clone()),
+            in_place: false,
+            workspace: None,
+            base: Some(files.clone()),
+            why: Some("applied".into()),
+        };
         if todo.is_empty() || dry {
+            if !dry && !base.same_files(files) {
+                session.append(brought)?;
+                session.publish().await?;
+            }
             return Ok(applied(None, todo));
         }
         let target = graft(&forest, &there, &todo).await?;
@@ -79,15 +94,7 @@ impl Workshop {
             ..ToolFinished::new(call, CallOutcome::Done)
         })?;
         let record = session.head();
-        session.append(Placed {
-            backend: placement.backend,
-            isolated: placement.isolated,
-            origin: Some(origin.clone()),
-            in_place: false,
-            workspace: None,
-            base: Some(files.clone()),
-            why: Some("applied".into()),
-        })?;
+        session.append(brought)?;
         session.publish().await?;
         Ok(applied(Some(record), todo))
     }
@@ -101,23 +108,53 @@ struct Plan {
 /// What is to be done in a directory that holds `there`. Whatever is neither as it was nor as it shall be stops it.
 async fn plan(forest: &Forest<'_>, there: &Version, wanted: Vec<Change>, directory: &str) -> Result<Plan> {
     let (mut plan, mut changed) = (Plan { todo: Vec::new(), already: Vec::new() }, Vec::new());
-    // A directory's digest covers what is in it: what counts is whether there is one.
-    let same = |a: &Option<Node>, b: &Option<Node>| match (a, b) {
-        (Some(a), Some(b)) if a.is_directory() && b.is_directory() => true,
-        (a, b) => a == b,
-    };
-    for change in wanted {
+    let left = left_in_directories(forest, there, &wanted).await?;
+    let is_dir = |node: &Option<Node>| node.is_some_and(|node| node.is_directory());
+    for mut change in wanted {
         let now = forest.at(there, &change.path).await?;
-        if now == change.after || (same(&now, &change.after) && change.before.is_none()) {
-            plan.already.push(change.path);
-        } else if same(&now, &change.before) {
-            plan.todo.push(change);
-        } else {
-            changed.push(change.path);
+        // A directory's digest covers what is in it: of itself it has only a mode.
+        if let (Some(now), Some(after)) = (now, &mut change.after)
+            && now.is_directory()
+            && after.is_directory()
+        {
+            let before = change.before.filter(Node::is_directory).map_or(after.mode, |before| before.mode);
+            *after = Node { mode: after.mode, ..now };
+            change.before = Some(Node { mode: before, ..now });
+        }
+        match () {
+            () if now == change.after => plan.already.push(change.path),
+            () if left.contains(&change.path) && change.after.is_some() => changed.push(change.path),
+            // What others put there keeps its directory.
+            () if left.contains(&change.path) => {}
+            () if now == change.before || (is_dir(&now) && is_dir(&change.before)) => plan.todo.push(change),
+            () => changed.push(change.path),
         }
     }
     match changed.is_empty() {
         true => Ok(plan),
         false => Err(Error::ChangedMeanwhile { directory: directory.into(), paths: changed }),
     }
+}
+
+/// Directories that are to go, and hold what is not.
+async fn left_in_directories(forest: &Forest<'_>, there: &Version, wanted: &[Change]) -> Result<HashSet<Name>> {
+    let is_dir = |node: &Option<Node>| node.is_some_and(|node| node.is_directory());
+    let goes = |change: &&Change| is_dir(&change.before) && !is_dir(&change.after);
+    let going: HashSet<&Name> = wanted.iter().filter(goes).map(|change| &change.path).collect();
+    let mut left = HashSet::new();
+    if going.is_empty() {
+        return Ok(left);
+    }
+    let gone: HashSet<&Name> =
+        wanted.iter().filter(|change| change.after.is_none() || goes(change)).map(|change| &change.path).collect();
+    for (path, _) in forest.list(there).await? {
+        let mut above = path.split().0;
+        while !gone.contains(&path) && !above.as_bytes().is_empty() {
+            if going.contains(&above) {
+                left.insert(above.clone());
+            }
+            above = above.split().0;
+        }
+    }
+    Ok(left)
 }

@@ -66,6 +66,7 @@ impl Workshop {
         })?;
         session.publish().await?;
         let before = found.saved.version;
+        site.note(&before)?;
         let mut running = match sandbox.exec(command).await {
             Ok(running) => running,
             Err(error) => {

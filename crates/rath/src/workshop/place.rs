@@ -80,6 +80,14 @@ impl Workshop {
             (None, Some((there, _))) => there.clone(),
             (None, None) => self.no_files().await?,
         };
+        // Files that the session did not take from there are no change of its own.
+        let base = match (&has, &there) {
+            (Some(has), Some((_, 1..))) => match &session.state().placement {
+                Some(now) if now.origin == placement.origin => now.base.clone(),
+                _ => Some(has.clone()),
+            },
+            (_, there) => there.as_ref().map(|(there, _)| there.clone()),
+        };
         self.close_sandbox(session, "the session moved").await?;
         self.leave(session.id());
         session.append(Placed {
@@ -88,15 +96,14 @@ impl Workshop {
             origin: placement.origin.clone(),
             in_place: placement.in_place,
             workspace: Some(files),
-            base: there.as_ref().map(|(there, _)| there.clone()),
+            base,
             why: None,
         })?;
         session.publish().await?;
         if let Some((there, _)) = there.filter(|_| placement.in_place) {
             // What is in the directory is known: the first look may bring the session's files there.
             let paths = Paths::of(&self.home, session.id(), &placement);
-            let (workspace, _) =
-                Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options_for(&placement))?;
+            let (workspace, _) = Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options())?;
             super::site::Site::over(workspace, paths).note(&there)?;
         }
         Ok(())

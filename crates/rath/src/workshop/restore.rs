@@ -5,6 +5,7 @@ use rath_core::files::{Change, Changes, Forest, Name, graft};
 use rath_core::{Blob, LastChange, Point, Reference, Session, View, fresh_name};
 use rath_store::workspace;
 
+use super::site::Going;
 use super::{Error, Result, Workshop};
 
 /// What a restore did.
@@ -57,16 +58,20 @@ impl Workshop {
     }
 
     async fn set_files(&self, session: &mut Session, point: Point, why: Why, over: bool) -> Result<Back> {
+        // Somebody may mean a record that is only in memory.
+        session.publish().await?;
         let then = View::of(&self.store, point.session, Some(point.seq)).await?;
         let version = then.state().workspace.clone().ok_or(Error::NotPlaced(point.session))?;
-        let (mut site, found) = self.enter(session).await?;
+        let (mut site, found) = self.arrive(session).await?;
         if !found.outside.is_empty() && !over {
             return Err(workspace::Error::OutsideChanges { changes: found.outside }.into());
         }
         let known = found.saved.version;
+        site.set_out(&Going { head: session.head().id, from: known.clone(), point })?;
         let restored = site.workspace.restore(Some(&known), &version)?;
         let same_conflicts = then.state().conflicts == session.state().conflicts;
         if restored.changed.is_empty() && found.outside.is_empty() && same_conflicts {
+            site.arrived()?;
             self.keep(session, site)?;
             return Ok(Back { record: None, changed: Vec::new(), outside: Vec::new(), kept: Vec::new(), undone: None });
         }
@@ -81,6 +86,7 @@ impl Workshop {
             kept: restored.kept.clone(),
         })?;
         session.publish().await?;
+        site.arrived()?;
         let record = Some(session.head());
         self.keep(session, site)?;
         Ok(Back { record, changed: restored.changed, outside: found.outside, kept: restored.kept, undone: None })
@@ -117,13 +123,10 @@ impl Workshop {
 
     /// Refuses when the session's directory holds what no record has. A session that works nowhere has nothing unsaved.
     pub async fn check_saved(&self, session: &mut Session) -> Result<()> {
-        if session.state().placement.is_none() {
-            return Ok(());
-        }
-        let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
+        let Some(placement) = session.state().placement.clone() else { return Ok(()) };
         let paths = super::site::Paths::of(&self.home, session.id(), &placement);
         // A copy that nobody made yet is not made for this.
-        if !placement.in_place && !paths.files.exists() {
+        if !placement.in_place && !paths.files.exists() && session.pending().calls.is_empty() {
             return Ok(());
         }
         let (site, found) = self.enter(session).await?;

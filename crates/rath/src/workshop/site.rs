@@ -1,6 +1,7 @@
 //! The directory a session works in, opened.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -8,9 +9,10 @@ use std::sync::{Arc, PoisonError};
 use rath_core::body::{CallOutcome, Restored, SandboxLost, SandboxOpened, ToolFinished, ToolStarted, Why};
 use rath_core::files::{Change, Changes, Name, Version};
 use rath_core::store::Scan;
-use rath_core::{Digest, Kind, Placement, SandboxName, Session, SessionId};
+use rath_core::{Digest, ErrorKind, Kind, Placement, Point, RecordId, SandboxName, Session, SessionId, View};
 use rath_sandbox::{Identity, Sandbox, Spec};
-use rath_store::workspace::{self, Saved, Workspace};
+use rath_store::workspace::{self, Recovered, Saved, Workspace};
+use serde::{Deserialize, Serialize};
 
 use super::{Error, Result, Workshop};
 
@@ -27,6 +29,7 @@ pub(super) struct Paths {
     pub(super) files: PathBuf,
     pub(super) state: PathBuf,
     at: PathBuf,
+    going: PathBuf,
     sandbox: PathBuf,
 }
 
@@ -35,6 +38,20 @@ pub(super) struct Found {
     pub(super) saved: Saved,
     /// What changed without a record.
     pub(super) outside: Vec<Change>,
+    /// Whether the session moved on under it: then `outside` is what changed since it was last seen.
+    pub(super) behind: bool,
+}
+
+/// A restore that has no record yet, on disk while it goes on. The workspace's journal has the files, this has what the
+/// record says besides.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Going {
+    /// The session's head when it began: with any other it is over.
+    pub(super) head: RecordId,
+    /// What was there.
+    pub(super) from: Version,
+    /// The record whose files are wanted.
+    pub(super) point: Point,
 }
 
 impl Paths {
@@ -44,8 +61,9 @@ impl Paths {
             _ => (home.join(session.to_string()).join("files"), home.join(session.to_string())),
         };
         let at = state.join(format!("at-{session}"));
+        let going = state.join(format!("going-{session}"));
         let sandbox = state.join(format!("sandbox-{session}"));
-        Self { files, state, at, sandbox }
+        Self { files, state, at, going, sandbox }
     }
 }
 
@@ -66,6 +84,19 @@ impl Workshop {
     /// Opens the directory that the session works in and brings it to the session's version. The caller gives the site
     /// back with [`keep`](Self::keep).
     pub(super) async fn enter(&self, session: &mut Session) -> Result<(Site, Found)> {
+        let (site, found) = self.arrive(session).await?;
+        match found.behind {
+            true => Err(workspace::Error::OutsideChanges { changes: found.outside }.into()),
+            false => Ok((site, found)),
+        }
+    }
+
+    /// As [`enter`](Self::enter), also where the session moved on under changes that no record has.
+    pub(super) async fn arrive(&self, session: &mut Session) -> Result<(Site, Found)> {
+        // Nothing may happen to the files that could not be recorded.
+        if session.state().closed {
+            return Err(rath_core::Error::from(ErrorKind::Closed(session.id())).into());
+        }
         self.hold_off()?;
         let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id());
@@ -102,48 +133,72 @@ impl Workshop {
 
     async fn open_site(&self, session: &mut Session, placement: &Placement) -> Result<Site> {
         let paths = Paths::of(&self.home, session.id(), placement);
-        if !placement.in_place {
-            let made = fs::create_dir_all(&paths.files);
-            made.map_err(|error| machine(format!("making {}", paths.files.display()), error))?;
+        if !placement.in_place && !paths.files.exists() {
+            // What is remembered is of a directory that somebody took away.
+            let forgotten = match fs::remove_dir_all(&paths.state) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => fs::create_dir_all(&paths.files),
+            };
+            forgotten.map_err(|error| machine(format!("making {}", paths.files.display()), error))?;
         }
-        let (workspace, recovered) =
-            Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options_for(placement))?;
-        let site = Site::over(workspace, paths);
-        if let Some(recovered) = recovered {
-            // A restore that a crash interrupted: the session knows it only if its record was written.
-            let known = session.state().workspace.clone();
-            if known.as_ref().is_none_or(|known| !known.same_files(&recovered.version)) {
-                let changed = Changes::of(site.workspace.changes(&recovered.from, &recovered.version)?);
-                session.append(Restored {
-                    why: Why::Recovered,
-                    from: recovered.from,
-                    workspace: recovered.version.clone(),
-                    point: None,
-                    outside: Changes::default(),
-                    changed,
-                    kept: recovered.kept,
-                    conflicts: session.state().conflicts.clone(),
-                })?;
-                session.publish().await?;
-            }
-            site.note(&recovered.version)?;
-        }
+        let (workspace, recovered) = Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options())?;
+        let mut site = Site::over(workspace, paths);
+        self.finish_restore(session, &mut site, recovered).await?;
         Ok(site)
     }
 
-    pub(super) fn options_for(&self, placement: &Placement) -> workspace::Options {
-        // A copy is ours and lies wherever the store lies; the guards are for the user's directories.
-        workspace::Options { anywhere: self.options.anywhere || !placement.in_place, ..self.options.clone() }
+    /// Records a restore of this session that a dead process did not come to record.
+    async fn finish_restore(&self, session: &mut Session, site: &mut Site, done: Option<Recovered>) -> Result<()> {
+        let going = site.going().filter(|going| going.head == session.head().id);
+        let known = session.state().workspace.as_ref();
+        match going {
+            Some(Going { from, point, .. }) => {
+                let (now, kept) = match done {
+                    Some(done) => (done.version, done.kept),
+                    None => (site.workspace.save()?.version, Vec::new()),
+                };
+                if !now.same_files(&from) {
+                    let changed = Changes::of(site.workspace.changes(&from, &now)?);
+                    let conflicts =
+                        View::of(&self.store, point.session, Some(point.seq)).await?.state().conflicts.clone();
+                    session.append(Restored {
+                        why: Why::Recovered,
+                        from,
+                        workspace: now.clone(),
+                        point: Some(point),
+                        outside: Changes::default(),
+                        changed,
+                        kept,
+                        conflicts,
+                    })?;
+                    session.publish().await?;
+                    site.note(&now)?;
+                }
+            }
+            // The directory was on its way to the session's version. Any other way was not this session's, and what
+            // it left is changed outside.
+            None => {
+                if let Some(done) = done.filter(|done| known.is_some_and(|known| known.same_files(&done.to))) {
+                    site.note(&done.to)?;
+                }
+            }
+        }
+        site.arrived()
+    }
+
+    pub(super) fn options(&self) -> workspace::Options {
+        // A copy lies wherever the store lies, and a directory was allowed when the session was placed there.
+        workspace::Options { anywhere: true, ..self.options.clone() }
     }
 
     /// Saves what is there and brings the directory to the session's version where it is merely behind.
     fn look(&self, session: &Session, site: &mut Site) -> Result<Found> {
         let mut saved = site.workspace.save()?;
         let Some(target) = &session.state().workspace else {
-            return Ok(Found { saved, outside: Vec::new() });
+            return Ok(Found { saved, outside: Vec::new(), behind: false });
         };
         if saved.version.same_files(target) {
-            return Ok(Found { saved, outside: Vec::new() });
+            return Ok(Found { saved, outside: Vec::new(), behind: false });
         }
         let at = site.at();
         match at {
@@ -151,21 +206,21 @@ impl Workshop {
             Some(at) if at.same_files(&saved.version) => {
                 saved.version = site.workspace.restore(Some(&at), target)?.version;
                 site.note(&saved.version)?;
-                Ok(Found { saved, outside: Vec::new() })
+                Ok(Found { saved, outside: Vec::new(), behind: false })
             }
             // A new copy.
             None if saved.files == 0 => {
                 saved.version = site.workspace.restore(None, target)?.version;
                 site.note(&saved.version)?;
-                Ok(Found { saved, outside: Vec::new() })
+                Ok(Found { saved, outside: Vec::new(), behind: false })
             }
             Some(at) if !at.same_files(target) => {
-                let changes = site.workspace.changes(&at, &saved.version)?;
-                Err(workspace::Error::OutsideChanges { changes }.into())
+                let outside = site.workspace.changes(&at, &saved.version)?;
+                Ok(Found { saved, outside, behind: true })
             }
             _ => {
                 let outside = site.workspace.changes(target, &saved.version)?;
-                Ok(Found { saved, outside })
+                Ok(Found { saved, outside, behind: false })
             }
         }
     }
@@ -184,18 +239,15 @@ impl Workshop {
         for call in lost {
             let record = started.iter().find(|record| record.id() == call.record);
             let body: Option<ToolStarted> = record.and_then(|record| record.body().ok());
-            let after = site.workspace.save()?.version;
-            let changed = match body.and_then(|body| body.workspace) {
-                Some(before) => Changes::of(site.workspace.changes(&before, &after)?),
-                None => Changes::default(),
+            let mut finished = ToolFinished::new(call.id, CallOutcome::Lost);
+            // A call that had nothing to do with the files changed none.
+            let seen = match body.and_then(|body| body.workspace) {
+                Some(before) => site.after_lost(before, &mut finished)?,
+                None => None,
             };
-            session.append(ToolFinished {
-                workspace: Some(after.clone()),
-                changed,
-                ..ToolFinished::new(call.id, CallOutcome::Lost)
-            })?;
+            session.append(finished)?;
             session.publish().await?;
-            site.note(&after)?;
+            seen.map_or(Ok(()), |seen| site.note(&seen))?;
         }
         Ok(())
     }
@@ -251,6 +303,49 @@ impl Site {
     /// The version that the session last saw in this directory.
     fn at(&self) -> Option<Version> {
         serde_json::from_slice(&fs::read(&self.paths.at).ok()?).ok()
+    }
+
+    /// Fills in what a call left that began with `before`. Returns what the directory showed of it.
+    fn after_lost(&mut self, before: Version, finished: &mut ToolFinished) -> Result<Option<Version>> {
+        let saved = self.workspace.save()?;
+        // A directory that is as the session last saw it, or was made anew, says nothing about the call.
+        let untouched = match self.at() {
+            Some(at) => at.same_files(&saved.version),
+            None => saved.files == 0,
+        };
+        if untouched {
+            finished.workspace = Some(before);
+            return Ok(None);
+        }
+        finished.changed = Changes::of(self.workspace.changes(&before, &saved.version)?);
+        finished.workspace = Some(saved.version.clone());
+        Ok(Some(saved.version))
+    }
+
+    fn going(&self) -> Option<Going> {
+        serde_json::from_slice(&fs::read(&self.paths.going).ok()?).ok()
+    }
+
+    /// Remembers a restore that is about to begin.
+    pub(super) fn set_out(&self, going: &Going) -> Result<()> {
+        let beside = self.paths.going.with_extension("new");
+        let write = || {
+            let mut file = fs::File::create(&beside)?;
+            file.write_all(&serde_json::to_vec(going)?)?;
+            file.sync_all()?;
+            fs::rename(&beside, &self.paths.going)
+        };
+        write().map_err(|error| machine(format!("writing {}", self.paths.going.display()), error))
+    }
+
+    /// Forgets a restore that is over.
+    pub(super) fn arrived(&self) -> Result<()> {
+        match fs::remove_file(&self.paths.going) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(machine(format!("removing {}", self.paths.going.display()), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Remembers what the session saw here. Losing it costs a question, not a file.

@@ -1,0 +1,579 @@
+//! Files and commands from the command line: every way it can go wrong that a person or a script meets.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A store, and a directory `work` beside it.
+pub(crate) struct Bench {
+    dir: tempfile::TempDir,
+}
+
+pub(crate) fn command<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
+    command.args(arguments).current_dir(dir).env("USER", "ada").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let bench = Self { dir: tempfile::tempdir().unwrap() };
+        bench.ok(&["init"]);
+        fs::create_dir(bench.path("work")).unwrap();
+        bench
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
+        fs::write(self.path(path), content).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Output {
+        command(self.root(), arguments).output().unwrap()
+    }
+
+    pub(crate) fn ok<A: AsRef<OsStr> + std::fmt::Debug>(&self, arguments: &[A]) -> String {
+        let out = self.run(arguments);
+        assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+        text(&out.stdout).trim_end().to_owned()
+    }
+
+    /// Fails with this exit code, and says why.
+    pub(crate) fn fails<A: AsRef<OsStr> + std::fmt::Debug>(&self, code: i32, arguments: &[A]) -> String {
+        let out = self.run(arguments);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        said
+    }
+
+    /// The code of the error, as a script sees it.
+    fn code(&self, arguments: &[&str]) -> String {
+        let said = self.fails(1, &[&["--json"], arguments].concat());
+        let value: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+        value["error"]["code"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let out = self.run(&[&["--json"], arguments].concat());
+        assert!(matches!(out.status.code(), Some(0 | 1 | 3)), "{arguments:?}: {}", text(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {}", text(&out.stdout)))
+    }
+
+    /// The body of the last record of this kind.
+    pub(crate) fn last(&self, session: &str, kind: &str) -> Option<Value> {
+        let log = self.ok(&["log", "--json", session]);
+        let mut records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let last = records.rfind(|record| record["header"]["kind"] == kind);
+        last.map(|record| record["body"].clone())
+    }
+
+    /// A session in a copy of `work`.
+    pub(crate) fn copied(&self) -> String {
+        let session = self.ok(&["new", "a try"]);
+        self.ok(&["place", &session, "--on", "host", "--in", "work"]);
+        session
+    }
+
+    pub(crate) fn sh(&self, session: &str, line: &str) -> String {
+        self.ok(&["exec", session, "-c", "--", line])
+    }
+
+    /// The copy that a session works in.
+    pub(crate) fn copy(&self, session: &str) -> PathBuf {
+        let sites = self.json(&["sandbox", "ls"]);
+        let short = |site: &&Value| site["session"].as_str().unwrap().replace('-', "").contains(session);
+        let site = sites.as_array().unwrap().iter().find(short);
+        match site {
+            Some(site) => site["directory"].as_str().unwrap().into(),
+            // Not made yet, or taken away: the session's id names it.
+            None => {
+                let id = self.json(&["show", &format!("{session}@0")])["session"].as_str().unwrap().to_owned();
+                self.path(".rath/workspaces").join(id).join("files")
+            }
+        }
+    }
+
+    pub(crate) fn sound(&self) {
+        self.ok(&["verify"]);
+    }
+}
+
+fn has(value: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(value.get(field).is_some(), "no {field} in {value}");
+    }
+}
+
+#[test]
+fn every_answer_is_json_with_what_a_script_needs() {
+    let bench = Bench::new();
+    bench.put("work/a", "one\n");
+    let session = bench.ok(&["new", "a try"]);
+    has(&bench.json(&["place", &session, "--on", "host", "--in", "work"]), &["session", "seq", "id"]);
+    let done = bench.json(&["exec", &session, "--", "sh", "-c", "echo out; echo err >&2; echo two >> a; exit 3"]);
+    has(
+        &done,
+        &["record", "timed_out", "killed", "duration_us", "left_behind", "before", "after", "outside", "isolated"],
+    );
+    assert_eq!((&done["stdout"], &done["stderr"]), (&"out\n".into(), &"err\n".into()));
+    assert_eq!((&done["ended"]["exited"], &done["stdout_bytes"]), (&3.into(), &4.into()));
+    assert_eq!(done["changed"][0]["path"], "a");
+    assert_eq!(done["isolated"], false);
+
+    fs::write(bench.copy(&session).join("by-hand"), "x\n").unwrap();
+    assert_eq!(bench.json(&["save", &session])["changed"][0]["path"], "by-hand");
+    assert_eq!(bench.json(&["save", &session])["record"], Value::Null);
+    let files = bench.json(&["files", &session]);
+    assert_eq!(files["files"][1]["path"], "by-hand");
+    assert_eq!(files["files"][1]["node"]["size"], 2);
+    has(&files["version"], &["tree"]);
+    let lines = bench.ok(&["--json", "blame", "a", "-S", &session]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[1]["line"], &lines[1]["text"]), (&2.into(), &"two\n".into()));
+    has(&lines[1]["origin"], &["record", "kind", "actor", "time", "what"]);
+
+    let fork = bench.ok(&["fork", &session]);
+    bench.sh(&fork, "echo theirs > a");
+    bench.sh(&session, "echo ours > a");
+    let diff = bench.json(&["diff", &session, &fork]);
+    assert_eq!((&diff["same"], &diff["files"]["stat"][0]["path"]), (&false.into(), &"a".into()));
+    has(&bench.json(&["merge", &session, &fork]), &["session", "seq", "id"]);
+    let open = bench.json(&["conflicts", &session]);
+    assert_eq!((&open[0]["path"], &open[0]["kind"]), (&"a".into(), &"content".into()));
+    has(&open[0], &["base", "ours", "theirs", "branch"]);
+    assert_eq!(bench.code(&["apply", &session]), "open-conflicts");
+    has(&bench.json(&["resolve", &session, "a", "--theirs"]), &["session", "seq", "id"]);
+    assert_eq!(bench.json(&["conflicts", &session]), Value::Array(Vec::new()));
+    let dry = bench.json(&["apply", &session, "--dry-run"]);
+    assert_eq!((&dry["dry_run"], &dry["record"]), (&true.into(), &Value::Null));
+    let applied = bench.json(&["apply", &session]);
+    has(&applied, &["record", "directory", "already"]);
+    assert_eq!(applied["changed"].as_array().unwrap().len(), 2);
+    assert_eq!(bench.read("work/a"), "theirs\n");
+
+    let undone = bench.json(&["undo", &session]);
+    has(&undone, &["record", "changed", "outside", "kept", "undone"]);
+    has(&undone["undone"], &["record", "what"]);
+    assert_eq!(bench.json(&["restore", &format!("{session}@2")])["undone"], Value::Null);
+    let sites = bench.json(&["sandbox", "ls"]);
+    has(&sites[0], &["session", "placement", "directory", "copy", "exists", "bytes", "closed"]);
+    has(&bench.json(&["sandbox", "prune", "--all", "--dry-run"]), &["removed", "bytes", "kept"]);
+    has(&bench.json(&["gc", "--dry-run"]), &["dead", "live"]);
+    bench.sound();
+}
+
+#[test]
+fn exit_codes_say_what_happened() {
+    let bench = Bench::new();
+    bench.put("work/a", "one\n");
+    let session = bench.copied();
+    bench.ok(&["exec", &session, "--", "true"]);
+    bench.fails(1, &["exec", &session, "--", "false"]);
+    assert!(bench.fails(1, &["exec", &session, "-c", "--", "kill -9 $$"]).contains("signal 9"));
+    assert!(bench.fails(1, &["exec", &session, "--timeout", "100ms", "--", "sleep", "60"]).contains("timed out"));
+    let finished = bench.last(&session, "tool_finished").unwrap();
+    assert_eq!(finished["outcome"], "timed_out");
+    for wrong in [
+        &["exec", &session][..],
+        &["exec", &session, "--timeout", "soon", "--", "true"],
+        &["exec", &session, "--env", "=x", "--", "true"],
+        &["exec", "ffffffffff", "--", "true"],
+        &["exec", &format!("{session}@1"), "--", "true"],
+        &["place", &session],
+        &["place", &session, "--in", "work"],
+        &["place", &session, "--on", "host", "--in", "work", "--in-place", "work"],
+        &["undo", "zzzz"],
+        &["restore", "@99"],
+        &["resolve", &session, "a"],
+        &["resolve", &session, "a", "--ours", "--theirs"],
+        &["cat", "a"],
+        &["files", "0123456789abcdef"],
+        &["blame", "a", "-S", "nobody"],
+    ] {
+        bench.fails(2, wrong);
+    }
+    let elsewhere = bench.ok(&["new", "works nowhere"]);
+    for arguments in [
+        &["exec", &elsewhere, "--", "true"][..],
+        &["save", &elsewhere],
+        &["apply", &elsewhere],
+        &["restore", &elsewhere],
+    ] {
+        assert_eq!(bench.code(arguments), "not-placed", "{arguments:?}");
+    }
+    assert_eq!(bench.code(&["undo", &elsewhere]), "nothing-to-undo");
+    bench.fails(2, &["files", &elsewhere]);
+    assert_eq!(bench.code(&["resolve", &session, "a", "--ours"]), "no-conflict");
+    assert!(bench.fails(1, &["cat", &format!("{session}:nowhere")]).contains("rath files"));
+    assert!(bench.fails(1, &["blame", "nowhere", "-S", &session]).contains("nowhere"));
+    assert!(bench.fails(1, &["blame", "a:9", "-S", &session]).contains("lines 1 to 1"));
+    bench.ok(&["diff", &session, &format!("{session}@2"), "--stat"]);
+    bench.sh(&session, "echo two > a");
+    bench.fails(3, &["diff", &session, &format!("{session}@2"), "--stat"]);
+    bench.sound();
+}
+
+#[test]
+fn places_that_cannot_be_are_refused() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try"]);
+    assert_eq!(bench.code(&["place", &session, "--on", "host", "--in", "nowhere"]), "no-directory");
+    bench.put("file", "");
+    assert_eq!(bench.code(&["place", &session, "--on", "host", "--in", "file"]), "no-directory");
+    let said = bench.fails(1, &["place", &session, "--on", "local", "--in", "work"]);
+    assert!(said.contains("local") && said.contains("host"), "{said}");
+    let said = bench.fails(1, &["exec", &session, "--on", "nonsense", "--", "true"]);
+    assert!(said.contains("nonsense"), "{said}");
+    assert!(bench.fails(2, &["exec", &session, "--in", "work", "--", "true"]).contains("--on"));
+
+    let home = bench.path("home/ada");
+    fs::create_dir_all(&home).unwrap();
+    let at_home = |arguments: &[&str]| command(bench.root(), arguments).env("HOME", &home).output().unwrap();
+    for how in ["--in", "--in-place"] {
+        for dir in ["/", "home/ada", "home"] {
+            let out = at_home(&["place", &session, "--on", "host", how, dir]);
+            assert_eq!(out.status.code(), Some(1), "{how} {dir}");
+            assert!(text(&out.stderr).contains("protected-directory"), "{}", text(&out.stderr));
+        }
+    }
+    // Allowed once, it needs no saying again.
+    let out =
+        at_home(&["exec", &session, "--on", "host", "--in-place", "home/ada", "--anywhere", "-c", "--", "echo 1 > a"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    for arguments in [&["exec", &session, "--", "true"][..], &["undo", &session], &["save", &session]] {
+        let out = at_home(arguments);
+        assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+    }
+    assert!(!home.join("a").exists());
+}
+
+#[test]
+fn a_backend_said_again_does_not_move_the_session() {
+    let bench = Bench::new();
+    bench.put("work/a", "one\n");
+    let session = bench.ok(&["new", "a try"]);
+    bench.ok(&["exec", &session, "--on", "host", "--in", "work", "-c", "--", "echo two > a"]);
+    bench.ok(&["exec", &session, "--on", "host", "--", "true"]);
+    bench.ok(&["exec", &session, "--on", "host", "--in", "work/../work", "--", "true"]);
+    bench.ok(&["apply", &session]);
+    assert_eq!(bench.read("work/a"), "two\n");
+}
+
+#[test]
+fn a_record_behind_a_fork_is_restored_where_one_asks() {
+    let bench = Bench::new();
+    bench.put("work/a", "one\n");
+    let session = bench.copied();
+    bench.sh(&session, "echo two > a");
+    let fork = bench.ok(&["fork", &session]);
+    bench.sh(&fork, "echo three > a");
+    // Back through the fork point, to what the parent had first.
+    bench.ok(&["restore", &format!("{fork}@~7")]);
+    assert_eq!(bench.ok(&["cat", &format!("{fork}:a")]), "one");
+    assert_eq!(bench.ok(&["cat", &format!("{session}:a")]), "two");
+}
+
+#[test]
+fn names_and_outputs_cannot_play_with_the_terminal() {
+    let bench = Bench::new();
+    let evil: Vec<OsString> = [
+        &b"new\nline"[..],
+        b"\x1b]0;PWNED\x07",
+        b"\x1b[2J",
+        "\u{202e}txt.exe".as_bytes(),
+        b"\xff\xfe bytes",
+        b"quote\"'\\",
+        b"-rf",
+    ]
+    .into_iter()
+    .map(|name| OsStr::from_bytes(name).to_owned())
+    .collect();
+    for name in &evil {
+        fs::write(bench.path("work").join(name), "one\n").unwrap();
+    }
+    let session = bench.copied();
+    let mut shown = Vec::new();
+    let mut show = |arguments: &[&OsStr]| {
+        let arguments = [&["--color", "always"].map(OsStr::new)[..], arguments].concat();
+        let out = bench.run(&arguments);
+        for stream in [out.stdout, out.stderr] {
+            let stream = String::from_utf8(stream).unwrap_or_else(|_| panic!("{arguments:?} is not text"));
+            let raw = ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{202e}", "new\nline"];
+            assert!(!raw.iter().any(|raw| stream.contains(raw)), "{arguments:?}: {stream:?}");
+            shown.push(stream);
+        }
+    };
+    let words =
+        |line: &str| line.split(' ').map(|word| OsString::from(word.replace('%', &session))).collect::<Vec<_>>();
+    let fork = bench.ok(&["fork", &session]);
+    for line in [
+        "files %",
+        "files % --long",
+        "exec % -- sh -c for\tname\tin\t*;do\techo\ttwo>./$name;done",
+        "log %",
+        "show %",
+        "diff % %@2",
+        "diff % %@2 --stat",
+        "undo %",
+        "restore %@2",
+        "apply % --dry-run",
+        "sandbox ls",
+    ] {
+        let line = words(line);
+        show(&line.iter().map(OsString::as_os_str).collect::<Vec<_>>());
+    }
+    bench.sh(&fork, "for name in * ; do echo three > \"./$name\"; done");
+    bench.sh(&session, "for name in * ; do echo two > \"./$name\"; done");
+    show(&["merge", &session, &fork].map(OsStr::new));
+    show(&["conflicts", &session].map(OsStr::new));
+    show(&["apply", &session].map(OsStr::new));
+    for name in &evil {
+        // What a person sees, a person can decide.
+        show(&[OsStr::new("conflicts"), OsStr::new(&session), OsStr::new("--"), name]);
+        let arguments = [OsStr::new("resolve"), OsStr::new(&session), OsStr::new("--theirs"), OsStr::new("--"), name];
+        bench.ok(&arguments);
+        show(&[OsStr::new("blame"), OsStr::new("-S"), OsStr::new(&session), OsStr::new("--"), name]);
+        let path = [format!("{session}:").as_bytes(), name.as_bytes()].concat();
+        assert_eq!(bench.ok(&[OsStr::new("cat"), OsStr::from_bytes(&path)]), "three");
+    }
+    fs::write(bench.path("work").join(&evil[1]), "mine\n").unwrap();
+    show(&["apply", &session].map(OsStr::new));
+    fs::write(bench.copy(&session).join(&evil[3]), "mine\n").unwrap();
+    show(&["undo", &session].map(OsStr::new));
+    show(&["exec", &session, "--", "\u{1b}]0;PWNED\u{7}"].map(OsStr::new));
+    show(&["place", &session, "--on", "\u{1b}]0;PWNED\u{7}"].map(OsStr::new));
+
+    // So with the directory itself.
+    let home = bench.path("work").join(&evil[1]).with_extension("d");
+    fs::create_dir(&home).unwrap();
+    let other = bench.ok(&["new", "there"]);
+    let place = ["place", &other, "--on", "host", "--in-place"].map(OsStr::new);
+    show(&[&place[..], &[home.as_os_str()]].concat());
+    show(&["sandbox", "ls"].map(OsStr::new));
+    show(&["show", &other].map(OsStr::new));
+    fs::remove_dir(&home).unwrap();
+    show(&["exec", &other, "--", "true"].map(OsStr::new));
+    show(&["sandbox", "ls"].map(OsStr::new));
+    assert!(["\\n", "PWNED"].iter().all(|name| shown.iter().any(|stream| stream.contains(name))));
+}
+
+#[test]
+fn secrets_stay_with_their_owner() {
+    let bench = Bench::new();
+    let session = bench.copied();
+    let run = |arguments: &[&str]| {
+        let out = command(bench.root(), arguments).env("API_KEY", "hunter2").env("AWS_SECRET", "hunter2").output();
+        let out = out.unwrap();
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    let seen = run(&["exec", &session, "--", "env"]);
+    assert!(seen.contains("PATH=") && !seen.contains("hunter2") && !seen.contains("API_KEY"), "{seen}");
+    run(&["exec", &session, "--pass-env", "API_KEY", "-c", "--", "test ${#API_KEY} = 7"]);
+    run(&["exec", &session, "--env", "TOKEN=hunter3", "-c", "--", "test ${#TOKEN} = 7"]);
+    let said = bench.fails(1, &["exec", &session, "--pass-env", "NOT_THERE", "--", "true"]);
+    assert!(said.contains("NOT_THERE"), "{said}");
+    let log = bench.ok(&["log", &session, "--raw"]);
+    assert!(!log.contains("hunter"), "{log}");
+    assert!(bench.last(&session, "tool_started").unwrap()["arguments"].to_string().contains("TOKEN"));
+}
+
+#[test]
+fn outputs_of_any_kind_are_kept_and_cuts_show() {
+    let bench = Bench::new();
+    let session = bench.copied();
+    let out = bench.run(&["exec", &session, "-c", "--", "printf '\\377\\000\\001'"]);
+    assert_eq!(out.stdout, b"\xff\0\x01");
+    let finished = bench.last(&session, "tool_finished").unwrap();
+    assert_eq!(finished["output"][0]["blob"]["bytes"], 3);
+
+    let long = "head -c 20000000 /dev/zero | tr '\\0' x";
+    let out = bench.run(&["exec", &session, "-c", "--", long]);
+    assert!(out.status.success());
+    let said = text(&out.stderr);
+    assert!(said.contains("20 MB"), "{said}");
+    let finished = bench.last(&session, "tool_finished").unwrap();
+    assert_eq!(finished["output"][0]["cut_from"], 20_000_000);
+    let done = bench.json(&["exec", &session, "-c", "--", long]);
+    assert_eq!(done["stdout_bytes"], 20_000_000);
+    assert_eq!(done["stdout_cut"], true);
+    assert_eq!(done["stdout"].as_str().unwrap().len(), 16 << 20);
+
+    // Somebody who stops reading does not stop the command.
+    let mut child = command(bench.root(), &["exec", &session, "-c", "--", "yes | head -c 3000000; echo 1 > done"]);
+    let mut child = child.spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(bench.ok(&["cat", &format!("{session}:done")]), "1");
+    for arguments in [&["cat", &format!("{session}:big")][..], &["files", &session], &["log", &session]] {
+        bench.sh(&session, "yes | head -c 3000000 > big");
+        let mut child = command(bench.root(), arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_ends_the_call_not_the_session() {
+    let bench = Bench::new();
+    bench.put("work/sub/a", "one\n");
+    let session = bench.copied();
+    let said = bench.fails(1, &["exec", &session, "--", "no-such-program"]);
+    assert!(said.contains("no-such-program"), "{said}");
+    bench.fails(1, &["exec", &session, "--", "sub"]);
+    bench.fails(1, &["exec", &session, "--cwd", "nowhere", "--", "true"]);
+    bench.fails(1, &["exec", &session, "--cwd", "../..", "--", "true"]);
+    let finished = bench.last(&session, "tool_finished").unwrap();
+    assert_eq!(finished["outcome"], "failed");
+    assert_eq!(bench.ok(&["exec", &session, "--cwd", "sub", "--", "cat", "a"]), "one");
+    let mut child = command(bench.root(), &["exec", &session, "--stdin", "--", "wc", "-c"]);
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&vec![b'x'; 300_000]).unwrap();
+    assert_eq!(text(&child.wait_with_output().unwrap().stdout).trim(), "300000");
+    bench.sound();
+}
+
+pub(crate) fn wait_for(path: &Path, child: &mut Child) {
+    while !path.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_interrupt_stops_the_command_and_is_recorded() {
+    let bench = Bench::new();
+    let session = bench.copied();
+    for signal in ["-INT", "-TERM"] {
+        bench.sh(&session, "rm -f begun");
+        let begun = bench.copy(&session).join("begun");
+        let line = "echo 1 > begun; sleep 600 & sleep 600";
+        let mut child = command(bench.root(), &["exec", &session, "-c", "--", line]).spawn().unwrap();
+        wait_for(&begun, &mut child);
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+        assert!(text(&out.stderr).contains("stopped"), "{}", text(&out.stderr));
+        let finished = bench.last(&session, "tool_finished").unwrap();
+        assert_eq!(finished["outcome"], "cancelled");
+        assert_eq!(finished["changed"]["paths"][0]["path"], "begun");
+    }
+    bench.ok(&["exec", &session, "--", "true"]);
+}
+
+#[test]
+fn one_process_at_a_time_works_in_a_directory() {
+    let bench = Bench::new();
+    bench.put("work/a", "one\n");
+    let (one, two) = (bench.ok(&["new", "one"]), bench.ok(&["new", "two"]));
+    for session in [&one, &two] {
+        bench.ok(&["place", session, "--on", "host", "--in-place", "work"]);
+    }
+    let line = "echo 1 > begun; while [ ! -e stop ]; do sleep 0.02; done; rm stop begun; echo two > a";
+    let mut child = command(bench.root(), &["exec", &one, "-c", "--", line]).spawn().unwrap();
+    wait_for(&bench.path("work/begun"), &mut child);
+    assert_eq!(bench.code(&["exec", &two, "--", "true"]), "workspace-busy");
+    assert_eq!(bench.code(&["exec", &one, "--", "true"]), "session-held");
+    bench.put("work/stop", "");
+    assert!(child.wait().unwrap().success());
+    let done = bench.json(&["exec", &two, "--", "true"]);
+    assert_eq!(done["outside"][0]["path"], "a");
+    let said = bench.fails(1, &["undo", &one, "-n", "2"]);
+    assert!(said.contains("nothing"), "{said}");
+}
+
+#[test]
+fn directories_that_are_gone_or_closed_to_us() {
+    let bench = Bench::new();
+    bench.put("work/a", "one\n");
+    let session = bench.copied();
+    bench.sh(&session, "echo two > a");
+    fs::remove_dir_all(bench.copy(&session)).unwrap();
+    let done = bench.json(&["exec", &session, "--", "cat", "a"]);
+    assert_eq!((&done["stdout"], &done["outside"]), (&"two\n".into(), &Value::Array(Vec::new())));
+    assert!(bench.last(&session, "sandbox_lost").is_some());
+
+    let there = bench.ok(&["new", "there"]);
+    bench.ok(&["place", &there, "--on", "host", "--in-place", "work"]);
+    fs::set_permissions(bench.path("work"), fs::Permissions::from_mode(0o555)).unwrap();
+    let status = bench.run(&["exec", &there, "-c", "--", "echo x > b"]).status.code();
+    assert!(matches!(status, Some(0 | 1)));
+    let status = bench.run(&["undo", &there]).status.code();
+    assert!(matches!(status, Some(0 | 1)));
+    fs::set_permissions(bench.path("work"), fs::Permissions::from_mode(0o755)).unwrap();
+    bench.ok(&["exec", &there, "--", "true"]);
+    fs::remove_dir_all(bench.path("work")).unwrap();
+    for arguments in
+        [&["exec", &there, "--", "true"][..], &["restore", &there], &["save", &there], &["apply", &session]]
+    {
+        assert_eq!(bench.code(arguments), "no-directory", "{arguments:?}");
+    }
+    assert_eq!(bench.ok(&["cat", &format!("{there}:a")]), "one");
+    fs::create_dir(bench.path("work")).unwrap();
+    bench.ok(&["restore", &there, "--over"]);
+    assert_eq!(bench.read("work/a"), "one\n");
+    bench.sound();
+}
+
+#[test]
+fn a_patch_makes_the_sessions_files_of_the_origin() {
+    if Command::new("git").arg("--version").output().is_err() {
+        eprintln!("skipped: git is not installed");
+        return;
+    }
+    let bench = Bench::new();
+    let numbers: String = (0..60).map(|line| format!("{line}\n")).collect();
+    for name in
+        ["plain", "with space", "gone", "tool.sh", "dir/deep/x", "na\u{ef}ve", "tab\there", "new\nline", "\"q\""]
+    {
+        bench.put(&format!("work/{name}"), &numbers);
+    }
+    bench.put("work/no newline", "one\ntwo");
+    bench.put("work/empty", "");
+    std::os::unix::fs::symlink("plain", bench.path("work/link")).unwrap();
+    let session = bench.copied();
+    bench.sh(
+        &session,
+        r#"for name in plain "with space" na*ve tab*here new*line '"q"' dir/deep/x; do
+             sed -e 5d -e '20s/$/ more/' -e '40a new' "$name" > t && cat t > "$name"; done; rm t gone
+           printf 'one\nthree' > "no newline"; rm empty; : > also-empty; chmod +x tool.sh
+           ln -sf dir link; mkdir -p other/dir; echo new > other/dir/file; mv dir/deep/x dir/moved; rmdir dir/deep"#,
+    );
+    let patch = bench.run(&["diff", &format!("{session}@2"), &session, "--patch"]);
+    assert_eq!(patch.status.code(), Some(3));
+    fs::write(bench.path("patch"), patch.stdout).unwrap();
+    let out = Command::new("git").args(["apply", "../patch"]).current_dir(bench.path("work")).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let again = bench.ok(&["new", "as patched"]);
+    bench.ok(&["place", &again, "--on", "host", "--in", "work"]);
+    let (one, two) = (bench.json(&["files", &session]), bench.json(&["files", &again]));
+    assert_eq!(one["files"], two["files"]);
+    bench.ok(&["diff", &session, &again, "--stat"]);
+    // And so does `apply`: there is nothing left to bring.
+    assert_eq!(bench.json(&["apply", &session])["changed"], Value::Array(Vec::new()));
+}

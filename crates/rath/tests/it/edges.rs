@@ -1,0 +1,357 @@
+//! Cases that once went wrong, or nearly, one by one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use pollster::block_on;
+use rath::How;
+use rath::body::{Restored, ToolFinished, ToolStarted};
+use rath::files::Name;
+use rath::sandbox::Command;
+use rath::store::Scan;
+use rath::workshop::{Decision, Place};
+use rath::{Kind, Point, Record, Session};
+
+use crate::support::{Shop, disk, put, tree};
+
+fn records(shop: &Shop, session: &Session, kind: Kind) -> Vec<Record> {
+    let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[kind]);
+    block_on(shop.store.scan(scan)).unwrap().records
+}
+
+/// A session in a copy of a directory with these files.
+fn copied(shop: &Shop, files: &[(&str, &str)]) -> (Session, std::path::PathBuf) {
+    let origin = shop.directory("origin");
+    files.iter().for_each(|(path, content)| put(&origin, path, Some(content)));
+    let mut session = shop.create();
+    block_on(shop.workshop.place(&mut session, Place::copy_of("host", &origin))).unwrap();
+    (session, origin)
+}
+
+#[test]
+fn what_others_put_into_a_directory_that_goes_is_not_taken_along() {
+    let shop = Shop::new();
+    let (mut session, origin) = copied(&shop, &[("d/x", "x\n"), ("e/x", "x\n"), ("keep", "k\n")]);
+    shop.sh(&mut session, "rm -r d e");
+    put(&origin, "d/mine", Some("mine\n"));
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!(disk(&origin), tree(&[("d/mine", "mine\n"), ("keep", "k\n")]));
+
+    // Where a file must stand in its place, it stops.
+    shop.sh(&mut session, "mkdir f && echo x > f/x");
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    shop.sh(&mut session, "rm -r f && echo file > f");
+    put(&origin, "f/mine", Some("mine\n"));
+    let error = block_on(shop.workshop.apply(&mut session, false)).unwrap_err();
+    assert_eq!(error.code(), "changed-meanwhile");
+    assert_eq!(disk(&origin)["f/mine"], "mine\n");
+    assert_eq!(disk(&origin)["f/x"], "x\n");
+}
+
+#[test]
+fn permissions_of_a_directory_are_brought_without_what_is_in_it() {
+    let shop = Shop::new();
+    let (mut session, origin) = copied(&shop, &[("d/x", "x\n"), ("d/y", "y\n")]);
+    shop.sh(&mut session, "chmod 700 d && echo changed > d/x");
+    put(&origin, "d/mine", Some("mine\n"));
+    put(&origin, "d/y", Some("my y\n"));
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!(disk(&origin), tree(&[("d/x", "changed\n"), ("d/y", "my y\n"), ("d/mine", "mine\n")]));
+    assert_eq!(fs::metadata(origin.join("d")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn what_is_there_already_counts_as_brought() {
+    let shop = Shop::new();
+    let (mut session, origin) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut session, "echo 1 > a");
+    put(&origin, "a", Some("1\n"));
+    let applied = block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!((applied.changed.len(), applied.already.len()), (0, 1));
+    shop.sh(&mut session, "echo 2 > a");
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!(disk(&origin), tree(&[("a", "2\n")]));
+    // Asked again there is nothing to say, and nothing is said.
+    let head = session.head();
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!(session.head(), head);
+}
+
+#[test]
+fn a_fork_of_a_session_in_place_can_be_applied() {
+    let shop = Shop::new();
+    let directory = shop.directory("work");
+    put(&directory, "a", Some("0\n"));
+    let mut session = shop.create();
+    block_on(shop.workshop.place(&mut session, Place::in_place("host", &directory))).unwrap();
+    shop.sh(&mut session, "echo 1 > a");
+    let mut fork = session.fork("try");
+    shop.sh(&mut fork, "echo 2 > a");
+    assert_eq!(disk(&directory), tree(&[("a", "1\n")]));
+    shop.workshop.leave(session.id());
+    block_on(shop.workshop.apply(&mut fork, false)).unwrap();
+    assert_eq!(disk(&directory), tree(&[("a", "2\n")]));
+    let done = shop.sh(&mut session, "true");
+    assert_eq!(done.outside.len(), 1);
+}
+
+#[test]
+fn a_closed_session_leaves_the_directory_alone() {
+    let shop = Shop::new();
+    let directory = shop.directory("work");
+    put(&directory, "a", Some("0\n"));
+    let mut session = shop.create();
+    block_on(shop.workshop.place(&mut session, Place::in_place("host", &directory))).unwrap();
+    shop.sh(&mut session, "echo 1 > a");
+    let id = session.id();
+    block_on(session.close("done")).unwrap();
+    shop.workshop.leave(id);
+    put(&directory, "a", Some("mine\n"));
+    let mut session = shop.open(id);
+    for over in [false, true] {
+        let error = block_on(shop.workshop.undo(&mut session, over)).unwrap_err();
+        assert_eq!(error.code(), "session-closed", "{error}");
+    }
+    let error = block_on(shop.workshop.exec(&mut session, Command::shell("echo 2 > a"), |_| {})).unwrap_err();
+    assert_eq!(error.code(), "session-closed", "{error}");
+    assert_eq!(disk(&directory), tree(&[("a", "mine\n")]));
+}
+
+#[test]
+fn edits_under_a_merge_stop_everything_but_going_over_them() {
+    let shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n"), ("b", "0\n")]);
+    shop.sh(&mut session, "true");
+    let mut fork = session.fork("try");
+    shop.sh(&mut fork, "echo 1 > b");
+    put(&shop.copy(session.id()), "a", Some("mine\n"));
+    let mut session = block_on(session.merge([fork], How::Append)).unwrap();
+    let before = disk(&shop.copy(session.id()));
+    let error = block_on(shop.workshop.exec(&mut session, Command::shell("true"), |_| {})).unwrap_err();
+    assert_eq!(error.code(), "outside-changes");
+    assert_eq!(block_on(shop.workshop.save(&mut session)).unwrap_err().code(), "outside-changes");
+    assert_eq!(disk(&shop.copy(session.id())), before);
+
+    let here = session.head().point();
+    let back = block_on(shop.workshop.restore(&mut session, here, true)).unwrap();
+    assert_eq!(back.outside.len(), 1);
+    assert_eq!(disk(&shop.copy(session.id())), tree(&[("a", "0\n"), ("b", "1\n")]));
+    let restored: Restored = records(&shop, &session, Kind::Restored)[0].body().unwrap();
+    assert_eq!(shop.files(&restored.from)["a"], "mine\n");
+    shop.sh(&mut session, "true");
+}
+
+#[test]
+fn a_copy_that_was_taken_away_is_made_again() {
+    let mut shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n"), ("d/b", "0\n")]);
+    shop.sh(&mut session, "echo 1 > a");
+    let (id, files) = (session.id(), shop.copy(session.id()));
+    drop(session);
+    shop.reopen();
+    fs::remove_dir_all(&files).unwrap();
+    let mut session = shop.open(id);
+    let done = shop.sh(&mut session, "echo 2 > c");
+    assert!(done.outside.is_empty(), "{:?}", done.outside);
+    assert_eq!(disk(&files), tree(&[("a", "1\n"), ("c", "2\n"), ("d/b", "0\n")]));
+    assert_eq!(records(&shop, &session, Kind::SandboxLost).len(), 1);
+
+    // With all that was remembered about it.
+    drop(session);
+    shop.reopen();
+    fs::remove_dir_all(files.parent().unwrap()).unwrap();
+    let mut session = shop.open(id);
+    let done = shop.sh(&mut session, "true");
+    assert!(done.outside.is_empty());
+    assert_eq!(disk(&files), tree(&[("a", "1\n"), ("c", "2\n"), ("d/b", "0\n")]));
+    assert_eq!(records(&shop, &session, Kind::SandboxLost).len(), 2);
+}
+
+#[test]
+fn a_restore_is_not_finished_in_a_copy_that_is_gone() {
+    let mut shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n"), ("b", "0\n")]);
+    let from = shop.sh(&mut session, "echo 1 > a").after;
+    let point = Point { session: session.id(), seq: 1 };
+    let to = shop.view(point).state().workspace.clone().unwrap();
+    let (id, files, head) = (session.id(), shop.copy(session.id()), session.head().id);
+    drop(session);
+    shop.reopen();
+    // As a process leaves it that dies in the middle.
+    let state = files.parent().unwrap();
+    fs::write(state.join("restoring"), serde_json::json!({ "from": from, "to": to }).to_string()).unwrap();
+    let going = serde_json::json!({ "head": head, "from": from, "point": point });
+    fs::write(state.join(format!("going-{id}")), going.to_string()).unwrap();
+    fs::remove_dir_all(&files).unwrap();
+    let mut session = shop.open(id);
+    shop.sh(&mut session, "true");
+    assert_eq!(shop.now(&session), tree(&[("a", "1\n"), ("b", "0\n")]));
+    assert!(records(&shop, &session, Kind::Restored).is_empty());
+}
+
+/// A call that a process began and never ended.
+fn lose_a_call(session: &mut Session) {
+    let started = ToolStarted {
+        call: "exec-lost".into(),
+        tool: "exec".into(),
+        arguments: Some(r#"{"shell":"lost"}"#.into()),
+        effect: rath::body::Effect::Irreversible,
+        isolated: Some(false),
+        workspace: session.state().workspace.clone(),
+        outside: Default::default(),
+    };
+    session.append(started).unwrap();
+    block_on(session.publish()).unwrap();
+}
+
+#[test]
+fn a_lost_call_did_not_remove_a_copy_that_is_gone() {
+    let mut shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut session, "echo 1 > b");
+    lose_a_call(&mut session);
+    let (id, files) = (session.id(), shop.copy(session.id()));
+    drop(session);
+    shop.reopen();
+    fs::remove_dir_all(files.parent().unwrap()).unwrap();
+    let mut session = shop.open(id);
+    assert_eq!(block_on(shop.workshop.save(&mut session)).unwrap(), None);
+    assert_eq!(disk(&files), tree(&[("a", "0\n"), ("b", "1\n")]));
+    assert_eq!(shop.now(&session), disk(&files));
+    assert!(session.pending().is_empty());
+
+    // What it left in a copy that is there is its own.
+    lose_a_call(&mut session);
+    put(&files, "late", Some("l\n"));
+    assert_eq!(block_on(shop.workshop.save(&mut session)).unwrap(), None);
+    let lost: ToolFinished = records(&shop, &session, Kind::ToolFinished).pop().unwrap().body().unwrap();
+    assert_eq!(lost.changed.paths[0].path, Name::from("late"));
+}
+
+#[test]
+fn an_apply_that_was_lost_takes_no_edits_for_its_own() {
+    let mut shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut session, "echo 1 > a");
+    let started = ToolStarted {
+        call: "apply-lost".into(),
+        tool: "apply".into(),
+        arguments: None,
+        effect: rath::body::Effect::Idempotent,
+        isolated: Some(false),
+        workspace: None,
+        outside: Default::default(),
+    };
+    session.append(started).unwrap();
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    drop(session);
+    shop.reopen();
+    put(&shop.copy(id), "a", Some("mine\n"));
+    let mut session = shop.open(id);
+    let done = shop.sh(&mut session, "true");
+    assert_eq!(done.outside.len(), 1);
+    let blame = block_on(async { session.view().await?.blame(&Name::from("a")).await }).unwrap();
+    assert!(blame.origins[0].outside, "{:?}", blame.origins);
+}
+
+#[test]
+fn a_branch_with_an_open_conflict_waits() {
+    let shop = Shop::new();
+    let (mut root, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut root, "true");
+    let mut middle = root.fork("middle");
+    let mut leaf = middle.fork("leaf");
+    shop.sh(&mut middle, "echo middle > a");
+    shop.sh(&mut leaf, "echo leaf > a");
+    let middle = block_on(middle.merge([leaf], How::Append)).unwrap();
+    assert_eq!(middle.state().conflicts.len(), 1);
+    let refused = block_on(root.merge([middle], How::Append)).unwrap_err();
+    assert_eq!(refused.code(), "still-open", "{refused}");
+    let [root, mut middle] = <[Session; 2]>::try_from(refused.into_sessions()).unwrap();
+    block_on(shop.workshop.resolve(&mut middle, &Name::from("a"), Decision::Theirs)).unwrap();
+    let root = block_on(root.merge([middle], How::Append)).unwrap();
+    assert_eq!(shop.now(&root), tree(&[("a", "leaf\n")]));
+}
+
+#[test]
+fn a_session_that_moves_takes_nothing_away_where_it_comes() {
+    let shop = Shop::new();
+    let (mut session, origin) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut session, "echo 1 > a");
+    let other = shop.directory("other");
+    put(&other, "mine", Some("m\n"));
+    put(&other, "a", Some("0\n"));
+    block_on(shop.workshop.place(&mut session, Place::copy_of("host", &other))).unwrap();
+    shop.sh(&mut session, "echo 1 > new");
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!(disk(&other), tree(&[("a", "0\n"), ("mine", "m\n"), ("new", "1\n")]));
+    assert_eq!(disk(&origin), tree(&[("a", "0\n")]));
+    // An empty directory gets everything.
+    let empty = shop.directory("empty");
+    block_on(shop.workshop.place(&mut session, Place::copy_of("host", &empty))).unwrap();
+    block_on(shop.workshop.apply(&mut session, false)).unwrap();
+    assert_eq!(disk(&empty), tree(&[("a", "1\n"), ("new", "1\n")]));
+}
+
+#[test]
+fn a_restore_goes_to_records_that_are_not_published() {
+    let shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut session, "echo 1 > a");
+    session.note("in memory").unwrap();
+    let here = session.head().point();
+    let back = block_on(shop.workshop.restore(&mut session, here, false)).unwrap();
+    assert!(back.record.is_none());
+    let start = Point { seq: 1, ..here };
+    block_on(shop.workshop.restore(&mut session, start, false)).unwrap();
+    assert_eq!(shop.now(&session), tree(&[("a", "0\n")]));
+}
+
+#[test]
+fn the_guard_asks_once() {
+    let shop = Shop::new();
+    let home = shop.directory("user");
+    put(&home, "a", Some("0\n"));
+    let guarded = |anywhere| {
+        let options = rath::workspace::Options { home: Some(home.clone()), anywhere, ..Default::default() };
+        shop.second().with_options(options)
+    };
+    let mut session = shop.create();
+    for place in [Place::in_place("host", &home), Place::copy_of("host", &home), Place::copy_of("host", "/")] {
+        let error = block_on(guarded(false).place(&mut session, place)).unwrap_err();
+        assert_eq!(error.code(), "protected-directory");
+    }
+    block_on(guarded(true).place(&mut session, Place::in_place("host", &home))).unwrap();
+    put(&home, "a", Some("1\n"));
+    block_on(guarded(false).save(&mut session)).unwrap();
+    block_on(guarded(false).undo(&mut session, false)).unwrap();
+    assert_eq!(disk(&home), tree(&[("a", "0\n")]));
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_named() {
+    let shop = Shop::new();
+    let mut session = shop.create();
+    let error = block_on(shop.workshop.place(&mut session, Place::empty("local"))).unwrap_err();
+    assert!(error.to_string().contains("local") && error.to_string().contains("host"), "{error}");
+    assert!(session.state().placement.is_none());
+}
+
+#[test]
+fn sessions_that_work_nowhere_say_so() {
+    let shop = Shop::new();
+    let mut session = shop.create();
+    let not_placed = [
+        block_on(shop.workshop.exec(&mut session, Command::shell("true"), |_| {})).unwrap_err(),
+        block_on(shop.workshop.save(&mut session)).unwrap_err(),
+        block_on(shop.workshop.apply(&mut session, false)).unwrap_err(),
+    ];
+    assert!(not_placed.iter().all(|error| error.code() == "not-placed"));
+    assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
+    block_on(shop.workshop.place(&mut session, Place::empty("host"))).unwrap();
+    assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
+    assert_eq!(block_on(shop.workshop.apply(&mut session, false)).unwrap_err().code(), "nothing-to-apply");
+    let error = block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap_err();
+    assert_eq!(error.code(), "no-conflict");
+}

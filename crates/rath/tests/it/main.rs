@@ -1,0 +1,10 @@
+//! The tests of the workshop, in one binary.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "commands need a PATH")]
+
+mod blame;
+mod edges;
+mod model;
+mod shared;
+mod support;

@@ -1,0 +1,170 @@
+//! What these tests share: a store, a workshop on it, and directories as plain maps.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pollster::block_on;
+use rath::files::{Forest, Version};
+use rath::sandbox::{Command, Host, Registry};
+use rath::workspace::Options;
+use rath::{Actor, Embedded, Point, Session, SessionId, Store, View, Workshop};
+use tempfile::TempDir;
+
+/// Files by path; a directory has a `/` at its end and no content.
+pub(crate) type Tree = BTreeMap<String, String>;
+
+pub(crate) struct Shop {
+    pub(crate) dir: TempDir,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) workshop: Workshop,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let store = Embedded::create(dir.path().join("store")).unwrap();
+        let workshop = workshop(&store, dir.path());
+        Self { dir, store, workshop }
+    }
+
+    /// As another process would find it.
+    pub(crate) fn reopen(&mut self) {
+        self.store = rath::Memory::new();
+        self.workshop = workshop(&self.store, self.dir.path());
+        self.store = Embedded::open(self.dir.path().join("store")).unwrap();
+        self.workshop = workshop(&self.store, self.dir.path());
+    }
+
+    /// A second workshop on the same store and home.
+    pub(crate) fn second(&self) -> Workshop {
+        workshop(&self.store, self.dir.path())
+    }
+
+    pub(crate) fn create(&self) -> Session {
+        self.store.create(Actor::person("ada"))
+    }
+
+    pub(crate) fn open(&self, id: SessionId) -> Session {
+        block_on(self.store.open(id, Actor::person("ada"))).unwrap()
+    }
+
+    /// A directory beside the store.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::create_dir_all(&path).unwrap();
+        path.canonicalize().unwrap()
+    }
+
+    /// The copy that a session works in.
+    pub(crate) fn copy(&self, id: SessionId) -> PathBuf {
+        self.dir.path().join("home").join(id.to_string()).join("files")
+    }
+
+    pub(crate) fn files(&self, version: &Version) -> Tree {
+        let forest = Forest::new(&*self.store);
+        let mut tree = Tree::new();
+        for (path, node) in block_on(forest.list(version)).unwrap() {
+            let path = path.lossy().into_owned();
+            match node.is_directory() {
+                true => tree.insert(path + "/", String::new()),
+                false => {
+                    let content = block_on(forest.content(node.sha256)).unwrap();
+                    tree.insert(path, String::from_utf8(content.to_vec()).unwrap())
+                }
+            };
+        }
+        tree
+    }
+
+    pub(crate) fn view(&self, point: Point) -> View {
+        block_on(View::of(&self.store, point.session, Some(point.seq))).unwrap()
+    }
+
+    /// The session's files now.
+    pub(crate) fn now(&self, session: &Session) -> Tree {
+        self.files(session.state().workspace.as_ref().unwrap())
+    }
+
+    pub(crate) fn sh(&self, session: &mut Session, line: &str) -> rath::workshop::Done {
+        block_on(self.workshop.exec(session, Command::shell(line), |_| {})).unwrap()
+    }
+
+    pub(crate) fn verify(&self) {
+        let store = Embedded::open_here(self.dir.path().join("store"), "test").unwrap();
+        let report = store.verify(None, &mut |_, _| {}).unwrap();
+        assert!(report.is_sound(), "{:?}", report.findings);
+    }
+}
+
+fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
+    let backends = Registry::new().with(Arc::new(Host::new()));
+    let options = Options { store: Some(dir.join("store")), ..Options::default() };
+    let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
+    Workshop::new(store.clone(), dir.join("home"), backends).with_options(options).with_env(env)
+}
+
+/// What is on disk.
+pub(crate) fn disk(root: &Path) -> Tree {
+    fn walk(root: &Path, under: &str, tree: &mut Tree) {
+        for entry in fs::read_dir(root.join(under)).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{under}{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true => {
+                    tree.insert(format!("{path}/"), String::new());
+                    walk(root, &format!("{path}/"), tree);
+                }
+                false => {
+                    tree.insert(path.clone(), fs::read_to_string(root.join(&path)).unwrap());
+                }
+            }
+        }
+    }
+    let mut tree = Tree::new();
+    walk(root, "", &mut tree);
+    tree
+}
+
+/// Writes or removes a file by hand. A directory goes with its last file.
+pub(crate) fn put(root: &Path, path: &str, content: Option<&str>) {
+    let file = root.join(path);
+    match content {
+        Some(content) => {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, content).unwrap();
+        }
+        None if file.exists() => {
+            fs::remove_file(&file).unwrap();
+            if file.parent().unwrap() != root {
+                let _ = fs::remove_dir(file.parent().unwrap());
+            }
+        }
+        None => {}
+    }
+}
+
+/// As [`put`], in a map.
+pub(crate) fn put_in(tree: &mut Tree, path: &str, content: Option<&str>) {
+    let parent = path.rsplit_once('/').map(|(parent, _)| format!("{parent}/"));
+    match content {
+        Some(content) => {
+            tree.extend(parent.map(|parent| (parent, String::new())));
+            tree.insert(path.into(), content.into());
+        }
+        None if tree.remove(path).is_some() => {
+            if let Some(parent) = parent.filter(|parent| tree.keys().filter(|key| key.starts_with(parent)).count() == 1)
+            {
+                tree.remove(&parent);
+            }
+        }
+        None => {}
+    }
+}
+
+pub(crate) fn tree(entries: &[(&str, &str)]) -> Tree {
+    let mut tree = Tree::new();
+    entries.iter().for_each(|(path, content)| put_in(&mut tree, path, Some(content)));
+    tree
+}
