@@ -50,6 +50,7 @@ pub(crate) const PAGES: &[(&str, &str)] = pages![
     "sandbox-lost",
     "session-closed",
     "session-held",
+    "several-sides",
     "still-open",
     "store-from-the-future",
     "tampered",

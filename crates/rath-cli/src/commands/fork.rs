@@ -21,12 +21,23 @@ pub(crate) struct Fork {
 
 impl Fork {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
-        let store = settings.store()?;
-        let place = expression::resolve(&store, &self.from).await?;
-        let view = View::of(&store, place.session, Some(place.seq)).await?;
+        let workshop = settings.workshop(false)?;
+        let store = workshop.store();
+        let place = expression::resolve(store, &self.from).await?;
+        let view = View::of(store, place.session, Some(place.seq)).await?;
+        // A place that cannot be looked at does not keep a session from being forked.
+        let unsaved = if place.exact { Vec::new() } else { workshop.unsaved(&view).await.unwrap_or_default() };
         let mut session = view.fork(settings.actor(), self.why)?;
         session.publish().await?;
         output::born(settings, &session)?;
+        if !unsaved.is_empty() && !settings.json {
+            let paths = output::count(unsaved.len() as u64, "changed path");
+            output::remark(format_args!(
+                "the fork does not have {paths} that no record has\n  help: `rath save {}` first",
+                place.session.short()
+            ));
+            output::remark_changes(&unsaved);
+        }
         Ok(Answer::Yes)
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct Resolve {
     /// Take the branch's side
     #[arg(long, group = "choice")]
     theirs: bool,
+    /// Whose, where several branches are in conflict
+    #[arg(long, value_name = "BRANCH", requires = "theirs")]
+    of: Option<String>,
     /// Take what both began with
     #[arg(long, group = "choice")]
     base: bool,
@@ -55,7 +58,10 @@ impl Resolve {
                 std::fs::read(settings.here.join(file)).with_context(|| format!("reading {}", file.display()))?,
             ),
             None if self.ours => Decision::Ours,
-            None if self.theirs => Decision::Theirs,
+            None if self.theirs => match &self.of {
+                Some(branch) => Decision::TheirsOf(expression::resolve_session(workshop.store(), branch).await?),
+                None => Decision::Theirs,
+            },
             None if self.base => Decision::Base,
             None if self.remove => Decision::Remove,
             None => Decision::AsItIs,

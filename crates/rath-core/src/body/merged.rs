@@ -90,8 +90,7 @@ impl Body for Merged {
         state.usage += self.usage;
         if let Some(files) = &self.files {
             state.workspace = Some(files.workspace.clone());
-            // A path in conflict with several branches stays open until it is decided once.
-            state.conflicts.extend(files.conflicts.iter().cloned());
+            state.conflicts.clone_from(&files.conflicts);
         }
     }
 }

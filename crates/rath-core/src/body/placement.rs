@@ -148,7 +148,7 @@ pub struct MergedFiles {
     /// What changed on this line.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub changed: Changes,
-    /// Where the sides do not go together; this line's side is in the files.
+    /// Every conflict that is open in these files, old ones too; this line's side is in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
     /// Who decided about paths that several sides changed.

@@ -56,6 +56,14 @@ pub enum Error {
         /// The path.
         path: Name,
     },
+    /// A path in conflict with several branches, and no word whose side is meant.
+    #[error("{path} is in conflict with {}: say whose side", .branches.iter().map(|branch| branch.short()).collect::<Vec<_>>().join(", "))]
+    SeveralSides {
+        /// The path.
+        path: Name,
+        /// The branches.
+        branches: Vec<SessionId>,
+    },
     /// Files in the origin that changed meanwhile.
     #[error("changed in {directory} since the session took its files:\n{}", list(.paths))]
     ChangedMeanwhile {
@@ -121,6 +129,7 @@ impl Error {
             Error::NotEmpty { .. } => "directory-not-empty",
             Error::Conflicts { .. } => "open-conflicts",
             Error::NoConflict { .. } => "no-conflict",
+            Error::SeveralSides { .. } => "several-sides",
             Error::ChangedMeanwhile { .. } => "changed-meanwhile",
             Error::NothingToUndo(_) => "nothing-to-undo",
             Error::Unsaved { .. } => "unsaved-changes",

@@ -1,8 +1,8 @@
 //! Files back to an earlier version, edits saved, conflicts decided.
 
 use rath_core::body::{CallOutcome, Choice, Effect, Resolved, Restored, ToolFinished, ToolStarted, Why};
-use rath_core::files::{Change, Changes, Forest, Name, graft};
-use rath_core::{Blob, LastChange, Point, Reference, Session, View, fresh_name};
+use rath_core::files::{Change, Changes, Conflict, Forest, Name, graft};
+use rath_core::{Blob, LastChange, Point, Reference, Session, SessionId, View, fresh_name};
 use rath_store::workspace;
 
 use super::site::Going;
@@ -30,6 +30,8 @@ pub enum Decision {
     Ours,
     /// The branch's side.
     Theirs,
+    /// This branch's side, where the path is in conflict with several.
+    TheirsOf(SessionId),
     /// What both began with.
     Base,
     /// The path goes.
@@ -144,9 +146,7 @@ impl Workshop {
 
     /// Decides a conflict. The record has the files with the decision in them, and the directory is brought to them.
     pub async fn resolve(&self, session: &mut Session, path: &Name, decision: Decision) -> Result<Reference> {
-        let conflict = session.state().conflicts.iter().find(|conflict| conflict.path == *path).cloned();
-        let no_conflict = || Error::NoConflict { session: session.id(), path: path.clone() };
-        let conflict = conflict.ok_or_else(no_conflict)?;
+        let conflict = choose(session, path, &decision)?;
         let (site, found) = self.enter(session).await?;
         let elsewhere: Vec<_> = found.outside.iter().filter(|change| change.path != *path).cloned().collect();
         let taken_as_it_is = matches!(decision, Decision::AsItIs);
@@ -159,7 +159,9 @@ impl Workshop {
         let sided = |node| Change { path: path.clone(), before: stands, after: node };
         let (choice, side, change) = match decision {
             Decision::Ours => (Choice::Ours, None, sided(conflict.ours)),
-            Decision::Theirs => (Choice::Theirs, self.head_of(conflict.branch).await?, sided(conflict.theirs)),
+            Decision::Theirs | Decision::TheirsOf(_) => {
+                (Choice::Theirs, self.head_of(conflict.branch).await?, sided(conflict.theirs))
+            }
             Decision::Base => (Choice::Base, None, sided(conflict.base)),
             Decision::Remove => (Choice::Remove, None, sided(None)),
             Decision::AsItIs => (Choice::Content, None, sided(forest.at(&found.saved.version, path).await?)),
@@ -193,10 +195,27 @@ impl Workshop {
     }
 
     /// The last record of a branch.
-    async fn head_of(&self, branch: Option<rath_core::SessionId>) -> Result<Option<Point>> {
+    async fn head_of(&self, branch: Option<SessionId>) -> Result<Option<Point>> {
         match branch {
             Some(branch) => Ok(Some(View::of(&self.store, branch, None).await?.reference().point())),
             None => Ok(None),
         }
+    }
+}
+
+/// The conflict that a decision is about. A path is decided once, with however many branches it is in conflict.
+fn choose(session: &Session, path: &Name, decision: &Decision) -> Result<Conflict> {
+    let on_path = session.state().conflicts.iter().filter(|conflict| conflict.path == *path);
+    let open: Vec<&Conflict> = match decision {
+        Decision::TheirsOf(branch) => on_path.filter(|conflict| conflict.branch == Some(*branch)).collect(),
+        _ => on_path.collect(),
+    };
+    match (&open[..], decision) {
+        ([], _) => Err(Error::NoConflict { session: session.id(), path: path.clone() }),
+        ([_, _, ..], Decision::Theirs) => {
+            let branches = open.iter().filter_map(|conflict| conflict.branch).collect();
+            Err(Error::SeveralSides { path: path.clone(), branches })
+        }
+        ([conflict, ..], _) => Ok((*conflict).clone()),
     }
 }

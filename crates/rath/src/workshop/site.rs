@@ -117,6 +117,29 @@ impl Workshop {
         Ok(directory)
     }
 
+    /// What changed where a session works and no record has; nothing where somebody else is at work there just now.
+    pub async fn unsaved(&self, view: &View) -> Result<Vec<Change>> {
+        let (Some(placement), Some(known)) = (&view.state().placement, &view.state().workspace) else {
+            return Ok(Vec::new());
+        };
+        let paths = Paths::of(&self.home, view.reference().session, placement);
+        if !paths.files.exists() || !paths.state.join("index").exists() {
+            return Ok(Vec::new());
+        }
+        self.hold_off()?;
+        match Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options()) {
+            Ok((mut workspace, _)) => {
+                let now = workspace.save()?.version;
+                // A directory that the session has moved on from is behind, not changed.
+                let at = Site::over(workspace, paths);
+                let seen = at.at().unwrap_or_else(|| known.clone());
+                Ok(at.workspace.changes(&seen, &now)?)
+            }
+            Err(workspace::Error::Busy { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Keeps a site open for the session's next call.
     pub(super) fn keep(&self, session: &Session, site: Site) -> Result<()> {
         if let Some(version) = &session.state().workspace {

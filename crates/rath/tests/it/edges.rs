@@ -355,3 +355,90 @@ fn sessions_that_work_nowhere_say_so() {
     let error = block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap_err();
     assert_eq!(error.code(), "no-conflict");
 }
+
+#[test]
+fn a_branch_of_a_branch_is_merged_against_that_branch() {
+    let shop = Shop::new();
+    let (mut root, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut root, "true");
+    let mut first = root.fork("first");
+    shop.sh(&mut first, "echo 1 > a");
+    let mut second = first.fork("on top of it");
+    shop.sh(&mut second, "echo 2 > a");
+    let root = block_on(root.merge([first, second], How::Append)).unwrap();
+    assert_eq!(root.state().conflicts, []);
+    assert_eq!(shop.now(&root), tree(&[("a", "2\n")]));
+}
+
+/// A session with a conflict on `a`, between `ours` and `theirs`.
+fn in_conflict(shop: &Shop) -> Session {
+    let (mut root, _) = copied(shop, &[("a", "0\n")]);
+    shop.sh(&mut root, "true");
+    let mut branch = root.fork("branch");
+    shop.sh(&mut branch, "echo theirs > a");
+    shop.sh(&mut root, "echo ours > a");
+    let root = block_on(root.merge([branch], How::Append)).unwrap();
+    assert_eq!(root.state().conflicts.len(), 1);
+    root
+}
+
+#[test]
+fn a_conflict_decided_on_a_fork_is_decided() {
+    let shop = Shop::new();
+    let root = in_conflict(&shop);
+    let mut fork = root.fork("somebody decides");
+    block_on(shop.workshop.resolve(&mut fork, &Name::from("a"), Decision::Theirs)).unwrap();
+    let mut root = block_on(root.merge([fork], How::Append)).unwrap();
+    assert_eq!(root.state().conflicts, []);
+    assert_eq!(shop.now(&root), tree(&[("a", "theirs\n")]));
+    block_on(shop.workshop.apply(&mut root, false)).unwrap();
+    // It is so for who opens the session anew, too.
+    let id = root.id();
+    drop(root);
+    assert_eq!(shop.open(id).state().conflicts, []);
+}
+
+#[test]
+fn who_keeps_another_branch_has_its_files_and_no_conflict() {
+    let shop = Shop::new();
+    let root = in_conflict(&shop);
+    let mut fork = root.fork("away with it");
+    block_on(shop.workshop.resolve(&mut fork, &Name::from("a"), Decision::Remove)).unwrap();
+    let kept = fork.id();
+    let root = block_on(root.merge([fork], How::keep(kept, "simpler"))).unwrap();
+    assert_eq!(root.state().conflicts, []);
+    assert_eq!(shop.now(&root), tree(&[]));
+}
+
+#[test]
+fn with_several_branches_in_conflict_somebody_says_whose_side() {
+    let shop = Shop::new();
+    let (mut root, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut root, "true");
+    let (mut one, mut two) = (root.fork("one"), root.fork("two"));
+    shop.sh(&mut one, "echo one > a");
+    shop.sh(&mut two, "echo two > a");
+    shop.sh(&mut root, "echo ours > a");
+    let second = two.id();
+    let mut root = block_on(root.merge([one, two], How::Append)).unwrap();
+    assert_eq!(root.state().conflicts.len(), 2);
+    let path = Name::from("a");
+    let error = block_on(shop.workshop.resolve(&mut root, &path, Decision::Theirs)).unwrap_err();
+    assert_eq!(error.code(), "several-sides");
+    block_on(shop.workshop.resolve(&mut root, &path, Decision::TheirsOf(second))).unwrap();
+    assert_eq!(root.state().conflicts, []);
+    assert_eq!(shop.now(&root), tree(&[("a", "two\n")]));
+}
+
+#[test]
+fn a_fork_is_told_what_it_does_not_have() {
+    let shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("a", "0\n")]);
+    shop.sh(&mut session, "true");
+    shop.workshop.leave(session.id());
+    let view = || block_on(session.view()).unwrap();
+    assert_eq!(block_on(shop.workshop.unsaved(&view())).unwrap(), []);
+    put(&shop.copy(session.id()), "a", Some("mine\n"));
+    let unsaved = block_on(shop.workshop.unsaved(&view())).unwrap();
+    assert_eq!(unsaved.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["a"]);
+}
