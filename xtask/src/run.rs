@@ -37,8 +37,16 @@ impl std::ops::AddAssign for Count {
 
 /// Runs a test command, its output shown, and counts what its closing lines say.
 pub(crate) fn run_tests(line: &str, count: &mut Count) -> Result<()> {
+    run_tests_with(line, "", &[], count)
+}
+
+/// As [`run_tests`], with one more word and in this environment.
+pub(crate) fn run_tests_with(line: &str, more: &str, env: &[(&str, &str)], count: &mut Count) -> Result<()> {
+    let line = format!("{line} {more}");
     eprintln!("\n$ {line}");
-    let mut child = command(line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
+    let mut command = command(&line);
+    command.envs(env.iter().copied()).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("starting `{line}`"))?;
     for text in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
         let text = text?;
         println!("{text}");

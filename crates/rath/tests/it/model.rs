@@ -512,7 +512,7 @@ impl World {
             Some(chosen) => How::keep(self.lines[chosen].id, "better"),
             None => How::Append,
         };
-        let bases: Vec<_> = others.iter().map(|other| self.base(into, *other)).collect();
+        let bases: Vec<_> = (0..others.len()).map(|at| self.base_of_all(into, &others[..at], others[at])).collect();
         let session = self.lines[into].session.take().unwrap();
         let branches: Vec<_> = others.iter().map(|other| self.lines[*other].session.take().unwrap()).collect();
         let merged = block_on(session.merge(branches, how));
@@ -529,9 +529,17 @@ impl World {
         let now = self.lines[into].now();
         let (mut files, mut clashes) = (now.tree.clone(), now.clashes.clone());
         match chosen {
-            Some(chosen) => files.clone_from(&self.lines[chosen].now().tree),
+            Some(chosen) => {
+                files.clone_from(&self.lines[chosen].now().tree);
+                clashes.clone_from(&self.lines[chosen].now().clashes);
+            }
             None => {
                 for (other, base) in others.iter().zip(&bases) {
+                    // What was open where they parted was decided on the branch: no branch with an open one merges.
+                    if let Some((line, seq)) = *base {
+                        let then = &self.lines[line].past[seq as usize].clashes;
+                        clashes.retain(|clash| !then.contains(clash));
+                    }
                     let theirs = &self.lines[*other].now().tree;
                     if files != *theirs {
                         let base = base.map(|(line, seq)| self.lines[line].past[seq as usize].tree.clone());
@@ -564,6 +572,18 @@ impl World {
             Some(brought) => brought.unwrap(),
             None => {}
         }
+    }
+
+    /// The youngest record behind `other` and anything that is merged before it.
+    fn base_of_all(&self, into: usize, before: &[usize], other: usize) -> Option<Spot> {
+        let mut youngest: Option<Spot> = None;
+        for line in std::iter::once(&into).chain(before) {
+            let base = self.base(*line, other);
+            if base.is_some_and(|base| youngest.is_none_or(|known| self.generation(known) < self.generation(base))) {
+                youngest = base;
+            }
+        }
+        youngest
     }
 
     /// The youngest record behind both.
@@ -732,7 +752,7 @@ fn three_way(base: &Tree, ours: &Tree, theirs: &Tree, mut clashes: Vec<Clash>) -
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: std::env::var("RATH_MODEL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn files_follow_the_model(ops in prop::collection::vec(op(), 10..22)) {
