@@ -83,7 +83,7 @@ impl Settings {
             pager: pager.filter(|pager| pager != "cat"),
             user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| "somebody".into()),
             by: global.by.clone(),
-            home: std::env::var_os("HOME").map(PathBuf::from),
+            home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()),
             command_env: PLAIN.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
         }
     }
@@ -116,7 +116,8 @@ impl Settings {
         };
         let backends = Registry::new().with(Arc::new(Host::new()));
         let home = std::path::absolute(root.join("workspaces"))?;
-        Ok(Workshop::new(store, home, backends).with_options(options).with_env(self.command_env.clone()))
+        let workshop = Workshop::new(store, home, backends).with_options(options).with_env(self.command_env.clone());
+        Ok(workshop.telling(crate::output::remark))
     }
 
     /// Comes when the person interrupts.

@@ -1,7 +1,7 @@
 //! What takes room on disk.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes that the packs and the copies of a store take.
 pub(crate) fn held(store: &Path) -> u64 {
@@ -19,4 +19,10 @@ pub(crate) fn disk_use(path: &Path) -> u64 {
         }
     }
     total
+}
+
+/// Directories in which a restore was interrupted, by what is remembered about them.
+pub(crate) fn unfinished(store: &Path) -> Vec<PathBuf> {
+    let states = std::fs::read_dir(store.join("workspaces")).into_iter().flatten().flatten();
+    states.map(|state| state.path()).filter(|state| state.join("restoring").exists()).collect()
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::actor::Actor;
+use crate::body::Forked;
 use crate::clock::Time;
 use crate::error::{ErrorKind, Result};
 use crate::files::{Forest, Name, Node};
 use crate::id::{Point, Reference, SessionId};
+use crate::kind::Kind;
 use crate::reader::Reader;
 use crate::store;
 use crate::trail::{Event, Trail};
@@ -47,6 +49,9 @@ pub struct Origin {
     /// The step it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+    /// Why the branch it stands on was forked; `None` on a root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
     /// Whether somebody changed the file between two records; the record is the one that noticed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
@@ -273,7 +278,10 @@ impl Search<'_> {
         let point = event.record.point();
         let header = event.record.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
         let step = header.step.and_then(|id| self.lines.values().find_map(|line| line.steps.get(&id)).cloned());
+        let first = self.reader.record(Point { session: point.session, seq: 0 }).await?;
+        let branch = first.body::<Forked>().ok().filter(|_| *first.kind() == Kind::Forked).map(|forked| forked.why);
         self.origins.push(Origin {
+            branch,
             record: event.record.reference(),
             kind: event.record.kind().to_string(),
             actor: header.actor.clone(),

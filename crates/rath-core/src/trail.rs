@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::body::{Merged, Placed, Resolved, Restored, StepEntered, ToolFinished, ToolStarted};
+use crate::body::{CallOutcome, Merged, Placed, Resolved, Restored, StepEntered, ToolFinished, ToolStarted};
 use crate::error::Result;
 use crate::files::{Changes, Version};
 use crate::id::{Point, RecordId, Reference};
@@ -83,8 +83,11 @@ impl View {
         let mut at = self.reference().point();
         loop {
             let trail = Trail::of(&self.reader, at).await?;
-            let changed =
-                |event: &&Arc<Event>| event.before.as_ref().is_none_or(|before| !before.same_files(&event.after));
+            // A decision is a change even where it keeps what stands.
+            let changed = |event: &&Arc<Event>| {
+                *event.record.kind() == Kind::Resolved
+                    || event.before.as_ref().is_none_or(|before| !before.same_files(&event.after))
+            };
             let Some(event) = trail.events.iter().rev().find(changed) else {
                 match trail.origin {
                     Some(origin) => at = origin,
@@ -160,6 +163,10 @@ fn event(
         Kind::ToolFinished => {
             let body: ToolFinished = record.body()?;
             command = calls.remove(&body.call);
+            if body.outcome == CallOutcome::Lost {
+                // Whoever came before the next record may have done it as well.
+                command = command.map(|command| format!("{command} (nobody saw it end: perhaps not this command)"));
+            }
             (body.workspace, body.changed)
         }
         Kind::Placed => {

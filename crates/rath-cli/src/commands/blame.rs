@@ -50,10 +50,11 @@ impl Blame {
         for at in wanted {
             let origin = &blame.origins[blame.lines[at]];
             let short: String = what(blame.lines[at]).chars().take(40).collect();
+            let branch = origin.branch.as_ref().map(|why| format!(" ({})", output::harmless(why))).unwrap_or_default();
             let step = origin.step.as_ref().map(|step| format!(" [{}]", output::harmless(step))).unwrap_or_default();
             let text = texts.get(at).map(|text| output::harmless(text.trim_end_matches(['\n', '\r'])));
             page.line(format_args!(
-                "{} {} {}{step} {short:<width$} {} {}",
+                "{}{branch} {} {}{step} {short:<width$} {} {}",
                 style::record(origin.record.point()),
                 style::dim(time::local(origin.time)),
                 output::harmless(&origin.actor.to_string()),

@@ -43,6 +43,13 @@ impl Doctor {
         if copies > 0 {
             row("workspaces", format!("{} of copies and indexes", bytes(copies)));
         }
+        for unfinished in space::unfinished(&path) {
+            let name = settings.shown(&unfinished);
+            row(
+                "restore",
+                format!("{} one in {name} was interrupted; the next command there ends it", style::label("!")),
+            );
+        }
         if let Some(quota) = settings.config()?.workspace.quota {
             let held = space::held(&path);
             let over = if held > quota { style::bad("over") } else { style::good("within") };

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 /// Merge branches into a session
 ///
 /// By default each branch's new items follow the session's own, the common part once, and files merge by line; where
-/// they cannot, the session's side stays and the conflict is recorded. The branches are closed.
+/// they cannot, the session's side stays, the conflict is recorded, and the exit code is 3. The branches are closed.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Merge {
@@ -92,6 +92,6 @@ impl Merge {
         if !conflicts.is_empty() && !settings.json {
             output::remark(format_args!("  help: `rath conflicts {0}`, `rath resolve {0} PATH …`", into.short()));
         }
-        Ok(Answer::Yes)
+        Ok(if conflicts.is_empty() { Answer::Yes } else { Answer::No })
     }
 }

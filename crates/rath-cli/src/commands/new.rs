@@ -35,10 +35,11 @@ impl New {
         if let Some(text) = self.message {
             session.user(text)?;
         }
-        session.publish().await?;
+        // One that cannot be placed as it was asked for is not made.
         if self.place.is_given() {
             self.place.apply(settings, &workshop, &mut session).await?;
         }
+        session.publish().await?;
         output::born(settings, &session)?;
         Ok(Answer::Yes)
     }

@@ -13,6 +13,9 @@ use crate::output;
 use crate::settings::Settings;
 
 /// Decide a conflict between files
+///
+/// A side is taken whole: what the other one changed elsewhere in the file is not in it. `rath conflicts SESSION PATH`
+/// prints the file with both sides between markers, for --with.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 #[command(group = clap::ArgGroup::new("choice").required(true))]
@@ -21,10 +24,10 @@ pub(crate) struct Resolve {
     session: String,
     /// The path in conflict
     path: OsString,
-    /// Take the side of the session that went on
+    /// Take the whole file of the session that went on
     #[arg(long, group = "choice")]
     ours: bool,
-    /// Take the branch's side
+    /// Take the branch's whole file
     #[arg(long, group = "choice")]
     theirs: bool,
     /// Whose, where several branches are in conflict

@@ -1,4 +1,5 @@
 use anyhow::Result;
+use rath::workshop::Prune;
 
 use super::Answer;
 use crate::expression;
@@ -26,6 +27,9 @@ enum What {
         /// Those of open sessions too: they are made again from their version
         #[arg(long)]
         all: bool,
+        /// Those that hold ignored files too, which no version has
+        #[arg(long)]
+        ignored: bool,
         /// Only say what would go
         #[arg(long)]
         dry_run: bool,
@@ -76,8 +80,8 @@ impl Sandbox {
                     false => output::answer(settings.shown(&directory))?,
                 }
             }
-            What::Prune { all, dry_run } => {
-                let pruned = workshop.prune(all, dry_run).await?;
+            What::Prune { all, ignored, dry_run } => {
+                let pruned = workshop.prune(Prune { all, ignored, dry: dry_run }).await?;
                 if settings.json {
                     return output::json(&pruned).map(|()| Answer::Yes);
                 }

@@ -45,6 +45,9 @@ pub struct ToolFinished {
     /// What it wrote, stream by stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<Output>,
+    /// In which order the streams were written, as far as it was seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<Stretch>,
     /// How long it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
@@ -76,6 +79,7 @@ impl ToolFinished {
             outcome,
             exit: None,
             output: Vec::new(),
+            order: Vec::new(),
             duration_us: None,
             isolated: None,
             workspace: None,
@@ -145,6 +149,15 @@ pub struct Output {
     /// How many bytes there were, where not all were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_from: Option<u64>,
+}
+
+/// So many bytes of one stream, before the other one follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// How many.
+    pub bytes: u64,
 }
 
 /// A change to something that is not in the workspace.

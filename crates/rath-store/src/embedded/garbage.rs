@@ -172,7 +172,15 @@ impl Embedded {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 if name == "restoring" || name.starts_with("at-") || name.starts_with("going-") {
-                    let text = fs::read(entry.path()).unwrap_or_default();
+                    let unreadable = |error: std::io::Error| {
+                        Error::machine(
+                            format!("reading {}, which names versions to keep", entry.path().display()),
+                            error,
+                        )
+                    };
+                    let text = fs::read(entry.path()).map_err(unreadable)?;
+                    // What it names is not known: then nothing may go.
+                    serde_json::from_slice::<serde::de::IgnoredAny>(&text).map_err(|error| unreadable(error.into()))?;
                     for blob in blob_references(&text) {
                         self.read(|db| self.mark_blob(db, &blob, marks))?;
                     }

@@ -22,8 +22,10 @@ pub enum Error {
         what: &'static str,
     },
     /// More than the budget allows.
-    #[error("the workspace has more than {limit} {what}; most are in {heaviest}")]
+    #[error("{directory} has more than {limit} {what}; most are in {heaviest}")]
     OverBudget {
+        /// The workspace.
+        directory: String,
         /// The limit.
         limit: u64,
         /// Of what.
@@ -50,6 +52,17 @@ pub enum Error {
         directory: String,
         /// Who.
         process: String,
+    },
+    /// A rule in the configuration that is none.
+    #[error(transparent)]
+    BadRule(#[from] super::BadRule),
+    /// The note about an unfinished restore cannot be read.
+    #[error("{path} says what a restore had begun, and cannot be read: {why}")]
+    BrokenJournal {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// The store refused or failed.
     #[error(transparent)]
@@ -87,6 +100,8 @@ impl Error {
             Error::OutsideChanges { .. } => "outside-changes",
             Error::InTheWay { .. } => "in-the-way",
             Error::Busy { .. } => "workspace-busy",
+            Error::BadRule(_) => "bad-rule",
+            Error::BrokenJournal { .. } => "broken-journal",
             Error::Store(error) => error.code(),
             Error::Machine { .. } => "machine",
         }

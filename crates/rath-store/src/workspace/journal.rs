@@ -70,7 +70,12 @@ impl Workspace {
             Err(error) => return Err(Error::machine(format!("reading {}", path.display()), error)),
         };
         let Journal { from, to, opened } = serde_json::from_slice(&journal)
-            .map_err(|error| Error::machine(format!("reading {}", path.display()), io::Error::from(error)))?;
+            .map_err(|error| Error::BrokenJournal { path: path.display().to_string(), why: error.to_string() })?;
+        if !self.has_begun(&from, &to, &opened)? {
+            // Nothing was touched yet, or somebody set it all back: then it did not happen.
+            self.remove_journal()?;
+            return Ok(None);
+        }
         let (to, kept) = match self.go_on(&from, &to, opened.clone()) {
             Ok(kept) => (to, kept),
             Err(error) => match self.go_on(&to, &from, opened) {
@@ -81,6 +86,20 @@ impl Workspace {
         self.remove_journal()?;
         let version = self.save()?.version;
         Ok(Some(Recovered { from, to, version, kept }))
+    }
+
+    /// Whether anything that a restore was to change is no longer as it was.
+    fn has_begun(&mut self, from: &Version, to: &Version, opened: &[(Name, u32)]) -> Result<bool> {
+        self.save()?;
+        let planned = self.changes(from, to)?;
+        self.sweep_temporaries(&planned);
+        // What is neither the one nor the other may be half of it.
+        let is_as_before =
+            |change: &Change| self.index.root.at(&change.path).and_then(|item| item.node()) == change.before;
+        let is_closed = |(path, mode): &(Name, u32)| {
+            self.index.root.at(path).is_none_or(|directory| directory.stat.permissions() == *mode)
+        };
+        Ok(!planned.iter().all(is_as_before) || !opened.iter().all(is_closed))
     }
 
     /// Brings a directory that is somewhere between two versions to the second one. Returns the paths that are somebody's:

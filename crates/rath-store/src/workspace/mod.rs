@@ -90,8 +90,7 @@ impl Workspace {
         guard(&root.path, options)?;
         std::fs::create_dir_all(state).map_err(|error| Error::machine(format!("making {}", state.display()), error))?;
         let lock = Lock::take(state, &root.path)?;
-        let rules = Rules::new(&options.ignore)
-            .map_err(|error| Error::machine("reading the ignore rules", std::io::Error::other(error)))?;
+        let rules = Rules::new(&options.ignore)?;
         let inode = |path: &PathBuf| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let mut workspace = Self {
             excluded: options.store.as_ref().and_then(inode),
@@ -126,6 +125,10 @@ fn guard(root: &Path, options: &Options) -> Result<()> {
     let home = options.home.as_ref().and_then(|home| home.canonicalize().ok());
     if root.parent().is_none() {
         return refuse("the root of the file system");
+    }
+    let store = options.store.as_ref().and_then(|store| store.canonicalize().ok());
+    if store.is_some_and(|store| root.starts_with(store)) {
+        return refuse("inside the store");
     }
     match home {
         Some(home) if home == root => refuse("your home directory"),

@@ -39,8 +39,6 @@ pub struct Restored {
     pub from: Version,
     /// What is there now.
     pub version: Version,
-    /// What had changed since the version that the caller knew, and was overwritten or taken away.
-    pub outside: Vec<Change>,
     /// What was rewritten.
     pub changed: Vec<Change>,
     /// Paths that changed under our hands and were left alone.
@@ -58,26 +56,18 @@ impl Workspace {
     /// over what is there, which was saved first.
     pub fn restore(&mut self, known: Option<&Version>, to: &Version) -> Result<Restored> {
         let present = self.save()?.version;
-        let outside = match known {
+        match known {
             Some(known) if !known.same_files(&present) => {
-                return Err(Error::OutsideChanges { changes: self.changes(known, &present)? });
+                Err(Error::OutsideChanges { changes: self.changes(known, &present)? })
             }
-            _ => Vec::new(),
-        };
-        self.restore_from(present, to, outside)
+            _ => self.restore_from(present, to),
+        }
     }
 
-    /// As [`restore`](Self::restore) over everything, and says what was not in `known`.
-    pub fn restore_over(&mut self, known: &Version, to: &Version) -> Result<Restored> {
-        let present = self.save()?.version;
-        let outside = self.changes(known, &present)?;
-        self.restore_from(present, to, outside)
-    }
-
-    fn restore_from(&mut self, from: Version, to: &Version, outside: Vec<Change>) -> Result<Restored> {
+    fn restore_from(&mut self, from: Version, to: &Version) -> Result<Restored> {
         let changes = self.changes(&from, to)?;
         if changes.is_empty() {
-            return Ok(Restored { version: from.clone(), from, outside, changed: changes, kept: Vec::new() });
+            return Ok(Restored { version: from.clone(), from, changed: changes, kept: Vec::new() });
         }
         self.check_way(&changes)?;
         let opened = self.closed_directories(&changes);
@@ -106,7 +96,7 @@ impl Workspace {
                 self.save()?.version
             }
         };
-        Ok(Restored { from, version, outside, changed: changes, kept })
+        Ok(Restored { from, version, changed: changes, kept })
     }
 
     /// What differs between two versions.
@@ -334,7 +324,9 @@ impl Workspace {
         let same_content = change.before.is_some_and(|before| before.kind == node.kind && before.sha256 == node.sha256);
         // The other names of a file keep their permissions: then it is made anew.
         let stat = if same_content && node.is_file() && look().is_ok_and(|stat| stat.st_nlink == 1) {
-            if !self.is_untouched(path) {
+            // Permissions are set whatever it holds by now, but not of something else that took its place.
+            let is_same = |item: &Item| look().is_ok_and(|stat| Stat::of(&stat).inode == item.stat.inode);
+            if !self.index.root.at(path).is_some_and(is_same) {
                 return Ok(Fate::Kept);
             }
             set_mode()?

@@ -41,7 +41,9 @@ impl Rules {
     pub(super) fn new(patterns: &[String]) -> Result<Self, BadRule> {
         let mut configured = GitignoreBuilder::new("");
         for pattern in patterns {
-            configured.add_line(None, pattern).map_err(|error| BadRule(pattern.clone(), error.to_string()))?;
+            configured
+                .add_line(None, &plain_braces(pattern))
+                .map_err(|error| BadRule(pattern.clone(), error.to_string()))?;
         }
         let build = |builder: GitignoreBuilder| {
             builder.build().map(Arc::new).map_err(|error| BadRule(patterns.join(", "), error.to_string()))

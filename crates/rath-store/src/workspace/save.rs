@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::content::{Intake, NotRead, Read, is_full};
 use super::error::{Error, Result};
-use super::index::{Dir, Index, Item, What};
+use super::index::{Content, Dir, Index, Item, What};
 use super::scan::{Skipped, Walk};
 use super::{Workspace, rules};
 
@@ -70,7 +70,16 @@ impl Workspace {
                         }
                     }
                     Err(NotRead::Gone) => {}
-                    Err(NotRead::Skip(why)) => walk.skip(path.clone(), why),
+                    Err(NotRead::Skip(why)) => {
+                        match (&mut item.what, self.index.root.at(path).map(|known| &known.what)) {
+                            // What cannot be read is not gone: what it last held stays, and is read when it can be.
+                            (What::File(now), Some(What::File(then))) | (What::Link(now), Some(What::Link(then))) => {
+                                *now = Content { racy: true, ..*then };
+                                walk.skip(path.clone(), format!("{why}; what it last held stays"));
+                            }
+                            _ => walk.skip(path.clone(), why),
+                        }
+                    }
                     Err(NotRead::Lack(error)) => return Err(Error::machine(format!("reading {path}"), error)),
                     Err(NotRead::Store(error)) => return Err(error.into()),
                 }
@@ -136,8 +145,8 @@ impl Workspace {
     /// Says where most of what is over budget lies.
     fn explain(&self, error: Error) -> Error {
         match error {
-            Error::OverBudget { limit, what, .. } => {
-                Error::OverBudget { limit, what, heaviest: heaviest(&self.root.path) }
+            Error::OverBudget { directory, limit, what, .. } => {
+                Error::OverBudget { directory, limit, what, heaviest: heaviest(&self.root.path) }
             }
             error => error,
         }

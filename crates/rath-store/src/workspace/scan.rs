@@ -144,8 +144,9 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) if is_our_lack(error) => return Err(self.failed(&directory.join(&name), error)),
             Err(error) => {
-                self.skip(directory.join(&name), error.to_string());
-                return Ok(None);
+                let stays = if before.is_some() { "; what it last held stays" } else { "" };
+                self.skip(directory.join(&name), format!("{error}{stays}"));
+                return Ok(before.cloned());
             }
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -181,7 +182,12 @@ impl Walk<'_> {
     fn count(&self, bytes: u64) -> Result<()> {
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let over = |limit, what| Error::OverBudget { limit, what, heaviest: String::new() };
+        let over = |limit, what| Error::OverBudget {
+            directory: self.root.path.display().to_string(),
+            limit,
+            what,
+            heaviest: String::new(),
+        };
         match (files > self.budget.files, bytes > self.budget.bytes) {
             (true, _) => Err(over(self.budget.files, "files")),
             (_, true) => Err(over(self.budget.bytes, "bytes")),
@@ -217,10 +223,17 @@ impl Walk<'_> {
                 Ok(fd) => self.directory(fd, &path, before, rules).map(Some),
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
                 Err(error) if is_our_lack(error) => Err(self.failed(&path, error)),
-                Err(error) => {
-                    self.skip(path, error.to_string());
-                    Ok(None)
-                }
+                // What cannot be read is not gone: what it last held stays.
+                Err(error) => match before {
+                    Some(before) => {
+                        self.skip(path, format!("{error}; what it last held stays"));
+                        Ok(Some(Found { dir: before.clone(), hides_something: false }))
+                    }
+                    None => {
+                        self.skip(path, error.to_string());
+                        Ok(None)
+                    }
+                },
             }
         };
         let walked: Vec<Option<Found>> = match below.len() {

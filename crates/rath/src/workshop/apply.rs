@@ -6,7 +6,6 @@ use rath_core::Session;
 use rath_core::body::{CallOutcome, Effect, OutsideEffect, Placed, ToolFinished, ToolStarted};
 use rath_core::files::{Change, Forest, Name, Node, Version, diff, graft};
 use rath_core::{Reference, fresh_name};
-use rath_store::workspace::{Options, Workspace};
 use serde_json::json;
 
 use super::site::{directory_key, path_of};
@@ -46,8 +45,7 @@ impl Workshop {
         let forest = Forest::new(&*self.store);
         let wanted = diff(&forest, base, files).await?;
         let state = self.home.join(directory_key(&origin));
-        let options = Options { anywhere: true, ..self.options.clone() };
-        let (mut workspace, _) = Workspace::open(self.store.clone(), &path_of(&origin), &state, &options)?;
+        let (mut workspace, _) = self.open_workspace(&path_of(&origin), &state, &self.options())?;
         let there = workspace.save()?.version;
         let Plan { todo, already } = plan(&forest, &there, wanted, &path_of(&origin).display().to_string()).await?;
         let applied = |record, changed| Applied { record, directory: origin.clone(), changed, already };

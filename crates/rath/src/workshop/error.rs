@@ -94,7 +94,8 @@ fn changed(count: usize) -> String {
 }
 
 fn names(paths: &[Name]) -> String {
-    paths.iter().take(5).map(Name::to_string).collect::<Vec<_>>().join(", ")
+    let more = if paths.len() > 5 { format!(" and {} more", paths.len() - 5) } else { String::new() };
+    paths.iter().take(5).map(Name::to_string).collect::<Vec<_>>().join(", ") + &more
 }
 
 fn list(paths: &[Name]) -> String {

@@ -3,10 +3,10 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 
-use rath_core::body::{CallOutcome, Effect, Exit, Output, ToolFinished, ToolStarted};
+use rath_core::body::{CallOutcome, Effect, Exit, Output, Stretch, ToolFinished, ToolStarted};
 use rath_core::files::{Change, Changes, Version};
 use rath_core::{Blob, INLINE_LIMIT, Reference, Session, fresh_name};
-use rath_sandbox::{Captured, Command, Ended, Event, Finished, Program, Running, Stdin};
+use rath_sandbox::{Captured, Command, Ended, Event, Finished, Program, Running, Stdin, Stream};
 use serde_json::json;
 
 use super::site::Site;
@@ -67,7 +67,7 @@ impl Workshop {
         session.publish().await?;
         let before = found.saved.version;
         site.note(&before)?;
-        let mut running = match sandbox.exec(command).await {
+        let mut running = match sandbox.exec(self.confined(session, &site, command)).await {
             Ok(running) => running,
             Err(error) => {
                 let failed = ToolFinished {
@@ -82,36 +82,51 @@ impl Workshop {
                 return Err(error.into());
             }
         };
-        let mut stop = pin!(stop);
-        let mut stopped = false;
+        let (mut stop, mut stopped, mut order) = (pin!(stop), false, Vec::new());
         while let Some(event) = next_or_stop(&mut running, stop.as_mut(), &mut stopped).await {
+            note_order(&event, &mut order);
             seen(&event);
         }
         let finished = running.finish().await?;
-        let saved = site.workspace.save()?;
+        let mut ending = self.ending(call, &finished, order).await?;
+        ending.isolated = Some(isolated);
+        let saved = match site.workspace.save() {
+            Ok(saved) => saved,
+            Err(error) => {
+                // How it ended is known even where its files cannot be.
+                ending.remarks.push(format!("the files were not saved: {error}"));
+                session.append(ending)?;
+                session.publish().await?;
+                return Err(error.into());
+            }
+        };
         let changed = site.workspace.changes(&before, &saved.version)?;
         let mut remarks: Vec<String> =
             saved.skipped.iter().map(|skipped| format!("not versioned: {} ({})", skipped.path, skipped.why)).collect();
         remarks.extend(saved.restless.iter().map(|path| format!("changed while it was saved: {path}")));
         remarks.truncate(100);
-        let record =
-            self.record_end(session, &site, &call, isolated, &finished, &saved.version, &changed, &remarks).await?;
+        ending.workspace = Some(saved.version.clone());
+        ending.changed = Changes::of(changed.clone());
+        ending.remarks.clone_from(&remarks);
+        session.append(ending)?;
+        session.publish().await?;
+        let record = session.head();
         self.keep(session, site)?;
         Ok(Done { record, finished, before, after: saved.version, changed, outside: found.outside, isolated, remarks })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of one record")]
-    async fn record_end(
-        &self,
-        session: &mut Session,
-        site: &Site,
-        call: &str,
-        isolated: bool,
-        finished: &Finished,
-        after: &Version,
-        changed: &[Change],
-        remarks: &[String],
-    ) -> Result<Reference> {
+    /// The command as it may run where the session works. A copy lies below the directory of its store, which may be a
+    /// repository of the user's: git must not take the copy for a part of it.
+    fn confined(&self, session: &Session, site: &Site, command: Command) -> Command {
+        let in_place = session.state().placement.as_ref().is_some_and(|placement| placement.in_place);
+        match site.workspace.directory().parent().filter(|_| !in_place) {
+            Some(parent) => command.env("GIT_CEILING_DIRECTORIES", parent),
+            None => command,
+        }
+    }
+
+    /// What is to be recorded of a command that has ended, but for its files.
+    async fn ending(&self, call: String, finished: &Finished, order: Vec<Stretch>) -> Result<ToolFinished> {
         let outcome = match finished {
             Finished { timed_out: true, .. } => CallOutcome::TimedOut,
             Finished { killed: true, .. } => CallOutcome::Cancelled,
@@ -126,20 +141,15 @@ impl Workshop {
         for (stream, captured) in [("stdout", &finished.stdout), ("stderr", &finished.stderr)] {
             output.extend(self.output(stream, captured).await?);
         }
-        session.append(ToolFinished {
+        Ok(ToolFinished {
             exit: Some(exit),
+            // With one stream there is nothing to tell.
+            order: if output.len() > 1 { order } else { Vec::new() },
             output,
             duration_us: Some(finished.duration.as_micros() as u64),
-            isolated: Some(isolated),
-            workspace: Some(after.clone()),
-            changed: Changes::of(changed.to_vec()),
             left_behind: u64::from(finished.escaped),
-            remarks: remarks.to_vec(),
-            ..ToolFinished::new(call.to_owned(), outcome)
-        })?;
-        session.publish().await?;
-        site.note(after)?;
-        Ok(session.head())
+            ..ToolFinished::new(call, outcome)
+        })
     }
 
     /// What a stream held: text in place while it is short, else a blob with the bytes.
@@ -162,6 +172,20 @@ impl Workshop {
         }
         let cut_from = captured.cut.then_some(captured.total);
         Ok(Some(Output { stream: stream.into(), text, blob, cut_from }))
+    }
+}
+
+/// How many stretches are kept; a command that changes between its streams more often is known by its streams alone.
+const MOST_STRETCHES: usize = 1000;
+
+/// Notes in which order the streams were written, as far as it was seen.
+fn note_order(event: &Event, order: &mut Vec<Stretch>) {
+    let Event::Output { stream, bytes } = event else { return };
+    let (stream, bytes) = (if *stream == Stream::Stdout { "stdout" } else { "stderr" }, bytes.len() as u64);
+    if let Some(last) = order.last_mut().filter(|last| last.stream == stream) {
+        last.bytes += bytes;
+    } else if order.len() < MOST_STRETCHES {
+        order.push(Stretch { stream: stream.into(), bytes });
     }
 }
 

@@ -45,13 +45,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rath_core::{SessionId, Store};
 use rath_sandbox::Registry;
 use rath_store::HoldOff;
-use rath_store::workspace::Options;
+use rath_store::workspace::{Options, Recovered, Workspace};
 
 pub use apply::Applied;
 pub use error::{Error, Result};
 pub use exec::Done;
 pub use place::Place;
-pub use prune::{Kept, Pruned, SiteInfo};
+pub use prune::{Kept, Prune, Pruned, SiteInfo};
 pub use restore::{Back, Decision};
 
 use site::Site;
@@ -67,6 +67,8 @@ pub struct Workshop {
     env: Vec<(OsString, OsString)>,
     /// Sites that are open in this process, by session.
     open: Mutex<HashMap<SessionId, Site>>,
+    /// Who is told what happened besides what was asked for.
+    told: Option<Box<dyn Fn(String) + Send + Sync>>,
     /// Nothing is collected while versions are saved that no record names yet.
     hold_off: OnceLock<HoldOff>,
 }
@@ -81,6 +83,7 @@ impl Workshop {
             options: Options::default(),
             env: Vec::new(),
             open: Mutex::default(),
+            told: None,
             hold_off: OnceLock::new(),
         }
     }
@@ -96,6 +99,13 @@ impl Workshop {
     #[must_use]
     pub fn with_env(mut self, env: Vec<(OsString, OsString)>) -> Self {
         self.env = env;
+        self
+    }
+
+    /// Tells `told` what happens besides what is asked for: that an interrupted restore was finished.
+    #[must_use]
+    pub fn telling(mut self, told: impl Fn(String) + Send + Sync + 'static) -> Self {
+        self.told = Some(Box::new(told));
         self
     }
 
@@ -115,6 +125,25 @@ impl Workshop {
             let _ = self.hold_off.set(HoldOff::begin(store)?);
         }
         Ok(())
+    }
+
+    /// Opens a directory, and says so when that finished what an earlier process had begun.
+    fn open_workspace(
+        &self,
+        directory: &Path,
+        state: &Path,
+        options: &Options,
+    ) -> Result<(Workspace, Option<Recovered>)> {
+        let (workspace, recovered) = Workspace::open(self.store.clone(), directory, state, options)?;
+        if let (Some(recovered), Some(told)) = (&recovered, &self.told) {
+            let changed = workspace.changes(&recovered.from, &recovered.version)?.len();
+            let kept = recovered.kept.len();
+            told(format!(
+                "in {} a restore had been interrupted; now {changed} paths differ from before it, {kept} were left alone",
+                workspace.directory().display()
+            ));
+        }
+        Ok((workspace, recovered))
     }
 
     /// Lets go of the directory that a session works in; the sandbox stays.

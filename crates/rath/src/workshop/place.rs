@@ -6,7 +6,6 @@ use rath_core::body::{Placed, SandboxClosed};
 use rath_core::files::Version;
 use rath_core::{Placement, SandboxName, Session};
 use rath_sandbox::Identity;
-use rath_store::workspace::Workspace;
 
 use super::site::{Paths, directory_key, name_of};
 use super::{Error, Result, Workshop};
@@ -103,7 +102,7 @@ impl Workshop {
         if let Some((there, _)) = there.filter(|_| placement.in_place) {
             // What is in the directory is known: the first look may bring the session's files there.
             let paths = Paths::of(&self.home, session.id(), &placement);
-            let (workspace, _) = Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options())?;
+            let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
             super::site::Site::over(workspace, paths).note(&there)?;
         }
         Ok(())
@@ -113,8 +112,7 @@ impl Workshop {
     fn save_origin(&self, placement: &Placement) -> Result<Option<(Version, u64)>> {
         let Some(origin) = &placement.origin else { return Ok(None) };
         let state = self.home.join(directory_key(origin));
-        let (mut workspace, _) =
-            Workspace::open(self.store.clone(), &super::site::path_of(origin), &state, &self.options)?;
+        let (mut workspace, _) = self.open_workspace(&super::site::path_of(origin), &state, &self.options)?;
         let saved = workspace.save()?;
         Ok(Some((saved.version, saved.files)))
     }

@@ -1,15 +1,17 @@
 //! Looking after the directories that sessions work in.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rath_core::files::{Forest, Name};
 use rath_core::store::{Query, Which};
 use rath_core::{Placement, SessionId, View};
-use rath_store::workspace::{Options, Workspace};
+use rath_store::workspace::Workspace;
 use serde::Serialize;
 
-use super::site::{Paths, machine};
-use super::{Result, Workshop};
+use super::site::{Paths, machine, name_of};
+use super::{Error, Result, Workshop};
 
 /// A directory that a session works in, or worked in.
 #[derive(Clone, Debug, Serialize)]
@@ -32,6 +34,17 @@ pub struct SiteInfo {
     pub bytes: Option<u64>,
     /// Whether the session has ended.
     pub closed: bool,
+}
+
+/// Which copies go.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prune {
+    /// Those of open sessions too: they are made again from their version.
+    pub all: bool,
+    /// Those that hold ignored files too: nothing has them.
+    pub ignored: bool,
+    /// Only say which.
+    pub dry: bool,
 }
 
 /// What pruning did.
@@ -80,9 +93,8 @@ impl Workshop {
         Ok(sites)
     }
 
-    /// Removes copies that are no longer needed: of sessions that have ended or are gone. A copy that holds what no
-    /// version has stays. With `all`, copies of open sessions go too: they are made again from their version.
-    pub async fn prune(&self, all: bool, dry: bool) -> Result<Pruned> {
+    /// Removes copies that are no longer needed: of sessions that have ended. A copy that holds what no version has stays.
+    pub async fn prune(&self, what: Prune) -> Result<Pruned> {
         let mut pruned = Pruned::default();
         let entries = match fs::read_dir(&self.home) {
             Ok(entries) => entries,
@@ -94,11 +106,12 @@ impl Workshop {
                 continue;
             };
             let state = entry.path();
-            match self.reason_to_keep(session, &state, all).await? {
-                Some(why) => pruned.kept.push(Kept { directory: state, why }),
-                None => {
+            match self.free(session, &state, what).await? {
+                Err(why) => pruned.kept.push(Kept { directory: state, why }),
+                // While it is ours nobody begins to work there.
+                Ok(_ours) => {
                     pruned.bytes += disk_use(&state);
-                    if !dry {
+                    if !what.dry {
                         let removed = fs::remove_dir_all(&state);
                         removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
                     }
@@ -109,28 +122,49 @@ impl Workshop {
         Ok(pruned)
     }
 
-    async fn reason_to_keep(&self, session: SessionId, state: &Path, all: bool) -> Result<Option<String>> {
+    /// Takes a copy that may go; else says why it stays.
+    async fn free(&self, session: SessionId, state: &Path, what: Prune) -> Result<Result<Option<Workspace>, String>> {
         let Some(row) = self.store.sessions(Query::from(Which::Id(session))).await?.into_iter().next() else {
-            return Ok(Some("the store does not know its session".into()));
+            return Ok(Err("the store does not know its session".into()));
         };
-        if let Some(holder) = row.holder {
-            return Ok(Some(format!("its session is held by process {}", holder.process)));
+        if let Some(holder) = row.holder.filter(|_| !row.closed) {
+            return Ok(Err(format!("its session is held by process {}", holder.process)));
         }
-        if !row.closed && !all {
-            return Ok(Some("its session goes on".into()));
+        if !row.closed && !what.all {
+            return Ok(Err("its session goes on".into()));
         }
         let known = View::of(&self.store, session, None).await?.state().workspace.clone();
-        let options = Options { anywhere: true, ..self.options.clone() };
-        let (mut workspace, _) = match Workspace::open(self.store.clone(), &state.join("files"), state, &options) {
+        let files = state.join("files");
+        let (mut workspace, _) = match self.open_workspace(&files, state, &self.options()) {
             Ok(opened) => opened,
-            Err(rath_store::workspace::Error::Missing(_)) => return Ok(None),
-            Err(error) => return Ok(Some(error.to_string())),
+            Err(Error::Workspace(rath_store::workspace::Error::Missing(_))) => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error.to_string())),
         };
         let saved = workspace.save()?;
-        match known {
-            Some(known) if known.same_files(&saved.version) => Ok(None),
-            _ if saved.files == 0 => Ok(None),
-            _ => Ok(Some("it holds changes that no record has".into())),
+        if saved.files > 0 && known.is_none_or(|known| !known.same_files(&saved.version)) {
+            return Ok(Err("it holds changes that no record has".into()));
+        }
+        let versioned = Forest::new(&*self.store).list(&saved.version).await?;
+        let versioned: HashSet<Name> = versioned.into_iter().map(|(path, _)| path).collect();
+        let mut others = Vec::new();
+        unversioned(&files, &Name::root(), &versioned, &mut others);
+        match others.first() {
+            Some(first) if !what.ignored => {
+                Ok(Err(format!("it holds {} not versioned, {first} for one", others.len())))
+            }
+            _ => Ok(Ok(Some(workspace))),
+        }
+    }
+}
+
+/// Paths that are there and in no version.
+fn unversioned(directory: &Path, path: &Name, versioned: &HashSet<Name>, found: &mut Vec<Name>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = path.join(&name_of(Path::new(&entry.file_name())));
+        if !versioned.contains(&path) {
+            found.push(path);
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            unversioned(&entry.path(), &path, versioned, found);
         }
     }
 }

@@ -69,8 +69,14 @@ impl Workshop {
             return Err(workspace::Error::OutsideChanges { changes: found.outside }.into());
         }
         let known = found.saved.version;
-        site.set_out(&Going { head: session.head().id, from: known.clone(), point })?;
-        let restored = site.workspace.restore(Some(&known), &version)?;
+        site.set_out(&Going { head: session.head().id, from: known.clone(), to: version.clone(), point })?;
+        let restored = match site.workspace.restore(Some(&known), &version) {
+            Ok(restored) => restored,
+            Err(error) => {
+                site.arrived()?;
+                return Err(error.into());
+            }
+        };
         let same_conflicts = then.state().conflicts == session.state().conflicts;
         if restored.changed.is_empty() && found.outside.is_empty() && same_conflicts {
             site.arrived()?;
@@ -125,6 +131,7 @@ impl Workshop {
 
     /// Refuses when the session's directory holds what no record has. A session that works nowhere has nothing unsaved.
     pub async fn check_saved(&self, session: &mut Session) -> Result<()> {
+        self.hold_off()?;
         let Some(placement) = session.state().placement.clone() else { return Ok(()) };
         let paths = super::site::Paths::of(&self.home, session.id(), &placement);
         // A copy that nobody made yet is not made for this.

@@ -50,7 +50,9 @@ pub(super) struct Going {
     pub(super) head: RecordId,
     /// What was there.
     pub(super) from: Version,
-    /// The record whose files are wanted.
+    /// What is to be there.
+    pub(super) to: Version,
+    /// The record whose files that is.
     pub(super) point: Point,
 }
 
@@ -109,8 +111,14 @@ impl Workshop {
         Ok((site, found))
     }
 
-    /// The directory that the session works in, with its files there.
+    /// The directory that the session works in; a copy is made if it is not there yet.
     pub async fn directory(&self, session: &mut Session) -> Result<PathBuf> {
+        let placement = session.state().placement.as_ref().ok_or(Error::NotPlaced(session.id()))?;
+        let paths = Paths::of(&self.home, session.id(), placement);
+        // What is there is there, whatever keeps it from being saved.
+        if paths.files.exists() {
+            return Ok(paths.files);
+        }
         let (site, _) = self.enter(session).await?;
         let directory = site.workspace.directory().to_owned();
         self.open_again(session, site);
@@ -127,7 +135,7 @@ impl Workshop {
             return Ok(Vec::new());
         }
         self.hold_off()?;
-        match Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options()) {
+        match self.open_workspace(&paths.files, &paths.state, &self.options()) {
             Ok((mut workspace, _)) => {
                 let now = workspace.save()?.version;
                 // A directory that the session has moved on from is behind, not changed.
@@ -135,8 +143,8 @@ impl Workshop {
                 let seen = at.at().unwrap_or_else(|| known.clone());
                 Ok(at.workspace.changes(&seen, &now)?)
             }
-            Err(workspace::Error::Busy { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
+            Err(Error::Workspace(workspace::Error::Busy { .. })) => Ok(Vec::new()),
+            Err(error) => Err(error),
         }
     }
 
@@ -164,7 +172,7 @@ impl Workshop {
             };
             forgotten.map_err(|error| machine(format!("making {}", paths.files.display()), error))?;
         }
-        let (workspace, recovered) = Workspace::open(self.store.clone(), &paths.files, &paths.state, &self.options())?;
+        let (workspace, recovered) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
         let mut site = Site::over(workspace, paths);
         self.finish_restore(session, &mut site, recovered).await?;
         Ok(site)
@@ -175,12 +183,14 @@ impl Workshop {
         let going = site.going().filter(|going| going.head == session.head().id);
         let known = session.state().workspace.as_ref();
         match going {
-            Some(Going { from, point, .. }) => {
+            Some(Going { from, to, point, .. }) => {
+                let is_finished = done.is_some();
                 let (now, kept) = match done {
                     Some(done) => (done.version, done.kept),
                     None => (site.workspace.save()?.version, Vec::new()),
                 };
-                if !now.same_files(&from) {
+                // Without a journal it had not begun, unless everything is as it was to be.
+                if !now.same_files(&from) && (is_finished || now.same_files(&to)) {
                     let changed = Changes::of(site.workspace.changes(&from, &now)?);
                     let conflicts =
                         View::of(&self.store, point.session, Some(point.seq)).await?.state().conflicts.clone();

@@ -9,7 +9,7 @@ use rath::body::{Restored, ToolFinished, ToolStarted};
 use rath::files::Name;
 use rath::sandbox::Command;
 use rath::store::Scan;
-use rath::workshop::{Decision, Place};
+use rath::workshop::{Decision, Place, Prune};
 use rath::{Kind, Point, Record, Session};
 
 use crate::support::{Shop, disk, put, tree};
@@ -441,4 +441,108 @@ fn a_fork_is_told_what_it_does_not_have() {
     put(&shop.copy(session.id()), "a", Some("mine\n"));
     let unsaved = block_on(shop.workshop.unsaved(&view())).unwrap();
     assert_eq!(unsaved.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn git_in_a_copy_does_not_reach_the_repository_around_it() {
+    if std::process::Command::new("git").arg("--version").output().is_err() {
+        eprintln!("skipped: git is not installed");
+        return;
+    }
+    let shop = Shop::new();
+    let git = |line: &str| {
+        let line = format!("git -c user.name=a -c user.email=a@b {line}");
+        let done = std::process::Command::new("sh").args(["-c", &line]).current_dir(shop.dir.path()).output().unwrap();
+        assert!(done.status.success(), "{line}: {done:?}");
+    };
+    let (mut session, _) = copied(&shop, &[("f", "one\n")]);
+    git("init -q && git add origin");
+    git("commit -qm first");
+    fs::write(shop.dir.path().join("origin/f"), "my edit\n").unwrap();
+    let command = Command::shell("git reset -q --hard; git rev-parse --show-toplevel");
+    let done = block_on(shop.workshop.exec(&mut session, command, |_| {})).unwrap();
+    assert!(!done.finished.ended.well(), "git found a repository: {:?}", done.finished);
+    assert_eq!(fs::read_to_string(shop.dir.path().join("origin/f")).unwrap(), "my edit\n");
+}
+
+#[test]
+fn a_restore_that_was_refused_leaves_no_trace() {
+    let shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("f", "0\n"), ("g", "0\n"), ("other", "0\n")]);
+    let placed = session.head().point();
+    let mut branch = session.fork("branch");
+    shop.sh(&mut branch, "echo theirs > f");
+    shop.sh(&mut session, "echo ours > f; echo g > .gitignore");
+    let mut session = block_on(session.merge([branch], How::Append)).unwrap();
+    assert_eq!(session.state().conflicts.len(), 1);
+    block_on(shop.workshop.bring(&mut session)).unwrap();
+    put(&shop.copy(session.id()), "g", Some("precious\n"));
+    let error = block_on(shop.workshop.restore(&mut session, placed, false)).unwrap_err();
+    assert_eq!(error.code(), "in-the-way");
+    put(&shop.copy(session.id()), "other", Some("mine\n"));
+    let (_, saved) = block_on(shop.workshop.save(&mut session)).unwrap().unwrap();
+    assert_eq!(saved.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(session.state().conflicts.len(), 1);
+    assert_eq!(records(&shop, &session, Kind::Restored).len(), 0);
+}
+
+#[test]
+fn how_a_command_ended_is_known_even_where_its_files_are_too_many() {
+    let mut shop = Shop::new();
+    let budget = rath::workspace::Budget { files: 20, ..Default::default() };
+    let options = rath::workspace::Options { budget, ..Default::default() };
+    shop.workshop = shop.workshop.with_options(options);
+    let (mut session, _) = copied(&shop, &[("f", "0\n")]);
+    let command = Command::shell("for n in $(seq 50); do echo x > many$n; done; echo said; exit 7");
+    let error = block_on(shop.workshop.exec(&mut session, command, |_| {})).unwrap_err();
+    assert_eq!(error.code(), "over-budget");
+    let body: ToolFinished = records(&shop, &session, Kind::ToolFinished)[0].body().unwrap();
+    assert_eq!(body.exit, Some(rath::body::Exit::Code(7)));
+    assert_eq!(body.output[0].text.as_deref(), Some("said\n"));
+    assert!(body.remarks[0].contains("not saved"), "{:?}", body.remarks);
+    assert!(session.pending().is_empty());
+    // The way out is to be found, and to be gone.
+    let directory = block_on(shop.workshop.directory(&mut session)).unwrap();
+    for n in 1..=50 {
+        fs::remove_file(directory.join(format!("many{n}"))).unwrap();
+    }
+    shop.sh(&mut session, "true");
+}
+
+#[test]
+fn a_decision_that_keeps_what_stands_is_taken_back_too() {
+    let shop = Shop::new();
+    let mut session = in_conflict(&shop);
+    block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap();
+    let resolved = session.head();
+    let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
+    assert_eq!(back.undone.unwrap().record, resolved);
+    assert_eq!(session.state().conflicts.len(), 1);
+}
+
+#[test]
+fn a_copy_with_files_that_no_version_has_is_not_pruned() {
+    let shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("f", "0\n"), (".gitignore", ".env\n")]);
+    shop.sh(&mut session, "echo secret > .env");
+    let copy = shop.copy(session.id());
+    shop.workshop.leave(session.id());
+    block_on(session.close("done")).unwrap();
+    let pruned = block_on(shop.workshop.prune(Prune::default())).unwrap();
+    assert_eq!(pruned.removed.len(), 0);
+    assert!(pruned.kept[0].why.contains(".env"), "{:?}", pruned.kept);
+    assert!(copy.join(".env").exists());
+    let pruned = block_on(shop.workshop.prune(Prune { ignored: true, ..Prune::default() })).unwrap();
+    assert_eq!(pruned.removed.len(), 1);
+    assert!(!copy.exists());
+}
+
+#[test]
+fn the_order_of_both_streams_is_on_record() {
+    let shop = Shop::new();
+    let (mut session, _) = copied(&shop, &[("f", "0\n")]);
+    shop.sh(&mut session, "echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three");
+    let body: ToolFinished = records(&shop, &session, Kind::ToolFinished)[0].body().unwrap();
+    let order: Vec<_> = body.order.iter().map(|stretch| (stretch.stream.as_str(), stretch.bytes)).collect();
+    assert_eq!(order, [("stdout", 4), ("stderr", 4), ("stdout", 6)]);
 }

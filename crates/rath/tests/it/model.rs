@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use rath::body::Restored;
 use rath::files::Name;
 use rath::sandbox::Command;
-use rath::workshop::{Back, Decision, Error, Place};
+use rath::workshop::{Back, Decision, Error, Place, Prune};
 use rath::{Actor, How, Kind, Point, Session, SessionId};
 
 use crate::support::{Shop, Tree, disk, put, put_in, tree};
@@ -657,7 +657,7 @@ impl World {
         self.lines.iter_mut().for_each(|line| drop(line.session.take()));
         self.shop.reopen();
         if let Some(all) = prune {
-            let pruned = block_on(self.shop.workshop.prune(all, false)).unwrap();
+            let pruned = block_on(self.shop.workshop.prune(Prune { all, ..Prune::default() })).unwrap();
             let mut removed = BTreeSet::new();
             for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| !line.in_place) {
                 let (dir, now) = (&mut self.dirs[line.dir], line.past.last().unwrap());

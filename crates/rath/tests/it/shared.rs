@@ -85,7 +85,7 @@ fn a_restore_of_one_that_was_cut_short_is_an_outside_change_for_the_other() {
     let journal = serde_json::json!({ "from": from, "to": to });
     std::fs::write(state.join("restoring"), journal.to_string()).unwrap();
     let going = serde_json::json!({
-        "head": versions.1.id, "from": from, "point": rath::Point { session: ids.0, seq: 1 },
+        "head": versions.1.id, "from": from, "to": to, "point": rath::Point { session: ids.0, seq: 1 },
     });
     std::fs::write(state.join(format!("going-{}", ids.0)), going.to_string()).unwrap();
     put(&directory, "a", Some("0\n"));

@@ -191,14 +191,18 @@ fn a_file_with_the_bytes_of_a_tree() {
 fn an_interrupted_restore_keeps_both_versions() {
     let place = Place::new();
     let mut workspace = open(&place);
-    place.write("a", "one");
+    let write = |a: &str, b: &str| {
+        place.write("a", a);
+        place.write("b", b);
+    };
+    write("one", "one");
     let from = place.save(&mut workspace).version;
-    place.write("a", "two");
+    write("two", "two");
     let to = place.save(&mut workspace).version;
-    place.write("a", "three");
+    write("three", "three");
     let other = place.save(&mut workspace).version;
     drop(workspace);
-    place.write("a", "one");
+    write("one", "two");
     let journal = serde_json::json!({"from": from, "to": to}).to_string();
     fs::write(store_of(&place).join("workspaces/one/restoring"), journal).unwrap();
     collect(&place);

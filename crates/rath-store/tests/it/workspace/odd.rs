@@ -6,11 +6,12 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rath_core::files::Name;
+use pollster::block_on;
+use rath_core::files::{Forest, Name, Version};
 use rath_store::workspace::{Budget, Error, Options, Workspace};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat};
 
-use super::{Place, Thing, chmod};
+use super::{Place, Thing, assert_same, chmod};
 
 #[test]
 fn special_files_are_named_and_not_opened() {
@@ -95,28 +96,35 @@ fn a_tree_that_changes_while_it_is_saved() {
 }
 
 #[test]
-fn what_may_not_be_read_is_named() {
-    if rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: root may read everything; `as_a_plain_user` runs this");
-        return;
-    }
+fn what_cannot_be_read_is_named_and_not_gone() {
     let place = Place::new();
-    place.write("a", "x");
-    place.write("closed/f", "x");
-    place.write("secret", "x");
     let mut workspace = place.open();
-    let all = place.save(&mut workspace).version;
-    chmod(&place.path("closed"), 0o000);
+    place.write("secret", "one");
+    place.write("closed/b", "one");
+    let first = place.save(&mut workspace).version;
     chmod(&place.path("secret"), 0o000);
+    chmod(&place.path("closed"), 0o000);
+    place.write("never", "seen");
+    chmod(&place.path("never"), 0o000);
     let saved = workspace.save().unwrap();
-    let mut skipped: Vec<_> = saved.skipped.iter().map(|skipped| skipped.path.to_string()).collect();
-    skipped.sort();
-    assert_eq!(skipped, ["closed", "secret"]);
-    // They are not lost, and not gone over.
-    assert!(matches!(workspace.restore(None, &all), Err(Error::InTheWay { .. })));
-    chmod(&place.path("closed"), 0o755);
-    chmod(&place.path("secret"), 0o644);
-    assert!(place.save(&mut workspace).version.same_files(&all));
+    let at = |version: &Version, path: &str| block_on(Forest::new(&*place.store).at(version, &path.into())).unwrap();
+    let (now, then) = (at(&saved.version, "secret").unwrap(), at(&first, "secret").unwrap());
+    assert_eq!((now.sha256, now.mode), (then.sha256, 0));
+    assert_eq!(at(&saved.version, "closed/b"), at(&first, "closed/b"));
+    match rustix::process::geteuid().is_root() {
+        true => eprintln!("SKIPPED in part: root may read everything; `as_a_plain_user` runs this"),
+        false => {
+            let mut named: Vec<_> = saved.skipped.iter().map(|skipped| skipped.path.to_string()).collect();
+            named.sort();
+            assert_eq!(named, ["closed", "never", "secret"]);
+            assert_eq!(at(&saved.version, "never"), None);
+            fs::remove_file(place.path("never")).unwrap();
+        }
+    }
+    // And it can be set back.
+    let restored = workspace.restore(None, &first).unwrap();
+    assert_eq!(restored.kept, []);
+    assert_same(&place.on_disk(), &place.in_version(&first), "set back");
 }
 
 #[test]
