@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rath_core::store::Piece;
 use rath_core::{Blob, BlobRef, Digest};
@@ -177,10 +177,31 @@ pub(crate) enum Damage {
     Altered,
 }
 
+thread_local! {
+    /// The pack that was read last: who walks versions reads many entries of one. Names are never used again, so an
+    /// open file is the pack of its name for ever.
+    static LAST: RefCell<Option<(PathBuf, File)>> = const { RefCell::new(None) };
+}
+
 /// The bytes of an entry as they lie in the pack.
 pub(crate) fn read_entry(dir: &Path, name: &str, place: Place) -> Result<Vec<u8>, Damage> {
+    let path = dir.join(name);
+    LAST.with_borrow_mut(|last| {
+        let file = match last.take_if(|(known, _)| *known == path) {
+            Some((_, file)) => file,
+            None => File::open(&path).map_err(|error| Damage::Pack(name.into(), error))?,
+        };
+        let entry = read_from(&file, name, place);
+        // After a failure the next one looks again: the file may be another one by then.
+        if entry.is_ok() {
+            *last = Some((path, file));
+        }
+        entry
+    })
+}
+
+fn read_from(file: &File, name: &str, place: Place) -> Result<Vec<u8>, Damage> {
     let fail = |error| Damage::Pack(name.into(), error);
-    let file = File::open(dir.join(name)).map_err(fail)?;
     // The index may be damaged: a length is believed when the file is that long.
     if place.stored > 1 << 20 {
         let length = file.metadata().map_err(fail)?.len();
