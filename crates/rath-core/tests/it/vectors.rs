@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use making::{erase, write_sound_vectors};
 use tampering::{Case, tampered};
 
-const SOUND: [&str; 5] = ["plain.jsonl", "graph.jsonl", "unknown.jsonl", "erased.jsonl", "blob.jsonl"];
+const SOUND: [&str; 6] = ["plain.jsonl", "graph.jsonl", "unknown.jsonl", "erased.jsonl", "blob.jsonl", "files.jsonl"];
 
 // ---- The files -----------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,8 @@ fn headers_are_canonical() {
 #[test]
 fn vectors_hold_every_typed_kind() {
     let typed = "assistant cancelled closed compressed created detached forked labelled merged model_responded note \
-        rejected step_entered step_left system tool_result user";
+        rejected step_entered step_left system tool_result user tool_started tool_finished placed sandbox_opened \
+        sandbox_closed sandbox_lost restored resolved";
     let lines: Vec<Line> = SOUND.iter().flat_map(|name| read(name)).collect();
     for kind in typed.split_whitespace() {
         assert!(lines.iter().any(|line| line.fields()["kind"] == kind), "no vector holds {kind}");
@@ -477,7 +478,11 @@ proptest! {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "only this test writes files, and only when it is asked to")]
 fn regenerate() {
-    let write_all = std::env::var("RATH_REGENERATE_VECTORS").is_ok();
+    let asked = std::env::var("RATH_REGENERATE_VECTORS").ok();
+    if asked.as_deref() == Some("files") {
+        return making::add_files_vector();
+    }
+    let write_all = asked.is_some();
     if write_all {
         write_sound_vectors();
     }

@@ -1,5 +1,12 @@
 //! Makes the sound vectors. Ids, salts and times are random: run once, then checked in.
 
+use rath_core::SandboxName;
+use rath_core::body::{
+    CallOutcome, Choice, Effect, Exit, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened,
+    ToolFinished, ToolStarted, Why,
+};
+use rath_core::files::{Changes, Entry, Forest, Name, Node, NodeKind, TREE, Tree, Version, diff};
+
 use super::*;
 
 pub(super) fn write_sound_vectors() {
@@ -26,6 +33,10 @@ pub(super) fn write_sound_vectors() {
         write("blob.jsonl", &export(&store).await, heads_of(&store).await);
 
         let store = Memory::new();
+        make_files(&store).await.unwrap();
+        write("files.jsonl", &export(&store).await, heads_of(&store).await);
+
+        let store = Memory::new();
         make_unknown(&store).await.unwrap();
         let mut lines = export(&store).await;
         add_unknown_fields(&mut lines);
@@ -34,13 +45,102 @@ pub(super) fn write_sound_vectors() {
     fs::write(directory().join("heads.json"), to_json_text(&heads)).unwrap();
 }
 
-/// Everything in a store as lines; its blobs as files.
+/// Adds the vector of a later kind to those that are there, which stay as they are.
+pub(super) fn add_files_vector() {
+    let mut heads: Heads = read_json("heads.json");
+    pollster::block_on(async {
+        let store = Memory::new();
+        make_files(&store).await.unwrap();
+        fs::write(directory().join("files.jsonl"), to_text(&export(&store).await)).unwrap();
+        heads.insert("files.jsonl".into(), heads_of(&store).await);
+    });
+    fs::write(directory().join("heads.json"), to_json_text(&heads)).unwrap();
+}
+
+/// A session that works on files: every kind of placement and of calls, and a merge with a conflict.
+async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
+    let forest = Forest::new(&**store);
+    let version = |text: &'static str| {
+        let forest = &forest;
+        async move {
+            let content = Blob::new(text.as_bytes(), "application/octet-stream");
+            let node =
+                Node { kind: NodeKind::File, mode: 0o644, sha256: content.reference.digest, size: text.len() as u64 };
+            forest.blobs().blob_put(vec![content]).await?;
+            let odd = Entry { name: Name::from(&b"odd \xff"[..]), node };
+            let src = forest.put(Tree { entries: vec![odd] }).await?;
+            let below = Node { kind: NodeKind::Directory, mode: 0o755, sha256: src.digest, size: src.bytes };
+            let entries = vec![Entry { name: "a.txt".into(), node }, Entry { name: "src".into(), node: below }];
+            Ok::<_, rath_core::Error>(Version { tree: forest.put(Tree { entries }).await?, rules: None })
+        }
+    };
+    let (first, ours, theirs) = (version("0\n").await?, version("ours\n").await?, version("theirs\n").await?);
+    let mut session = Session::create(store, Actor::person("ada"));
+    session.append(Placed {
+        backend: "host".into(),
+        isolated: false,
+        origin: Some("/home/ada/shop".into()),
+        in_place: false,
+        workspace: Some(first.clone()),
+        base: Some(first.clone()),
+        why: None,
+    })?;
+    let sandbox = SandboxName { id: "one".into(), generation: 1 };
+    session.append(SandboxOpened {
+        sandbox: sandbox.clone(),
+        backend: "host".into(),
+        isolated: false,
+        directory: "/home/ada/shop".into(),
+        not_enforced: Vec::new(),
+    })?;
+    let mut branch = session.fork("another way");
+    for (line, id, after) in [(&mut session, "c1", &ours), (&mut branch, "c2", &theirs)] {
+        line.append(ToolStarted {
+            call: id.into(),
+            tool: "exec".into(),
+            arguments: Some(r#"{"argv":["make"]}"#.into()),
+            effect: Effect::Irreversible,
+            isolated: Some(false),
+            workspace: Some(first.clone()),
+            outside: Changes::default(),
+        })?;
+        line.append(ToolFinished {
+            exit: Some(Exit::Code(0)),
+            workspace: Some(after.clone()),
+            changed: Changes::of(diff(&forest, &first, after).await?),
+            ..ToolFinished::new(id, CallOutcome::Done)
+        })?;
+    }
+    let mut session = session.merge([branch], How::Append).await?;
+    let path = session.state().conflicts[0].path.clone();
+    let changed = Changes::default();
+    session.append(Resolved { path, choice: Choice::Theirs, side: None, workspace: theirs.clone(), changed })?;
+    session.append(Restored {
+        why: Why::Undo,
+        from: theirs,
+        workspace: ours,
+        point: None,
+        outside: Changes::default(),
+        changed: Changes::default(),
+        kept: Vec::new(),
+        conflicts: session.state().conflicts.clone(),
+    })?;
+    session.append(SandboxLost { sandbox: sandbox.clone(), why: "its directory is gone".into() })?;
+    session.append(SandboxClosed { sandbox, why: "done".into() })?;
+    session.publish().await
+}
+
+/// Everything in a store as lines; its blobs as files, and what is in the trees among them.
 async fn export(store: &Arc<dyn Store>) -> Vec<Line> {
     let page = store.scan(Scan::store(0)).await.unwrap();
     assert!(!page.more);
-    for blob in page.records.iter().flat_map(|record| blob_references(record.body_bytes().unwrap())) {
-        let content = store.blob_get(blob.digest).await.unwrap().unwrap();
-        fs::write(directory().join("blobs").join(blob.digest.to_string()), content).unwrap();
+    let named = page.records.iter().flat_map(|record| blob_references(record.body_bytes().unwrap()));
+    let mut open: Vec<_> = named.map(|blob| (blob.digest, blob.media_type == TREE)).collect();
+    while let Some((digest, tree)) = open.pop() {
+        let content = store.blob_get(digest).await.unwrap().unwrap();
+        let entries = if tree { Tree::decode(&content).unwrap().entries } else { Vec::new() };
+        open.extend(entries.iter().map(|entry| (entry.node.sha256, entry.node.is_directory())));
+        fs::write(directory().join("blobs").join(digest.to_string()), content).unwrap();
     }
     page.records.iter().map(Line::of).collect()
 }
