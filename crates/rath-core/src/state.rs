@@ -66,8 +66,8 @@ pub struct State {
     pub title: Option<String>,
     /// Labels with their values.
     pub labels: BTreeMap<String, String>,
-    /// Where the session works.
-    pub placement: Option<Placement>,
+    /// Where the session works. Boxed: most sessions have none, and a fork is to be small.
+    pub placement: Option<Box<Placement>>,
     /// The files, as they were last seen.
     pub workspace: Option<Version>,
     /// Conflicts between files that nobody has decided.
@@ -154,7 +154,7 @@ struct Snapshot {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     closed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    placement: Option<Placement>,
+    placement: Option<Box<Placement>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workspace: Option<Version>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -170,12 +170,13 @@ impl State {
         let mut calls = self.calls.clone();
         calls.iter_mut().for_each(|call| call.inherited = true);
         // The files fork too: the place is the same kind of place, and never the same directory.
-        let placement = self.placement.clone().map(|place| Placement {
-            // What a session in place has is what is there.
-            base: if place.in_place { self.workspace.clone() } else { place.base },
-            in_place: false,
-            sandbox: None,
-            ..place
+        let placement = self.placement.clone().map(|mut place| {
+            if place.in_place {
+                // What a session in place has is what is there.
+                place.base.clone_from(&self.workspace);
+            }
+            (place.in_place, place.sandbox) = (false, None);
+            place
         });
         Self {
             steps,

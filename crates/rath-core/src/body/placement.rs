@@ -161,7 +161,7 @@ impl Body for Placed {
     fn fold(&self, _: RecordId, state: &mut State) {
         let Placed { backend, isolated, origin, in_place, base, .. } = self.clone();
         let sandbox = state.placement.take().and_then(|before| before.sandbox.filter(|_| before.backend == backend));
-        state.placement = Some(Placement { backend, isolated, origin, in_place, base, sandbox });
+        state.placement = Some(Box::new(Placement { backend, isolated, origin, in_place, base, sandbox }));
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());
         }

@@ -118,12 +118,13 @@ impl Workspace {
             };
             let is_half_made = [change.after, there].iter().all(|node| node.is_some_and(|node| node.is_directory()));
             // What is neither the one nor the other is somebody's; where nothing is, nothing is lost.
-            match () {
-                () if same(&change.after) && change.after.map(|node| node.mode) == there.map(|node| node.mode) => {}
-                () if same(&change.before) || is_half_made || there.is_none() => {
-                    open.push(Change { before: there, ..change });
-                }
-                () => kept.push(change.path),
+            if same(&change.after) && change.after.map(|node| node.mode) == there.map(|node| node.mode) {
+                continue;
+            }
+            if same(&change.before) || is_half_made || there.is_none() {
+                open.push(Change { before: there, ..change });
+            } else {
+                kept.push(change.path);
             }
         }
         self.check_way(&open)?;

@@ -119,13 +119,17 @@ async fn plan(forest: &Forest<'_>, there: &Version, wanted: Vec<Change>, directo
             *after = Node { mode: after.mode, ..now };
             change.before = Some(Node { mode: before, ..now });
         }
-        match () {
-            () if now == change.after => plan.already.push(change.path),
-            () if left.contains(&change.path) && change.after.is_some() => changed.push(change.path),
-            // What others put there keeps its directory.
-            () if left.contains(&change.path) => {}
-            () if now == change.before || (is_dir(&now) && is_dir(&change.before)) => plan.todo.push(change),
-            () => changed.push(change.path),
+        if now == change.after {
+            plan.already.push(change.path);
+        } else if left.contains(&change.path) {
+            // What others put there keeps its directory, and nothing else can stand in its place.
+            if change.after.is_some() {
+                changed.push(change.path);
+            }
+        } else if now == change.before || (is_dir(&now) && is_dir(&change.before)) {
+            plan.todo.push(change);
+        } else {
+            changed.push(change.path);
         }
     }
     match changed.is_empty() {

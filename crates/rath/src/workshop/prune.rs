@@ -87,7 +87,7 @@ impl Workshop {
                 copy,
                 exists,
                 closed: row.closed,
-                placement,
+                placement: *placement,
             });
         }
         Ok(sites)
