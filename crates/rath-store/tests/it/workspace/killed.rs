@@ -130,7 +130,11 @@ fn a_restore_that_is_killed_is_finished() {
     let files_of = |version: &Version| &all[versions.iter().position(|one| one.same_files(version)).unwrap()];
     let mut chance = Chance::new();
     let (mut finished, mut kept_something) = (0, 0);
-    for round in 0..rounds() {
+    // A fast or slow machine may need more rounds before one is interrupted in the middle.
+    for round in 0.. {
+        if round >= rounds() && (finished > 0 || round > 1000) {
+            break;
+        }
         killed("workspace::killed::restorer", place.dir.path(), Duration::from_micros(chance.below(250_000)));
         let found = place.on_disk();
         let journal = under_way(&place);
@@ -165,7 +169,17 @@ fn a_restore_that_is_killed_is_finished() {
         let disk = place.on_disk();
         assert_eq!(temporaries(&disk), Vec::<&Name>::new(), "round {round}");
         assert!(!place.state().join("restoring").exists());
-        assert_eq!(recovered.is_some(), journal.is_some());
+        // One that had not begun when it was killed did not happen.
+        let has_begun = journal.as_ref().is_some_and(|(from, _)| {
+            let strays: BTreeSet<&Name> = temporaries(&found).into_iter().collect();
+            let found: Files = found
+                .iter()
+                .filter(|(path, _)| !strays.contains(path))
+                .map(|(path, thing)| (path.clone(), thing.clone()))
+                .collect();
+            outside.is_some() || found != *files_of(from)
+        });
+        assert_eq!(recovered.is_some(), has_begun, "round {round}");
         if let (Some(recovered), Some((_, to))) = (recovered, journal) {
             finished += 1;
             assert!(recovered.to.same_files(&to));
@@ -217,7 +231,11 @@ fn a_save_that_is_killed_leaves_nothing_half() {
     }
     let mut chance = Chance::new();
     let mut acknowledged = 0;
-    for round in 0..rounds() {
+    // A slow machine may need more rounds before one is late enough to have saved.
+    for round in 0.. {
+        if round >= rounds() && (acknowledged > 0 || round > 1000) {
+            break;
+        }
         let lines = killed("workspace::killed::saver", path, Duration::from_micros(chance.below(120_000)));
         let store = Embedded::open(path.join("store")).unwrap();
         for line in lines.iter().filter_map(|line| line.strip_prefix("saved ")) {
