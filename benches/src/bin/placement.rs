@@ -17,7 +17,7 @@ use rath_bench::{Better, Row, median, micros, millis, time};
 use rath_core::files::{Forest, diff};
 use rath_core::{Actor, Memory, Store, View};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Workspace};
+use rath_store::workspace::{Options, Workspace, disk_use};
 
 /// The allocator of the `rath` binary.
 #[global_allocator]
@@ -229,21 +229,6 @@ fn restore(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that files take on disk.
-fn disk_use(path: &Path) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut total = 0;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        let meta = entry.metadata()?;
-        total += meta.blocks() * 512;
-        if meta.is_dir() {
-            total += disk_use(&entry.path())?;
-        }
-    }
-    Ok(total)
-}
-
 fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
     let root = dir.join("tree");
     let paths = make_tree(&root, sizes.large)?;
@@ -253,8 +238,8 @@ fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
     let store = store(dir)?;
     let mut workspace = open(&store, &root, dir)?;
     workspace.save()?;
-    let held = |dir: &Path| disk_use(&dir.join("store"));
-    let (ours_before, git_before) = (held(dir)?, disk_use(&root.join(".git/objects"))?);
+    let held = || disk_use(&dir.join("store"));
+    let (ours_before, git_before) = (held(), disk_use(&root.join(".git/objects")));
     let mut dice = Dice(11);
     let mut halfway = 0;
     for n in 0..sizes.saves {
@@ -263,10 +248,10 @@ fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
         git(&root, "add -A")?;
         git(&root, "write-tree")?;
         if n + 1 == sizes.saves / 2 {
-            halfway = held(dir)? - ours_before;
+            halfway = held() - ours_before;
         }
     }
-    let (ours, peer) = (held(dir)? - ours_before, disk_use(&root.join(".git/objects"))? - git_before);
+    let (ours, peer) = (held() - ours_before, disk_use(&root.join(".git/objects")) - git_before);
     let name = format!("disk for {} saves with one edit each, {} files (git: loose objects)", sizes.saves, sizes.large);
     let mut row = Row::new(AREA, &name, "KB", ours as f64 / 1e3, peer as f64 / 1e3, Better::Less);
     (row.peer, row.peer_name) = (Some(peer as f64 / 1e3), Some("git".into()));

@@ -17,7 +17,7 @@ const FOLD: u32 = 2;
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;
 
-/// The kinds that change a state.
+/// The kinds that change a state, besides those that were [typed later](TYPED_LATER).
 const FOLDED: &[Kind] = &[
     Kind::Created,
     Kind::Merged,
@@ -29,17 +29,9 @@ const FOLDED: &[Kind] = &[
     Kind::StepEntered,
     Kind::StepLeft,
     Kind::Cancelled,
-    Kind::ToolStarted,
-    Kind::ToolFinished,
-    Kind::Placed,
-    Kind::SandboxOpened,
-    Kind::SandboxClosed,
-    Kind::SandboxLost,
-    Kind::Restored,
-    Kind::Resolved,
 ];
 
-/// Kinds that got their type after stores with free bodies of that name may have been written. Such a body says nothing.
+/// Kinds that change a state too, and got their type after stores with free bodies of that name may have been written. Such a body says nothing.
 const TYPED_LATER: &[Kind] = &[
     Kind::ToolStarted,
     Kind::ToolFinished,
@@ -206,13 +198,14 @@ impl State {
     /// Takes in the next record of the line. An erased body changes nothing.
     pub fn apply(&mut self, record: &Record) -> Result<(), Fault> {
         // Most records change no state, and their bodies need not be read.
-        if !FOLDED.contains(record.kind()) {
+        let was_typed_later = TYPED_LATER.contains(record.kind());
+        if !was_typed_later && !FOLDED.contains(record.kind()) {
             return Ok(());
         }
         match record.body_bytes() {
             Some(bytes) => match body::read(record.kind(), bytes) {
                 Ok(Some(body)) => body.fold(record.id(), self),
-                Err(_) if TYPED_LATER.contains(record.kind()) => {}
+                Err(_) if was_typed_later => {}
                 Err(fault) => return Err(fault),
                 Ok(None) => {}
             },

@@ -83,9 +83,10 @@ impl View {
         let mut at = self.reference().point();
         loop {
             let trail = Trail::of(&self.reader, at).await?;
-            // A decision is a change even where it keeps what stands.
+            // A decision is a change even where it keeps what stands, and so is taking one back.
             let changed = |event: &&Arc<Event>| {
                 *event.record.kind() == Kind::Resolved
+                    || event.jumps
                     || event.before.as_ref().is_none_or(|before| !before.same_files(&event.after))
             };
             let Some(event) = trail.events.iter().rev().find(changed) else {

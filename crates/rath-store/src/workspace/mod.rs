@@ -136,3 +136,16 @@ fn guard(root: &Path, options: &Options) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+/// Bytes that everything below a directory takes on disk.
+pub fn disk_use(path: &Path) -> u64 {
+    let mut total = 0;
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        total += meta.blocks() * 512;
+        if meta.is_dir() {
+            total += disk_use(&entry.path());
+        }
+    }
+    total
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rath_core::files::{Forest, Name};
 use rath_core::store::{Query, Which};
 use rath_core::{Placement, SessionId, View};
-use rath_store::workspace::Workspace;
+use rath_store::workspace::{Workspace, disk_use};
 use serde::Serialize;
 
 use super::site::{Paths, machine, name_of};
@@ -167,18 +167,4 @@ fn unversioned(directory: &Path, path: &Name, versioned: &HashSet<Name>, found: 
             unversioned(&entry.path(), &path, versioned, found);
         }
     }
-}
-
-/// Bytes that a directory takes on disk.
-fn disk_use(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut total = 0;
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        let Ok(meta) = entry.metadata() else { continue };
-        total += meta.blocks() * 512;
-        if meta.is_dir() {
-            total += disk_use(&entry.path());
-        }
-    }
-    total
 }

@@ -518,6 +518,10 @@ fn a_decision_that_keeps_what_stands_is_taken_back_too() {
     let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
     assert_eq!(back.undone.unwrap().record, resolved);
     assert_eq!(session.state().conflicts.len(), 1);
+    // Asked again it goes further back, and not to the same decision once more.
+    let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
+    assert_ne!(back.undone.unwrap().record, resolved);
+    assert_eq!(session.state().conflicts, []);
 }
 
 #[test]

@@ -94,10 +94,16 @@ impl Moment {
         Rc::new(Moment { tree, clashes, before, base: self.base.clone() })
     }
 
+    /// After a decision, which is a change even where it keeps what stands.
+    fn decided(self: &Rc<Self>, tree: Tree, clashes: Vec<Clash>) -> Rc<Self> {
+        Rc::new(Moment { tree, clashes, before: Some(self.clone()), base: self.base.clone() })
+    }
+
     /// Being where another moment was.
     fn jump(self: &Rc<Self>, to: &Rc<Moment>) -> Rc<Self> {
-        let before = if to.tree == self.tree { self.before.clone() } else { to.before.clone() };
-        Rc::new(Moment { tree: to.tree.clone(), clashes: to.clashes.clone(), before, base: self.base.clone() })
+        let Moment { tree, clashes, before, .. } = &**to;
+        let (tree, clashes, before) = (tree.clone(), clashes.clone(), before.clone());
+        Rc::new(Moment { tree, clashes, before, base: self.base.clone() })
     }
 
     fn brought(self: &Rc<Self>) -> Rc<Self> {
@@ -499,7 +505,7 @@ impl World {
         let open = now.clashes.iter().filter(|clash| clash.path != path).cloned().collect();
         self.dirs[self.lines[at].dir].tree = Some(after.clone());
         self.lines[at].seen = Some(after.clone());
-        self.settle(at, &[(Kind::Resolved, now.with(after, open))]);
+        self.settle(at, &[(Kind::Resolved, now.decided(after, open))]);
     }
 
     fn merge(&mut self, into: usize, others: &[usize], how: u8) {
