@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 
 use rath::prelude::*;
-use rath::sandbox::{Command, Host, Registry};
+use rath::sandbox::{Command, Local, Registry};
 use rath::workshop::Place;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,18 +18,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(shop.join("app.conf"), "pool = 20\nretries = 3\nregion = eu\nlog = off\nrelease = v42\n")?;
 
         let store = Embedded::create(dir.path().join("store"))?;
-        let backends = Registry::new().with(Arc::new(Host::new()));
+        let backends = Registry::new().with(Arc::new(Local::new()));
         let env = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
         let workshop = Workshop::new(store.clone(), dir.path().join("workspaces"), backends).with_env(env);
 
         let mut session = store.create(Actor::person("ada"));
-        workshop.place(&mut session, Place::copy_of("host", &shop)).await?;
+        workshop.place(&mut session, Place::copy_of("local", &shop)).await?;
 
-        // Two branches change the same file, each in a directory of its own.
-        let mut bold = session.fork("a larger pool");
+        // Two branches change the same file, each in a sandbox of its own over the same layers.
+        let mut bold = workshop.fork(&mut session, "a larger pool").await?;
         bold.act_as(Actor::agent("bold"));
         workshop.exec(&mut bold, Command::shell("sed -i s/20/50/ app.conf"), |_| {}).await?;
-        let mut calm = session.fork("the old release");
+        let mut calm = workshop.fork(&mut session, "the old release").await?;
         calm.act_as(Actor::agent("calm"));
         workshop.exec(&mut calm, Command::shell("sed -i s/v42/v41/ app.conf"), |_| {}).await?;
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
+pub mod trees;
+
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;

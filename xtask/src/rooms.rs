@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath", &["rath-core", "rath-sandbox", "rath-store"]),
     ("rath-cli", &["rath"]),
     ("rath-testkit", &["rath-core", "rath-sandbox"]),
+    ("rath-escape", &[]),
     ("rath-bench", &["rath", "rath-core", "rath-sandbox", "rath-store"]),
     ("xtask", &[]),
 ];

@@ -44,8 +44,9 @@ fn main() -> Result<()> {
     let beside = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
     eprintln!("our side:");
     let mut ours = rows(&output(&beside.join(&area), quick)?)?;
-    if area == "ledger" {
-        ours.extend(rows(&output(&beside.join("ledger_memory"), &[])?)?);
+    match area.as_str() {
+        "ledger" => ours.extend(rows(&output(&beside.join("ledger_memory"), &[])?)?),
+        _ => ours.extend(rows(&output(&beside.join("placement_local"), quick)?)?),
     }
     let peers = match has("--no-peers") {
         true => BTreeMap::new(),

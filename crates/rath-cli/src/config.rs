@@ -1,9 +1,12 @@
 //! The store's configuration, `config.toml` in its directory. Everything in it may be left out.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rath::files::{Driver, Drivers};
+use rath::sandbox::Limits;
+use rath::workshop::Confinement;
 use rath::workspace::Budget;
 use serde::Deserialize;
 
@@ -12,6 +15,7 @@ use serde::Deserialize;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) workspace: Workspace,
+    pub(crate) sandbox: Sandbox,
     merge: Merge,
 }
 
@@ -24,6 +28,54 @@ pub(crate) struct Workspace {
     max_bytes: Option<u64>,
     /// Warn when packs and copies take more than this many bytes.
     pub(crate) quota: Option<u64>,
+}
+
+/// What sandboxes show, hide and allow.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Sandbox {
+    /// Paths that commands may read besides the system and the tools in the home.
+    read: Vec<PathBuf>,
+    /// Paths that they do not see.
+    hide: Vec<PathBuf>,
+    /// Variables of yours that they find.
+    pub(crate) env: Vec<String>,
+    /// Seconds that a command may run.
+    seconds: Option<u64>,
+    processes: Option<u64>,
+    memory: Option<u64>,
+    address_space: Option<u64>,
+    file_size: Option<u64>,
+    open_files: Option<u64>,
+    disk: Option<u64>,
+}
+
+impl Sandbox {
+    /// In the words of the workshop. `~` is the home, other paths are taken from `here`; 0 is no limit.
+    pub(crate) fn confinement(&self, home: Option<&Path>, here: &Path) -> Confinement {
+        let path = |path: &PathBuf| match (path.strip_prefix("~"), home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => here.join(path),
+        };
+        let usual = Limits::default();
+        let limit = |given: Option<u64>, usual: Option<u64>| given.map_or(usual, |limit| (limit > 0).then_some(limit));
+        let seconds = limit(self.seconds, usual.wall_time.map(|time| time.as_secs()));
+        let limits = Limits {
+            wall_time: seconds.map(Duration::from_secs),
+            processes: limit(self.processes, usual.processes),
+            memory: limit(self.memory, usual.memory),
+            address_space: limit(self.address_space, usual.address_space),
+            file_size: limit(self.file_size, usual.file_size),
+            open_files: limit(self.open_files, usual.open_files),
+            disk: limit(self.disk, usual.disk),
+        };
+        Confinement {
+            home: home.map(Path::to_owned),
+            readable: self.read.iter().map(path).collect(),
+            hidden: self.hide.iter().map(path).collect(),
+            limits,
+        }
+    }
 }
 
 /// Patterns of paths, and who wins there.

@@ -7,6 +7,7 @@ mod graph;
 mod output;
 mod settings;
 mod space;
+mod terminal;
 mod time;
 
 use std::process::ExitCode;

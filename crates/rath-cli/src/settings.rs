@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rath::sandbox::{Host, Registry};
+use rath::sandbox::{Host, Local, Registry};
 use rath::workspace::Options;
 use rath::{Actor, Embedded, Store, Workshop};
 
@@ -114,10 +114,13 @@ impl Settings {
             home: self.home.clone(),
             anywhere,
         };
-        let backends = Registry::new().with(Arc::new(Host::new()));
+        let backends = Registry::new().with(Arc::new(Local::new())).with(Arc::new(Host::new()));
         let home = std::path::absolute(root.join("workspaces"))?;
-        let workshop = Workshop::new(store, home, backends).with_options(options).with_env(self.command_env.clone());
-        Ok(workshop.telling(crate::output::remark))
+        let confinement = config.sandbox.confinement(self.home.as_deref(), &self.here);
+        let handed_on = config.sandbox.env.iter().filter_map(|name| Some((name.into(), self.variable(name)?)));
+        let env = self.command_env.iter().cloned().chain(handed_on).collect();
+        let workshop = Workshop::new(store, home, backends).with_options(options).with_env(env);
+        Ok(workshop.with_confinement(confinement).telling(crate::output::remark))
     }
 
     /// Comes when the person interrupts.

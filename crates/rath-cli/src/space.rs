@@ -14,3 +14,19 @@ pub(crate) fn unfinished(store: &Path) -> Vec<PathBuf> {
     let states = std::fs::read_dir(store.join("workspaces")).into_iter().flatten().flatten();
     states.map(|state| state.path()).filter(|state| state.join("restoring").exists()).collect()
 }
+
+/// A sandbox that a process has open now.
+#[derive(serde::Serialize)]
+pub(crate) struct OpenSandbox {
+    /// What is remembered of it.
+    state: PathBuf,
+    /// Its anchor.
+    pub(crate) process: u32,
+}
+
+/// The sandboxes of a store that are open now, in this process or another.
+pub(crate) fn open_sandboxes(store: &Path) -> Vec<OpenSandbox> {
+    let list = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let states = list(&store.join("workspaces")).flat_map(|site| list(&site));
+    states.filter_map(|state| Some(OpenSandbox { process: rath::sandbox::anchor_of(&state)?, state })).collect()
+}

@@ -84,6 +84,9 @@ pub struct Placement {
     /// What the origin had when the files were last brought from it or into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Version>,
+    /// The shell line that makes its files ready for work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
     /// The sandbox that was opened last and is not known to be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxName>,

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rath_core::store::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::limits::Limits;
 use crate::sandbox::Sandbox;
 
 /// Opens sandboxes of one sort. One conformance suite in `rath-testkit` holds for all.
@@ -18,6 +19,12 @@ pub trait Backend: Send + Sync {
 
     /// What its sandboxes can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// Whether a workspace may be given as [layers](Overlay) that lie in this directory. It is found out by trying.
+    fn layers_in(&self, directory: &Path) -> bool {
+        let _ = directory;
+        false
+    }
 
     /// Opens a sandbox over a directory. Where the state directory knows an earlier sandbox, the new one has its id
     /// and the next generation, and the earlier one is lost.
@@ -43,12 +50,35 @@ pub struct Spec {
     pub state: PathBuf,
     /// The environment that every command begins with. Nothing else is inherited.
     pub env: Vec<(OsString, OsString)>,
+    /// Layers that make up the workspace instead of what is in `directory`, for backends with copy on write.
+    pub overlay: Option<Overlay>,
+    /// Where an isolated sandbox shows the workspace; without it, where `directory` is.
+    pub appears_at: Option<PathBuf>,
+    /// The user's home, which an isolated sandbox replaces by an empty one.
+    pub home: Option<PathBuf>,
+    /// What an isolated sandbox shows besides the system, to read.
+    pub readable: Vec<PathBuf>,
+    /// What an isolated sandbox hides, wherever it lies.
+    pub hidden: Vec<PathBuf>,
+    /// What commands may take.
+    pub limits: Limits,
+}
+
+/// Directories that overlayfs puts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlay {
+    /// Layers that nobody writes, the upmost first.
+    pub lowers: Vec<PathBuf>,
+    /// What is written goes here.
+    pub upper: PathBuf,
+    /// An empty directory beside it.
+    pub work: PathBuf,
 }
 
 impl Spec {
     /// A sandbox over `directory` with an empty environment.
     pub fn new(directory: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), state: state.into(), env: Vec::new() }
+        Self { directory: directory.into(), state: state.into(), ..Self::default() }
     }
 
     /// Sets a variable for every command.

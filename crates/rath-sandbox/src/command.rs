@@ -1,7 +1,9 @@
 //! What a sandbox is asked to run.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How much of each output stream is kept unless the command says otherwise.
@@ -23,6 +25,10 @@ pub struct Command {
     pub cwd: PathBuf,
     /// What it reads.
     pub stdin: Stdin,
+    /// A terminal that becomes its own, in place of the three streams.
+    pub terminal: Option<Arc<OwnedFd>>,
+    /// The other end of that terminal, from which its output is read.
+    pub shown_by: Option<Arc<OwnedFd>>,
     /// Stop it after this long.
     pub timeout: Option<Duration>,
     /// When it is stopped: how long it may take between the request to end (SIGTERM) and the end (SIGKILL).
@@ -70,6 +76,8 @@ impl Command {
             clean_env: false,
             cwd: PathBuf::new(),
             stdin: Stdin::Null,
+            terminal: None,
+            shown_by: None,
             timeout: None,
             grace: GRACE,
             output_limit: OUTPUT_LIMIT,
@@ -108,6 +116,20 @@ impl Command {
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Stdin::Bytes(bytes.into());
+        self
+    }
+
+    /// Gives it a terminal. It runs without a time limit of the sandbox's.
+    #[must_use]
+    pub fn terminal(mut self, terminal: impl Into<Arc<OwnedFd>>) -> Self {
+        self.terminal = Some(terminal.into());
+        self
+    }
+
+    /// Reads what the terminal shows from its other end, as standard output.
+    #[must_use]
+    pub fn shown_by(mut self, other_end: impl Into<Arc<OwnedFd>>) -> Self {
+        self.shown_by = Some(other_end.into());
         self
     }
 

@@ -26,6 +26,15 @@ pub enum Error {
         /// What it lacks.
         missing: Vec<&'static str>,
     },
+    /// This machine can isolate nothing. Nothing runs unisolated instead.
+    #[error(
+        "this machine gives no isolation:\n{}\n  help: `rath doctor` tries again; `--backend host` runs without any isolation",
+        told(refusals)
+    )]
+    NoIsolation {
+        /// What was tried, and what the machine said.
+        refusals: Vec<String>,
+    },
     /// The program never ran.
     #[error("cannot start {tried}: {why}")]
     CannotStart {
@@ -115,6 +124,7 @@ impl Error {
         match self {
             Error::UnknownBackend { .. } => "unknown-backend",
             Error::Incapable { .. } => "backend-incapable",
+            Error::NoIsolation { .. } => "no-isolation",
             Error::CannotStart { .. } => "cannot-start",
             Error::Lost { .. } => "sandbox-lost",
             Error::Closed { .. } => "sandbox-closed",
@@ -132,4 +142,8 @@ impl Error {
     pub fn path(path: &Path, why: Why) -> Self {
         Error::BadPath { path: path.to_owned(), why }
     }
+}
+
+fn told(refusals: &[String]) -> String {
+    refusals.iter().map(|refusal| format!("  {refusal}")).collect::<Vec<_>>().join("\n")
 }

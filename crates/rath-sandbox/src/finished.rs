@@ -65,6 +65,10 @@ pub struct Finished {
     pub stderr: Captured,
     /// How many processes it left behind that had to be killed.
     pub escaped: u32,
+    /// System calls that the sandbox refused, with how often.
+    pub refused: Vec<(String, u64)>,
+    /// The limit for which it was stopped.
+    pub beyond: Option<String>,
     /// When it began.
     pub started: Time,
     /// How long it took until all of it was gone.

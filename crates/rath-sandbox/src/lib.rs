@@ -3,18 +3,18 @@
 //! A [`Backend`] opens a [`Sandbox`] over a workspace directory. A sandbox runs a [`Command`] and hands out a
 //! [`Running`]: its output as it comes, and how it [`Finished`]. It also reads and writes files without leaving the
 //! directory. Backends are found by name in a [`Registry`]; all pass one conformance suite in `rath-testkit`.
-//! [`Host`] is the backend without isolation: commands are plain children of this process, and the whole tree of
-//! each one dies with it.
+//! [`Local`] is the isolated backend of this machine. [`Host`] has no isolation: commands are plain children of this
+//! process. With both, whatever a command starts dies with it.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use rath_sandbox::{Command, Ended, Host, Part, Registry, Spec};
+//! use rath_sandbox::{Command, Ended, Local, Part, Registry, Spec};
 //! # pollster::block_on(async {
 //! # let (workspace, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-//! let backends = Registry::new().with(Arc::new(Host::new()));
+//! let backends = Registry::new().with(Arc::new(Local::new()));
 //! let spec = Spec::new(workspace.path(), state.path()).env("PATH", "/usr/bin:/bin");
-//! let sandbox = backends.get("host")?.open(spec).await?;
+//! let sandbox = backends.get("local")?.open(spec).await?;
 //!
 //! sandbox.write("notes/names".as_ref(), b"grace\nada\n", None).await?;
 //! let finished = sandbox.exec(Command::shell("sort names").cwd("notes")).await?.finish().await?;
@@ -29,19 +29,32 @@
 mod backend;
 mod command;
 mod error;
+mod files;
 mod finished;
 #[cfg(target_os = "linux")]
 mod host;
+mod limits;
+#[cfg(target_os = "linux")]
+mod local;
+mod program;
+mod pump;
 mod registry;
+mod request;
 mod running;
 mod sandbox;
+mod starting;
+mod state;
+mod workers;
 
-pub use backend::{Backend, Capabilities, Identity, Spec};
+pub use backend::{Backend, Capabilities, Identity, Overlay, Spec};
 pub use command::{Command, GRACE, OUTPUT_LIMIT, Program, Stdin};
 pub use error::{Error, Result, Why};
 pub use finished::{Captured, Ended, Finished};
 #[cfg(target_os = "linux")]
 pub use host::{Host, MARKER, sweep_marked};
+pub use limits::{Limits, WALL_TIME};
+#[cfg(target_os = "linux")]
+pub use local::{Diagnosis, Local, Refusal, Tier, anchor_of, await_anchor};
 pub use rath_core::store::BoxFuture;
 pub use registry::Registry;
 pub use running::{Event, Feed, Running, Stop, Stream};

@@ -21,6 +21,16 @@ pub trait Sandbox: Send + Sync {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// How it isolates, in a word; `None` if it does not.
+    fn isolation(&self) -> Option<String> {
+        None
+    }
+
+    /// What it does not enforce, or not exactly, of what could be expected.
+    fn not_enforced(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts a command. Fails with [`crate::Error::CannotStart`] when there is nothing to start.
     fn exec(&self, command: Command) -> BoxFuture<'_, Result<Running>>;
 
@@ -39,6 +49,12 @@ pub trait Sandbox: Send + Sync {
 
     /// How it is.
     fn status(&self) -> BoxFuture<'_, Result<Status>>;
+
+    /// Stops all its commands and lets go of everything it holds of the workspace, until it is used again. Whoever
+    /// changes the workspace's layers asks for that first.
+    fn rest(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Stops all its commands and forgets it. The files stay. May be asked twice.
     fn close(&self) -> BoxFuture<'_, Result<Closed>>;

@@ -3,7 +3,7 @@
 //! [`Embedded`] is the default: one directory with a SQLite database for records and append-only packs for blobs.
 //! Any number of processes may read it; each session has one writer at a time; writers of different sessions work
 //! side by side. A published tail is one row, a *segment*; commits of several sessions share one sync.
-//! [`workspace`] puts plain directories under versions, whose trees and contents are blobs of the store.
+//! [`workspace`] puts directories under versions, whose trees and contents are blobs of the store.
 //!
 //! ```
 //! use rath_core::{Actor, Session};

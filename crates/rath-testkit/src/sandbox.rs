@@ -207,12 +207,14 @@ pub fn input_is_read_to_its_end(backend: &TheBackend) {
     assert_eq!(bench.run(Command::argv(["cat"])).stdout.total, 0);
 }
 
-/// The sandbox's variables and the command's, and nothing of this process's.
+/// The sandbox's variables and the command's, and nothing of this process's. A sandbox with private directories says
+/// where they are.
 pub fn the_environment_is_what_was_given(backend: &TheBackend) {
     let bench = open(backend);
     let env = |command: Command| -> Vec<String> {
         let out = String::from_utf8(bench.run(command).stdout.bytes).unwrap();
-        let mut lines: Vec<String> = out.lines().filter(|line| !line.starts_with("RATH_")).map(str::to_owned).collect();
+        let ours = |line: &&str| ["RATH_", "HOME=", "TMPDIR="].iter().any(|name| line.starts_with(name));
+        let mut lines: Vec<String> = out.lines().filter(|line| !ours(line)).map(str::to_owned).collect();
         lines.sort();
         lines
     };
@@ -222,6 +224,7 @@ pub fn the_environment_is_what_was_given(backend: &TheBackend) {
     assert_eq!(env(command().env("MORE", "a=b").env("GIVEN", "anew")), ["GIVEN=anew", "MORE=a=b", path]);
     assert_eq!(env(command().unset("GIVEN")), [path]);
     assert_eq!(env(command().clean_env().env("ONLY", "")), ["ONLY="]);
+    assert!(!env(command()).iter().any(|line| line.contains("CARGO")), "this process has it, its commands do not");
     assert!(bench.run(Command::argv(["true"]).clean_env()).ended.well(), "found without PATH");
 }
 

@@ -58,7 +58,7 @@ impl Demo {
         std::fs::create_dir_all(&service)?;
         std::fs::write(service.join(CONFIG), CONFIG_TEXT)?;
         let mut session = a_question(&store)?;
-        workshop.place(&mut session, Place::copy_of("host", &service)).await?;
+        workshop.place(&mut session, Place::copy_of("local", &service)).await?;
         let question = session.head();
         story.tell(format_args!(
             "session {} has {} records; its head {} vouches for all of them, and for version {} of the files",

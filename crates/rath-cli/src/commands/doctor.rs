@@ -1,11 +1,14 @@
 use anyhow::Result;
+use rath::sandbox::{Diagnosis, Local};
+use serde::Serialize;
+use serde_json::json;
 
 use super::Answer;
 use crate::output::{self, Page, bytes, style};
 use crate::settings::Settings;
 use crate::space;
 
-/// Look at the store's health: sizes, leftovers, what to do
+/// Look at the store's health and at what this machine can isolate: sizes, leftovers, what to do
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Walk all versions and say what takes the room in the packs
@@ -15,6 +18,19 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
+        let machine = Machine::look();
+        if settings.store_path().is_err() && settings.named_store.is_none() {
+            match settings.json {
+                true => output::json(&json!({ "sandbox": machine }))?,
+                false => {
+                    let mut page = Page::default();
+                    machine.describe(&mut page);
+                    page.show(settings)?;
+                    output::remark("there is no store here; `rath init` makes one");
+                }
+            }
+            return Ok(Answer::Yes);
+        }
         let path = settings.store_path()?;
         let health = settings.embedded()?.health()?;
         let lost: Vec<_> =
@@ -24,6 +40,8 @@ impl Doctor {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
             value["well"] = (!sick).into();
+            value["sandbox"] = serde_json::to_value(&machine)?;
+            value["open_sandboxes"] = serde_json::to_value(space::open_sandboxes(&path))?;
             value["workspaces_bytes"] = space::disk_use(&path.join("workspaces")).into();
             if self.space {
                 value["space"] = serde_json::to_value(settings.embedded()?.collect(true, &mut |_| {})?)?;
@@ -34,6 +52,8 @@ impl Doctor {
         let mut page = Page::default();
         let mut row = |name: &str, value: String| page.line(format_args!("{:<12} {value}", name));
         row("store", format!("{} (format {}, SQLite {})", settings.shown(&path), health.format, health.sqlite));
+        machine.describe(&mut page);
+        let mut row = |name: &str, value: String| page.line(format_args!("{:<12} {value}", name));
         row("sessions", format!("{} ({} closed)", health.sessions, health.closed));
         row("records", format!("{} in {} segments", health.records, health.segments));
         row("database", format!("{}, log {}", bytes(health.database_bytes), bytes(health.log_bytes)));
@@ -42,6 +62,11 @@ impl Doctor {
         let copies = space::disk_use(&path.join("workspaces"));
         if copies > 0 {
             row("workspaces", format!("{} of copies and indexes", bytes(copies)));
+        }
+        let open = space::open_sandboxes(&path);
+        if !open.is_empty() {
+            let processes: Vec<String> = open.iter().map(|open| open.process.to_string()).collect();
+            row("open", format!("{} in use, by process {}", output::count(open.len() as u64, "sandbox"), processes.join(", ")));
         }
         for unfinished in space::unfinished(&path) {
             let name = settings.shown(&unfinished);
@@ -89,5 +114,41 @@ impl Doctor {
         }
         page.show(settings)?;
         Ok(if sick { Answer::No } else { Answer::Yes })
+    }
+}
+
+/// What this machine can isolate, found by trying.
+#[derive(Serialize)]
+struct Machine {
+    /// The tier that `local` gives; none when it gives nothing.
+    tier: Option<String>,
+    refusals: Vec<String>,
+    not_enforced: Vec<String>,
+}
+
+impl Machine {
+    fn look() -> Self {
+        let local = Local::new();
+        let Diagnosis { tier, refusals, not_enforced } = local.diagnose();
+        Self {
+            tier: tier.map(|tier| tier.to_string()),
+            refusals: refusals.iter().map(ToString::to_string).collect(),
+            not_enforced: not_enforced.clone(),
+        }
+    }
+
+    fn describe(&self, page: &mut Page) {
+        let (mark, tier) = match self.tier.as_deref() {
+            Some("ns") => (style::good("✓"), "namespaces, Landlock and seccomp (tier ns)"),
+            Some(_) => (style::label("!"), "Landlock and seccomp, no namespaces (tier landlock)"),
+            None => (style::bad("✗"), "nothing: commands run only with `--on host`, unisolated"),
+        };
+        page.line(format_args!("{:<12} {mark} `local` isolates by {tier}", "sandbox"));
+        for refusal in &self.refusals {
+            page.line(format_args!("{:<12} refused here: {}", "", output::harmless(refusal)));
+        }
+        for lack in &self.not_enforced {
+            page.line(format_args!("{:<12} {}", "", style::dim(format!("not exact: {lack}"))));
+        }
     }
 }

@@ -16,8 +16,9 @@ use crate::settings::Settings;
 
 /// Run a command where a session works, on the record
 ///
-/// Records the command, how it ended, what it wrote, and the files before and after. The command finds only a plain
-/// environment: PATH, HOME, LANG and the like, no keys. Exits with 0 if the command did, with 1 otherwise.
+/// Records the command, how it ended, what it wrote, what it was refused, and the files before and after. The command
+/// finds only a plain environment: PATH, HOME, LANG and the like, no keys. On `local` it sees the system to read, its
+/// workspace to write, and no network. Exits with 0 if the command did, with 1 otherwise.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Exec {
@@ -132,6 +133,7 @@ fn in_json(done: &Done) -> serde_json::Value {
         "record": done.record,
         "ended": finished.ended, "timed_out": finished.timed_out, "killed": finished.killed,
         "duration_us": finished.duration.as_micros() as u64, "left_behind": finished.escaped,
+        "refused": finished.refused, "beyond": finished.beyond,
         "stdout": String::from_utf8_lossy(&finished.stdout.bytes), "stdout_bytes": finished.stdout.total,
         "stderr": String::from_utf8_lossy(&finished.stderr.bytes), "stderr_bytes": finished.stderr.total,
         "stdout_cut": finished.stdout.cut, "stderr_cut": finished.stderr.cut,
@@ -150,6 +152,10 @@ fn remark(done: &Done) {
         Ended::Exited(code) => style::bad(format!("exit {code}")),
         Ended::Signalled { signal, .. } => style::bad(format!("killed by signal {signal}")),
     };
+    let ended = match &finished.beyond {
+        Some(limit) => style::bad(format!("stopped, beyond its limit of {}", limit.split(':').next().unwrap_or(limit))),
+        None => ended,
+    };
     let isolation = if done.isolated { style::good("isolated") } else { style::label("not isolated") };
     let point = style::record(done.record.point());
     output::remark(format_args!("{point} {ended} in {}, {isolation}", output::span(finished.duration)));
@@ -167,6 +173,10 @@ fn remark(done: &Done) {
     if finished.escaped > 0 {
         let left = output::count(u64::from(finished.escaped), "process");
         output::remark(style::label(format!("{left} left behind and killed")));
+    }
+    if !finished.refused.is_empty() {
+        let calls: Vec<String> = finished.refused.iter().map(|(what, times)| format!("{what} ×{times}")).collect();
+        output::remark(style::label(format!("refused: {}", calls.join(", "))));
     }
     for remark in &done.remarks {
         output::remark(style::label(output::harmless(remark)));

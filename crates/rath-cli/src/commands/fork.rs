@@ -29,6 +29,9 @@ impl Fork {
         let unsaved = if place.exact { Vec::new() } else { workshop.unsaved(&view).await.unwrap_or_default() };
         let mut session = view.fork(settings.actor(), self.why)?;
         session.publish().await?;
+        if !place.exact {
+            workshop.share(&view, session.id()).await?;
+        }
         output::born(settings, &session)?;
         if !unsaved.is_empty() && !settings.json {
             let paths = output::count(unsaved.len() as u64, "changed path");

@@ -26,6 +26,7 @@ mod resolve;
 mod restore;
 mod sandbox;
 mod save;
+mod sh;
 mod show;
 mod undo;
 mod verify;
@@ -90,6 +91,7 @@ pub(crate) enum Command {
     Diff(diff::Diff),
     Place(place::Place),
     Exec(exec::Exec),
+    Sh(sh::Sh),
     Save(save::Save),
     Files(files::Files),
     Cat(cat::Cat),
@@ -132,6 +134,7 @@ impl Command {
             Command::Diff(command) => command.run(settings).await,
             Command::Place(command) => command.run(settings).await,
             Command::Exec(command) => command.run(settings).await,
+            Command::Sh(command) => command.run(settings).await,
             Command::Save(command) => command.run(settings).await,
             Command::Files(command) => command.run(settings).await,
             Command::Cat(command) => command.run(settings).await,

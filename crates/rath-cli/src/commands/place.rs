@@ -24,10 +24,13 @@ pub(crate) struct Place {
     place: PlaceArgs,
 }
 
+/// Where sessions work unless somebody says otherwise.
+const DEFAULT: &str = "local";
+
 /// Where a session is to work.
 #[derive(clap::Args, Clone)]
 pub(crate) struct PlaceArgs {
-    /// The backend. `host` runs commands as you, without isolation
+    /// The backend: `local` is isolated and the default, `host` runs commands as you
     #[arg(long, value_name = "BACKEND")]
     on: Option<String>,
     /// Work in a copy of this directory
@@ -36,6 +39,9 @@ pub(crate) struct PlaceArgs {
     /// Work in this directory itself
     #[arg(long, value_name = "DIR")]
     in_place: Option<PathBuf>,
+    /// Run this shell line once when a copy is made, e.g. "npm ci"; others with the same files share what it leaves
+    #[arg(long, value_name = "LINE")]
+    setup: Option<String>,
     /// Allow your home directory and `/`
     #[arg(long)]
     pub(crate) anywhere: bool,
@@ -44,16 +50,13 @@ pub(crate) struct PlaceArgs {
 impl PlaceArgs {
     /// Whether anything was said.
     pub(crate) fn is_given(&self) -> bool {
-        self.on.is_some() || self.copy_of.is_some() || self.in_place.is_some()
+        self.on.is_some() || self.copy_of.is_some() || self.in_place.is_some() || self.setup.is_some()
     }
 
     pub(crate) async fn apply(&self, settings: &Settings, workshop: &Workshop, session: &mut Session) -> Result<()> {
-        let Some(backend) = self.on.clone() else {
-            return Err(expression::unclear(
-                "say on which backend, with --on\n  help: `--on host` runs commands as you, without isolation",
-            ));
-        };
-        let place = match (&self.copy_of, &self.in_place) {
+        let now = session.state().placement.as_ref();
+        let backend = self.on.clone().or_else(|| now.map(|now| now.backend.clone())).unwrap_or_else(|| DEFAULT.into());
+        let mut place = match (&self.copy_of, &self.in_place) {
             (Some(dir), _) => Target::copy_of(backend, settings.here.join(dir)),
             (_, Some(dir)) => Target::in_place(backend, settings.here.join(dir)),
             // A backend alone: where the session is, on that one.
@@ -62,10 +65,12 @@ impl PlaceArgs {
                     backend,
                     origin: now.origin.as_ref().map(|origin| OsStr::from_bytes(origin.as_bytes()).into()),
                     in_place: now.in_place,
+                    setup: now.setup.clone(),
                 },
                 None => Target::empty(backend),
             },
         };
+        place.setup = self.setup.clone().or(place.setup);
         Ok(workshop.place(session, place).await?)
     }
 }
@@ -75,6 +80,9 @@ impl Place {
         let workshop = settings.workshop(self.place.anywhere)?;
         let store = workshop.store();
         let id = expression::resolve_session(store, &self.session).await?;
+        if !self.place.is_given() {
+            return Err(expression::unclear("say where: --in DIR works in a copy of it, --in-place DIR in itself"));
+        }
         let mut session = store.open(id, settings.actor()).await?;
         self.place.apply(settings, &workshop, &mut session).await?;
         output::added(settings, session.head())?;

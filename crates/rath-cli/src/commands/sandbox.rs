@@ -15,9 +15,9 @@ pub(crate) struct Sandbox {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// List the sessions that have a place, and what their copies take
+    /// List the sessions that have a place, and what their copies take; of layers, what is a session's own (+)
     Ls,
-    /// Print the directory that a session works in; a copy is made if it is not there yet
+    /// Print the directory that a session works in; a copy is made if it is not there yet. Layers have none
     Path {
         /// The session
         session: String,
@@ -54,6 +54,7 @@ impl Sandbox {
                     };
                     let size = match (site.exists, site.bytes) {
                         (false, _) => style::bad("gone"),
+                        (true, Some(bytes)) if site.layers => format!("+{}", output::bytes(bytes)),
                         (true, Some(bytes)) => output::bytes(bytes),
                         (true, None) => "in place".into(),
                     };
@@ -68,7 +69,7 @@ impl Sandbox {
                 }
                 page.show(settings)?;
                 if sites.is_empty() {
-                    output::remark("no session has a place yet\n  help: `rath place SESSION --on host --in DIR`");
+                    output::remark("no session has a place yet\n  help: `rath place SESSION --in DIR`");
                 }
             }
             What::Path { session } => {

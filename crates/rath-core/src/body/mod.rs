@@ -22,7 +22,7 @@ pub use merged::{Branch, Manner, Merged, Run};
 pub use model_responded::ModelResponded;
 pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};
 pub use steps::{Cancelled, Outcome, StepEntered, StepLeft};
-pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Stretch, ToolFinished, ToolStarted};
+pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Refused, Stretch, ToolFinished, ToolStarted};
 pub use words::{Note, System, ToolResult, User};
 
 use serde::Serialize;

@@ -27,6 +27,9 @@ pub struct Placed {
     /// What the origin had when the files were last brought from it or into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Version>,
+    /// The shell line that makes its files ready for work: what it installs is ignored, and kept for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
     /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -42,6 +45,9 @@ pub struct SandboxOpened {
     pub backend: String,
     /// Whether it is isolated.
     pub isolated: bool,
+    /// How, in the backend's word for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// The directory that holds the files.
     pub directory: Name,
     /// What was asked for and is not enforced.
@@ -159,9 +165,9 @@ pub struct MergedFiles {
 impl Body for Placed {
     const KIND: Kind = Kind::Placed;
     fn fold(&self, _: RecordId, state: &mut State) {
-        let Placed { backend, isolated, origin, in_place, base, .. } = self.clone();
+        let Placed { backend, isolated, origin, in_place, base, setup, .. } = self.clone();
         let sandbox = state.placement.take().and_then(|before| before.sandbox.filter(|_| before.backend == backend));
-        state.placement = Some(Box::new(Placement { backend, isolated, origin, in_place, base, sandbox }));
+        state.placement = Some(Box::new(Placement { backend, isolated, origin, in_place, base, setup, sandbox }));
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());
         }

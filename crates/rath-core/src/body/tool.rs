@@ -66,6 +66,12 @@ pub struct ToolFinished {
     /// Processes it left behind, which were killed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_behind: u64,
+    /// What it tried and its sandbox refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+    /// The limit for which it was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beyond: Option<String>,
     /// What should be known: files that could not be saved, limits that were hit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
@@ -86,6 +92,8 @@ impl ToolFinished {
             changed: Changes::default(),
             effects: Vec::new(),
             left_behind: 0,
+            refused: Vec::new(),
+            beyond: None,
             remarks: Vec::new(),
         }
     }
@@ -149,6 +157,15 @@ pub struct Output {
     /// How many bytes there were, where not all were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_from: Option<u64>,
+}
+
+/// Something that a sandbox refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// What was tried: a system call, mostly.
+    pub what: String,
+    /// How often.
+    pub times: u64,
 }
 
 /// So many bytes of one stream, before the other one follows.

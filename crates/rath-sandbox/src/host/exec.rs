@@ -1,10 +1,10 @@
 //! Runs one command: a thread that starts it, watches it, and clears up after it.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use rath_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::live::{self, Request};
-use super::{linux, program, sweep, workers};
+use super::live;
+use super::{linux, spawn, sweep};
 use crate::command::{Command, Stdin};
 use crate::error::{Error, Result};
 use crate::finished::{Captured, Ended, Finished};
-use crate::running::{Feed, Running, Stop, Stream};
-
-/// How much is read at once: what a pipe holds.
-const PIPE: usize = 64 << 10;
+use crate::pump::Pump;
+use crate::request::Request;
+use crate::running::{Feed, Running, Stop};
+use crate::workers;
 
 /// A command that is about to start.
 pub(super) struct Start {
@@ -53,7 +53,7 @@ pub(super) fn start(start: Start) -> Result<(Running, oneshot::Receiver<Result<(
 
 fn run(start: Start, feed: Feed, told: oneshot::Sender<Result<()>>) {
     let (began, since, number) = (Time::now(), now(), start.number);
-    let child = program::spawn(&start.command, &start.base, &start.marker, &start.directory);
+    let child = spawn::spawn(&start.command, &start.base, &start.marker, &start.directory);
     let watch = child.and_then(|child| Watch::new(start, child, since));
     match watch {
         Ok(mut watch) => {
@@ -77,17 +77,15 @@ fn now() -> Instant {
 struct Watch {
     number: u64,
     request: Arc<Request>,
-    child: Child,
     group: Pid,
     handle: OwnedFd,
-    input: Option<(ChildStdin, Vec<u8>, usize)>,
+    pump: Pump,
     since: Instant,
     deadline: Option<Instant>,
     grace: Duration,
     stopping: Option<Stop>,
     timed_out: bool,
     killed: bool,
-    buffer: Vec<u8>,
     /// Who waits for the end; told by dropping it.
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -98,35 +96,27 @@ impl Watch {
         let machine = |error: io::Error| Error::machine("watching a command", error);
         let group = Pid::from_child(&child);
         live::lock().started(number, group);
-        let opened = linux::handle(group).map_err(machine).and_then(|handle| {
-            for pipe in [child.stdout.as_ref().map(AsFd::as_fd), child.stderr.as_ref().map(AsFd::as_fd)] {
-                pipe.map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true)).map_err(|e| machine(e.into()))?;
-            }
-            if let Some(pipe) = &child.stdin {
-                rustix::io::ioctl_fionbio(pipe, true).map_err(|error| machine(error.into()))?;
-            }
-            Ok(handle)
-        });
-        let handle = opened.inspect_err(|_| {
+        let bytes = if let Stdin::Bytes(bytes) = command.stdin { bytes } else { Vec::new() };
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        let output = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        let opened = linux::handle(group).and_then(|handle| Ok((handle, Pump::new(stdin, bytes, output)?)));
+        let (handle, pump) = opened.map_err(machine).inspect_err(|_| {
             live::lock().kill_group(number);
             live::lock().remove(number);
             let _ = child.wait();
         })?;
-        let bytes = if let Stdin::Bytes(bytes) = command.stdin { bytes } else { Vec::new() };
         Ok(Self {
             number,
             request,
             group,
             handle,
-            input: child.stdin.take().filter(|_| !bytes.is_empty()).map(|pipe| (pipe, bytes, 0)),
-            child,
+            pump,
             since,
             deadline: command.timeout.and_then(|timeout| since.checked_add(timeout)),
             grace: command.grace,
             stopping: None,
             timed_out: false,
             killed: false,
-            buffer: vec![0; PIPE],
             waiting: Vec::new(),
         })
     }
@@ -141,7 +131,7 @@ impl Watch {
         let ended = watched.and_then(|()| linux::how_it_ended(&self.handle));
         let (escaped, waiting) = sweep::settle(self.number, self.group);
         self.waiting = waiting;
-        self.drain(feed);
+        self.pump.drain(feed);
         let reaped = linux::reap(&self.handle);
         let machine = |error| Error::machine("waiting for a command", error);
         let status = ended.and_then(|status| reaped.map(|_| status)).map_err(machine)?;
@@ -156,6 +146,8 @@ impl Watch {
             stdout: Captured::default(),
             stderr: Captured::default(),
             escaped,
+            refused: Vec::new(),
+            beyond: None,
             started: began,
             duration: now().duration_since(self.since),
         })
@@ -172,9 +164,7 @@ impl Watch {
             let mut fds: Vec<PollFd<'_>> = waiting.map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
             let processes = fds.len();
             fds.push(PollFd::new(&self.request.wake, PollFlags::IN));
-            fds.extend(self.child.stdout.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-            fds.extend(self.child.stderr.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-            fds.extend(self.input.as_ref().map(|(pipe, ..)| PollFd::new(pipe, PollFlags::OUT)));
+            fds.extend(self.pump.wishes());
             match poll(&mut fds, timeout.as_ref()) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
@@ -182,9 +172,7 @@ impl Watch {
             let gone: Vec<bool> = fds[..processes].iter().map(|fd| !fd.revents().is_empty()).collect();
             let busy = fds[processes + 1..].iter().any(|fd| !fd.revents().is_empty());
             if busy {
-                self.write();
-                self.read(feed, Stream::Stdout);
-                self.read(feed, Stream::Stderr);
+                self.pump.turn(feed);
             }
             let main = usize::from(!ended);
             let mut left = gone[main..].iter();
@@ -241,49 +229,5 @@ impl Watch {
             leftover.handle
         });
         asked.collect()
-    }
-
-    /// Reads what is in the pipes now. Whoever could write is dead, or was spared and must not hold us up.
-    fn drain(&mut self, feed: &Feed) {
-        let out = self.child.stdout.as_ref().map(rustix::io::ioctl_fionread);
-        let err = self.child.stderr.as_ref().map(rustix::io::ioctl_fionread);
-        for (stream, there) in [(Stream::Stdout, out), (Stream::Stderr, err)] {
-            let mut left = there.and_then(Result::ok).unwrap_or(0);
-            while left > 0 {
-                let read = self.read(feed, stream) as u64;
-                left = if read == 0 { 0 } else { left.saturating_sub(read) };
-            }
-        }
-    }
-
-    /// Reads once. Says how much.
-    fn read(&mut self, feed: &Feed, stream: Stream) -> usize {
-        let read = match stream {
-            Stream::Stdout => self.child.stdout.as_mut().map(|pipe| pipe.read(&mut self.buffer)),
-            Stream::Stderr => self.child.stderr.as_mut().map(|pipe| pipe.read(&mut self.buffer)),
-        };
-        match read {
-            Some(Ok(length)) if length > 0 => {
-                feed.push(stream, &self.buffer[..length]);
-                return length;
-            }
-            Some(Err(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            _ if stream == Stream::Stdout => self.child.stdout = None,
-            _ => self.child.stderr = None,
-        }
-        0
-    }
-
-    /// Writes what fits. A reader that has had enough is left alone.
-    fn write(&mut self) {
-        let Some((pipe, bytes, written)) = &mut self.input else { return };
-        match pipe.write(&bytes[*written..]) {
-            Ok(length) => *written += length,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
-            Err(_) => *written = bytes.len(),
-        }
-        if *written == bytes.len() {
-            self.input = None;
-        }
     }
 }

@@ -1,25 +1,24 @@
 //! The commands that run in this process, of all host sandboxes: they share its orphans.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_channel::oneshot;
-use rustix::event::EventfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::linux;
-use crate::error::{Error, Result};
+use crate::request::Request;
 use crate::running::Stop;
 
-static LIVE: Mutex<Live> = Mutex::new(Live { commands: BTreeMap::new(), owed: None, next: 0 });
+static LIVE: Mutex<Live> = Mutex::new(Live { commands: BTreeMap::new(), owed: None, spared: Vec::new(), next: 0 });
 
 /// All of them.
 pub(super) struct Live {
     commands: BTreeMap<u64, Entry>,
     /// The start of the oldest command that ended while others ran: what it left unmarked is still to be swept.
     owed: Option<u64>,
+    /// Children of this process that no command started.
+    spared: Vec<i32>,
     next: u64,
 }
 
@@ -36,13 +35,6 @@ struct Entry {
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-/// What the watcher of a command is asked.
-pub(super) struct Request {
-    stop: AtomicU8,
-    /// Readable once there is something asked.
-    pub(super) wake: OwnedFd,
-}
-
 /// A process that may be what a command left behind.
 #[derive(Clone, Debug)]
 pub(super) struct Suspect {
@@ -54,28 +46,6 @@ pub(super) struct Suspect {
 
 pub(super) fn lock() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Request {
-    pub(super) fn new() -> Result<Self> {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(|error| Error::machine("starting a command", error))?;
-        Ok(Self { stop: AtomicU8::new(0), wake })
-    }
-
-    /// Asks for a stop. The sterner wish wins.
-    pub(super) fn stop(&self, how: Stop) {
-        self.stop.fetch_max(how as u8 + 1, Ordering::SeqCst);
-        // It can only fail when it is readable already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    /// What was asked so far.
-    pub(super) fn asked(&self) -> Option<Stop> {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.wake, &mut count);
-        [None, Some(Stop::Politely), Some(Stop::Now)][usize::from(self.stop.load(Ordering::SeqCst))]
-    }
 }
 
 impl Live {
@@ -109,6 +79,16 @@ impl Live {
         entry.waiting
     }
 
+    /// This child is none that a command left behind.
+    pub(super) fn spare(&mut self, process: u32) {
+        self.spared.extend(i32::try_from(process));
+    }
+
+    /// It is about to be reaped, and its number may be another's.
+    pub(super) fn spare_no_longer(&mut self, process: u32) {
+        self.spared.retain(|spared| i32::try_from(process) != Ok(*spared));
+    }
+
     /// How many commands a sandbox runs.
     pub(super) fn running(&self, sandbox: &str) -> usize {
         self.commands.values().filter(|entry| entry.sandbox == sandbox).count()
@@ -140,6 +120,9 @@ impl Live {
         let mut others = self.commands.iter().filter(|(number, _)| **number != command).map(|(_, entry)| entry);
         if self.commands.values().any(|entry| is(entry.process, suspect.process)) {
             return false; // the process of a command itself: its watcher reaps it
+        }
+        if self.spared.contains(&suspect.process) {
+            return false;
         }
         if suspect.marker.as_deref() == Some(&*mine.marker) || is(mine.process, suspect.group) {
             return true;

@@ -4,7 +4,7 @@ const OURS: i32 = 10;
 
 /// Two commands: number 1 with process 100, started at 1000; number 2 with process 200, started at 2000.
 fn two() -> Live {
-    let mut live = Live { commands: BTreeMap::new(), owed: None, next: 0 };
+    let mut live = Live { commands: BTreeMap::new(), owed: None, spared: Vec::new(), next: 0 };
     for (number, process, start) in [(1, 100, 1000), (2, 200, 2000)] {
         live.add("box", Arc::new(Request::new().unwrap()));
         live.started(number, Pid::from_raw(process).unwrap());
@@ -57,4 +57,15 @@ fn an_unmarked_orphan_waits_until_its_owner_is_certain() {
     assert!(live.owns(2, &suspect(77, 2500, Some("of a rath inside")), OURS));
     live.remove(2);
     assert_eq!(live.owed, None);
+}
+
+#[test]
+fn children_of_another_backend_are_spared() {
+    let mut live = two();
+    let child = suspect(77, 1500, None);
+    assert!(live.owns(1, &child, OURS));
+    live.spare(500);
+    assert!(!live.owns(1, &child, OURS));
+    live.spare_no_longer(500);
+    assert!(live.owns(1, &child, OURS));
 }

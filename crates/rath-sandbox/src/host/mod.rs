@@ -3,18 +3,16 @@
 //! It must be asked for by name. What it does promise: commands see only the environment they are given, files are
 //! read and written without leaving the workspace, and nothing outlives its command (see [`sweep`]).
 
-mod beneath;
 mod exec;
-mod files;
 mod linux;
 mod live;
-mod program;
-mod state;
+mod spawn;
 mod sweep;
-mod workers;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,12 +21,25 @@ use rath_core::store::BoxFuture;
 use crate::backend::{Backend, Capabilities, Identity, Spec};
 use crate::command::Command;
 use crate::error::{Error, Result, Why};
+use crate::files::{self, Root};
+use crate::request::Request;
 use crate::running::Running;
 use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status};
-use beneath::Root;
-use state::State;
+use crate::state::State;
 
 pub use sweep::sweep_marked;
+
+/// Starts a child that no command of this backend started, and that none of them takes along.
+pub(crate) fn start_spared(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    // Held meanwhile: nobody sees the child before it is known.
+    let mut live = live::lock();
+    start().inspect(|child| live.spare(child.id()))
+}
+
+/// Before it is reaped.
+pub(crate) fn no_longer_spared(child: &Child) {
+    live::lock().spare_no_longer(child.id());
+}
 
 /// The variable that marks every process of a command: a sandbox's id, a dot, and a name of its own.
 pub const MARKER: &str = "RATH_EXEC";
@@ -74,7 +85,7 @@ impl Backend for Host {
             let root = Root::open(&spec.directory).map_err(|error| {
                 Error::machine(format!("opening the workspace {}", spec.directory.display()), error)
             })?;
-            let identity = State::renew(&spec.state)?;
+            let identity = State::renew(&spec.state, NAME)?;
             HostSandbox::make(identity, root, spec)
         })
     }
@@ -82,7 +93,7 @@ impl Backend for Host {
     fn reopen(&self, identity: Identity, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
         Box::pin(async move {
             let lost = |why: String| Error::Lost { id: identity.id.clone(), why };
-            if let Some(why) = State::contradicts(&spec.state, &identity)? {
+            if let Some(why) = State::contradicts(&spec.state, NAME, &identity)? {
                 return Err(lost(why));
             }
             let root = Root::open(&spec.directory);
@@ -152,7 +163,10 @@ impl Sandbox for HostSandbox {
                 other => other,
             })?;
             let directory = self.root.path().join(cwd);
-            let request = Arc::new(live::Request::new()?);
+            if command.terminal.is_some() {
+                return Err(Error::Incapable { name: NAME.into(), missing: vec!["terminal"] });
+            }
+            let request = Arc::new(Request::new()?);
             let (number, marker) = {
                 let mut live = live::lock();
                 self.check_open()?;
@@ -189,7 +203,7 @@ impl Sandbox for HostSandbox {
             }
             let lost = match self.root.gone() {
                 Some(why) => Some(why),
-                None => State::contradicts(&self.state, &self.identity)?,
+                None => State::contradicts(&self.state, NAME, &self.identity)?,
             };
             Ok(match lost {
                 Some(why) => Status::Lost { why },
@@ -210,7 +224,7 @@ impl Sandbox for HostSandbox {
                 // The other end is dropped when the command is over.
                 let _ = command.await;
             }
-            if State::contradicts(&self.state, &self.identity)?.is_none() {
+            if State::contradicts(&self.state, NAME, &self.identity)?.is_none() {
                 State::forget(&self.state)?;
             }
             Ok(Closed { stopped })

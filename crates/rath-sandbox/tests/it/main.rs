@@ -5,4 +5,5 @@
 
 mod conformance;
 mod escape;
+mod local;
 mod registry;

@@ -15,8 +15,9 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Result;
-use super::index::{Content, Stat};
-use super::root::{READ, Root, os};
+use super::index::{Content, Item, Stat};
+use super::layers::Stack;
+use super::root::{READ, os};
 use super::scan::is_our_lack;
 
 /// Files above this are stored in pieces.
@@ -83,13 +84,13 @@ impl From<Errno> for NotRead {
 /// Reads files and sends what they hold to the store, several batches at a time.
 pub(super) struct Intake<'a> {
     store: &'a dyn Store,
-    root: &'a Root,
+    stack: &'a Stack,
     under_way: Mutex<VecDeque<BoxFuture<'a, store::Result<()>>>>,
 }
 
 impl<'a> Intake<'a> {
-    pub(super) fn new(store: &'a dyn Store, root: &'a Root) -> Self {
-        Self { store, root, under_way: Mutex::default() }
+    pub(super) fn new(store: &'a dyn Store, stack: &'a Stack) -> Self {
+        Self { store, stack, under_way: Mutex::default() }
     }
 
     /// Sends blobs off; waits only for earlier ones, when many are under way.
@@ -118,10 +119,10 @@ impl<'a> Intake<'a> {
     }
 
     /// Reads a link's target.
-    pub(super) fn link(&self, path: &Name, stat: Stat, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
+    pub(super) fn link(&self, path: &Name, item: &Item, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
         let (directory, name) = path.split();
-        let directory = self.root.directory(&directory)?;
-        let started = now();
+        let directory = self.stack.root(item.layer).directory(&directory)?;
+        let (stat, started) = (item.stat, now());
         let target = readlinkat(&directory, os(&name), Vec::new())?.into_bytes();
         let blob = Blob::new(target, MEDIA_TYPE);
         let content =
@@ -131,8 +132,8 @@ impl<'a> Intake<'a> {
     }
 
     /// Reads a file. Small ones are added to `blobs`, large ones go to the store by pieces.
-    pub(super) fn file(&self, path: &Name, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
-        let fd = self.root.open_at(path, READ).map_err(|error| match error {
+    pub(super) fn file(&self, path: &Name, item: &Item, blobs: &mut Vec<Blob>) -> Result<Read, NotRead> {
+        let fd = self.stack.root(item.layer).open_at(path, READ).map_err(|error| match error {
             Errno::LOOP | Errno::NOTDIR => NotRead::Gone,
             error => error.into(),
         })?;

@@ -4,15 +4,13 @@
 //! A file that was changed in the very moment it was read may have the stat of the earlier content: such entries are
 //! marked *racy* and read once more. The index is a cache: it is checked by a digest, and a lost one costs time only.
 
-use std::fs;
-use std::path::Path;
-
 use rath_core::files::{Entry, Name, Node, NodeKind, Tree};
 use rath_core::{BlobRef, Digest};
 
-use super::error::{Error, Result};
+use super::layers::Layer;
 
-const MAGIC: &[u8; 8] = b"rathidx1";
+/// The layer of an entry that is as in the version below: nobody looked at it, and the index does not hold it.
+pub(super) const BELOW: Layer = Layer::MAX;
 
 /// Everything that was there at the last save.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +18,8 @@ pub(super) struct Index {
     pub(super) root: Dir,
     /// The rules of that save.
     pub(super) rules: Option<BlobRef>,
+    /// The tree below the top layer, when only what differs from it is here.
+    pub(super) below: Option<Digest>,
 }
 
 /// A directory. `tree` is known when nothing below it changed since it was computed.
@@ -28,6 +28,11 @@ pub(super) struct Dir {
     pub(super) tree: Option<(Digest, u64)>,
     /// Names the ignore rules that its entries passed.
     pub(super) rules: u64,
+    /// Whether what is in the layers below shows through, and as what the version below has it.
+    pub(super) merges: bool,
+    pub(super) base: Option<Node>,
+    /// What of the version below is not seen here any more, apart from what directories in this one lost.
+    pub(super) lost: Weight,
     /// Sorted by name.
     pub(super) items: Vec<Item>,
 }
@@ -38,6 +43,8 @@ pub(super) struct Item {
     pub(super) name: Name,
     pub(super) stat: Stat,
     pub(super) what: What,
+    /// Where it was found.
+    pub(super) layer: Layer,
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +52,29 @@ pub(super) enum What {
     File(Content),
     Link(Content),
     Dir(Dir),
+    /// A whiteout, and how much it hides, if that was counted.
+    Gone(Option<Weight>),
+}
+
+/// How many files, directories and links, and bytes in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Weight {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+impl Weight {
+    /// What a file, link or directory alone counts. A link takes no room of its own on most file systems.
+    pub(super) fn of(node: &Node) -> Self {
+        Self { files: 1, bytes: if node.is_file() { node.size } else { 0 } }
+    }
+}
+
+impl std::ops::AddAssign for Weight {
+    fn add_assign(&mut self, other: Self) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+    }
 }
 
 /// What a file or link holds, when it has been read.
@@ -97,6 +127,21 @@ impl Stat {
 }
 
 impl Item {
+    /// An entry that is what the version below has.
+    pub(super) fn below(name: Name, node: &Node) -> Self {
+        let content = Content { digest: Some(node.sha256), size: node.size, racy: false };
+        let what = match node.kind {
+            NodeKind::File => What::File(content),
+            NodeKind::Symlink => What::Link(content),
+            NodeKind::Directory => What::Dir(Dir::below(node)),
+        };
+        Self { name, stat: Stat { mode: node.mode, ..Stat::default() }, what, layer: BELOW }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.what, What::Gone(_))
+    }
+
     /// What the entry is in a tree; `None` while it has not been read.
     pub(super) fn node(&self) -> Option<Node> {
         let (kind, mode, sha256, size) = match &self.what {
@@ -106,12 +151,48 @@ impl Item {
                 let (tree, size) = dir.tree?;
                 (NodeKind::Directory, self.stat.permissions(), tree, size)
             }
+            What::Gone(_) => return None,
         };
         Some(Node { kind, mode, sha256, size })
     }
 }
 
 impl Dir {
+    const EMPTY: Dir =
+        Dir { tree: None, rules: 0, merges: false, base: None, lost: Weight { files: 0, bytes: 0 }, items: Vec::new() };
+
+    /// A directory that is what the version below has.
+    pub(super) fn below(node: &Node) -> Self {
+        Self { tree: Some((node.sha256, node.size)), ..Self::default() }
+    }
+
+    /// Whether nothing is seen in it.
+    pub(super) fn is_bare(&self) -> bool {
+        self.items.iter().all(Item::is_gone)
+    }
+
+    /// Takes out what is in the version below: what is known of it need not be kept.
+    pub(super) fn forget_below(&mut self) {
+        self.items.retain(|item| item.layer != BELOW);
+        for item in &mut self.items {
+            if let What::Dir(dir) = &mut item.what {
+                dir.forget_below();
+            }
+        }
+    }
+
+    /// Keeps what is known of files and forgets what was computed from it.
+    pub(super) fn forget_trees(&mut self) {
+        self.tree = None;
+        self.rules = 0;
+        for item in &mut self.items {
+            if let What::Dir(dir) = &mut item.what {
+                dir.forget_trees();
+            }
+        }
+        self.items.retain(|item| !item.is_gone());
+    }
+
     pub(super) fn get(&self, name: &Name) -> Option<&Item> {
         self.find(name).ok().map(|at| &self.items[at])
     }
@@ -129,10 +210,10 @@ impl Dir {
             found = Some(item);
             match &item.what {
                 What::Dir(below) => dir = below,
-                _ => dir = const { &Dir { tree: None, rules: 0, items: Vec::new() } },
+                _ => dir = const { &Dir::EMPTY },
             }
         }
-        found
+        found.filter(|item| !item.is_gone())
     }
 
     /// Puts an entry at a path, or takes it away; directories on the way are made. What they hold is to be computed anew,
@@ -146,8 +227,8 @@ impl Dir {
             let found = dir.find(&name);
             if parts.peek().is_none() {
                 match (found, entry) {
-                    (Ok(at), Some((stat, what))) => dir.items[at] = Item { name, stat, what },
-                    (Err(at), Some((stat, what))) => dir.items.insert(at, Item { name, stat, what }),
+                    (Ok(at), Some((stat, what))) => dir.items[at] = Item { name, stat, what, layer: 0 },
+                    (Err(at), Some((stat, what))) => dir.items.insert(at, Item { name, stat, what, layer: 0 }),
                     (Ok(at), None) => drop(dir.items.remove(at)),
                     (Err(_), None) => {}
                 }
@@ -158,7 +239,7 @@ impl Dir {
                 (Err(_), None) => return,
                 (Err(at), Some(_)) => {
                     let stat = Stat { mode: 0o755, ..Stat::default() };
-                    dir.items.insert(at, Item { name, stat, what: What::Dir(Dir::default()) });
+                    dir.items.insert(at, Item { name, stat, what: What::Dir(Dir::default()), layer: 0 });
                     at
                 }
             };
@@ -187,8 +268,18 @@ impl Dir {
         }
     }
 
+    /// Names the trees that are known.
+    pub(super) fn each_tree(&self, known: &mut dyn FnMut(Digest)) {
+        self.tree.iter().for_each(|(digest, _)| known(*digest));
+        for item in &self.items {
+            if let What::Dir(dir) = &item.what {
+                dir.each_tree(known);
+            }
+        }
+    }
+
     /// Computes the trees that are not known, deepest first, and hands them to `made`.
-    pub(super) fn compute(&mut self, made: &mut dyn FnMut(Tree)) -> (Digest, u64) {
+    pub(super) fn compute(&mut self, made: &mut dyn FnMut(Digest, Tree)) -> (Digest, u64) {
         if let Some(known) = self.tree {
             return known;
         }
@@ -202,145 +293,7 @@ impl Dir {
         let bytes = tree.encode();
         let known = (Digest::of(&bytes), bytes.len() as u64);
         self.tree = Some(known);
-        made(tree);
+        made(known.0, tree);
         known
-    }
-}
-
-impl Index {
-    /// Reads the index at `path`; none, or an empty one, where there is none that can be trusted.
-    pub(super) fn load(path: &Path) -> Index {
-        let read = || {
-            let bytes = fs::read(path).ok()?;
-            let (bytes, digest) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
-            if Digest::of(bytes).0 != *digest {
-                return None;
-            }
-            let mut from = Reader(bytes);
-            if from.take(8)? != MAGIC {
-                return None;
-            }
-            let rules = match from.number()? {
-                0 => None,
-                length => serde_json::from_slice(from.take(length as usize)?).ok(),
-            };
-            Some(Index { root: from.dir(0)?, rules })
-        };
-        read().unwrap_or_default()
-    }
-
-    /// Writes it beside the old one and puts it in its place.
-    pub(super) fn store(&self, path: &Path) -> Result<()> {
-        let mut out = Vec::with_capacity(1 << 16);
-        out.extend_from_slice(MAGIC);
-        let rules = self.rules.as_ref().map(|rules| serde_json::to_vec(rules).unwrap_or_default()).unwrap_or_default();
-        number(&mut out, rules.len() as u64);
-        out.extend_from_slice(&rules);
-        write_dir(&mut out, &self.root);
-        let digest = Digest::of(&out);
-        out.extend_from_slice(&digest.0);
-        let beside = path.with_extension("new");
-        let written = fs::write(&beside, &out).and_then(|()| fs::rename(&beside, path));
-        written.map_err(|error| Error::machine(format!("writing {}", path.display()), error))
-    }
-}
-
-fn number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-fn write_dir(out: &mut Vec<u8>, dir: &Dir) {
-    match dir.tree {
-        Some((digest, size)) => {
-            out.push(1);
-            out.extend_from_slice(&digest.0);
-            number(out, size);
-        }
-        None => out.push(0),
-    }
-    number(out, dir.rules);
-    number(out, dir.items.len() as u64);
-    for Item { name, stat, what } in &dir.items {
-        number(out, name.as_bytes().len() as u64);
-        out.extend_from_slice(name.as_bytes());
-        number(out, u64::from(stat.mode));
-        number(out, stat.size);
-        number(out, stat.mtime as u64);
-        number(out, stat.ctime as u64);
-        number(out, stat.inode);
-        let (code, content) = match what {
-            What::File(content) => (b'f', content),
-            What::Link(content) => (b'l', content),
-            What::Dir(dir) => {
-                out.push(b'd');
-                write_dir(out, dir);
-                continue;
-            }
-        };
-        out.push(code);
-        out.push(u8::from(content.racy));
-        out.extend_from_slice(&content.digest.unwrap_or(Digest([0; 32])).0);
-        number(out, content.size);
-    }
-}
-
-/// Reads what [`write_dir`] wrote. The digest was checked: this only guards against other versions.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.take(1).map(|byte| byte[0])
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    fn digest(&mut self) -> Option<Digest> {
-        Some(Digest(self.take(32)?.try_into().ok()?))
-    }
-
-    fn dir(&mut self, depth: usize) -> Option<Dir> {
-        let tree = match self.byte()? {
-            0 => None,
-            _ => Some((self.digest()?, self.number()?)),
-        };
-        let rules = self.number()?;
-        let count = self.number()?;
-        if depth > 4096 {
-            return None;
-        }
-        let mut items = Vec::with_capacity((count as usize).min(1 << 16));
-        for _ in 0..count {
-            let length = self.number()? as usize;
-            let name = Name::from(self.take(length)?);
-            let stat = Stat {
-                mode: self.number()? as u32,
-                size: self.number()?,
-                mtime: self.number()? as i64,
-                ctime: self.number()? as i64,
-                inode: self.number()?,
-            };
-            let code = self.byte()?;
-            let what = match code {
-                b'd' => What::Dir(self.dir(depth + 1)?),
-                _ => {
-                    let racy = self.byte()? != 0;
-                    let content = Content { racy, digest: Some(self.digest()?), size: self.number()? };
-                    match code {
-                        b'f' => What::File(content),
-                        _ => What::Link(content),
-                    }
-                }
-            };
-            items.push(Item { name, stat, what });
-        }
-        Some(Dir { tree, rules, items })
     }
 }

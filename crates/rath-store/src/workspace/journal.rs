@@ -61,16 +61,27 @@ impl Workspace {
         removed.map_err(|error| Error::machine(format!("removing {}", path.display()), error))
     }
 
-    /// Finishes what an earlier process began; where that cannot be, takes it back.
-    pub(super) fn recover(&mut self) -> Result<Option<Recovered>> {
+    /// The journal of a restore that is not finished.
+    pub(super) fn under_way(&self) -> Result<Option<Journal>> {
         let path = self.journal_path();
         let journal = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::machine(format!("reading {}", path.display()), error)),
         };
-        let Journal { from, to, opened } = serde_json::from_slice(&journal)
-            .map_err(|error| Error::BrokenJournal { path: path.display().to_string(), why: error.to_string() })?;
+        let broken = |error: serde_json::Error| Error::BrokenJournal {
+            path: path.display().to_string(),
+            why: error.to_string(),
+        };
+        serde_json::from_slice(&journal).map(Some).map_err(broken)
+    }
+
+    /// Finishes what an earlier process began; where that cannot be, takes it back.
+    pub(super) fn recover(&mut self) -> Result<Option<Recovered>> {
+        if self.site.is_some() {
+            return self.recover_layered();
+        }
+        let Some(Journal { from, to, opened }) = self.under_way()? else { return Ok(None) };
         if !self.has_begun(&from, &to, &opened)? {
             // Nothing was touched yet, or somebody set it all back: then it did not happen.
             self.remove_journal()?;
@@ -137,7 +148,7 @@ impl Workspace {
     fn sweep_temporaries(&self, changes: &[Change]) {
         let directories: HashSet<Name> = changes.iter().map(|change| change.path.split().0).collect();
         for directory in directories {
-            let Ok(fd) = self.root.directory(&directory) else { continue };
+            let Ok(fd) = self.stack.top().directory(&directory) else { continue };
             let Ok(entries) = rustix::fs::Dir::read_from(&fd) else { continue };
             for entry in entries.flatten() {
                 let name = Name::from(entry.file_name().to_bytes());

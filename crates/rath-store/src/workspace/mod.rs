@@ -1,15 +1,20 @@
-//! Plain directories under versions.
+//! Directories under versions.
 //!
-//! A [`Workspace`] is a directory that belongs to a session for the moment. [`save`](Workspace::save) makes a version of
+//! A [`Workspace`] is a directory that belongs to a session for the moment: a plain one, or a stack of them that a mount
+//! shows as one (see `layers`). [`save`](Workspace::save) makes a version of
 //! it, [`restore`](Workspace::restore) sets it to one. Both are safe against a process that dies in the middle: a
 //! save leaves nothing but blobs that nobody names, a restore leaves a journal that the next
 //! [`open`](Workspace::open) finishes.
 
 mod content;
+mod descend;
 mod error;
 mod index;
+mod index_file;
 mod journal;
+mod layers;
 mod lock;
+mod plant;
 mod restore;
 mod root;
 mod rules;
@@ -21,15 +26,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rath_core::Store;
+use rath_core::files::{Forest, Name, Node, NodeKind, Version};
 
 pub use error::{Error, Result};
 pub use journal::Recovered;
+pub use layers::{CollectedLayers, Laid, Overlay, Sealed, collect_layers, remove_tree};
 pub use restore::Restored;
 pub use rules::BadRule;
 pub use save::Saved;
 pub use scan::Skipped;
 
 use index::Index;
+use layers::{Site, Stack};
 use lock::Lock;
 use root::Root;
 use rules::Rules;
@@ -66,7 +74,9 @@ pub struct Options {
 
 /// A directory whose files are versioned. While the value lives, no other process has it.
 pub struct Workspace {
-    root: Root,
+    stack: Stack,
+    /// Of a layered workspace.
+    site: Option<Site>,
     /// Where the index and the journal are.
     state: PathBuf,
     store: Arc<dyn Store>,
@@ -95,7 +105,8 @@ impl Workspace {
         let mut workspace = Self {
             excluded: options.store.as_ref().and_then(inode),
             index: Index::load(&state.join("index")),
-            root,
+            stack: Stack::plain(root),
+            site: None,
             state: state.into(),
             store,
             rules,
@@ -106,9 +117,18 @@ impl Workspace {
         Ok((workspace, recovered))
     }
 
-    /// The directory.
+    /// The directory; of a layered workspace its upper, which holds only what changed.
     pub fn directory(&self) -> &Path {
-        &self.root.path
+        &self.stack.top().path
+    }
+
+    /// What is there and not in `version`: ignored files, mostly. Of a directory that is not in it, only its own name.
+    pub fn unversioned(&self, version: &Version) -> Vec<Name> {
+        let node = Node { kind: NodeKind::Directory, mode: 0, sha256: version.tree.digest, size: version.tree.bytes };
+        let mut found = Vec::new();
+        let forest = Forest::new(&*self.store);
+        self.stack.hidden(&forest, &Name::root(), &self.stack.all(), Some(node), &mut found);
+        found
     }
 
     fn index_path(&self) -> PathBuf {

@@ -9,16 +9,15 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rath_core::Digest;
 use rath_core::files::{Change, Forest, Name, Node, NodeKind, Tree, Version, diff};
-use rath_core::store::Piece;
 use rayon::prelude::*;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, chmodat, fchmod, mkdirat, openat, readlinkat, renameat,
-    renameat_with, statat, symlinkat, unlinkat,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -27,10 +26,12 @@ use super::content::now;
 use super::error::{Error, Result};
 use super::index::{Content, Dir, Item, Stat, What};
 use super::journal::Journal;
+use super::layers::Spot;
+use super::plant::Planter;
 use super::root::{DIRECTORY, READ, os};
 
 /// Up to this many files are synced one by one; more are synced together.
-const SYNCED_SINGLY: usize = 32;
+pub(super) const SYNCED_SINGLY: usize = 32;
 
 /// What a restore did.
 #[derive(Clone, Debug)]
@@ -60,6 +61,7 @@ impl Workspace {
             Some(known) if !known.same_files(&present) => {
                 Err(Error::OutsideChanges { changes: self.changes(known, &present)? })
             }
+            _ if self.site.is_some() => self.relay_from(present, to),
             _ => self.restore_from(present, to),
         }
     }
@@ -84,7 +86,7 @@ impl Workspace {
         };
         self.remove_journal()?;
         let mut trees = Vec::new();
-        let (digest, _) = self.index.root.compute(&mut |tree| trees.push(tree));
+        let (digest, _) = self.index.root.compute(&mut |_, tree| trees.push(tree));
         let version = match kept.is_empty() && digest == to.id() {
             true => {
                 self.index.store(&self.index_path())?;
@@ -123,14 +125,22 @@ impl Workspace {
     /// Whether something that is not versioned stands where a change must go.
     pub(super) fn check_way(&self, changes: &[Change]) -> Result<()> {
         let mut paths = Vec::new();
+        let forest = Forest::new(&*self.store);
+        // Below a directory that is to be made where nothing stands, nothing is in the way.
+        let mut free: Option<&Name> = None;
         for change in changes {
             match (change.before, change.after) {
                 (_, Some(_)) if self.rules.forbid(&change.path) => paths.push(change.path.clone()),
-                (None, Some(after)) if !self.is_free_for(&change.path, &after) => paths.push(change.path.clone()),
+                (None, Some(_)) if free.is_some_and(|free| is_below(&change.path, free)) => {}
+                (None, Some(after)) => match self.stack.look(&change.path) {
+                    Ok(Spot::Nothing) => free = Some(&change.path),
+                    Ok(spot) if !self.is_what(&change.path, &spot, &after) => paths.push(change.path.clone()),
+                    _ => {}
+                },
                 (Some(before), Some(after)) if before.is_directory() && !after.is_directory() => {
-                    let known = self.index.root.at(&change.path).map(|item| &item.what);
-                    let known = if let Some(What::Dir(dir)) = known { Some(dir) } else { None };
-                    self.hidden(&change.path, known, &mut paths);
+                    if let Ok(Spot::Directory(layers, _)) = self.stack.look(&change.path) {
+                        self.stack.hidden(&forest, &change.path, &layers, Some(before), &mut paths);
+                    }
                 }
                 _ => {}
             }
@@ -142,30 +152,23 @@ impl Workspace {
     }
 
     fn is_free_for(&self, path: &Name, after: &Node) -> bool {
-        let (directory, name) = path.split();
-        let Ok(directory) = self.root.directory(&directory) else { return true };
-        let Ok(stat) = statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW) else { return true };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => after.is_directory(),
-            // What was ignored and is what it shall be is no obstacle.
-            _ => holds(directory.as_fd(), &name, after),
+        match self.stack.look(path) {
+            Ok(Spot::Nothing) | Err(_) => true,
+            Ok(spot) => self.is_what(path, &spot, after),
         }
     }
 
-    /// Paths below a directory that are on disk and not in the index.
-    fn hidden(&self, path: &Name, known: Option<&Dir>, found: &mut Vec<Name>) {
-        let Ok(fd) = self.root.directory(path) else { return };
-        let Ok(entries) = rustix::fs::Dir::read_from(&fd) else { return };
-        for entry in entries.flatten() {
-            let name = Name::from(entry.file_name().to_bytes());
-            if matches!(name.as_bytes(), b"." | b"..") || is_temporary(&name) {
-                continue;
-            }
-            match known.and_then(|dir| dir.get(&name)).map(|item| &item.what) {
-                Some(What::Dir(dir)) => self.hidden(&path.join(&name), Some(dir), found),
-                Some(_) => {}
-                None => found.push(path.join(&name)),
-            }
+    /// Whether what stands at a path is no obstacle: a directory where one shall be, or what was ignored and is what it
+    /// shall be.
+    fn is_what(&self, path: &Name, spot: &Spot, after: &Node) -> bool {
+        let (directory, name) = path.split();
+        match spot {
+            Spot::Nothing => true,
+            Spot::Directory(..) => after.is_directory(),
+            Spot::Other(layer) => match self.stack.root(*layer).directory(&directory) {
+                Ok(directory) => holds(directory.as_fd(), &name, after),
+                Err(_) => true,
+            },
         }
     }
 
@@ -207,7 +210,7 @@ impl Workspace {
         fates.extend(made.into_iter().zip(finished.into_iter().rev()));
         fates.extend(writes.into_iter().zip(written));
         if !singly {
-            let synced = rustix::fs::syncfs(self.root.fd());
+            let synced = rustix::fs::syncfs(self.stack.top().fd());
             synced.map_err(|error| Error::machine("syncing the file system", error))?;
         }
         let mut kept = Vec::new();
@@ -227,7 +230,7 @@ impl Workspace {
     /// when the other name goes.
     fn is_untouched(&self, path: &Name) -> bool {
         let (directory, name) = path.split();
-        let Ok(directory) = self.root.directory(&directory) else { return false };
+        let Ok(directory) = self.stack.top().directory(&directory) else { return false };
         match (statat(&directory, os(&name), AtFlags::SYMLINK_NOFOLLOW), self.index.root.at(path)) {
             (Ok(stat), Some(item)) => {
                 let stat = Stat::of(&stat);
@@ -242,7 +245,7 @@ impl Workspace {
     }
 
     fn failed(&self, doing: &str, path: &Name) -> impl FnOnce(Errno) -> Error {
-        let doing = format!("{doing} {}/{path}", self.root.path.display());
+        let doing = format!("{doing} {}/{path}", self.stack.top().path.display());
         move |error| Error::machine(doing, error)
     }
 
@@ -251,7 +254,8 @@ impl Workspace {
             return Ok(Fate::Kept);
         }
         let (directory, name) = path.split();
-        let directory = self.root.directory(&directory).map_err(self.failed("opening the directory of", path))?;
+        let directory =
+            self.stack.top().directory(&directory).map_err(self.failed("opening the directory of", path))?;
         match unlinkat(&directory, os(&name), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(Fate::Done(None)),
             Err(error) => Err(self.failed("removing", path)(error)),
@@ -261,7 +265,7 @@ impl Workspace {
     /// A directory that still holds something ignored stays.
     fn remove_directory(&self, path: &Name) -> Result<()> {
         let (directory, name) = path.split();
-        let Ok(directory) = self.root.directory(&directory) else { return Ok(()) };
+        let Ok(directory) = self.stack.top().directory(&directory) else { return Ok(()) };
         match unlinkat(&directory, os(&name), AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
             Err(error) => Err(self.failed("removing", path)(error)),
@@ -271,7 +275,7 @@ impl Workspace {
     /// Makes a directory that only its owner may enter for now. Says whether there is one.
     fn make_directory(&self, path: &Name) -> Result<bool> {
         let (directory, name) = path.split();
-        let directory = match self.root.directory(&directory) {
+        let directory = match self.stack.top().directory(&directory) {
             Ok(directory) => directory,
             Err(error) if is_elsewhere(error) => return Ok(false),
             Err(error) => return Err(self.failed("opening the directory of", path)(error)),
@@ -297,9 +301,9 @@ impl Workspace {
     }
 
     /// Sets the permissions of a file or directory, and says what it is then. A link is not followed.
-    fn set_mode(&self, path: &Name, mode: u32, open: OFlags) -> rustix::io::Result<Stat> {
+    pub(super) fn set_mode(&self, path: &Name, mode: u32, open: OFlags) -> rustix::io::Result<Stat> {
         let (directory, name) = path.split();
-        let directory = self.root.directory(&directory)?;
+        let directory = self.stack.top().directory(&directory)?;
         match openat(&directory, os(&name), open, Mode::empty()) {
             Ok(file) => fchmod(file, Mode::from_raw_mode(mode))?,
             // It is no link, and we may not read it.
@@ -313,7 +317,7 @@ impl Workspace {
     fn write_file(&self, change: &Change, sync: bool) -> Result<Fate> {
         let (path, Some(node)) = (&change.path, change.after) else { return Ok(Fate::Done(None)) };
         let (directory, name) = path.split();
-        let directory = match self.root.directory(&directory) {
+        let directory = match self.stack.top().directory(&directory) {
             Ok(directory) => directory,
             // Something else stands where its directory should be.
             Err(error) if is_elsewhere(error) => return Ok(Fate::Kept),
@@ -361,10 +365,7 @@ impl Workspace {
         sync: bool,
     ) -> Result<bool> {
         let temporary = Name::from(format!(".rath-{}.tmp", rath_core::fresh_name()).as_str());
-        let made = match node.kind {
-            NodeKind::Symlink => self.make_link(at, &temporary, node, path),
-            _ => self.make_file(at, &temporary, node, path, sync),
-        };
+        let made = Planter::new(&*self.store, &self.stack.top().path).make(at, &temporary, node, path, sync);
         let (from, to) = (os(&temporary), os(name));
         let placed = made.and_then(|()| match replaces {
             true if !self.is_untouched(path) => Ok(false),
@@ -380,52 +381,16 @@ impl Workspace {
         }
         placed
     }
-
-    fn make_link(&self, at: BorrowedFd<'_>, temporary: &Name, node: &Node, path: &Name) -> Result<()> {
-        let target = pollster::block_on(Forest::new(&*self.store).content(node.sha256))?;
-        symlinkat(os(&Name::from(&*target)), at, os(temporary)).map_err(self.failed("making the link", path))
-    }
-
-    fn make_file(&self, at: BorrowedFd<'_>, temporary: &Name, node: &Node, path: &Name, sync: bool) -> Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = openat(at, os(temporary), flags, Mode::from_raw_mode(0o600)).map_err(self.failed("making", path))?;
-        let mut file = File::from(file);
-        let pieces = match node.size > super::content::LARGE {
-            true => pollster::block_on(self.store.blob_pieces(node.sha256))?,
-            false => None,
-        };
-        let write = |error: io::Error| Error::machine(format!("writing {}/{path}", self.root.path.display()), error);
-        let forest = Forest::new(&*self.store);
-        match pieces {
-            None => file.write_all(&pollster::block_on(forest.content(node.sha256))?).map_err(write)?,
-            Some(pieces) => {
-                let mut zeros: Option<Piece> = None;
-                for piece in pieces {
-                    // Zeros are left as a hole, and read once.
-                    if zeros.as_ref() != Some(&piece) {
-                        let bytes = pollster::block_on(forest.content(piece.digest))?;
-                        if !is_zero(&bytes) {
-                            file.write_all(&bytes).map_err(write)?;
-                            continue;
-                        }
-                        zeros = Some(piece);
-                    }
-                    file.seek(SeekFrom::Current(piece.bytes as i64)).map_err(write)?;
-                }
-                file.set_len(node.size).map_err(write)?;
-            }
-        }
-        fchmod(&file, Mode::from_raw_mode(node.mode)).map_err(self.failed("setting the permissions of", path))?;
-        if sync {
-            file.sync_data().map_err(write)?;
-        }
-        Ok(())
-    }
 }
 
 /// Whether a name is one that a restore gives to what it has not finished.
 pub(super) fn is_temporary(name: &Name) -> bool {
     name.as_bytes().starts_with(b".rath-") && name.as_bytes().ends_with(b".tmp")
+}
+
+/// Whether a path is in a directory, however deep.
+fn is_below(path: &Name, directory: &Name) -> bool {
+    path.as_bytes().strip_prefix(directory.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 /// Whether nothing, or something else, stands where a directory should be.
@@ -447,11 +412,6 @@ fn holds(at: BorrowedFd<'_>, name: &Name, node: &Node) -> bool {
         NodeKind::Directory => None,
     };
     digest == Some(node.sha256)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<16>();
-    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 fn hash_of(mut file: File) -> io::Result<Digest> {

@@ -4,6 +4,8 @@
 //! built-in rules give way to the configuration alone: whoever writes files must not bring in hooks of `.git`.
 
 use std::borrow::Cow;
+use std::io::Read as _;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +13,10 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder, Glob};
 use rath_core::Digest;
 use rath_core::files::Name;
-use serde::Serialize;
+use rustix::fs::{Mode, openat};
+use serde::{Deserialize, Serialize};
 
-use super::root::os;
+use super::root::{READ, os};
 
 /// The rules that hold everywhere unless the configuration says otherwise. Temporary files are ours, see `restore`.
 const BUILT_IN: &[&str] = &[".git", ".rath", ".rath-*.tmp"];
@@ -23,6 +26,9 @@ pub(super) const MEDIA_TYPE: &str = "application/vnd.rath.rules+json";
 
 /// Names of files that hold rules; the later one wins.
 pub(super) const FILES: [&[u8]; 2] = [b".gitignore", b".rathignore"];
+
+/// How much of a rule file is read.
+const LONGEST: usize = 1 << 20;
 
 /// The rules of a workspace that stand in no file of it.
 #[derive(Clone)]
@@ -74,22 +80,34 @@ impl Rules {
         })
     }
 
-    /// Everything that was in force, for the record: the same rules have the same bytes.
-    pub(super) fn describe(&self, mut files: Vec<RuleFile>) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Description<'a> {
-            built_in: &'a [&'a str],
-            configured: &'a [String],
+    /// The rule files of a description, when all else in it is what these rules say.
+    pub(super) fn files_of(&self, description: &[u8]) -> Option<Vec<RuleFile>> {
+        #[derive(Deserialize)]
+        struct Files {
             files: Vec<RuleFile>,
         }
+        let Files { files } = serde_json::from_slice(description).ok()?;
+        (self.describe(files.clone()) == description).then_some(files)
+    }
+
+    /// Everything that was in force, for the record: the same rules have the same bytes.
+    pub(super) fn describe(&self, mut files: Vec<RuleFile>) -> Vec<u8> {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let all = Description { built_in: BUILT_IN, configured: &self.patterns, files };
         serde_json::to_vec(&all).unwrap_or_default()
     }
 }
 
+/// Rules, written down.
+#[derive(Serialize)]
+struct Description<'a> {
+    built_in: &'a [&'a str],
+    configured: &'a [String],
+    files: Vec<RuleFile>,
+}
+
 /// A file with rules, as it was read.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RuleFile {
     pub(super) path: Name,
     pub(super) text: String,
@@ -157,6 +175,23 @@ impl<'a> Level<'a> {
         }
         false
     }
+}
+
+/// Reads a rule file; a pipe or link of that name is none.
+pub(super) fn read(fd: BorrowedFd<'_>, name: &[u8]) -> Option<String> {
+    let file = openat(fd, os(&Name::from(name)), READ, Mode::empty()).ok()?;
+    let file = std::fs::File::from(file);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST as u64).read_to_end(&mut bytes).ok()?;
+    Some(text(&bytes))
+}
+
+/// The rules in a file that holds these bytes.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]).into_owned()
 }
 
 /// The line with its braces escaped: they mean nothing to git.

@@ -1,17 +1,19 @@
 //! Saving: a walk, the contents that changed, the trees above them.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rath_core::files::{Name, TREE, Tree, Version};
+use rath_core::files::{Forest, Name, TREE, Tree, Version};
 use rath_core::{Blob, BlobRef};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::content::{Intake, NotRead, Read, is_full};
 use super::error::{Error, Result};
-use super::index::{Content, Dir, Index, Item, What};
+use super::index::{Content, Dir, Index, Item, Weight, What};
+use super::layers::{Below, Site, Spot};
 use super::scan::{Skipped, Walk};
 use super::{Workspace, rules};
 
@@ -33,45 +35,82 @@ pub struct Saved {
 }
 
 impl Workspace {
-    /// Saves the files as they are. Costs a walk, and reading what changed since the last one.
+    /// Saves the files as they are. Costs a walk, and reading what changed since the last one; of a layered workspace a
+    /// walk of its upper.
     pub fn save(&mut self) -> Result<Saved> {
-        match pool() {
-            Some(pool) => pool.install(|| self.save_here()),
-            None => self.save_here(),
-        }
+        Ok(self.save_counted()?.0)
     }
 
-    fn save_here(&mut self) -> Result<Saved> {
-        self.check_index();
-        let walk = Walk {
-            root: &self.root,
+    /// Saves, and says how many of the directories that were counted hold nothing versioned.
+    pub(super) fn save_counted(&mut self) -> Result<(Saved, u64)> {
+        in_pool(|| self.save_here(false))
+    }
+
+    /// Saves when nobody wrote since the index was made.
+    pub(super) fn save_quiet(&mut self) -> Result<Saved> {
+        Ok(in_pool(|| self.save_here(true))?.0)
+    }
+
+    /// Looks who is there. A layered workspace is walked as a whole only where its upper does not say enough.
+    fn walk(&self, is_quiet: bool) -> Result<(Walk<'_>, Dir)> {
+        let start = |below| Walk {
+            stack: &self.stack,
             rules: &self.rules,
             budget: self.budget,
             excluded: self.excluded,
+            below,
+            is_quiet,
             skipped: Mutex::default(),
             rule_files: Mutex::default(),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            hollow: AtomicU64::new(0),
         };
-        let mut root = walk.run(&self.index.root).map_err(|error| self.explain(error))?;
-        let intake = Intake::new(&*self.store, &self.root);
+        let upper = self.site.as_ref().and_then(|site| site.below(&self.stack, &*self.store, &self.rules));
+        if upper.is_some() {
+            let walk = start(upper);
+            if let Some(root) = walk.run(&self.index.root).map_err(|error| self.explain(error))? {
+                return Ok((walk, root));
+            }
+        }
+        let walk = start(self.site.as_ref().map(|site| site.below_all(&self.stack, &*self.store)));
+        match walk.run(&self.index.root).map_err(|error| self.explain(error))? {
+            Some(root) => Ok((walk, root)),
+            None => Err(Error::machine("walking all layers", std::io::ErrorKind::Unsupported)),
+        }
+    }
+
+    fn save_here(&mut self, is_quiet: bool) -> Result<(Saved, u64)> {
+        self.check_index();
+        let (walk, mut root) = self.walk(is_quiet)?;
+        let intake = Intake::new(&*self.store, &self.stack);
         let mut unread = Vec::new();
         collect_unread(&mut root, &Name::root(), &mut unread);
         let read = unread.len() as u64;
         let (restless, rest) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        // What the last version holds is in the store.
+        let is_whole = self.index.root.tree.is_some();
+        let is_stored = |path: &Name, content: Content| match self.index.root.at(path).map(|item| &item.what) {
+            Some(What::File(known) | What::Link(known)) => is_whole && known.digest == content.digest,
+            _ => false,
+        };
         let read_some = |some: &mut [(Name, &mut Item)]| -> Result<()> {
             let mut blobs = Vec::new();
             for (path, item) in some {
+                let sent = blobs.len();
                 let got = match &item.what {
-                    What::Link(_) => intake.link(path, item.stat, &mut blobs),
-                    _ => intake.file(path, &mut blobs),
+                    What::Link(_) => intake.link(path, item, &mut blobs),
+                    _ => intake.file(path, item, &mut blobs),
                 };
                 match got {
                     Ok(Read { stat, content, restless: changes }) => {
                         item.stat = stat;
+                        if is_stored(path, content) {
+                            blobs.truncate(sent);
+                        }
                         match &mut item.what {
                             What::File(known) | What::Link(known) => *known = content,
-                            What::Dir(_) => {}
+                            What::Dir(_) | What::Gone(_) => {}
                         }
                         if changes {
                             restless.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
@@ -79,10 +118,10 @@ impl Workspace {
                     }
                     Err(NotRead::Gone) => {}
                     Err(NotRead::Skip(why)) => {
-                        match (&mut item.what, self.index.root.at(path).map(|known| &known.what)) {
+                        match (&mut item.what, self.last_held(path)?) {
                             // What cannot be read is not gone: what it last held stays, and is read when it can be.
                             (What::File(now), Some(What::File(then))) | (What::Link(now), Some(What::Link(then))) => {
-                                *now = Content { racy: true, ..*then };
+                                *now = Content { racy: true, ..then };
                                 walk.skip(path.clone(), format!("{why}; what it last held stays"));
                             }
                             _ => walk.skip(path.clone(), why),
@@ -106,48 +145,114 @@ impl Workspace {
         let changed = root.tree.is_none();
         drop_unread(&mut root);
         let mut trees = Vec::new();
-        let (digest, size) = root.compute(&mut |tree| trees.push(tree));
+        let mut stored = HashSet::new();
+        if is_whole {
+            self.index.root.each_tree(&mut |tree| stored.extend([tree]));
+        }
+        let (digest, size) =
+            root.compute(&mut |digest, tree| trees.extend((!stored.contains(&digest)).then_some(tree)));
         let top = trees.pop();
         let mut blobs = rest.into_inner().unwrap_or_else(PoisonError::into_inner);
         match trees.len() <= 64 {
             true => blobs.extend(trees.iter().map(Tree::to_blob)),
             false => trees.par_chunks(64).try_for_each(|some| intake.send(some.iter().map(Tree::to_blob).collect()))?,
         }
-        let rule_files = walk.rule_files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut rule_files = std::mem::take(&mut *walk.rule_files.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_of_upper = walk.below.as_ref().is_some_and(|below| !below.is_walked());
+        if let Some(site) = self.site.as_ref().filter(|_| is_of_upper) {
+            rule_files.extend(site.unseen_rules(&self.stack, &root, &rule_files));
+        }
         let rules = Blob::new(self.rules.describe(rule_files), rules::MEDIA_TYPE);
         let reference = rules.reference.clone();
-        if self.index.rules.as_ref() != Some(&reference) {
+        let known_rules = [self.index.rules.as_ref(), self.base().and_then(|base| base.version.rules.as_ref())];
+        if !known_rules.contains(&Some(&reference)) {
             blobs.push(rules);
         }
         // The last one: where the store has it, it has all the others.
         blobs.extend(top.iter().map(Tree::to_blob));
         intake.send(blobs)?;
         let same_rules = self.index.rules.as_ref() == Some(&reference);
-        let index = Index { root, rules: Some(reference.clone()) };
-        if changed || !same_rules || read > 0 {
+        let below = self.base().filter(|_| is_of_upper).map(|base| base.version.id());
+        root.forget_below();
+        let index = Index { root, rules: Some(reference.clone()), below };
+        if changed || !same_rules || read > 0 || index.below != self.index.below {
             // While the blobs are on their way: an index that is ahead of the store is noticed.
             index.store(&self.index_path())?;
         }
         intake.finish()?;
+        let (weight, hollow) = (self.weight(&walk)?, walk.hollow.load(Ordering::Relaxed));
+        let mut skipped = walk.skipped.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if is_of_upper {
+            skipped.extend(self.skipped_below(&skipped));
+        }
         self.index = index;
         let tree = BlobRef { digest, bytes: size, media_type: TREE.into() };
-        Ok(Saved {
+        let saved = Saved {
             version: Version { tree, rules: Some(reference) },
-            files: walk.files.load(Ordering::Relaxed),
-            bytes: walk.bytes.load(Ordering::Relaxed),
+            files: weight.files,
+            bytes: weight.bytes,
             read,
-            skipped: walk.skipped.into_inner().unwrap_or_else(PoisonError::into_inner),
+            skipped,
             restless: restless.into_inner().unwrap_or_else(PoisonError::into_inner),
-        })
+        };
+        Ok((saved, hollow))
+    }
+
+    fn base(&self) -> Option<&super::layers::Base> {
+        self.site.as_ref().map(Site::base)
+    }
+
+    /// What a file or link held that cannot be read now.
+    fn last_held(&self, path: &Name) -> Result<Option<What>> {
+        let known = self.index.root.at(path).map(|item| item.what.clone());
+        match (known, self.base()) {
+            (None, Some(base)) => {
+                let node = pollster::block_on(Forest::new(&*self.store).at(&base.version, path))?;
+                Ok(node.map(|node| Item::below(path.clone(), &node).what))
+            }
+            (known, _) => Ok(known),
+        }
+    }
+
+    /// How much there is; an error when that is too much.
+    fn weight(&self, walk: &Walk<'_>) -> Result<Weight> {
+        let walked = Weight { files: walk.files.load(Ordering::Relaxed), bytes: walk.bytes.load(Ordering::Relaxed) };
+        let below = walk.below.as_ref().filter(|below| !below.is_walked()).map(Below::lost);
+        let weight = match (self.base(), below) {
+            (Some(base), Some(lost)) => Weight {
+                files: (base.files + walked.files).saturating_sub(lost.files),
+                bytes: (base.bytes + walked.bytes).saturating_sub(lost.bytes),
+            },
+            _ => walked,
+        };
+        walk.check(weight).map_err(|error| self.explain(error))?;
+        Ok(weight)
+    }
+
+    /// What could not be versioned in the layers below and still shows, besides what was named.
+    fn skipped_below(&self, named: &[Skipped]) -> Vec<Skipped> {
+        let all = self.base().map_or(&[][..], |base| &base.skipped).iter();
+        let shows = |skipped: &&Skipped| {
+            !named.iter().any(|one| one.path == skipped.path)
+                && match self.stack.find(&skipped.path, self.stack.all()) {
+                    Ok(Spot::Other(layer)) => layer != super::layers::TOP,
+                    Ok(Spot::Directory(layers, _)) => !layers.contains(&super::layers::TOP),
+                    Ok(Spot::Nothing) | Err(_) => false,
+                }
+        };
+        all.filter(shows).cloned().collect()
     }
 
     /// Forgets an index whose version the store does not have: it was collected, or went with the power.
     fn check_index(&mut self) {
-        let Index { root: Dir { tree, .. }, rules } = &self.index;
+        let Index { root: Dir { tree, .. }, rules, .. } = &self.index;
         let mut named = tree.iter().map(|(tree, _)| *tree).chain(rules.iter().map(|rules| rules.digest));
         let is_there = |digest| matches!(pollster::block_on(self.store.blob_get(digest)), Ok(Some(_)));
         if !named.all(is_there) {
             self.index = Index::default();
+        }
+        if self.base().is_some_and(|base| self.index.below != Some(base.version.id())) {
+            self.index.root.forget_trees();
         }
     }
 
@@ -155,10 +260,18 @@ impl Workspace {
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::OverBudget { directory, limit, what, .. } => {
-                Error::OverBudget { directory, limit, what, heaviest: heaviest(&self.root.path) }
+                Error::OverBudget { directory, limit, what, heaviest: heaviest(&self.stack.top().path) }
             }
             error => error,
         }
+    }
+}
+
+/// Does work with threads for files at hand.
+pub(super) fn in_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    match pool() {
+        Some(pool) => pool.install(work),
+        None => work(),
     }
 }
 
@@ -214,9 +327,10 @@ fn drop_unread(dir: &mut Dir) {
     dir.items.retain_mut(|item| match &mut item.what {
         What::File(content) | What::Link(content) => content.digest.is_some(),
         What::Dir(below) => {
-            let was_empty = below.items.is_empty();
+            let was_empty = below.is_bare();
             drop_unread(below);
-            was_empty || !below.items.is_empty()
+            was_empty || !below.is_bare()
         }
+        What::Gone(_) => true,
     });
 }

@@ -1,26 +1,29 @@
 //! A walk over the files: who is there, who changed. Nothing is read but names, stats and ignore rules.
+//!
+//! Where directories lie on each other, the walk goes through the top one and takes all else from the version below: see
+//! [`Below`].
 
-use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use rath_core::files::Name;
-use rayon::prelude::*;
-use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, openat, statat};
+use rath_core::Digest;
+use rath_core::files::{Name, NodeKind, Tree};
+use rustix::fs::{AtFlags, Dir as Listing, FileType, statat};
 use rustix::io::Errno;
 
 use super::Budget;
 use super::error::{Error, Result};
-use super::index::{Content, Dir, Item, Stat, What};
-use super::root::{READ, Root, os};
+use super::index::{Content, Dir, Item, Stat, Weight, What};
+use super::layers::{Below, Layer, Listed, Stack, TOP, Under, list};
+use super::root::{Root, os};
 use super::rules::{self, Level, RuleFile, Rules};
 
 /// Directories in directories, at most: each of them costs a descriptor and some stack.
-const DEEPEST: usize = 512;
+pub(super) const DEEPEST: usize = 512;
 
 /// A path that could not be versioned, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Skipped {
     /// The path.
     pub path: Name,
@@ -28,35 +31,76 @@ pub struct Skipped {
     pub why: String,
 }
 
+/// The tree of a directory with nothing in it.
+static EMPTY_TREE: LazyLock<Digest> = LazyLock::new(|| Digest::of(&Tree::default().encode()));
+
 /// What a walk knows while it goes on.
 pub(super) struct Walk<'a> {
-    pub(super) root: &'a Root,
+    pub(super) stack: &'a Stack,
     pub(super) rules: &'a Rules,
     pub(super) budget: Budget,
     /// The store itself is never part of a workspace: device and inode of its directory.
     pub(super) excluded: Option<(u64, u64)>,
+    /// What lies under the top layer.
+    pub(super) below: Option<Below<'a>>,
+    /// Whether nobody wrote since the index was made: then no stat in it is racy.
+    pub(super) is_quiet: bool,
     pub(super) skipped: Mutex<Vec<Skipped>>,
     pub(super) rule_files: Mutex<Vec<RuleFile>>,
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
+    /// Directories that were counted, and hold nothing that is versioned.
+    pub(super) hollow: AtomicU64,
 }
 
 /// A directory as it was found.
-struct Found {
-    dir: Dir,
-    /// Whether anything in it is not versioned.
-    hides_something: bool,
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) dir: Dir,
+    /// Whether it holds nothing but what is not versioned. Then it is not versioned either: it cannot be restored as it
+    /// is.
+    pub(super) is_hollow: bool,
+}
+
+/// Directories of layers below that are looked at.
+type Lowers = Vec<(Layer, OwnedFd)>;
+
+/// The directory where the walk is.
+pub(super) struct Here<'h> {
+    pub(super) path: &'h Name,
+    /// In the top layer.
+    pub(super) top: Option<BorrowedFd<'h>>,
+    /// In the layers below, where they are looked at.
+    lowers: &'h [(Layer, OwnedFd)],
+    pub(super) under: &'h Under,
+    base: OnceLock<Arc<Tree>>,
+}
+
+impl Here<'_> {
+    fn fd(&self, layer: Layer) -> Option<BorrowedFd<'_>> {
+        match layer {
+            TOP => self.top,
+            layer => self.lowers.iter().find(|(one, _)| *one == layer).map(|(_, fd)| fd.as_fd()),
+        }
+    }
 }
 
 impl Walk<'_> {
-    /// Walks everything; entries whose stat is the one in `old` keep what is known of them.
-    pub(super) fn run(&self, old: &Dir) -> Result<Dir> {
-        let fd = self.root.directory(&Name::root()).map_err(|error| self.failed(&Name::root(), error))?;
-        Ok(self.directory(fd, &Name::root(), Some(old), &self.rules.level())?.dir)
+    /// Walks everything; entries whose stat is the one in `old` keep what is known of them. `None` when the version below
+    /// cannot be relied on, and a walk through all layers is needed.
+    pub(super) fn run(&self, old: &Dir) -> Result<Option<Dir>> {
+        let fd = self.stack.top().directory(&Name::root()).map_err(|error| self.failed(&Name::root(), error))?;
+        let under = self.below.as_ref().map(Below::under_root).unwrap_or_default();
+        let found = self.directory(Some(fd), &under, &Name::root(), Some(old), &self.rules.level())?;
+        Ok((!self.is_unsure()).then_some(found.dir))
     }
 
-    fn failed(&self, path: &Name, error: Errno) -> Error {
-        Error::machine(format!("reading {}/{path}", self.root.path.display()), error)
+    fn is_unsure(&self) -> bool {
+        self.below.as_ref().is_some_and(Below::is_unsure)
+    }
+
+    pub(super) fn failed(&self, path: &Name, error: Errno) -> Error {
+        Error::machine(format!("reading {}/{path}", self.stack.top().path.display()), error)
     }
 
     pub(super) fn skip(&self, path: Name, why: impl Into<String>) {
@@ -64,19 +108,60 @@ impl Walk<'_> {
         self.skipped.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(skipped);
     }
 
-    fn directory(&self, fd: OwnedFd, path: &Name, old: Option<&Dir>, above: &Level<'_>) -> Result<Found> {
-        let mut listing = Listing::new(fd).map_err(|error| self.failed(path, error))?;
-        let mut names = Vec::with_capacity(old.map_or(16, |old| old.items.len() + 1));
-        while let Some(entry) = listing.read() {
-            let entry = entry.map_err(|error| self.failed(path, error))?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push((Name::from(name), entry.file_type()));
-            }
+    /// What the version below has in this directory.
+    pub(super) fn base<'h>(&self, here: &'h Here<'_>) -> Result<&'h Tree> {
+        if let (None, Some(below)) = (here.base.get(), &self.below) {
+            let _ = here.base.set(below.tree(here.under.base)?);
         }
-        names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let fd = listing.fd().map_err(|error| self.failed(path, error))?;
-        let texts = self.rule_texts(fd, path, &names);
+        Ok(here.base.get_or_init(Arc::default))
+    }
+
+    /// What is in a directory, and the directories of the layers below if they were looked at.
+    fn names(&self, listing: Option<&mut Listing>, under: &Under, path: &Name) -> Result<(Vec<Listed>, Lowers)> {
+        let failed = |error| self.failed(path, error);
+        let mut names = match listing {
+            Some(listing) => list(listing, TOP, self.stack.has_marks()).map_err(failed)?,
+            None => Vec::new(),
+        };
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut lowers = Vec::new();
+        for &layer in &under.layers {
+            let fd = match self.stack.root(layer).directory(path) {
+                Ok(fd) => fd,
+                Err(error) if is_our_lack(error) => return Err(failed(error)),
+                // What the version below has of it was read when it could be.
+                Err(_) => continue,
+            };
+            let mut listing = Listing::new(fd).map_err(failed)?;
+            let found = list(&mut listing, layer, true).map_err(failed)?;
+            let new = |listed: &Listed| names.binary_search_by(|known| known.name.cmp(&listed.name)).is_err();
+            let mut new: Vec<Listed> = found.into_iter().filter(new).collect();
+            names.append(&mut new);
+            names.sort_by(|a, b| a.name.cmp(&b.name));
+            lowers.push((layer, listing.fd().and_then(|fd| Root::directory_in(fd, &".".into())).map_err(failed)?));
+        }
+        if !under.layers.is_empty() {
+            names.retain(|listed| !listed.is_gone);
+        }
+        Ok((names, lowers))
+    }
+
+    pub(super) fn directory(
+        &self,
+        top: Option<OwnedFd>,
+        under: &Under,
+        path: &Name,
+        old: Option<&Dir>,
+        above: &Level<'_>,
+    ) -> Result<Found> {
+        if self.is_unsure() {
+            return Ok(Found::default());
+        }
+        let mut listing = top.map(Listing::new).transpose().map_err(|error| self.failed(path, error))?;
+        let (names, lowers) = self.names(listing.as_mut(), under, path)?;
+        let top = listing.as_ref().map(Listing::fd).transpose().map_err(|error| self.failed(path, error))?;
+        let here = Here { path, top, lowers: &lowers, under, base: OnceLock::new() };
+        let texts = self.rule_texts(&here, &names);
         let level;
         let rules = match texts.is_empty() && !path.as_bytes().is_empty() {
             true => above,
@@ -85,68 +170,108 @@ impl Walk<'_> {
                 &level
             }
         };
-        let mut found = Found {
-            dir: Dir { tree: None, rules: rules.hash, items: Vec::with_capacity(names.len()) },
-            hides_something: false,
+        let mut dir = Dir {
+            rules: rules.hash,
+            merges: under.merges,
+            base: under.base,
+            items: Vec::with_capacity(names.len()),
+            ..Dir::default()
         };
-        let mut same = old.is_some_and(|old| old.tree.is_some());
+        // Only where the layers below are not looked at, the index has what is above them.
+        let takes_from_below = under.merges && under.layers.is_empty();
+        let taken: Vec<Name> = match takes_from_below {
+            true => names.iter().map(|listed| listed.name.clone()).collect(),
+            false => Vec::new(),
+        };
+        let is_like = |old: &Dir| old.tree.is_some() && old.merges == under.merges && under.layers.is_empty();
+        let mut same = old.is_some_and(is_like);
+        let mut hides_something = false;
         let mut known = old.map_or(&[][..], |old| &old.items).iter().peekable();
         let rules_are_old = old.is_some_and(|old| old.rules == rules.hash);
-        for (name, kind) in names {
-            while known.next_if(|item| item.name < name).is_some() {
+        for listed in names {
+            while known.next_if(|item| item.name < listed.name).is_some() {
                 same = false;
             }
-            let before = known.next_if(|item| item.name == name);
-            let item = self.entry(fd, path, name, kind, before, rules, rules_are_old)?;
+            let before = known.next_if(|item| item.name == listed.name);
+            let item = self.entry(&here, listed, before, rules, rules_are_old)?;
             match (item, before) {
                 (Some(item), Some(before)) => {
                     same &= is_same(&item, before);
-                    found.dir.items.push(item);
+                    dir.items.push(item);
                 }
                 (Some(item), None) => {
                     same = false;
-                    found.dir.items.push(item);
+                    dir.items.push(item);
                 }
                 (None, before) => {
                     same &= before.is_none();
-                    found.hides_something = true;
+                    hides_something = true;
                 }
             }
         }
         same &= known.next().is_none();
-        self.descend(fd, path, old, rules, &mut found, &mut same)?;
+        let merged = self.descend(&here, old, rules, &mut dir, &mut same, &mut hides_something)?;
         if same {
-            found.dir.tree = old.and_then(|old| old.tree);
+            dir.tree = old.and_then(|old| old.tree);
+            dir.lost = old.map(|old| old.lost).unwrap_or_default();
+        } else if under.merges {
+            let base = self.base(&here)?;
+            if takes_from_below && let Some(below) = &self.below {
+                dir.lost = below.show_through(base, &taken, &merged, &mut dir.items)?;
+            }
+            if let Some(node) = under.base.filter(|_| is_what(&dir, base)) {
+                dir.tree = Some((node.sha256, node.size));
+            }
         }
-        Ok(found)
+        let is_bare = dir.is_bare() && dir.tree.is_none_or(|(tree, _)| tree == *EMPTY_TREE);
+        if let Some(below) = &self.below {
+            below.lose(dir.lost);
+            hides_something |= is_bare && takes_from_below && below.hides_in(path, &taken);
+        }
+        Ok(Found { dir, is_hollow: is_bare && hides_something })
     }
 
     /// One entry of a directory; `None` when it is not versioned. Directories are still empty.
-    #[allow(clippy::too_many_arguments, reason = "the state of one loop")]
     fn entry(
         &self,
-        fd: BorrowedFd<'_>,
-        directory: &Name,
-        name: Name,
-        kind: FileType,
+        here: &Here<'_>,
+        listed: Listed,
         before: Option<&Item>,
         rules: &Level<'_>,
         rules_are_old: bool,
     ) -> Result<Option<Item>> {
+        let Listed { name, kind, layer, is_gone } = listed;
+        if is_gone {
+            let weight = before.and_then(|item| if let What::Gone(weight) = item.what { weight } else { None });
+            return Ok(Some(Item { name, stat: Stat::default(), what: What::Gone(weight), layer }));
+        }
+        let before = before.filter(|item| !item.is_gone());
         let is_directory = kind == FileType::Directory;
         // What passed these very rules as the same kind of thing passes them again.
         let passed = rules_are_old && before.is_some_and(|item| matches!(item.what, What::Dir(_)) == is_directory);
-        if !passed && kind != FileType::Unknown && rules.ignores(&directory.join(&name), is_directory) {
+        if !passed && kind != FileType::Unknown && rules.ignores(&here.path.join(&name), is_directory) {
             return Ok(None);
         }
+        if layer != TOP
+            && let Some(node) = self.base(here)?.get(&name)
+            && node_kind(kind) == Some(node.kind)
+        {
+            self.count(Weight::of(node).bytes)?;
+            return Ok(Some(Item::below(name, node)));
+        }
+        let Some(fd) = here.fd(layer) else { return Ok(None) };
         let stat = match statat(fd, os(&name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
-            Err(error) if is_our_lack(error) => return Err(self.failed(&directory.join(&name), error)),
+            Err(error) if is_our_lack(error) => return Err(self.failed(&here.path.join(&name), error)),
             Err(error) => {
-                let stays = if before.is_some() { "; what it last held stays" } else { "" };
-                self.skip(directory.join(&name), format!("{error}{stays}"));
-                return Ok(before.cloned());
+                let known = match before {
+                    Some(item) => Some(item.clone()),
+                    None => self.base(here)?.get(&name).map(|node| Item::below(name.clone(), node)),
+                };
+                let stays = if known.is_some() { "; what it last held stays" } else { "" };
+                self.skip(here.path.join(&name), format!("{error}{stays}"));
+                return Ok(known);
             }
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -155,13 +280,13 @@ impl Walk<'_> {
             return Ok(None);
         }
         let passed = rules_are_old && before.is_some_and(|item| matches!(item.what, What::Dir(_)) == is_directory);
-        if !passed && rules.ignores(&directory.join(&name), is_directory) {
+        if !passed && rules.ignores(&here.path.join(&name), is_directory) {
             return Ok(None);
         }
         let blocks = stat.st_blocks as u64 * 512;
         let stat = Stat::of(&stat);
         let unchanged = |content: &Content| match before {
-            Some(before) if before.stat == stat && !content.racy => *content,
+            Some(before) if before.stat == stat && (!content.racy || self.is_quiet) => *content,
             _ => Content::UNREAD,
         };
         let what = match (kind, before.map(|item| &item.what)) {
@@ -171,106 +296,78 @@ impl Walk<'_> {
             (FileType::Symlink, _) => What::Link(Content::UNREAD),
             (FileType::Directory, _) => What::Dir(Dir::default()),
             (kind, _) => {
-                self.skip(directory.join(&name), describe(kind));
+                self.skip(here.path.join(&name), describe(kind));
                 return Ok(None);
             }
         };
-        self.count(if is_directory { 0 } else { stat.size.min(blocks) })?;
-        Ok(Some(Item { name, stat, what }))
+        let is_file = kind == FileType::RegularFile;
+        self.count(if is_file { stat.size.min(blocks) } else { 0 })?;
+        Ok(Some(Item { name, stat, what, layer }))
     }
 
     fn count(&self, bytes: u64) -> Result<()> {
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.check(Weight { files, bytes })
+    }
+
+    /// Whether so much is within the budget.
+    pub(super) fn check(&self, weight: Weight) -> Result<()> {
         let over = |limit, what| Error::OverBudget {
-            directory: self.root.path.display().to_string(),
+            directory: self.stack.top().path.display().to_string(),
             limit,
             what,
             heaviest: String::new(),
         };
-        match (files > self.budget.files, bytes > self.budget.bytes) {
+        match (weight.files > self.budget.files, weight.bytes > self.budget.bytes) {
             (true, _) => Err(over(self.budget.files, "files")),
             (_, true) => Err(over(self.budget.bytes, "bytes")),
             _ => Ok(()),
         }
     }
 
-    /// Walks the directories in a directory, side by side.
-    fn descend(
-        &self,
-        fd: BorrowedFd<'_>,
-        path: &Name,
-        old: Option<&Dir>,
-        rules: &Level<'_>,
-        found: &mut Found,
-        same: &mut bool,
-    ) -> Result<()> {
-        let below: Vec<usize> =
-            (0..found.dir.items.len()).filter(|at| matches!(found.dir.items[*at].what, What::Dir(_))).collect();
-        let items = &found.dir.items;
-        let walk = |at: &usize| -> Result<Option<Found>> {
-            let name = &items[*at].name;
-            let path = path.join(name);
-            let before = old.and_then(|old| old.get(name)).and_then(|item| match &item.what {
-                What::Dir(dir) => Some(dir),
-                _ => None,
-            });
-            if path.as_bytes().iter().filter(|byte| **byte == b'/').count() >= DEEPEST {
-                self.skip(path, "too deep");
-                return Ok(None);
-            }
-            match Root::directory_in(fd, name) {
-                Ok(fd) => self.directory(fd, &path, before, rules).map(Some),
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-                Err(error) if is_our_lack(error) => Err(self.failed(&path, error)),
-                // What cannot be read is not gone: what it last held stays.
-                Err(error) => match before {
-                    Some(before) => {
-                        self.skip(path, format!("{error}; what it last held stays"));
-                        Ok(Some(Found { dir: before.clone(), hides_something: false }))
-                    }
-                    None => {
-                        self.skip(path, error.to_string());
-                        Ok(None)
-                    }
-                },
-            }
-        };
-        let walked: Vec<Option<Found>> = match below.len() {
-            0 => return Ok(()),
-            1 => vec![walk(&below[0])?],
-            _ => below.par_iter().map(walk).collect::<Result<_>>()?,
-        };
-        let mut gone = Vec::new();
-        for (at, walked) in below.into_iter().zip(walked) {
-            match walked {
-                // A directory that holds nothing but what is ignored is ignored too: it cannot be restored as it is.
-                Some(below) if !(below.dir.items.is_empty() && below.hides_something) => {
-                    let unchanged = below.dir.tree.is_some();
-                    *same &= unchanged;
-                    found.dir.items[at].what = What::Dir(below.dir);
-                }
-                _ => gone.push(at),
-            }
-        }
-        for at in gone.into_iter().rev() {
-            let name = found.dir.items.remove(at).name;
-            *same &= old.is_none_or(|old| old.get(&name).is_none());
-            found.hides_something = true;
-        }
-        Ok(())
-    }
-
-    /// The rule files among `names`, read; in the order in which the later one wins.
-    fn rule_texts(&self, fd: BorrowedFd<'_>, path: &Name, names: &[(Name, FileType)]) -> Vec<(Name, String)> {
+    /// The rule files of a directory, read; in the order in which the later one wins.
+    fn rule_texts(&self, here: &Here<'_>, names: &[Listed]) -> Vec<(Name, String)> {
         let mut texts = Vec::new();
         for file in rules::FILES {
-            let there = names.binary_search_by(|(name, _)| name.as_bytes().cmp(file)).is_ok();
-            if let Some(text) = there.then(|| read_text(fd, file)).flatten() {
-                texts.push((path.join(&Name::from(file)), text));
-            }
+            let listed = names.binary_search_by(|listed| listed.name.as_bytes().cmp(file)).ok().map(|at| &names[at]);
+            let path = || here.path.join(&Name::from(file));
+            let read = |listed: &Listed| match listed.is_gone {
+                true => None,
+                false => here.fd(listed.layer).and_then(|fd| rules::read(fd, file)),
+            };
+            let text = match (listed, &self.below) {
+                (listed, Some(below)) if here.under.merges && here.under.layers.is_empty() => {
+                    below.rule_text(&path(), listed.map(read))
+                }
+                (listed, _) => listed.and_then(read),
+            };
+            texts.extend(text.map(|text| (path(), text)));
         }
         texts
+    }
+}
+
+/// Whether a path has more names than a walk follows.
+pub(super) fn is_too_deep(path: &Name) -> bool {
+    path.as_bytes().iter().filter(|byte| **byte == b'/').count() >= DEEPEST
+}
+
+/// Whether a directory holds exactly what a tree does.
+fn is_what(dir: &Dir, tree: &Tree) -> bool {
+    let mut items = dir.items.iter().filter(|item| !item.is_gone());
+    let is_entry = |entry: &rath_core::files::Entry| {
+        items.next().is_some_and(|item| item.name == entry.name && item.node() == Some(entry.node))
+    };
+    tree.entries.iter().all(is_entry) && items.next().is_none()
+}
+
+fn node_kind(kind: FileType) -> Option<NodeKind> {
+    match kind {
+        FileType::RegularFile => Some(NodeKind::File),
+        FileType::Directory => Some(NodeKind::Directory),
+        FileType::Symlink => Some(NodeKind::Symlink),
+        _ => None,
     }
 }
 
@@ -285,22 +382,10 @@ fn is_same(item: &Item, before: &Item) -> bool {
         (What::File(now), What::File(then)) | (What::Link(now), What::Link(then)) => {
             now.digest.is_some() && now.digest == then.digest && now.size == then.size
         }
-        (What::Dir(_), What::Dir(_)) => true,
+        (What::Dir(_), What::Dir(_)) | (What::Gone(_), What::Gone(_)) => true,
         _ => false,
     };
     kept && item.stat.permissions() == before.stat.permissions()
-}
-
-fn read_text(fd: BorrowedFd<'_>, name: &[u8]) -> Option<String> {
-    const LIMIT: u64 = 1 << 20;
-    let file = openat(fd.as_fd(), os(&Name::from(name)), READ, Mode::empty()).ok()?;
-    let file = std::fs::File::from(file);
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    file.take(LIMIT).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn describe(kind: FileType) -> &'static str {

@@ -98,6 +98,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> rath_core::SessionId
         in_place: false,
         workspace: Some(first.clone()),
         base: Some(first),
+        setup: None,
         why: None,
     };
     session.append(placed).unwrap();
@@ -106,6 +107,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> rath_core::SessionId
         sandbox: sandbox.clone(),
         backend: "host".into(),
         isolated: false,
+        isolation: None,
         directory: "/home/ada/shop".into(),
         not_enforced: vec!["memory".into()],
     };

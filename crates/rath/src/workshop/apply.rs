@@ -56,6 +56,7 @@ impl Workshop {
             in_place: false,
             workspace: None,
             base: Some(files.clone()),
+            setup: placement.setup,
             why: Some("applied".into()),
         };
         if todo.is_empty() || dry {

@@ -75,6 +75,19 @@ pub enum Error {
     /// Nothing changed the files.
     #[error("no record of session {} changed its files: there is nothing to take back", .0.short())]
     NothingToUndo(SessionId),
+    /// A session whose files are layers: no directory has them all.
+    #[error("the files of session {} are layers that only its sandbox shows as one: no directory has them", .0.short())]
+    Layered(SessionId),
+    /// The line that makes a copy ready for work failed.
+    #[error("the setup `{line}` failed ({ended})\n{output}")]
+    Setup {
+        /// The line.
+        line: String,
+        /// How it ended.
+        ended: String,
+        /// What it complained about, the beginning.
+        output: String,
+    },
     /// Files that the session has not seen.
     #[error("{} not in the session yet:\n{}", changed(.changes.len()), list_changes(.changes))]
     Unsaved {
@@ -133,6 +146,8 @@ impl Error {
             Error::SeveralSides { .. } => "several-sides",
             Error::ChangedMeanwhile { .. } => "changed-meanwhile",
             Error::NothingToUndo(_) => "nothing-to-undo",
+            Error::Layered(_) => "layered",
+            Error::Setup { .. } => "setup-failed",
             Error::Unsaved { .. } => "unsaved-changes",
         }
     }

@@ -2,15 +2,27 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
 
-use rath_core::body::{CallOutcome, Effect, Exit, Output, Stretch, ToolFinished, ToolStarted};
+use rath_core::body::{CallOutcome, Effect, Exit, Output, Refused, Stretch, ToolFinished, ToolStarted};
 use rath_core::files::{Change, Changes, Version};
 use rath_core::{Blob, INLINE_LIMIT, Reference, Session, fresh_name};
 use rath_sandbox::{Captured, Command, Ended, Event, Finished, Program, Running, Stdin, Stream};
 use serde_json::json;
 
+use super::setup::{setup_failed, stopped};
 use super::site::Site;
 use super::{Result, Workshop};
+
+/// The tool that a command is on the record.
+const EXEC: &str = "exec";
+
+/// The tool that a setup is.
+pub(super) const SETUP: &str = "setup";
+
+/// How long a setup may take.
+const NO_HURRY: Duration = Duration::from_secs(24 * 3600);
 
 /// A call that has ended, on the record.
 #[derive(Clone, Debug)]
@@ -47,8 +59,21 @@ impl Workshop {
         &self,
         session: &mut Session,
         command: Command,
-        mut seen: impl FnMut(&Event),
+        seen: impl FnMut(&Event),
         stop: impl Future<Output = ()>,
+    ) -> Result<Done> {
+        let mut stop = pin!(stop);
+        self.make_ready(session, stop.as_mut()).await?;
+        self.call(session, EXEC, command, seen, stop).await
+    }
+
+    async fn call(
+        &self,
+        session: &mut Session,
+        tool: &str,
+        command: Command,
+        mut seen: impl FnMut(&Event),
+        mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Done> {
         let (mut site, found) = self.enter(session).await?;
         let sandbox = self.sandbox(session, &mut site).await?;
@@ -56,7 +81,7 @@ impl Workshop {
         let call = format!("exec-{}", fresh_name());
         session.append(ToolStarted {
             call: call.clone(),
-            tool: "exec".into(),
+            tool: tool.into(),
             arguments: Some(describe(&command).into()),
             // What a command does outside the files can be taken back only where it cannot get there.
             effect: if isolated { Effect::Workspace } else { Effect::Irreversible },
@@ -70,6 +95,9 @@ impl Workshop {
         let mut running = match sandbox.exec(self.confined(session, &site, command)).await {
             Ok(running) => running,
             Err(error) => {
+                if error.code() == "sandbox-lost" {
+                    self.lost_sandbox(session, &mut site, error.to_string())?;
+                }
                 let failed = ToolFinished {
                     isolated: Some(isolated),
                     workspace: Some(before),
@@ -82,15 +110,29 @@ impl Workshop {
                 return Err(error.into());
             }
         };
-        let (mut stop, mut stopped, mut order) = (pin!(stop), false, Vec::new());
+        let (mut stopped, mut order) = (false, Vec::new());
         while let Some(event) = next_or_stop(&mut running, stop.as_mut(), &mut stopped).await {
             note_order(&event, &mut order);
             seen(&event);
         }
-        let finished = running.finish().await?;
+        let finished = match running.finish().await {
+            Ok(finished) => finished,
+            Err(error) if error.code() == "sandbox-lost" => {
+                self.lost_sandbox(session, &mut site, error.to_string())?;
+                self.close_lost_calls(session, &mut site).await?;
+                self.open_again(session, site);
+                return Err(error.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
         let mut ending = self.ending(call, &finished, order).await?;
         ending.isolated = Some(isolated);
         let saved = match site.workspace.save() {
+            // A session begins with its version, whatever its setup did to the files.
+            Ok(mut saved) if tool == SETUP && !saved.version.same_files(&before) => {
+                saved.version = site.restore(Some(&saved.version), &before).await?.version;
+                saved
+            }
             Ok(saved) => saved,
             Err(error) => {
                 // How it ended is known even where its files cannot be.
@@ -115,18 +157,39 @@ impl Workshop {
         Ok(Done { record, finished, before, after: saved.version, changed, outside: found.outside, isolated, remarks })
     }
 
+    /// Has a copy made ready for work before the first command there: by a layer that others share, or by running the
+    /// line in it.
+    async fn make_ready(&self, session: &mut Session, mut stop: Pin<&mut impl Future<Output = ()>>) -> Result<()> {
+        let placement = session.state().placement.as_ref().filter(|placement| !placement.in_place);
+        let Some(line) = placement.and_then(|placement| placement.setup.clone()) else { return Ok(()) };
+        // Making the copy may run the line.
+        let (site, _) = or_stop(self.enter(session), stop.as_mut()).await.unwrap_or_else(|| Err(stopped(&line)))?;
+        let paths = site.paths().clone();
+        self.keep(session, site)?;
+        if paths.set_up().as_ref() == Some(&line) {
+            return Ok(());
+        }
+        let command = Command::shell(&line).timeout(NO_HURRY);
+        let done = self.call(session, SETUP, command, |_| {}, stop).await?;
+        match done.finished.ended.well() {
+            true => paths.note_set_up(&line),
+            false => Err(setup_failed(&line, &done.finished)),
+        }
+    }
+
     /// The command as it may run where the session works. A copy lies below the directory of its store, which may be a
     /// repository of the user's: git must not take the copy for a part of it.
     fn confined(&self, session: &Session, site: &Site, command: Command) -> Command {
         let in_place = session.state().placement.as_ref().is_some_and(|placement| placement.in_place);
-        match site.workspace.directory().parent().filter(|_| !in_place) {
+        let is_directory = !in_place && site.workspace.overlay().is_none();
+        match site.workspace.directory().parent().filter(|_| is_directory) {
             Some(parent) => command.env("GIT_CEILING_DIRECTORIES", parent),
             None => command,
         }
     }
 
     /// What is to be recorded of a command that has ended, but for its files.
-    async fn ending(&self, call: String, finished: &Finished, order: Vec<Stretch>) -> Result<ToolFinished> {
+    pub(super) async fn ending(&self, call: String, finished: &Finished, order: Vec<Stretch>) -> Result<ToolFinished> {
         let outcome = match finished {
             Finished { timed_out: true, .. } => CallOutcome::TimedOut,
             Finished { killed: true, .. } => CallOutcome::Cancelled,
@@ -148,6 +211,8 @@ impl Workshop {
             output,
             duration_us: Some(finished.duration.as_micros() as u64),
             left_behind: u64::from(finished.escaped),
+            refused: finished.refused.iter().map(|(what, times)| Refused { what: what.clone(), times: *times }).collect(),
+            beyond: finished.beyond.clone(),
             ..ToolFinished::new(call, outcome)
         })
     }
@@ -173,6 +238,16 @@ impl Workshop {
         let cut_from = captured.cut.then_some(captured.total);
         Ok(Some(Output { stream: stream.into(), text, blob, cut_from }))
     }
+}
+
+/// What something comes to, or nothing when `stop` comes first.
+async fn or_stop<T>(doing: impl Future<Output = T>, mut stop: Pin<&mut impl Future<Output = ()>>) -> Option<T> {
+    let mut doing = pin!(doing);
+    poll_fn(|context| match stop.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => doing.as_mut().poll(context).map(Some),
+    })
+    .await
 }
 
 /// How many stretches are kept; a command that changes between its streams more often is known by its streams alone.

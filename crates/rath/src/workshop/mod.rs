@@ -6,20 +6,21 @@
 //! files back, [`apply`](Workshop::apply) brings them to the directory they came from, [`resolve`](Workshop::resolve)
 //! decides conflicts of a merge.
 //!
-//! Forks share no directory: a fork works in a copy of its own, made from the version when it first needs it.
+//! Forks share no directory: a fork works in a copy of its own, made from the version when it first needs it. Where the
+//! backend can put layers together, a copy is an empty layer over those that others stand on too.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use rath::prelude::*;
-//! use rath::sandbox::{Command, Host, Registry};
+//! use rath::sandbox::{Command, Local, Registry};
 //! use rath::workshop::Place;
 //! # pollster::block_on(async {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let home = dir.path().join("workspaces");
 //! let store = Memory::new();
-//! let workshop = Workshop::new(store.clone(), home, Registry::new().with(Arc::new(Host::new())));
+//! let workshop = Workshop::new(store.clone(), home, Registry::new().with(Arc::new(Local::new())));
 //! let mut session = store.create(Actor::person("ada"));
-//! workshop.place(&mut session, Place::empty("host")).await?;
+//! workshop.place(&mut session, Place::empty("local")).await?;
 //!
 //! let done = workshop.exec(&mut session, Command::shell("echo one > file"), |_| {}).await?;
 //! assert_eq!(done.changed[0].path.to_string(), "file");
@@ -32,9 +33,11 @@
 mod apply;
 mod error;
 mod exec;
+mod fork;
 mod place;
 mod prune;
 mod restore;
+mod setup;
 mod site;
 
 use std::collections::HashMap;
@@ -43,7 +46,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rath_core::{SessionId, Store};
-use rath_sandbox::Registry;
+use rath_sandbox::{Limits, Registry};
 use rath_store::HoldOff;
 use rath_store::workspace::{Options, Recovered, Workspace};
 
@@ -56,6 +59,19 @@ pub use restore::{Back, Decision};
 
 use site::Site;
 
+/// What isolated sandboxes show, hide and allow. The store is always hidden.
+#[derive(Clone, Debug, Default)]
+pub struct Confinement {
+    /// The user's home, of which only tools are shown.
+    pub home: Option<PathBuf>,
+    /// What is shown besides the system, to read.
+    pub readable: Vec<PathBuf>,
+    /// What is hidden, wherever it lies.
+    pub hidden: Vec<PathBuf>,
+    /// What commands may take.
+    pub limits: Limits,
+}
+
 /// Opens the places where sessions work.
 pub struct Workshop {
     store: Arc<dyn Store>,
@@ -65,6 +81,7 @@ pub struct Workshop {
     options: Options,
     /// What commands find in their environment.
     env: Vec<(OsString, OsString)>,
+    confinement: Confinement,
     /// Sites that are open in this process, by session.
     open: Mutex<HashMap<SessionId, Site>>,
     /// Who is told what happened besides what was asked for.
@@ -82,6 +99,7 @@ impl Workshop {
             home: home.into(),
             options: Options::default(),
             env: Vec::new(),
+            confinement: Confinement::default(),
             open: Mutex::default(),
             told: None,
             hold_off: OnceLock::new(),
@@ -99,6 +117,13 @@ impl Workshop {
     #[must_use]
     pub fn with_env(mut self, env: Vec<(OsString, OsString)>) -> Self {
         self.env = env;
+        self
+    }
+
+    /// Sets what isolated sandboxes show, hide and allow.
+    #[must_use]
+    pub fn with_confinement(mut self, confinement: Confinement) -> Self {
+        self.confinement = confinement;
         self
     }
 
@@ -127,14 +152,18 @@ impl Workshop {
         Ok(())
     }
 
-    /// Opens a directory, and says so when that finished what an earlier process had begun.
+    /// Opens a directory, or the layers that `state` knows of in its place, and says so when that finished what an
+    /// earlier process had begun.
     fn open_workspace(
         &self,
         directory: &Path,
         state: &Path,
         options: &Options,
     ) -> Result<(Workspace, Option<Recovered>)> {
-        let (workspace, recovered) = Workspace::open(self.store.clone(), directory, state, options)?;
+        let (workspace, recovered) = match Workspace::is_layered(state) {
+            true => Workspace::open_layered(self.store.clone(), &self.home, state, options)?,
+            false => Workspace::open(self.store.clone(), directory, state, options)?,
+        };
         if let (Some(recovered), Some(told)) = (&recovered, &self.told) {
             let changed = workspace.changes(&recovered.from, &recovered.version)?.len();
             let kept = recovered.kept.len();

@@ -1,13 +1,14 @@
 //! Saying where a session works.
 
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
 use rath_core::body::{Placed, SandboxClosed};
 use rath_core::files::Version;
 use rath_core::{Placement, SandboxName, Session};
 use rath_sandbox::Identity;
 
-use super::site::{Paths, directory_key, name_of};
+use super::site::{Paths, directory_key, machine, name_of};
 use super::{Error, Result, Workshop};
 
 /// Where a session is to work.
@@ -19,22 +20,31 @@ pub struct Place {
     pub origin: Option<PathBuf>,
     /// Whether to work in that directory itself.
     pub in_place: bool,
+    /// A shell line that makes the files ready for work, run once when a copy is made.
+    pub setup: Option<String>,
 }
 
 impl Place {
     /// A copy of a directory.
     pub fn copy_of(backend: impl Into<String>, origin: impl Into<PathBuf>) -> Self {
-        Self { backend: backend.into(), origin: Some(origin.into()), in_place: false }
+        Self { backend: backend.into(), origin: Some(origin.into()), in_place: false, setup: None }
     }
 
     /// A directory itself.
     pub fn in_place(backend: impl Into<String>, origin: impl Into<PathBuf>) -> Self {
-        Self { backend: backend.into(), origin: Some(origin.into()), in_place: true }
+        Self { backend: backend.into(), origin: Some(origin.into()), in_place: true, setup: None }
     }
 
     /// An empty directory.
     pub fn empty(backend: impl Into<String>) -> Self {
-        Self { backend: backend.into(), origin: None, in_place: false }
+        Self { backend: backend.into(), origin: None, in_place: false, setup: None }
+    }
+
+    /// With a shell line that makes the files ready for work.
+    #[must_use]
+    pub fn with_setup(mut self, line: impl Into<String>) -> Self {
+        self.setup = Some(line.into());
+        self
     }
 }
 
@@ -58,10 +68,12 @@ impl Workshop {
             origin: origin.as_deref().map(name_of),
             in_place: place.in_place && origin.is_some(),
             base: None,
+            setup: place.setup.clone(),
             sandbox: None,
         };
         if let Some(now) = &session.state().placement
-            && (&now.backend, &now.origin, now.in_place) == (&placement.backend, &placement.origin, placement.in_place)
+            && (&now.backend, &now.origin, now.in_place, &now.setup)
+                == (&placement.backend, &placement.origin, placement.in_place, &placement.setup)
         {
             return Ok(());
         }
@@ -87,8 +99,15 @@ impl Workshop {
             },
             (_, there) => there.as_ref().map(|(there, _)| there.clone()),
         };
+        let paths = Paths::of(&self.home, session.id(), &placement);
+        let leaves_layers = self.has_outgrown_layers(&placement, &paths)?;
+        if leaves_layers {
+            // What a lost call left there is saved before it is left behind.
+            self.check_saved(session).await?;
+        }
         self.close_sandbox(session, "the session moved").await?;
         self.leave(session.id());
+        self.forget_sandbox(session)?;
         session.append(Placed {
             backend: place.backend,
             isolated,
@@ -96,14 +115,38 @@ impl Workshop {
             in_place: placement.in_place,
             workspace: Some(files),
             base,
+            setup: place.setup,
             why: None,
         })?;
         session.publish().await?;
+        if leaves_layers {
+            self.tell_of_ignored(session, &paths)?;
+            paths.leave_layers()?;
+        }
         if let Some((there, _)) = there.filter(|_| placement.in_place) {
             // What is in the directory is known: the first look may bring the session's files there.
-            let paths = Paths::of(&self.home, session.id(), &placement);
             let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
             super::site::Site::over(workspace, paths).note(&there)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what is remembered of a sandbox that was lost: the next one may be another backend's.
+    fn forget_sandbox(&self, session: &Session) -> Result<()> {
+        let Some(before) = &session.state().placement else { return Ok(()) };
+        let paths = Paths::of(&self.home, session.id(), before);
+        rath_sandbox::await_anchor(paths.sandbox())?;
+        let removed = rath_store::workspace::remove_tree(paths.sandbox());
+        removed.map_err(|error| machine(format!("removing {}", paths.sandbox().display()), error))
+    }
+
+    /// Says what does not go along from layers to a directory.
+    fn tell_of_ignored(&self, session: &Session, paths: &Paths) -> Result<()> {
+        let (Some(told), Some(version)) = (&self.told, &session.state().workspace) else { return Ok(()) };
+        let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
+        let ignored = workspace.unversioned(version);
+        if let Some(first) = ignored.first() {
+            told(format!("{} ignored paths do not go along, {first} for one: no version has them", ignored.len()));
         }
         Ok(())
     }
@@ -129,11 +172,22 @@ impl Workshop {
         let Some(placement) = session.state().placement.clone() else { return Ok(()) };
         let Some(SandboxName { id, generation }) = placement.sandbox.clone() else { return Ok(()) };
         let paths = Paths::of(&self.home, session.id(), &placement);
-        let spec = self.spec(&paths)?;
-        let backend = self.backends.get(&placement.backend)?;
         // One that is gone needs no closing.
-        if let Ok(sandbox) = backend.reopen(Identity { id: id.clone(), generation }, spec).await {
-            sandbox.close().await?;
+        if paths.are_there() {
+            let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id());
+            let site = match known {
+                Some(site) => site,
+                None => self.open_site(session, &placement).await?,
+            };
+            let backend = self.backends.get(&placement.backend)?;
+            let identity = Identity { id: id.clone(), generation };
+            let sandbox = match &site.sandbox {
+                Some(sandbox) => Some(sandbox.clone()),
+                None => backend.reopen(identity, self.spec(&placement, &site)?).await.ok(),
+            };
+            if let Some(sandbox) = sandbox {
+                sandbox.close().await?;
+            }
         }
         self.leave(session.id());
         session.append(SandboxClosed { sandbox: SandboxName { id, generation }, why: why.into() })?;

@@ -1,16 +1,14 @@
 //! Looking after the directories that sessions work in.
 
-use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rath_core::files::{Forest, Name};
 use rath_core::store::{Query, Which};
 use rath_core::{Placement, SessionId, View};
-use rath_store::workspace::{Workspace, disk_use};
+use rath_store::workspace::{Workspace, collect_layers, disk_use, remove_tree};
 use serde::Serialize;
 
-use super::site::{Paths, machine, name_of};
+use super::site::{Paths, machine};
 use super::{Error, Result, Workshop};
 
 /// A directory that a session works in, or worked in.
@@ -23,10 +21,12 @@ pub struct SiteInfo {
     pub title: Option<String>,
     /// Where.
     pub placement: Placement,
-    /// The directory.
+    /// The directory; of layers the one that has what is the session's own.
     pub directory: PathBuf,
     /// Whether it is a copy of ours.
     pub copy: bool,
+    /// Whether the copy is made of layers, most of them shared.
+    pub layers: bool,
     /// Whether it is there.
     pub exists: bool,
     /// Bytes that a copy takes.
@@ -75,7 +75,7 @@ impl Workshop {
             let view = View::of(&self.store, row.id, Some(row.seq)).await?;
             let Some(placement) = view.state().placement.clone() else { continue };
             let paths = Paths::of(&self.home, row.id, &placement);
-            let (copy, exists) = (!placement.in_place, paths.files.exists());
+            let (copy, exists) = (!placement.in_place, paths.are_there());
             if copy && !exists {
                 continue;
             }
@@ -83,7 +83,8 @@ impl Workshop {
                 session: row.id,
                 title: row.title,
                 bytes: copy.then(|| disk_use(&paths.state)),
-                directory: paths.files,
+                layers: Workspace::is_layered(&paths.state),
+                directory: if Workspace::is_layered(&paths.state) { paths.state } else { paths.files },
                 copy,
                 exists,
                 closed: row.closed,
@@ -102,6 +103,10 @@ impl Workshop {
             Err(error) => return Err(machine(format!("reading {}", self.home.display()), error)),
         };
         for entry in entries.flatten() {
+            // What setups left is made again when somebody needs it.
+            if what.all && entry.file_name().to_string_lossy().starts_with("setup-") {
+                self.forget_setup(&entry.path(), what.dry, &mut pruned)?;
+            }
             let Some(session) = entry.file_name().to_str().and_then(|name| name.parse::<SessionId>().ok()) else {
                 continue;
             };
@@ -112,14 +117,32 @@ impl Workshop {
                 Ok(_ours) => {
                     pruned.bytes += disk_use(&state);
                     if !what.dry {
-                        let removed = fs::remove_dir_all(&state);
+                        let removed = remove_tree(&state);
                         removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
                     }
                     pruned.removed.push(state);
                 }
             }
         }
+        // Layers and checkouts that nobody stands on any more.
+        let collected = collect_layers(&self.home, what.dry)?;
+        pruned.bytes += collected.bytes;
+        pruned.removed.extend(collected.removed);
         Ok(pruned)
+    }
+
+    fn forget_setup(&self, state: &Path, dry: bool, pruned: &mut Pruned) -> Result<()> {
+        match self.open_workspace(state, state, &self.options()) {
+            Ok(_ours) => {
+                pruned.bytes += disk_use(state);
+                if !dry {
+                    remove_tree(state).map_err(|error| machine(format!("removing {}", state.display()), error))?;
+                }
+                pruned.removed.push(state.into());
+            }
+            Err(error) => pruned.kept.push(Kept { directory: state.into(), why: error.to_string() }),
+        }
+        Ok(())
     }
 
     /// Takes a copy that may go; else says why it stays.
@@ -144,27 +167,12 @@ impl Workshop {
         if saved.files > 0 && known.is_none_or(|known| !known.same_files(&saved.version)) {
             return Ok(Err("it holds changes that no record has".into()));
         }
-        let versioned = Forest::new(&*self.store).list(&saved.version).await?;
-        let versioned: HashSet<Name> = versioned.into_iter().map(|(path, _)| path).collect();
-        let mut others = Vec::new();
-        unversioned(&files, &Name::root(), &versioned, &mut others);
+        let others = workspace.unversioned(&saved.version);
         match others.first() {
             Some(first) if !what.ignored => {
                 Ok(Err(format!("it holds {} not versioned, {first} for one", others.len())))
             }
             _ => Ok(Ok(Some(workspace))),
-        }
-    }
-}
-
-/// Paths that are there and in no version.
-fn unversioned(directory: &Path, path: &Name, versioned: &HashSet<Name>, found: &mut Vec<Name>) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = path.join(&name_of(Path::new(&entry.file_name())));
-        if !versioned.contains(&path) {
-            found.push(path);
-        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            unversioned(&entry.path(), &path, versioned, found);
         }
     }
 }

@@ -70,11 +70,11 @@ impl Workshop {
         }
         let known = found.saved.version;
         site.set_out(&Going { head: session.head().id, from: known.clone(), to: version.clone(), point })?;
-        let restored = match site.workspace.restore(Some(&known), &version) {
+        let restored = match site.restore(Some(&known), &version).await {
             Ok(restored) => restored,
             Err(error) => {
                 site.arrived()?;
-                return Err(error.into());
+                return Err(error);
             }
         };
         let same_conflicts = then.state().conflicts == session.state().conflicts;
@@ -135,7 +135,7 @@ impl Workshop {
         let Some(placement) = session.state().placement.clone() else { return Ok(()) };
         let paths = super::site::Paths::of(&self.home, session.id(), &placement);
         // A copy that nobody made yet is not made for this.
-        if !placement.in_place && !paths.files.exists() && session.pending().calls.is_empty() {
+        if !placement.in_place && !paths.are_there() && session.pending().calls.is_empty() {
             return Ok(());
         }
         let (site, found) = self.enter(session).await?;

@@ -10,11 +10,17 @@ use rath_core::body::{CallOutcome, Restored, SandboxLost, SandboxOpened, ToolFin
 use rath_core::files::{Change, Changes, Name, Version};
 use rath_core::store::Scan;
 use rath_core::{Digest, ErrorKind, Kind, Placement, Point, RecordId, SandboxName, Session, SessionId, View};
-use rath_sandbox::{Identity, Sandbox, Spec};
+use rath_sandbox::{Identity, Overlay, Sandbox, Spec, Status};
 use rath_store::workspace::{self, Recovered, Saved, Workspace};
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Result, Workshop};
+use super::{Confinement, Error, Result, Workshop};
+
+/// The file that says which line made a copy ready for work.
+pub(super) const READY: &str = "ready";
+
+/// Where a workspace without an origin is shown.
+const NO_ORIGIN: &str = "/workspace";
 
 /// A directory that a session has for the moment.
 pub(super) struct Site {
@@ -67,6 +73,57 @@ impl Paths {
         let sandbox = state.join(format!("sandbox-{session}"));
         Self { files, state, at, going, sandbox }
     }
+
+    /// Whether there is a directory, or layers.
+    pub(super) fn are_there(&self) -> bool {
+        self.files.exists() || Workspace::is_layered(&self.state)
+    }
+
+    /// Where the sandbox keeps what it must remember.
+    pub(super) fn sandbox(&self) -> &Path {
+        &self.sandbox
+    }
+
+    /// The version that the session last saw there.
+    fn seen(&self) -> Option<Version> {
+        serde_json::from_slice(&fs::read(&self.at).ok()?).ok()
+    }
+
+    /// The line that made the files there ready for work.
+    pub(super) fn set_up(&self) -> Option<String> {
+        fs::read_to_string(self.state.join(READY)).ok()
+    }
+
+    /// Remembers that a line made them ready.
+    pub(super) fn note_set_up(&self, line: &str) -> Result<()> {
+        let written = fs::write(self.state.join(READY), line);
+        written.map_err(|error| machine(format!("writing {}", self.state.join(READY).display()), error))
+    }
+
+    /// Removes layers that the backend cannot put together: the copy is made anew from the version. Ignored files stay
+    /// behind, and that is told.
+    pub(super) fn leave_layers(&self) -> Result<()> {
+        let removed = workspace::remove_tree(&self.state);
+        removed.map_err(|error| machine(format!("removing {}", self.state.display()), error))
+    }
+
+    /// Remembers what a copy that is about to be made begins with. Whoever finds the copy finds this too.
+    pub(super) fn expect(&self, version: &Version) -> Result<()> {
+        let made = fs::create_dir_all(&self.state);
+        made.map_err(|error| machine(format!("making {}", self.state.display()), error))?;
+        self.note(version)
+    }
+
+    /// Remembers what the session saw here. Losing it costs a question, not a file.
+    pub(super) fn note(&self, version: &Version) -> Result<()> {
+        if self.seen().is_some_and(|at| at == *version) {
+            return Ok(());
+        }
+        let beside = self.at.with_extension("new");
+        let text = serde_json::to_vec(version).unwrap_or_default();
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &self.at));
+        written.map_err(|error| machine(format!("writing {}", self.at.display()), error))
+    }
 }
 
 /// A name for what is remembered about a directory.
@@ -107,22 +164,28 @@ impl Workshop {
             _ => self.open_site(session, &placement).await?,
         };
         self.close_lost_calls(session, &mut site).await?;
-        let found = self.look(session, &mut site)?;
+        let found = self.look(session, &mut site).await?;
         Ok((site, found))
     }
 
-    /// The directory that the session works in; a copy is made if it is not there yet.
+    /// The directory that the session works in; a copy is made if it is not there yet. Layers have none.
     pub async fn directory(&self, session: &mut Session) -> Result<PathBuf> {
         let placement = session.state().placement.as_ref().ok_or(Error::NotPlaced(session.id()))?;
         let paths = Paths::of(&self.home, session.id(), placement);
+        if Workspace::is_layered(&paths.state) {
+            return Err(Error::Layered(session.id()));
+        }
         // What is there is there, whatever keeps it from being saved.
         if paths.files.exists() {
             return Ok(paths.files);
         }
         let (site, _) = self.enter(session).await?;
-        let directory = site.workspace.directory().to_owned();
+        let directory = match site.workspace.overlay() {
+            None => Ok(site.workspace.directory().to_owned()),
+            Some(_) => Err(Error::Layered(session.id())),
+        };
         self.open_again(session, site);
-        Ok(directory)
+        directory
     }
 
     /// What changed where a session works and no record has; nothing where somebody else is at work there just now.
@@ -131,7 +194,7 @@ impl Workshop {
             return Ok(Vec::new());
         };
         let paths = Paths::of(&self.home, view.reference().session, placement);
-        if !paths.files.exists() || !paths.state.join("index").exists() {
+        if !paths.are_there() || !paths.state.join("index").exists() {
             return Ok(Vec::new());
         }
         self.hold_off()?;
@@ -162,20 +225,33 @@ impl Workshop {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(session.id(), site);
     }
 
-    async fn open_site(&self, session: &mut Session, placement: &Placement) -> Result<Site> {
+    pub(super) async fn open_site(&self, session: &mut Session, placement: &Placement) -> Result<Site> {
         let paths = Paths::of(&self.home, session.id(), placement);
-        if !placement.in_place && !paths.files.exists() {
-            // What is remembered is of a directory that somebody took away.
-            let forgotten = match fs::remove_dir_all(&paths.state) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                _ => fs::create_dir_all(&paths.files),
-            };
-            forgotten.map_err(|error| machine(format!("making {}", paths.files.display()), error))?;
+        if self.has_outgrown_layers(placement, &paths)? {
+            paths.leave_layers()?;
         }
+        if !placement.in_place && !paths.are_there() {
+            // What is remembered is of a directory that somebody took away.
+            match workspace::remove_tree(&paths.state) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(machine(format!("removing {}", paths.state.display()), error));
+                }
+                _ => {}
+            }
+            self.make_copy(session, placement, &paths).await?;
+        }
+        // An anchor of a process that was killed is about to end, and has the layers until then.
+        rath_sandbox::await_anchor(&paths.sandbox)?;
         let (workspace, recovered) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
         let mut site = Site::over(workspace, paths);
         self.finish_restore(session, &mut site, recovered).await?;
         Ok(site)
+    }
+
+    /// Whether a copy is made of layers, and the session's backend cannot put them together.
+    pub(super) fn has_outgrown_layers(&self, placement: &Placement, paths: &Paths) -> Result<bool> {
+        let is_layered = !placement.in_place && Workspace::is_layered(&paths.state);
+        Ok(is_layered && !self.backends.get(&placement.backend)?.capabilities().copy_on_write)
     }
 
     /// Records a restore of this session that a dead process did not come to record.
@@ -225,7 +301,7 @@ impl Workshop {
     }
 
     /// Saves what is there and brings the directory to the session's version where it is merely behind.
-    fn look(&self, session: &Session, site: &mut Site) -> Result<Found> {
+    async fn look(&self, session: &Session, site: &mut Site) -> Result<Found> {
         let mut saved = site.workspace.save()?;
         let Some(target) = &session.state().workspace else {
             return Ok(Found { saved, outside: Vec::new(), behind: false });
@@ -237,13 +313,13 @@ impl Workshop {
         match at {
             // The directory is as we left it, and the session moved on: a merge, a resolution, a fork's first use.
             Some(at) if at.same_files(&saved.version) => {
-                saved.version = site.workspace.restore(Some(&at), target)?.version;
+                saved.version = site.restore(Some(&at), target).await?.version;
                 site.note(&saved.version)?;
                 Ok(Found { saved, outside: Vec::new(), behind: false })
             }
             // A new copy.
             None if saved.files == 0 => {
-                saved.version = site.workspace.restore(None, target)?.version;
+                saved.version = site.restore(None, target).await?.version;
                 site.note(&saved.version)?;
                 Ok(Found { saved, outside: Vec::new(), behind: false })
             }
@@ -259,7 +335,7 @@ impl Workshop {
     }
 
     /// Calls of a process that died in the middle: what runs on is stopped, what they changed is theirs.
-    async fn close_lost_calls(&self, session: &mut Session, site: &mut Site) -> Result<()> {
+    pub(super) async fn close_lost_calls(&self, session: &mut Session, site: &mut Site) -> Result<()> {
         let lost: Vec<_> = session.pending().calls.into_iter().filter(|call| call.own).collect();
         if lost.is_empty() {
             return Ok(());
@@ -286,20 +362,45 @@ impl Workshop {
     }
 
     /// What the backend is told. Two sessions in one directory have a sandbox each.
-    pub(super) fn spec(&self, paths: &Paths) -> Result<Spec> {
-        let made = fs::create_dir_all(&paths.sandbox);
-        made.map_err(|error| machine(format!("making {}", paths.sandbox.display()), error))?;
-        Ok(Spec { directory: paths.files.clone(), state: paths.sandbox.clone(), env: self.env.clone() })
+    pub(super) fn spec(&self, placement: &Placement, site: &Site) -> Result<Spec> {
+        let origin = placement.origin.as_ref().map(path_of);
+        self.spec_of(&site.workspace, &site.paths.sandbox, origin.as_deref())
+    }
+
+    /// A sandbox over a workspace, which shows it where it came from: absolute paths stay right, in every fork.
+    pub(super) fn spec_of(&self, workspace: &Workspace, state: &Path, origin: Option<&Path>) -> Result<Spec> {
+        let made = fs::create_dir_all(state);
+        made.map_err(|error| machine(format!("making {}", state.display()), error))?;
+        let overlay = workspace.overlay();
+        let Confinement { home, readable, hidden, limits } = self.confinement.clone();
+        let hidden = hidden.into_iter().chain(self.options.store.clone()).chain([self.home.clone()]);
+        // A copy that is a directory lies in one that is hidden. Layers are shown elsewhere.
+        let is_directory = overlay.is_none();
+        let lies_in = |hidden: &PathBuf| is_directory && workspace.directory().starts_with(hidden);
+        Ok(Spec {
+            env: self.env.clone(),
+            appears_at: Some(origin.unwrap_or(Path::new(NO_ORIGIN)).into()),
+            overlay: overlay.map(|workspace::Overlay { lowers, upper, work }| Overlay { lowers, upper, work }),
+            home,
+            readable,
+            hidden: hidden.filter(|hidden| !lies_in(hidden)).collect(),
+            limits,
+            ..Spec::new(workspace.directory(), state)
+        })
     }
 
     /// The sandbox over the site's directory: the one the session had, or a new one.
     pub(super) async fn sandbox(&self, session: &mut Session, site: &mut Site) -> Result<Arc<dyn Sandbox>> {
         if let Some(sandbox) = &site.sandbox {
-            return Ok(sandbox.clone());
+            match sandbox.status().await? {
+                Status::Open { .. } => return Ok(sandbox.clone()),
+                Status::Lost { why } => self.lost_sandbox(session, site, why)?,
+                Status::Closed => site.sandbox = None,
+            }
         }
         let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
         let backend = self.backends.get(&placement.backend)?;
-        let spec = self.spec(&site.paths)?;
+        let spec = self.spec(&placement, site)?;
         if let Some(SandboxName { id, generation }) = placement.sandbox {
             match backend.reopen(Identity { id: id.clone(), generation }, spec.clone()).await {
                 Ok(sandbox) => {
@@ -319,11 +420,23 @@ impl Workshop {
             sandbox: SandboxName { id, generation },
             backend: placement.backend,
             isolated: sandbox.capabilities().isolated,
-            directory: name_of(&site.paths.files),
-            not_enforced: Vec::new(),
+            isolation: sandbox.isolation(),
+            directory: name_of(site.workspace.directory()),
+            not_enforced: sandbox.not_enforced(),
         })?;
         site.sandbox = Some(sandbox.clone());
         Ok(sandbox)
+    }
+
+    /// Notes that the site's sandbox is gone. The next use opens another one.
+    pub(super) fn lost_sandbox(&self, session: &mut Session, site: &mut Site, why: String) -> Result<()> {
+        let sandbox = session.state().placement.as_ref().and_then(|placement| placement.sandbox.clone());
+        site.sandbox = None;
+        if let Some(sandbox) = sandbox {
+            rath_sandbox::sweep_marked(&sandbox.id);
+            session.append(SandboxLost { sandbox, why })?;
+        }
+        Ok(())
     }
 }
 
@@ -333,9 +446,28 @@ impl Site {
         Self { workspace, sandbox: None, paths }
     }
 
+    /// Sets the files to a version. Layers are changed while nobody shows them.
+    pub(super) async fn restore(&mut self, known: Option<&Version>, to: &Version) -> Result<workspace::Restored> {
+        self.let_go().await?;
+        Ok(self.workspace.restore(known, to)?)
+    }
+
+    /// Where it is.
+    pub(super) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    /// Has the sandbox let go of layers.
+    pub(super) async fn let_go(&self) -> Result<()> {
+        match &self.sandbox {
+            Some(sandbox) if self.workspace.overlay().is_some() => Ok(sandbox.rest().await?),
+            _ => Ok(()),
+        }
+    }
+
     /// The version that the session last saw in this directory.
     fn at(&self) -> Option<Version> {
-        serde_json::from_slice(&fs::read(&self.paths.at).ok()?).ok()
+        self.paths.seen()
     }
 
     /// Fills in what a call left that began with `before`. Returns what the directory showed of it.
@@ -381,15 +513,9 @@ impl Site {
         }
     }
 
-    /// Remembers what the session saw here. Losing it costs a question, not a file.
+    /// Remembers what the session saw here.
     pub(super) fn note(&self, version: &Version) -> Result<()> {
-        if self.at().is_some_and(|at| at == *version) {
-            return Ok(());
-        }
-        let beside = self.paths.at.with_extension("new");
-        let text = serde_json::to_vec(version).unwrap_or_default();
-        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &self.paths.at));
-        written.map_err(|error| machine(format!("writing {}", self.paths.at.display()), error))
+        self.paths.note(version)
     }
 }
 

@@ -333,7 +333,7 @@ fn the_guard_asks_once() {
 fn a_backend_that_is_not_there_is_named() {
     let shop = Shop::new();
     let mut session = shop.create();
-    let error = block_on(shop.workshop.place(&mut session, Place::empty("local"))).unwrap_err();
+    let error = block_on(shop.workshop.place(&mut session, Place::empty("elsewhere"))).unwrap_err();
     assert!(error.to_string().contains("local") && error.to_string().contains("host"), "{error}");
     assert!(session.state().placement.is_none());
 }

@@ -1,5 +1,5 @@
 //! Sessions with files and a plain model of them, side by side: the same operations on both, the same files expected
-//! after every record, in every directory, and in every version.
+//! after every record, in every directory, in every version, and in what commands see in their sandbox.
 //!
 //! The model keeps whole trees as maps, finds merge bases by walking the graph of records, merges file by file, and
 //! takes back changes along a linked list. It shares no code with the real one.
@@ -16,15 +16,25 @@ use rath::sandbox::Command;
 use rath::workshop::{Back, Decision, Error, Place, Prune};
 use rath::{Actor, How, Kind, Point, Session, SessionId};
 
-use crate::support::{Shop, Tree, disk, put, put_in, tree};
+use crate::support::{Shop, Tree, backends, disk, layers, put, put_in, tree};
 
 const PATHS: &[&str] = &["a", "b", "c", "d/x", "d/y"];
+
+/// A line that prints all there is.
+const SHOW: &str = "for p in a b c d d/x d/y; do \
+    if [ -d $p ]; then echo $p/; elif [ -e $p ]; then echo $p; cat $p; fi; done; ls -A | grep -vx '[abcd]'";
+
+fn shown(tree: &Tree) -> String {
+    tree.iter().map(|(path, content)| format!("{path}\n{content}")).collect()
+}
 
 /// Something that happens; numbers choose among what is there.
 #[derive(Clone, Debug)]
 enum Op {
-    /// A new session: in a copy of a directory, in it, or without files.
-    Place(u8, usize),
+    /// A new session: in a copy of a directory, in it, or without files; on which backend.
+    Place(u8, usize, usize),
+    /// The session goes on where it is, on another backend.
+    Move(usize),
     /// A command that writes a file, or removes it.
     Exec(usize, usize, bool),
     /// A person does the same where a session works.
@@ -33,6 +43,8 @@ enum Op {
     EditOrigin(usize, usize, bool),
     Save(usize),
     Fork(usize),
+    /// A fork that shares layers where there are any.
+    Share(usize),
     /// Of any record of any session.
     ForkAt(usize, usize),
     /// Into, others, manner.
@@ -52,12 +64,14 @@ fn op() -> impl Strategy<Value = Op> {
     let n = || 0..64usize;
     let removes = || prop::bool::weighted(0.25);
     prop_oneof![
-        1 => (0..3u8, n()).prop_map(|(how, dir)| Op::Place(how, dir)),
+        2 => (0..3u8, n(), n()).prop_map(|(how, dir, on)| Op::Place(how, dir, on)),
+        1 => n().prop_map(Op::Move),
         4 => (n(), n(), removes()).prop_map(|(s, p, r)| Op::Exec(s, p, r)),
         4 => (n(), n(), removes()).prop_map(|(s, p, r)| Op::Edit(s, p, r)),
         2 => (n(), n(), removes()).prop_map(|(d, p, r)| Op::EditOrigin(d, p, r)),
         5 => n().prop_map(Op::Save),
-        4 => n().prop_map(Op::Fork),
+        3 => n().prop_map(Op::Fork),
+        3 => n().prop_map(Op::Share),
         2 => (n(), n()).prop_map(|(s, k)| Op::ForkAt(s, k)),
         5 => (n(), prop::collection::vec(n(), 1..3), 0..4u8).prop_map(|(s, o, h)| Op::Merge(s, o, h)),
         3 => (n(), n(), 0..6u8).prop_map(|(s, c, d)| Op::Resolve(s, c, d)),
@@ -116,6 +130,8 @@ struct Directory {
     path: PathBuf,
     /// `None` until a copy is made.
     tree: Option<Tree>,
+    /// Whether it is made of layers: then no directory has all of it, and nobody edits it by hand.
+    layered: bool,
 }
 
 type Spot = (usize, u64);
@@ -130,6 +146,7 @@ struct Line {
     dir: usize,
     origin: Option<usize>,
     in_place: bool,
+    backend: &'static str,
     /// What the session last saw in its directory.
     seen: Option<Tree>,
 }
@@ -161,16 +178,16 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(on: usize) -> Self {
         let shop = Shop::new();
         let mut dirs = Vec::new();
         for (name, files) in [("first", &[("a", "0\n"), ("d/x", "0\n")][..]), ("second", &[("b", "0\n")][..])] {
             let path = shop.directory(name);
             files.iter().for_each(|(file, content)| put(&path, file, Some(content)));
-            dirs.push(Directory { path, tree: Some(tree(files)) });
+            dirs.push(Directory { path, tree: Some(tree(files)), layered: false });
         }
         let mut world = Self { shop, lines: Vec::new(), dirs, count: 0 };
-        world.place(0, 0);
+        world.place(0, 0, on);
         world
     }
 
@@ -191,7 +208,8 @@ impl World {
 
     fn run(&mut self, op: Op) {
         match op {
-            Op::Place(how, dir) => self.place(how, dir % 2),
+            Op::Place(how, dir, on) => self.place(how, dir % 2, on),
+            Op::Move(at) => self.go(self.pick(at)),
             Op::Exec(at, path, removes) => {
                 let (path, content) = self.content(path, removes);
                 self.exec(self.pick(at), path, content.as_deref());
@@ -212,6 +230,7 @@ impl World {
                 let (fork, seq) = (session.fork("try"), session.head().seq);
                 self.born(fork, (at, seq));
             }
+            Op::Share(at) => self.share(self.pick(at)),
             Op::ForkAt(at, seq) => {
                 let at = at % self.lines.len();
                 let seq = self.any_seq(at, seq);
@@ -270,14 +289,15 @@ impl World {
         (line.first() + number % (line.past.len() - line.first())) as u64
     }
 
-    fn place(&mut self, how: u8, dir: usize) {
+    fn place(&mut self, how: u8, dir: usize, on: usize) {
+        let backend = backends()[on % backends().len()];
         let mut session = self.shop.create();
         let path = self.dirs[dir].path.clone();
         let there = self.dirs[dir].tree.clone().unwrap();
         let (place, files) = match how {
-            0 => (Place::copy_of("host", path), there),
-            1 => (Place::in_place("host", path), there),
-            _ => (Place::empty("host"), Tree::new()),
+            0 => (Place::copy_of(backend, path), there),
+            1 => (Place::in_place(backend, path), there),
+            _ => (Place::empty(backend), Tree::new()),
         };
         block_on(self.shop.workshop.place(&mut session, place)).unwrap();
         let moment = Rc::new(Moment { tree: files.clone(), base: files.clone(), ..Moment::default() });
@@ -292,10 +312,60 @@ impl World {
             dir: if in_place { dir } else { own },
             origin: (how < 2).then_some(dir),
             in_place,
+            backend,
             seen: in_place.then_some(files),
         });
         if !in_place {
-            self.dirs.push(Directory { path: self.shop.copy(id), tree: None });
+            self.dirs.push(Directory { path: self.shop.copy(id), tree: None, layered: false });
+        }
+    }
+
+    /// Moves a session to the next backend. What it has goes along; layers stay behind.
+    fn go(&mut self, at: usize) {
+        let line = &mut self.lines[at];
+        let next = backends().iter().position(|name| *name == line.backend).unwrap() + 1;
+        let backend = backends()[next % backends().len()];
+        let origin = line.origin.map(|origin| self.dirs[origin].path.clone());
+        let place = Place { backend: backend.into(), origin, in_place: line.in_place, setup: None };
+        let mut session = line.session.take().unwrap();
+        let moved = block_on(self.shop.workshop.place(&mut session, place));
+        line.session = Some(session);
+        let now = line.now();
+        let there = line.origin.map(|origin| self.dirs[origin].tree.clone().unwrap());
+        if line.in_place && there.as_ref().is_some_and(|there| !there.is_empty() && *there != now.tree) {
+            assert_eq!(moved.unwrap_err().code(), "directory-not-empty");
+            return;
+        }
+        moved.unwrap();
+        if backend == line.backend {
+            return;
+        }
+        line.backend = backend;
+        let dir = &mut self.dirs[line.dir];
+        if dir.layered {
+            *dir = Directory { path: dir.path.clone(), tree: None, layered: false };
+        }
+        if line.in_place {
+            line.seen.clone_from(&there);
+        }
+        // A directory without files has nothing that could be overwritten.
+        let base = there.filter(Tree::is_empty).unwrap_or_else(|| now.base.clone());
+        let Moment { tree, clashes, before, .. } = &*now;
+        let moment = Moment { tree: tree.clone(), clashes: clashes.clone(), before: before.clone(), base };
+        self.settle(at, &[(Kind::Placed, Rc::new(moment))]);
+    }
+
+    /// A fork that begins with the layers of its parent, if those hold what the parent has.
+    fn share(&mut self, at: usize) {
+        let mut session = self.lines[at].session.take().unwrap();
+        let seq = session.head().seq;
+        let fork = block_on(self.shop.workshop.fork(&mut session, "share"));
+        self.lines[at].session = Some(session);
+        self.born(fork.unwrap(), (at, seq));
+        let (now, dir) = (self.lines[at].now(), &self.dirs[self.lines[at].dir]);
+        if dir.layered && dir.tree.as_ref() == Some(&now.tree) {
+            let (line, dir) = (self.lines.last_mut().unwrap(), self.dirs.last_mut().unwrap());
+            (dir.tree, dir.layered, line.seen) = (Some(now.tree.clone()), true, Some(now.tree.clone()));
         }
     }
 
@@ -310,7 +380,7 @@ impl World {
             before: moment.before.clone(),
             base,
         });
-        self.dirs.push(Directory { path: self.shop.copy(fork.id()), tree: None });
+        self.dirs.push(Directory { path: self.shop.copy(fork.id()), tree: None, layered: false });
         self.lines.push(Line {
             id: fork.id(),
             session: Some(fork),
@@ -320,13 +390,14 @@ impl World {
             dir: self.dirs.len() - 1,
             origin: parent.origin,
             in_place: false,
+            backend: parent.backend,
             seen: None,
         });
     }
 
     fn edit(&mut self, dir: usize, path: &str, content: Option<&str>) {
         let dir = &mut self.dirs[dir];
-        if let Some(tree) = &mut dir.tree {
+        if let Some(tree) = dir.tree.as_mut().filter(|_| !dir.layered) {
             put(&dir.path, path, content);
             put_in(tree, path, content);
         }
@@ -339,6 +410,7 @@ impl World {
         let target = &line.past.last().unwrap().tree;
         if dir.tree.is_none() {
             line.seen = None;
+            dir.layered = line.backend == "local" && layers();
         }
         let there = dir.tree.get_or_insert_default();
         match &line.seen {
@@ -380,8 +452,8 @@ impl World {
 
     fn exec(&mut self, at: usize, path: &str, content: Option<&str>) {
         let command = match content {
-            Some(content) => format!("mkdir -p $(dirname {path}) && echo {} > {path}", content.trim_end()),
-            None => format!("rm -f {path}; rmdir d 2>/dev/null; true"),
+            Some(content) => format!("{SHOW}; mkdir -p $(dirname {path}) && echo {} > {path}", content.trim_end()),
+            None => format!("{SHOW}; rm -f {path}; rmdir d 2>/dev/null; true"),
         };
         let look = self.look(at);
         let mut session = self.lines[at].session.take().unwrap();
@@ -395,6 +467,7 @@ impl World {
         assert!(done.finished.ended.well());
         assert_eq!(done.outside.is_empty(), look == Look::Clean);
         let (now, mut after) = (self.lines[at].now(), self.there(at));
+        assert_eq!(String::from_utf8(done.finished.stdout.bytes).unwrap(), shown(&after));
         let started = now.with(after.clone(), now.clashes.clone());
         match content {
             Some(_) => put_in(&mut after, path, content),
@@ -676,7 +749,9 @@ impl World {
                     (dir.tree, line.seen) = (None, None);
                 }
             }
-            assert_eq!(pruned.removed.into_iter().collect::<BTreeSet<_>>(), removed);
+            // Layers that nobody stands on go too.
+            let copies = pruned.removed.into_iter().filter(|path| path.parent() == Some(self.shop.workshop.home()));
+            assert_eq!(copies.collect::<BTreeSet<_>>(), removed);
         }
         for at in open {
             self.lines[at].session = Some(self.shop.open(self.lines[at].id));
@@ -686,7 +761,10 @@ impl World {
     /// Directories hold what they should, and so do sessions.
     fn check(&self) {
         for dir in &self.dirs {
+            let layers = dir.path.with_file_name("stack.json").exists();
+            assert_eq!(layers, dir.layered && dir.tree.is_some(), "{}", dir.path.display());
             match &dir.tree {
+                Some(_) if dir.layered => {}
                 Some(tree) => assert_eq!(disk(&dir.path), *tree, "{}", dir.path.display()),
                 None => assert!(!dir.path.exists()),
             }
@@ -757,14 +835,22 @@ fn three_way(base: &Tree, ours: &Tree, theirs: &Tree, mut clashes: Vec<Clash>) -
     (merged, clashes)
 }
 
+fn cases(usual: u32) -> u32 {
+    std::env::var("RATH_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: std::env::var("RATH_MODEL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(60), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn files_follow_the_model(ops in prop::collection::vec(op(), 10..22)) {
-        let mut world = World::new();
+    fn files_follow_the_model(on in 0..2usize, ops in prop::collection::vec(op(), 10..22)) {
+        let mut world = World::new(on);
         for op in ops {
             world.run(op);
+        }
+        // What commands see of every copy.
+        for at in 0..world.open().len() {
+            world.run(Op::Exec(at, 0, true));
         }
         world.run(Op::Reopen(None));
         for line in 0..world.lines.len() {

@@ -3,14 +3,44 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pollster::block_on;
 use rath::files::{Forest, Version};
-use rath::sandbox::{Command, Host, Registry};
+use rath::sandbox::{Backend as _, Command, Host, Local, Registry};
 use rath::workspace::Options;
 use rath::{Actor, Embedded, Point, Session, SessionId, Store, View, Workshop};
 use tempfile::TempDir;
+
+/// The isolated backend. What the machine can do is tried once.
+pub(crate) fn local() -> &'static Local {
+    static LOCAL: OnceLock<Local> = OnceLock::new();
+    LOCAL.get_or_init(Local::new)
+}
+
+/// Whether this machine isolates. Tests that need it say so and pass where it does not.
+pub(crate) fn isolates() -> bool {
+    let diagnosis = local().diagnose();
+    if diagnosis.tier.is_none() {
+        eprintln!("skipped: this machine gives no isolation: {:?}", diagnosis.refusals);
+    }
+    diagnosis.tier.is_some()
+}
+
+/// Whether copies on `local` are made of layers here.
+pub(crate) fn layers() -> bool {
+    static LAYERS: OnceLock<bool> = OnceLock::new();
+    let layers = *LAYERS.get_or_init(|| isolates() && local().layers_in(&std::env::temp_dir()));
+    if !layers {
+        eprintln!("skipped: this machine puts no layers together");
+    }
+    layers
+}
+
+/// The backends that this machine has.
+pub(crate) fn backends() -> &'static [&'static str] {
+    if isolates() { &["host", "local"] } else { &["host"] }
+}
 
 /// Files by path; a directory has a `/` at its end and no content.
 pub(crate) type Tree = BTreeMap<String, String>;
@@ -99,7 +129,7 @@ impl Shop {
 }
 
 fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
-    let backends = Registry::new().with(Arc::new(Host::new()));
+    let backends = Registry::new().with(Arc::new(Host::new())).with(Arc::new(local().clone()));
     let options = Options { store: Some(dir.join("store")), ..Options::default() };
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
     Workshop::new(store.clone(), dir.join("home"), backends).with_options(options).with_env(env)

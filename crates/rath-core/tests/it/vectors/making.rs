@@ -83,6 +83,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         in_place: false,
         workspace: Some(first.clone()),
         base: Some(first.clone()),
+        setup: None,
         why: None,
     })?;
     let sandbox = SandboxName { id: "one".into(), generation: 1 };
@@ -90,6 +91,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         sandbox: sandbox.clone(),
         backend: "host".into(),
         isolated: false,
+        isolation: None,
         directory: "/home/ada/shop".into(),
         not_enforced: Vec::new(),
     })?;

@@ -39,6 +39,7 @@ fn name_it(store: &std::sync::Arc<dyn Store>, version: &Version) {
         in_place: false,
         workspace: Some(version.clone()),
         base: None,
+        setup: None,
         why: None,
     };
     session.append(placed).unwrap();

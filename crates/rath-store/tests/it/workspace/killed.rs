@@ -15,7 +15,7 @@ use rath_store::workspace::{Options, Recovered, Workspace};
 use super::{Chance, Files, Place, Thing, assert_same, chmod, in_version, temporaries};
 use crate::support::{child, child_dir, verify};
 
-fn rounds() -> u64 {
+pub(super) fn rounds() -> u64 {
     std::env::var("RATH_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(25)
 }
 
@@ -58,7 +58,7 @@ fn saver() {
 }
 
 /// Runs a child, kills it some time after it is ready, and returns the lines it wrote.
-fn killed(test: &str, dir: &Path, wait: Duration) -> Vec<String> {
+pub(super) fn killed(test: &str, dir: &Path, wait: Duration) -> Vec<String> {
     let mut child = child(test, dir);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.by_ref().any(|line| line == "ready"), "it did not begin");
@@ -71,7 +71,7 @@ fn killed(test: &str, dir: &Path, wait: Duration) -> Vec<String> {
 }
 
 /// Three versions with something of every kind between them.
-fn three_versions(place: &Place) -> Vec<Version> {
+pub(super) fn three_versions(place: &Place) -> Vec<Version> {
     let mut workspace = place.open();
     for n in 0..1500 {
         place.write(&format!("d{}/{n}", n % 30), format!("{n} ").repeat(n % 50));

@@ -94,7 +94,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// One store for all programs: what one of them leaves behind is nothing to the next.
-fn store() -> Arc<dyn Store> {
+pub(super) fn store() -> Arc<dyn Store> {
     static STORE: OnceLock<(Arc<dyn Store>, TempDir)> = OnceLock::new();
     let make = || {
         let dir = in_memory(64 << 20);
@@ -358,7 +358,7 @@ fn clear(path: &Path) {
 }
 
 /// How many programs a run tries.
-fn cases(usual: u32) -> ProptestConfig {
+pub(super) fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("RATH_WORKSPACE_CASES").ok().and_then(|n| n.parse().ok());
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(asked.unwrap_or(usual)) }
 }

@@ -375,6 +375,10 @@ fn as_a_plain_user() {
     let tests = [
         "workspace::restoring::directories_that_are_closed",
         "workspace::odd::what_cannot_be_read_is_named_and_not_gone",
+        "workspace::layers_forks::hostile_names_deep_trees_and_closed_files",
+        "workspace::layers_forks::directories_that_are_closed",
+        "workspace::layers_forks::only_what_nobody_stands_on_is_collected",
+        "workspace::layers_forks::deep_stacks_are_made_shallow",
     ];
     let dir = tempfile::tempdir().unwrap();
     chmod(dir.path(), 0o777);

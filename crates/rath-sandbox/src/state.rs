@@ -1,4 +1,4 @@
-//! What the host backend remembers of a sandbox: `sandbox.json` in its state directory.
+//! What a backend remembers of a sandbox: `sandbox.json` in its state directory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 
 /// The file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(crate) struct State {
     backend: String,
     #[serde(flatten)]
-    pub(super) identity: Identity,
+    pub(crate) identity: Identity,
 }
 
 fn file(directory: &Path) -> PathBuf {
@@ -23,12 +23,12 @@ fn file(directory: &Path) -> PathBuf {
 
 impl State {
     /// Writes down the next generation of the sandbox that is known here, or the first of a new one.
-    pub(super) fn renew(directory: &Path) -> Result<Identity> {
-        let identity = match Self::read(directory)? {
+    pub(crate) fn renew(directory: &Path, backend: &str) -> Result<Identity> {
+        let identity = match Self::read(directory, backend)? {
             Some(known) => Identity { generation: known.identity.generation + 1, ..known.identity },
             None => Identity { id: rath_core::fresh_name(), generation: 1 },
         };
-        let state = State { backend: super::NAME.into(), identity };
+        let state = State { backend: backend.into(), identity };
         let machine = |error: std::io::Error| Error::machine(format!("writing {}", file(directory).display()), error);
         let text = serde_json::to_vec(&state).map_err(|error| machine(error.into()))?;
         let fresh = directory.join(format!(".rath-{}.tmp", rath_core::fresh_name()));
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// What is known. `None` when nothing is.
-    pub(super) fn read(directory: &Path) -> Result<Option<State>> {
+    pub(crate) fn read(directory: &Path, backend: &str) -> Result<Option<State>> {
         let doing = || format!("reading {}", file(directory).display());
         let text = match fs::read(file(directory)) {
             Ok(text) => text,
@@ -48,7 +48,7 @@ impl State {
             Err(error) => return Err(Error::machine(doing(), error)),
         };
         let state: State = serde_json::from_slice(&text).map_err(|error| Error::machine(doing(), error))?;
-        if state.backend != super::NAME {
+        if state.backend != backend {
             let why = format!("it is of a sandbox of the backend \"{}\"; use another state directory", state.backend);
             return Err(Error::machine(doing(), why));
         }
@@ -56,8 +56,8 @@ impl State {
     }
 
     /// Why a sandbox cannot be what is known here. `None` if it is.
-    pub(super) fn contradicts(directory: &Path, identity: &Identity) -> Result<Option<String>> {
-        Ok(match Self::read(directory)? {
+    pub(crate) fn contradicts(directory: &Path, backend: &str, identity: &Identity) -> Result<Option<String>> {
+        Ok(match Self::read(directory, backend)? {
             None => Some("its state is gone".into()),
             Some(state) if state.identity.id != identity.id => Some("another sandbox took its place".into()),
             Some(state) if state.identity.generation != identity.generation => Some(format!(
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// Forgets the sandbox.
-    pub(super) fn forget(directory: &Path) -> Result<()> {
+    pub(crate) fn forget(directory: &Path) -> Result<()> {
         match fs::remove_file(file(directory)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(Error::machine(format!("removing {}", file(directory).display()), error))

@@ -1,25 +1,30 @@
 //! Files of a workspace.
 
+mod beneath;
+pub(crate) mod tree;
+
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::beneath::{Root, speakable, split};
-use super::program;
 use crate::error::Why;
 use crate::sandbox::{Contents, Entry, EntryKind, Part};
+use crate::starting;
+use beneath::{speakable, split};
+
+pub(crate) use beneath::Root;
 
 /// What comes of touching files.
-pub(super) type Outcome<T> = Result<T, Fault>;
+pub(crate) type Outcome<T> = Result<T, Fault>;
 
 /// Why it failed.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The path is at fault.
     Path(Why),
     /// The machine is.
@@ -50,7 +55,7 @@ const AT_ONCE: usize = 1 << 20;
 
 const PERMISSIONS: u32 = 0o7777;
 
-pub(super) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
+pub(crate) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
     // Without NONBLOCK a pipe would make us wait for its writer.
     let file = root.look_up(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&file)?;
@@ -91,7 +96,7 @@ pub(super) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
 
 /// The content goes to a new file, which then takes the name: nobody sees half of it, and other names of the old file
 /// are left alone.
-pub(super) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Outcome<()> {
+pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Outcome<()> {
     let (directory, path, old) = place(root, path)?;
     let (_, name) = split(&path).ok_or(Fault::Path(Why::Workspace))?;
     if let Some(old) = &old {
@@ -100,7 +105,7 @@ pub(super) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -
     let mode = mode.map(|mode| mode & PERMISSIONS).or_else(|| old.map(|old| old.st_mode & PERMISSIONS));
     let fresh = format!(".rath-{}.tmp", rath_core::fresh_name());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let _quiet = mode.is_some_and(|mode| mode & 0o111 != 0).then(program::no_process_starts);
+    let _quiet = mode.is_some_and(|mode| mode & 0o111 != 0).then(starting::none);
     let file = rustix::fs::openat(&directory, &fresh, flags, Mode::from_raw_mode(0o666))?;
     let written = fill(&file, bytes, mode).and_then(|()| take_name(&directory, &fresh, name, old.is_some()));
     if written != Ok(false) {
@@ -163,7 +168,7 @@ fn place(root: &Root, path: &Path) -> Outcome<(OwnedFd, PathBuf, Option<Stat>)> 
     Err(Fault::Path(Why::Links))
 }
 
-pub(super) fn list(root: &Root, path: &Path) -> Outcome<Vec<Entry>> {
+pub(crate) fn list(root: &Root, path: &Path) -> Outcome<Vec<Entry>> {
     let directory = root.look_up(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut entries = Vec::new();
     for name in names(&directory)? {
@@ -180,33 +185,16 @@ pub(super) fn list(root: &Root, path: &Path) -> Outcome<Vec<Entry>> {
     Ok(entries)
 }
 
-pub(super) fn remove(root: &Root, path: &Path) -> Outcome<()> {
+pub(crate) fn remove(root: &Root, path: &Path) -> Outcome<()> {
     speakable(path)?;
     let Some((parent, name)) = split(path) else {
         return Err(root.directory(path).err().unwrap_or(Fault::Path(Why::Workspace)));
     };
     let directory = root.directory(parent)?;
-    remove_all(directory.as_fd(), name)
+    tree::remove_at(directory.as_fd(), name, false).map_err(Fault::from)
 }
 
-/// Links are removed, not followed.
-fn remove_all(directory: BorrowedFd<'_>, name: &OsStr) -> Outcome<()> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        Err(Errno::ISDIR) => {}
-        done => return done.map_err(Fault::from),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let inner = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-    for name in names(&inner)? {
-        match remove_all(inner.as_fd(), OsStr::from_bytes(&name)) {
-            Ok(()) | Err(Fault::Path(Why::Missing)) => {}
-            fault => return fault,
-        }
-    }
-    rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).map_err(Fault::from)
-}
-
-fn names(directory: &OwnedFd) -> Outcome<Vec<Vec<u8>>> {
+fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;

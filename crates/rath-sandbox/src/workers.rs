@@ -25,7 +25,7 @@ fn idle() -> MutexGuard<'static, Pool> {
 }
 
 /// Runs `job` on a thread of its own.
-pub(super) fn run(job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn run(job: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut job: Job = Box::new(job);
     loop {
         let Some((_, thread)) = idle().threads.pop() else { break };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::files::{Fault, Outcome};
+use super::{Fault, Outcome};
 use crate::error::Why;
 
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -24,7 +24,7 @@ const MOST_TRIES: usize = 64;
 static PLAIN: AtomicBool = AtomicBool::new(false);
 
 /// The workspace.
-pub(super) struct Root {
+pub(crate) struct Root {
     path: PathBuf,
     directory: OwnedFd,
     /// Device and number of the directory.
@@ -32,20 +32,25 @@ pub(super) struct Root {
 }
 
 impl Root {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(path)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, &path, flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&directory)?;
-        Ok(Self { path, directory, inode: (stat.st_dev, stat.st_ino) })
+        Self::over(path, directory)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// A directory that is open already. With the one at `path` it is gone.
+    pub(crate) fn over(path: PathBuf, directory: OwnedFd) -> io::Result<Self> {
+        let stat = fs::metadata(&path)?;
+        Ok(Self { path, directory, inode: (stat.dev(), stat.ino()) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Why the directory is not there any more. `None` when it is.
-    pub(super) fn gone(&self) -> Option<String> {
+    pub(crate) fn gone(&self) -> Option<String> {
         match fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == self.inode => None,
             Ok(_) => Some(format!("another directory took the place of {}", self.path.display())),
@@ -54,7 +59,7 @@ impl Root {
     }
 
     /// Opens what is at `path`.
-    pub(super) fn look_up(&self, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
+    pub(crate) fn look_up(&self, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
         speakable(path)?;
         if !PLAIN.load(Ordering::Relaxed) {
             match within(self.directory.as_fd(), path, flags) {
@@ -66,12 +71,12 @@ impl Root {
     }
 
     /// The directory at `path`.
-    pub(super) fn directory(&self, path: &Path) -> Outcome<OwnedFd> {
+    pub(crate) fn directory(&self, path: &Path) -> Outcome<OwnedFd> {
         self.look_up(path, OFlags::PATH | OFlags::DIRECTORY)
     }
 
     /// The directory at `path`, made if it is missing.
-    pub(super) fn made_directory(&self, path: &Path) -> Outcome<OwnedFd> {
+    pub(crate) fn made_directory(&self, path: &Path) -> Outcome<OwnedFd> {
         match self.directory(path) {
             Err(Fault::Path(Why::Missing)) => {}
             found => return found,
@@ -86,12 +91,12 @@ impl Root {
 }
 
 /// The directory that `path` is in, and its name there. `None` when it has none.
-pub(super) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+pub(crate) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     Some((path.parent()?, path.file_name()?))
 }
 
 /// Refuses what is not a path in a workspace, whatever is there.
-pub(super) fn speakable(path: &Path) -> Outcome<()> {
+pub(crate) fn speakable(path: &Path) -> Outcome<()> {
     match path {
         path if path.is_absolute() => Err(Fault::Path(Why::Absolute)),
         path if path.as_os_str().as_bytes().contains(&0) => Err(Fault::Path(Why::Unspeakable)),

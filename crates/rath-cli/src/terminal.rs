@@ -1,0 +1,107 @@
+//! The person's terminal, lent to a command: keys go there, what it shows comes back.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rath::sandbox::Command;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
+
+/// How often the size of the window is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A pseudo-terminal whose other end a command has.
+pub(crate) struct Terminal {
+    ours: Arc<OwnedFd>,
+}
+
+/// While it lives, keys are handed on as they are typed.
+pub(crate) struct Held {
+    before: Termios,
+    over: Arc<AtomicBool>,
+}
+
+impl Terminal {
+    /// One for a command, as large as the person's.
+    pub(crate) fn for_command(command: Command) -> Result<(Self, Command)> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags).context("opening a pseudo-terminal")?;
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).context("opening a pseudo-terminal")?;
+        let theirs = ioctl_tiocgptpeer(&ours, flags).context("opening a pseudo-terminal")?;
+        if let Ok(size) = tcgetwinsize(stdin()) {
+            tcsetwinsize(&ours, size).context("setting the size of the terminal")?;
+        }
+        let ours = Arc::new(ours);
+        Ok((Self { ours: ours.clone() }, command.terminal(theirs).shown_by(ours)))
+    }
+
+    /// Hands on keys and changes of size until the value is dropped.
+    pub(crate) fn hold(&self) -> Result<Held> {
+        let before = tcgetattr(stdin()).context("reading the terminal's settings")?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(stdin(), OptionalActions::Now, &raw).context("changing the terminal's settings")?;
+        let over = Arc::new(AtomicBool::new(false));
+        let (ours, ended) = (self.ours.clone(), over.clone());
+        std::thread::spawn(move || hand_on(&ours, &ended));
+        Ok(Held { before, over })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+fn hand_on(ours: &OwnedFd, over: &AtomicBool) {
+    let timeout = Timespec::try_from(LOOK).ok();
+    let mut size = tcgetwinsize(stdin()).ok();
+    let mut keys = [0; 4096];
+    while !over.load(Ordering::SeqCst) {
+        let input = stdin();
+        let mut fds = [PollFd::new(&input, PollFlags::IN)];
+        let ready = poll(&mut fds, timeout.as_ref()).unwrap_or(0);
+        let now = tcgetwinsize(stdin()).ok();
+        if let Some(now) = now.filter(|now| Some((now.ws_row, now.ws_col)) != size.map(|size| (size.ws_row, size.ws_col)))
+        {
+            let _ = tcsetwinsize(ours, now);
+            size = Some(now);
+        }
+        if ready == 0 || over.load(Ordering::SeqCst) {
+            continue;
+        }
+        match rustix::io::read(stdin(), &mut keys) {
+            Ok(0) => return,
+            Ok(length) => {
+                if !write_all(ours, &keys[..length]) {
+                    return;
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The other end may read slowly.
+fn write_all(ours: &OwnedFd, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match rustix::io::write(ours, bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(Errno::AGAIN | Errno::INTR) => {
+                let fd = ours.as_fd();
+                let _ = poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None);
+            }
+            Err(_) => return false,
+        }
+    }
+    true
+}

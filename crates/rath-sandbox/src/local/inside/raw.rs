@@ -1,0 +1,108 @@
+//! The calls for which there is no safe wrapper, and the entrance. The only unsafe code of the project.
+#![allow(unsafe_code, reason = "see each block")]
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use seccompiler::BpfProgramRef;
+
+/// Runs before `main` of every program that has this crate in it: one that was started as an anchor becomes one and
+/// never gets to its `main`. So no second binary has to be found, and none has to be told.
+#[used]
+// SAFETY: the C library calls what stands in this section, once, before `main`, on the only thread there is.
+#[unsafe(link_section = ".init_array")]
+static ENTRANCE: extern "C" fn() = entrance;
+
+extern "C" fn entrance() {
+    super::enter_if_anchor();
+}
+
+/// Keeps the linker from leaving [`ENTRANCE`] out of a program that can start anchors.
+pub(in crate::local) fn has_entrance() -> bool {
+    let entrance = std::hint::black_box(&ENTRANCE);
+    *entrance as usize != 0
+}
+
+/// Forks into new PID and mount namespaces, or just forks. `None` in the child.
+pub(super) fn fork(in_namespaces: bool) -> io::Result<Option<Pid>> {
+    let pid = if in_namespaces {
+        let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::SIGCHLD;
+        // SAFETY: without CLONE_VM and with no stack given this is a fork; this process has one thread.
+        unsafe { libc::syscall(libc::SYS_clone, flags as libc::c_ulong, 0usize, 0usize, 0usize, 0usize) as libc::pid_t }
+    } else {
+        // SAFETY: this process has one thread, so no lock is held by another.
+        unsafe { libc::fork() }
+    };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Closes every open file from `first` on.
+pub(super) fn close_from(first: RawFd) {
+    // SAFETY: called when no value of this process owns one of them.
+    unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, libc::c_uint::MAX, 0 as libc::c_uint) };
+}
+
+/// Adds attributes to a mount and all below it.
+pub(super) fn restrict_mounts(path: &Path, attributes: u64) -> rustix::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    let wanted = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: both pointers are valid for the call, the size is that of the structure.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_RECURSIVE as libc::c_uint,
+            &raw const wanted,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    check(done).map(drop)
+}
+
+/// Puts a filter on this process; what it does not decide itself is asked through the descriptor.
+pub(super) fn filter_with_listener(filter: BpfProgramRef<'_>) -> rustix::io::Result<OwnedFd> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() };
+    // SAFETY: `sock_filter` of both crates is the kernel's; the kernel copies the program.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    };
+    // SAFETY: the kernel has just opened it for us.
+    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// The next call that was asked about: its name for the answer, and its number.
+pub(super) fn next_asked(listener: &OwnedFd) -> rustix::io::Result<(u64, i32)> {
+    // SAFETY: all zeros is a value of this structure, and the one that the kernel wants to be given.
+    let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills in the structure that this request is defined for.
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut asked) };
+    check(done.into()).map(|_| (asked.id, asked.data.nr))
+}
+
+/// Refuses a call.
+pub(super) fn refuse(listener: &OwnedFd, id: u64) -> rustix::io::Result<()> {
+    let answer = libc::seccomp_notif_resp { id, val: 0, error: -libc::EPERM, flags: 0 };
+    // SAFETY: the kernel reads the structure that this request is defined for.
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND as _, &raw const answer) };
+    check(done.into()).map(drop)
+}
+
+fn check(done: libc::c_long) -> rustix::io::Result<libc::c_long> {
+    match done {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        done => Ok(done),
+    }
+}

@@ -1,0 +1,271 @@
+//! What a sandbox shows: a root of its own with the system to read, the workspace to write, and little else.
+//!
+//! Everything is put together below an empty tmpfs, which then becomes the root; the machine's own root is let go of.
+//! What is not named here is not there.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
+    fsconfig_create, fsmount, fsopen, mount, mount_bind_recursive, mount_change, move_mount, unmount,
+};
+
+use super::{Doing as _, Outcome, raw};
+use crate::local::wire::{Layers, Raw, Setup};
+
+/// Parts of the system that are shown, to read.
+pub(in crate::local) const SYSTEM: &[&str] =
+    &["bin", "etc", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "sys/devices/system/cpu", "usr"];
+
+/// Parts of those that root may read and nobody else should.
+pub(super) const SECRETS: &[&str] = &[
+    "/etc/docker",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/ipsec.secrets",
+    "/etc/krb5.keytab",
+    "/etc/kubernetes",
+    "/etc/letsencrypt",
+    "/etc/NetworkManager/system-connections",
+    "/etc/openvpn",
+    "/etc/pki/tls/private",
+    "/etc/ppp",
+    "/etc/rancher",
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/wireguard",
+];
+
+/// Devices that do no harm.
+pub(super) const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
+
+const NOSUID_NODEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+const READ_ONLY: u64 = NOSUID_NODEV | libc::MOUNT_ATTR_RDONLY;
+
+/// How much the file systems in memory may hold.
+const IN_MEMORY: &str = "mode=0755,size=64m";
+
+/// A root that is being put together.
+struct View {
+    root: PathBuf,
+}
+
+/// Makes the view and enters it. Says where the workspace is in it.
+pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<PathBuf> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).doing("keeping mounts to ourselves")?;
+    let state = setup.state.path();
+    let view = View { root: state.join("root") };
+    view.tmpfs(Path::new("/"), "mode=0755,size=4m")?;
+    view.show_system()?;
+    view.show_devices()?;
+    view.tmpfs(Path::new("/run"), IN_MEMORY)?;
+    view.bind(Path::new("/proc"), Path::new("/proc"), 0)?;
+    view.bind(&state.join("tmp"), Path::new("/tmp"), NOSUID_NODEV)?;
+    fs::create_dir_all(view.at(Path::new("/var"))).doing("making /var")?;
+    symlink("../tmp", view.at(Path::new("/var/tmp"))).doing("making /var/tmp")?;
+    symlink("../run", view.at(Path::new("/var/run"))).doing("making /var/run")?;
+    let workspace = setup.appears_at.path();
+    if let Some(home) = setup.home.as_ref().map(|home| home.path()).filter(|home| *home != workspace) {
+        view.bind(&state.join("home"), &home, NOSUID_NODEV)?;
+    }
+    for path in setup.readable.iter().map(|path| path.path()).filter(|path| path.exists()) {
+        view.bind(&path, &path, READ_ONLY)?;
+    }
+    match &setup.overlay {
+        Some(layers) => view.overlay(layers, &workspace)?,
+        None => view.bind(&setup.directory.path(), &workspace, NOSUID_NODEV)?,
+    }
+    view.protect_repository(&workspace, not_enforced)?;
+    let hidden = setup.hidden.iter().map(|path| path.path());
+    let hidden = hidden.map(|path| match path.strip_prefix(setup.directory.path()) {
+        Ok(inside) => workspace.join(inside),
+        Err(_) => path,
+    });
+    let hidden: Vec<PathBuf> = SECRETS.iter().map(PathBuf::from).chain(hidden).collect();
+    view.pin(&workspace, &hidden)?;
+    for path in &hidden {
+        view.hide(path)?;
+    }
+    rustix::process::chdir(&view.root).doing("entering the new root")?;
+    rustix::process::pivot_root(".", ".").doing("changing the root")?;
+    unmount(".", UnmountFlags::DETACH).doing("letting go of the old root")?;
+    rustix::process::chdir("/").doing("entering the new root")?;
+    // Nothing is written beside the directories that were put there for it.
+    let attributes = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount_remount("/", attributes, c"").doing("closing the new root")?;
+    Ok(workspace)
+}
+
+/// Gives the PID namespace that this process is the first of a `/proc` of its own. It covers the machine's, which the
+/// kernel wants to see before it gives out another one; to uncover it takes a capability that no command has.
+pub(super) fn own_proc() -> Outcome<()> {
+    let proc = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).doing("opening proc")?;
+    fsconfig_create(&proc).doing("making proc")?;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mounted = fsmount(&proc, FsMountFlags::FSMOUNT_CLOEXEC, attributes).doing("mounting proc")?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&mounted, "", CWD, "/proc", flags).doing("putting proc in place")
+}
+
+impl View {
+    /// Where a path of the view is while it is put together.
+    fn at(&self, path: &Path) -> PathBuf {
+        let parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
+        self.root.join(parts.collect::<PathBuf>())
+    }
+
+    fn show_system(&self) -> Outcome<()> {
+        for name in SYSTEM {
+            let path = Path::new("/").join(name);
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_symlink() => {
+                    let target = fs::read_link(&path).doing("reading a link of the system")?;
+                    symlink(target, self.at(&path)).doing("making a link of the system")?;
+                }
+                Ok(_) => self.bind(&path, &path, READ_ONLY)?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn show_devices(&self) -> Outcome<()> {
+        let dev = Path::new("/dev");
+        self.tmpfs(dev, IN_MEMORY)?;
+        for name in DEVICES {
+            let device = dev.join(name);
+            if fs::metadata(&device).is_ok_and(|meta| meta.file_type().is_char_device()) {
+                self.bind(&device, &device, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC)?;
+            }
+        }
+        self.tmpfs(&dev.join("shm"), "mode=1777,size=256m")?;
+        let pts = self.at(&dev.join("pts"));
+        fs::create_dir_all(&pts).doing("making /dev/pts")?;
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount("devpts", &pts, "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620").doing("mounting /dev/pts")?;
+        for (name, target) in [
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ] {
+            symlink(target, self.at(&dev.join(name))).doing("making a link in /dev")?;
+        }
+        Ok(())
+    }
+
+    fn tmpfs(&self, path: &Path, options: &str) -> Outcome<()> {
+        let target = self.at(path);
+        let options = CString::new(options).map_err(|_| Errno::INVAL).doing("mounting a tmpfs")?;
+        fs::create_dir_all(&target).doing("making a directory of the view")?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tmpfs", &target, "tmpfs", flags, &*options).doing("mounting a tmpfs")
+    }
+
+    /// Shows what is at `source` at `path`.
+    fn bind(&self, source: &Path, path: &Path, attributes: u64) -> Outcome<()> {
+        let target = self.at(path);
+        let doing = format!("showing {} at {}", source.display(), path.display());
+        if source.is_dir() {
+            fs::create_dir_all(&target).doing(&doing)?;
+        } else if !target.exists() {
+            target.parent().map_or(Ok(()), fs::create_dir_all).doing(&doing)?;
+            fs::File::create(&target).doing(&doing)?;
+        }
+        mount_bind_recursive(source, &target).doing(&doing)?;
+        match attributes {
+            0 => Ok(()),
+            _ => raw::restrict_mounts(&target, attributes).doing(&doing),
+        }
+    }
+
+    /// Puts layers together. They are given as open files: their paths may be long and hold anything.
+    fn overlay(&self, layers: &Layers, path: &Path) -> Outcome<()> {
+        let doing = "putting the layers of the workspace together";
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |layer: &Raw| rustix::fs::open(layer.path(), flags, Mode::empty()).doing(doing);
+        let name = |layer: &OwnedFd| format!("/proc/self/fd/{}", layer.as_raw_fd());
+        let lowers = layers.lowers.iter().map(open).collect::<Outcome<Vec<_>>>()?;
+        let (upper, work) = (open(&layers.upper)?, open(&layers.work)?);
+        let lower_names = lowers.iter().map(name).collect::<Vec<_>>().join(":");
+        let options = format!("lowerdir={lower_names},upperdir={},workdir={},userxattr", name(&upper), name(&work));
+        let options = CString::new(options).map_err(|_| Errno::INVAL).doing(doing)?;
+        let target = self.at(path);
+        fs::create_dir_all(&target).doing(doing)?;
+        mount("workspace", &target, "overlay", MountFlags::NOSUID | MountFlags::NODEV, &*options).doing(doing)
+    }
+
+    /// Git runs what its hooks and configuration say, outside of any sandbox: commands must not write them. The
+    /// repository is a mount of its own, so that it cannot be moved away to make room for another.
+    fn protect_repository(&self, workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<()> {
+        let git = workspace.join(".git");
+        let kind = match fs::symlink_metadata(self.at(&git)) {
+            Ok(meta) => meta.file_type(),
+            Err(_) => return Ok(()),
+        };
+        if kind.is_symlink() {
+            not_enforced.push(".git is a link: what it leads to is not kept from being changed".into());
+            return Ok(());
+        }
+        let bind = |path: &Path, attributes| self.bind(&self.at(path), path, attributes);
+        if kind.is_file() {
+            return bind(&git, READ_ONLY);
+        }
+        bind(&git, NOSUID_NODEV)?;
+        for name in ["hooks", "config"] {
+            if self.at(&git.join(name)).is_symlink() {
+                not_enforced.push(format!(".git/{name} is a link: it is not kept from being changed"));
+            }
+        }
+        let hooks = git.join("hooks");
+        let made = fs::create_dir_all(self.at(&hooks));
+        made.doing("making .git/hooks")?;
+        bind(&hooks, READ_ONLY)?;
+        for file in ["config", "config.worktree", "commondir"] {
+            let path = git.join(file);
+            if self.at(&path).is_file() {
+                bind(&path, READ_ONLY)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes mounts of the directories on the way to what is hidden in the workspace: under another name it would be
+    /// there again when the view is made the next time.
+    fn pin(&self, workspace: &Path, hidden: &[PathBuf]) -> Outcome<()> {
+        let inside = hidden.iter().filter(|path| path.starts_with(workspace) && self.at(path).exists());
+        let above = inside.flat_map(|path| path.ancestors().skip(1).take_while(|above| *above != workspace));
+        let above: BTreeSet<&Path> = above.collect();
+        above.into_iter().try_for_each(|path| self.bind(&self.at(path), path, 0))
+    }
+
+    /// Puts nothing where something is.
+    fn hide(&self, path: &Path) -> Outcome<()> {
+        let target = self.at(path);
+        match fs::symlink_metadata(&target) {
+            Ok(meta) if meta.is_dir() => {
+                let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY;
+                mount("tmpfs", &target, "tmpfs", flags, c"mode=0555,size=4k").doing("hiding a directory")
+            }
+            Ok(meta) if meta.is_file() => {
+                mount_bind_recursive("/dev/null", &target).doing("hiding a file")?;
+                raw::restrict_mounts(&target, READ_ONLY).doing("hiding a file")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Forks that share what they began with.
+
+use std::sync::PoisonError;
+
+use rath_core::{Session, SessionId, View};
+use rath_store::workspace::{self, Workspace};
+
+use super::site::{Paths, Site};
+use super::{Error, Result, Workshop};
+
+impl Workshop {
+    /// Forks a session with its files: both go on over the same layers, ignored files included, each with a new one of
+    /// its own. Without layers the fork gets a copy when it first needs one.
+    pub async fn fork(&self, session: &mut Session, why: impl Into<String>) -> Result<Session> {
+        session.publish().await?;
+        let mut fork = session.fork(why);
+        fork.publish().await?;
+        let view = View::of(&self.store, session.id(), None).await?;
+        self.share(&view, fork.id()).await?;
+        Ok(fork)
+    }
+
+    /// Lets `fork`, which has the files of `of`, begin with the layers of that session. `false` when there is nothing to
+    /// share: no layers, somebody at work in them, or files that have moved on.
+    pub async fn share(&self, of: &View, fork: SessionId) -> Result<bool> {
+        self.hold_off()?;
+        let (Some(placement), Some(version)) = (&of.state().placement, &of.state().workspace) else { return Ok(false) };
+        let session = of.reference().session;
+        let paths = Paths::of(&self.home, session, placement);
+        if placement.in_place || !Workspace::is_layered(&paths.state) {
+            return Ok(false);
+        }
+        let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        let mut site = match known {
+            Some(site) => site,
+            None => match self.open_workspace(&paths.files, &paths.state, &self.options()) {
+                Ok((workspace, _)) => Site::over(workspace, paths),
+                Err(Error::Workspace(workspace::Error::Busy { .. })) => return Ok(false),
+                Err(error) => return Err(error),
+            },
+        };
+        let shared = self.seal(&mut site, version, fork, placement).await;
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(session, site);
+        shared
+    }
+
+    async fn seal(
+        &self,
+        site: &mut Site,
+        version: &rath_core::files::Version,
+        fork: SessionId,
+        placement: &rath_core::Placement,
+    ) -> Result<bool> {
+        if !site.workspace.save()?.version.same_files(version) {
+            return Ok(false);
+        }
+        site.let_go().await?;
+        if site.sandbox.is_none() {
+            // An anchor of a process that was killed is about to end, and has the layers until then.
+            rath_sandbox::await_anchor(site.paths().sandbox())?;
+        }
+        let child = Paths::of(&self.home, fork, placement);
+        child.expect(version)?;
+        if let Some(line) = site.paths().set_up() {
+            child.note_set_up(&line)?;
+        }
+        site.workspace.seal_for(&child.state)?;
+        Ok(true)
+    }
+}

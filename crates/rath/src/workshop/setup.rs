@@ -1,0 +1,182 @@
+//! Making a copy for a session, and making it ready for work.
+//!
+//! A session's `setup` line runs once for a version of the files: what it leaves is a layer that every session with the
+//! same files and the same line stands on. It is kept as a site of its own that nobody works in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rath_core::body::{CallOutcome, Effect, ToolFinished, ToolStarted};
+use rath_core::files::{Changes, Version};
+use rath_core::{Digest, Placement, Session, fresh_name};
+use rath_sandbox::{Command, Ended, Finished};
+use rath_store::workspace::{self, Laid, Workspace, remove_tree};
+use serde_json::json;
+
+use super::exec::SETUP;
+use super::site::{Paths, READY, machine, path_of};
+use super::{Error, Result, Workshop};
+
+/// Where the sandbox of a setup keeps what it must remember.
+const SANDBOX: &str = "sandbox";
+
+/// How long somebody else may have a setup that is ready.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// From here on, making a copy takes long enough to be told.
+const WORTH_TELLING: u64 = 10_000;
+
+impl Workshop {
+    /// Makes the copy that a session works in: layers where the backend can put them together, else a directory.
+    pub(super) async fn make_copy(&self, session: &mut Session, placement: &Placement, paths: &Paths) -> Result<()> {
+        let backend = self.backends.get(&placement.backend)?;
+        let made = fs::create_dir_all(&self.home);
+        made.map_err(|error| machine(format!("making {}", self.home.display()), error))?;
+        let version = session.state().workspace.clone();
+        let Some(version) = version.filter(|_| backend.layers_in(&self.home)) else {
+            let made = fs::create_dir_all(&paths.files);
+            return made.map_err(|error| machine(format!("making {}", paths.files.display()), error));
+        };
+        if let Some(line) = &placement.setup {
+            let began = placement.base.clone().unwrap_or_else(|| version.clone());
+            let ready = self.ready(session, placement, &began, line).await?;
+            let mut template = self.take(&ready)?;
+            paths.expect(&template.save()?.version)?;
+            paths.note_set_up(line)?;
+            template.seal_for(&paths.state)?;
+            return Ok(());
+        }
+        // What a fork began with is there already, and the rest is little.
+        let began = placement.base.as_ref().filter(|base| self.has_checkout(base)).unwrap_or(&version);
+        paths.expect(began)?;
+        self.lay(&paths.state, began)?;
+        Ok(())
+    }
+
+    fn has_checkout(&self, version: &Version) -> bool {
+        self.home.join("checkouts").join(version.tree.digest.hex().as_str()).is_dir()
+    }
+
+    fn lay(&self, state: &Path, version: &Version) -> Result<Workspace> {
+        let (workspace, laid) = Workspace::lay(self.store.clone(), &self.home, state, version, &self.options())?;
+        if let (Laid { reused: false, files: WORTH_TELLING.., .. }, Some(told)) = (&laid, &self.told) {
+            let megabytes = laid.bytes / 1_000_000;
+            told(format!("{} files ({megabytes} MB) were checked out once; forks share them", laid.files));
+        }
+        Ok(workspace)
+    }
+
+    /// The site where `line` has been run over `version`. The call is on the record, also when it had been run before.
+    async fn ready(
+        &self,
+        session: &mut Session,
+        placement: &Placement,
+        version: &Version,
+        line: &str,
+    ) -> Result<PathBuf> {
+        let key = Digest::of(format!("{}\n{line}", version.tree.digest.hex().as_str()).as_bytes());
+        let state = self.home.join(format!("setup-{}", &key.hex().as_str()[..32]));
+        let is_ready = state.join(READY).exists();
+        let call = format!("setup-{}", fresh_name());
+        session.append(ToolStarted {
+            call: call.clone(),
+            tool: SETUP.into(),
+            arguments: Some(json!({ "shell": line, "ran_before": is_ready }).to_string().into()),
+            effect: Effect::Workspace,
+            isolated: Some(true),
+            workspace: None,
+            outside: Changes::default(),
+        })?;
+        session.publish().await?;
+        let ran = match is_ready {
+            true => Ok(None),
+            false => self.run_setup(&state, placement, version, line).await.map(Some),
+        };
+        let (ending, error) = match ran {
+            Ok(None) => (ToolFinished::new(call, CallOutcome::Done), None),
+            Ok(Some(finished)) => {
+                let failed = (!finished.ended.well()).then(|| setup_failed(line, &finished));
+                (self.ending(call, &finished, Vec::new()).await?, failed)
+            }
+            Err(error) => {
+                let remarks = vec![error.to_string()];
+                (ToolFinished { remarks, ..ToolFinished::new(call, CallOutcome::Failed) }, Some(error))
+            }
+        };
+        session.append(ToolFinished { isolated: Some(true), ..ending })?;
+        session.publish().await?;
+        error.map_or(Ok(state), Err)
+    }
+
+    /// Takes the site of a setup that is ready. Others have it for moments: while they seal it.
+    fn take(&self, ready: &Path) -> Result<Workspace> {
+        let (mut pause, mut waited) = (Duration::from_millis(1), Duration::ZERO);
+        loop {
+            match Workspace::open_layered(self.store.clone(), &self.home, ready, &self.options()) {
+                Err(workspace::Error::Busy { .. }) if waited < PATIENCE => {}
+                taken => return Ok(taken?.0),
+            }
+            std::thread::sleep(pause);
+            waited += pause;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Runs a setup in a site of its own. Whoever comes second while it runs is told that the site is busy.
+    async fn run_setup(&self, state: &Path, placement: &Placement, version: &Version, line: &str) -> Result<Finished> {
+        let workspace = self.begin_setup(state, version)?;
+        let origin = placement.origin.as_ref().map(path_of);
+        let mut spec = self.spec_of(&workspace, &state.join(SANDBOX), origin.as_deref())?;
+        spec.limits.wall_time = None;
+        let sandbox = self.backends.get(&placement.backend)?.open(spec).await?;
+        let ran = match sandbox.exec(Command::shell(line)).await {
+            Ok(running) => running.finish().await,
+            Err(error) => Err(error),
+        };
+        sandbox.close().await?;
+        match ran {
+            Ok(finished) if finished.ended.well() => {
+                let written = fs::write(state.join(READY), line);
+                written.map_err(|error| machine(format!("writing {}", state.display()), error))?;
+                Ok(finished)
+            }
+            // While it is ours nobody else begins there.
+            failed => {
+                let removed = remove_tree(state);
+                drop(workspace);
+                removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
+                Ok(failed?)
+            }
+        }
+    }
+
+    /// Lays the files that a setup begins with. What one left that was killed goes first.
+    fn begin_setup(&self, state: &Path, version: &Version) -> Result<Workspace> {
+        if Workspace::is_layered(state) {
+            let left = Workspace::open_layered(self.store.clone(), &self.home, state, &self.options())?;
+            rath_sandbox::await_anchor(&state.join(SANDBOX))?;
+            let removed = remove_tree(state);
+            drop(left);
+            removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
+        }
+        self.lay(state, version)
+    }
+}
+
+/// What to say of a setup that went wrong.
+pub(super) fn setup_failed(line: &str, finished: &Finished) -> Error {
+    let ended = match finished.ended {
+        Ended::Exited(code) => format!("exit {code}"),
+        Ended::Signalled { signal, .. } => format!("signal {signal}"),
+    };
+    // Some complain where others talk.
+    let said = if finished.stderr.bytes.is_empty() { &finished.stdout } else { &finished.stderr };
+    let output = String::from_utf8_lossy(&said.bytes).chars().take(2000).collect();
+    Error::Setup { line: line.into(), ended, output }
+}
+
+/// What to say of a setup that somebody stopped.
+pub(super) fn stopped(line: &str) -> Error {
+    Error::Setup { line: line.into(), ended: "stopped".into(), output: String::new() }
+}
