@@ -70,7 +70,8 @@ fn hand_on(ours: &OwnedFd, over: &AtomicBool) {
         let mut fds = [PollFd::new(&input, PollFlags::IN)];
         let ready = poll(&mut fds, timeout.as_ref()).unwrap_or(0);
         let now = tcgetwinsize(stdin()).ok();
-        if let Some(now) = now.filter(|now| Some((now.ws_row, now.ws_col)) != size.map(|size| (size.ws_row, size.ws_col)))
+        if let Some(now) =
+            now.filter(|now| Some((now.ws_row, now.ws_col)) != size.map(|size| (size.ws_row, size.ws_col)))
         {
             let _ = tcsetwinsize(ours, now);
             size = Some(now);

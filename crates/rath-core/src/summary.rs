@@ -123,6 +123,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
         Kind::ToolFinished => {
             let body: ToolFinished = record.body()?;
             let ended = match (body.outcome, body.exit) {
+                _ if body.beyond.is_some() => beyond(&body),
                 (CallOutcome::Lost, _) => "nobody saw it end".to_owned(),
                 (CallOutcome::TimedOut, _) => "timed out".to_owned(),
                 (CallOutcome::Cancelled, _) => "stopped".to_owned(),
@@ -131,7 +132,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 (CallOutcome::Done, None) => "done".to_owned(),
                 (CallOutcome::Failed, None) => "failed".to_owned(),
             };
-            join(&ended, &changed(&body.changed))
+            join(&join(&ended, &changed(&body.changed)), &refused(&body))
         }
         Kind::Placed => {
             let body: Placed = record.body()?;
@@ -141,12 +142,17 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 (None, _) => String::new(),
             };
             let unisolated = if body.isolated { "" } else { ", not isolated" };
-            join(&format!("on {}{unisolated}", body.backend), &origin)
+            let setup = body.setup.map(|line| format!("made ready by `{line}`")).unwrap_or_default();
+            join(&join(&format!("on {}{unisolated}", body.backend), &origin), &setup)
         }
         Kind::SandboxOpened => {
             let body: SandboxOpened = record.body()?;
-            let unisolated = if body.isolated { "" } else { ", not isolated" };
-            format!("{} on {}{unisolated}, generation {}", body.sandbox.id, body.backend, body.sandbox.generation)
+            let isolation = match (&body.isolation, body.isolated) {
+                (Some(isolation), true) => format!(", isolated by {isolation}"),
+                (None, true) => String::new(),
+                (_, false) => ", not isolated".to_owned(),
+            };
+            format!("{} on {}{isolation}, generation {}", body.sandbox.id, body.backend, body.sandbox.generation)
         }
         Kind::SandboxClosed => {
             let body: SandboxClosed = record.body()?;
@@ -210,6 +216,25 @@ fn arguments(content: Option<&Content>) -> String {
         Ok(Line { argv: Some(argv), .. }) => argv.join(" "),
         _ => text.clone(),
     }
+}
+
+/// The limit that a call was stopped for.
+fn beyond(body: &ToolFinished) -> String {
+    let limit = body.beyond.as_deref().unwrap_or_default();
+    format!("stopped beyond its limit of {}", limit.split(':').next().unwrap_or(limit))
+}
+
+/// What a call was refused, in a few words.
+fn refused(body: &ToolFinished) -> String {
+    const SHOWN: usize = 3;
+    let mut calls: Vec<_> =
+        body.refused.iter().take(SHOWN).map(|refused| format!("{} ×{}", refused.what, refused.times)).collect();
+    match body.refused.len() {
+        0 => return String::new(),
+        count if count > SHOWN => calls.push(format!("{} more", count - SHOWN)),
+        _ => {}
+    }
+    format!("(refused: {})", calls.join(", "))
 }
 
 /// What files a record changed, in a few words.

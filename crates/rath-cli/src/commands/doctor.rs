@@ -66,7 +66,10 @@ impl Doctor {
         let open = space::open_sandboxes(&path);
         if !open.is_empty() {
             let processes: Vec<String> = open.iter().map(|open| open.process.to_string()).collect();
-            row("open", format!("{} in use, by process {}", output::count(open.len() as u64, "sandbox"), processes.join(", ")));
+            row(
+                "open",
+                format!("{} in use, by process {}", output::count(open.len() as u64, "sandbox"), processes.join(", ")),
+            );
         }
         for unfinished in space::unfinished(&path) {
             let name = settings.shown(&unfinished);

@@ -8,7 +8,6 @@
 #![allow(clippy::disallowed_methods, reason = "tests start children of their own binary and tell them by environment")]
 
 mod host;
-#[cfg(rath_local)]
 mod local;
 mod outside;
 mod probe;

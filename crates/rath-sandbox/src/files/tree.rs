@@ -105,6 +105,9 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(remove_at(CWD, path.as_os_str(), true)?)
 }
 
+/// What a file counts for at least: empty ones take room too, only elsewhere.
+pub(crate) const LEAST: u64 = 4096;
+
 /// Bytes on disk of all that is below a directory, as far as it can be seen.
 pub(crate) fn disk_use(path: &Path) -> u64 {
     let mut total = 0;
@@ -117,7 +120,7 @@ pub(crate) fn disk_use(path: &Path) -> u64 {
             }
         };
         let Ok(stat) = rustix::fs::statat(&walk.here, &*name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        total += stat.st_blocks as u64 * 512;
+        total += (stat.st_blocks as u64 * 512).max(LEAST);
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             let _ = walk.enter(name);
         }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,10 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use super::cgroup::Cgroup;
 use super::disk::Quota;
 use super::inside;
+use super::repository::CommonDir;
 use super::tier::{Refusal, Tier};
 use super::wire::{self, Job, Ready, Setup};
 use crate::error::{Error, Result};
@@ -52,6 +54,11 @@ pub(super) struct Anchor {
     lock: Mutex<Option<fs::File>>,
     ended: AtomicBool,
     quota: Option<Mutex<Quota>>,
+    /// Lives as long as commands may run.
+    common_dir: Mutex<Option<CommonDir>>,
+    cgroup: Mutex<Option<Cgroup>>,
+    /// What is covered in the workspace, as it was.
+    covered: Vec<(PathBuf, Option<(u64, u64)>)>,
 }
 
 /// The right to have an anchor in a state directory.
@@ -86,8 +93,12 @@ impl Anchor {
         let (ours, theirs) = UnixStream::pair().map_err(|error| machine("making a socket", error))?;
         // Whoever stops the process must not stop us.
         ours.set_write_timeout(Some(PATIENCE)).map_err(|error| machine("making a socket", error))?;
+        // Layers are nobody's repository, and Landlock leaves none to write to.
+        let own = setup.overlay.is_none() && setup.tier == Tier::Ns && !setup.probe;
+        let common_dir = own.then(|| CommonDir::put(&setup.directory.path())).flatten();
         let spawned = host::start_spared(|| spawn(theirs));
         let mut child = spawned.map_err(|error| machine("starting an anchor", error))?;
+        let cgroup = Cgroup::make(&setup.limits).filter(|cgroup| cgroup.take_in(child.id()).is_ok());
         // For whoever wonders which process it is.
         let _ = fs::write(setup.state.path().join(LOCK), child.id().to_string());
         let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
@@ -111,6 +122,9 @@ impl Anchor {
                     live: Mutex::default(),
                     lock: Mutex::new(Some(lock)),
                     ended: AtomicBool::new(false),
+                    common_dir: Mutex::new(common_dir),
+                    cgroup: Mutex::new(cgroup),
+                    covered: covered(setup),
                     quota: setup.limits.disk.map(|limit| {
                         let state = setup.state.path();
                         Mutex::new(Quota::begin(limit, vec![watched.into(), state.join("tmp"), state.join("home")]))
@@ -138,6 +152,12 @@ impl Anchor {
 
     pub(super) fn not_enforced(&self) -> &[String] {
         &self.not_enforced
+    }
+
+    /// Whether what it covers in the workspace is still there. The kernel takes away what lies over a file when
+    /// somebody outside replaces it: `git config` does.
+    pub(super) fn covers_still(&self) -> bool {
+        self.covered.iter().all(|(path, was)| identity(path) == *was)
     }
 
     /// How much its directories may take.
@@ -208,6 +228,7 @@ impl Anchor {
             let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
         }
         child.take().as_mut().map(reap);
+        drop((lock_of(&self.common_dir).take(), lock_of(&self.cgroup).take()));
         drop(lock_of(&self.lock).take());
     }
 }
@@ -218,13 +239,29 @@ impl Drop for Anchor {
     }
 }
 
+/// What an anchor covers in a workspace that others can reach too.
+fn covered(setup: &Setup) -> Vec<(PathBuf, Option<(u64, u64)>)> {
+    if setup.overlay.is_some() {
+        return Vec::new();
+    }
+    let workspace = setup.directory.path();
+    let git = [".git", ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir"];
+    let hidden = setup.hidden.iter().map(|path| path.path()).filter(|path| path.starts_with(&workspace));
+    let all = git.iter().map(|name| workspace.join(name)).chain(hidden);
+    all.map(|path| (identity(&path), path)).map(|(identity, path)| (path, identity)).collect()
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts this very program under the name that makes it an anchor.
 fn spawn(socket: UnixStream) -> io::Result<Child> {
-    debug_assert!(inside::has_entrance());
+    assert!(inside::has_entrance());
     #[allow(clippy::disallowed_methods, reason = "this is the owner")]
     let mut program = std::process::Command::new("/proc/self/exe");
     program.arg0(inside::NAME).env_clear().process_group(0).current_dir("/");

@@ -1,7 +1,8 @@
 //! A control group for a sandbox, beside this process's own, where this user may make one.
 //!
 //! That is so in most desktop and server sessions of systemd: the slice that a process is in is its user's, and has
-//! the controllers for memory and processes turned on. Limits are then the kernel's, exact and for the whole sandbox.
+//! the controllers for memory and processes turned on. The group is the sandbox's, limits are a command's: it gives room
+//! for two that run side by side, and is there for what happens between two looks of a keeper.
 
 use std::fs;
 use std::io;
@@ -40,7 +41,8 @@ impl Cgroup {
             Some(limit) => fs::write(group.path.join(file), limit.to_string()),
             None => Ok(()),
         };
-        set("memory.max", limits.memory).and_then(|()| set("pids.max", limits.processes)).ok()?;
+        let twice = |limit: Option<u64>| limit.map(|limit| limit.saturating_mul(2));
+        set("memory.max", twice(limits.memory)).and_then(|()| set("pids.max", twice(limits.processes))).ok()?;
         // Swap is memory too. Kernels without swap accounting have no such file.
         let _ = set("memory.swap.max", limits.memory.map(|_| 0));
         Some(group)
@@ -76,7 +78,8 @@ fn parent(mounts: &str, own: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    const MOUNTS: &str = "24 29 0:22 / /sys rw - sysfs sysfs rw\n30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
+    const MOUNTS: &str =
+        "24 29 0:22 / /sys rw - sysfs sysfs rw\n30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
 
     #[test]
     fn the_group_around_ours_is_found() {
@@ -99,7 +102,10 @@ mod tests {
         fs::write(&control, "cpu memory pids\n").unwrap();
         let group = Cgroup::below(dir.path(), &limits).unwrap();
         let read = |name: &str| fs::read_to_string(group.path.join(name)).unwrap();
-        assert_eq!((read("memory.max"), read("memory.swap.max"), read("pids.max")), ("5".into(), "0".into(), "7".into()));
+        assert_eq!(
+            (read("memory.max"), read("memory.swap.max"), read("pids.max")),
+            ("10".into(), "0".into(), "14".into())
+        );
         group.take_in(12).unwrap();
         assert_eq!(read("cgroup.procs"), "12");
         assert!(Cgroup::below(dir.path(), &Limits::NONE).is_none());

@@ -62,6 +62,8 @@ impl Quota {
 fn free(places: &[PathBuf]) -> u64 {
     let device = |place: &Path| fs::metadata(place).ok().map(|meta| meta.dev());
     let systems: BTreeMap<_, _> = places.iter().map(|place| (device(place), place)).collect();
-    let free = |place: &PathBuf| rustix::fs::statvfs(place).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    let free = |place: &PathBuf| {
+        rustix::fs::statvfs(place).map_or(0, |stat| stat.f_bavail * stat.f_frsize + stat.f_ffree * tree::LEAST)
+    };
     systems.into_values().map(free).sum()
 }

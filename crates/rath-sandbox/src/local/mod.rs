@@ -15,10 +15,12 @@
 //! the record says what that cannot do. Where it has neither, opening fails: nothing ever runs unisolated.
 
 mod anchor;
+mod cgroup;
 mod disk;
 mod exec;
 mod inside;
 mod place;
+mod repository;
 mod tier;
 mod tools;
 mod wire;
@@ -183,7 +185,8 @@ fn settled(spec: Spec) -> Spec {
         (Err(_), Err(_)) => absolute(path),
     };
     Spec {
-        hidden: spec.hidden.iter().map(hidden).collect(),
+        // A store in the workspace is not the commands' affair, whoever's it is.
+        hidden: spec.hidden.iter().map(hidden).chain([directory.join(".rath")]).collect(),
         state: canonical(&spec.state),
         home: spec.home.as_deref().map(canonical).filter(|home| place::is_for_home(home)),
         readable: spec.readable.iter().map(|path| absolute(path)).collect(),
@@ -424,7 +427,11 @@ impl Sandbox for LocalSandbox {
 
     fn exec(&self, mut command: Command) -> BoxFuture<'_, Result<Running>> {
         Box::pin(async move {
-            let anchor = self.anchor()?;
+            let mut anchor = self.anchor()?;
+            if !anchor.covers_still() && anchor.running() == 0 {
+                anchor.end();
+                anchor = self.anchor()?;
+            }
             if let Some(why) = anchor.root().gone() {
                 return Err(self.lost(why));
             }

@@ -33,7 +33,7 @@ impl Tier {
             Tier::Landlock => &[
                 "no /tmp of its own: TMPDIR leads to a private one",
                 "no loopback network and no Unix sockets",
-                "where the workspace has a .git, it is read-only as a whole and no new names can be made beside it",
+                "where the workspace has a .git it is read-only as a whole; beside it, or a .rath, no new names can be made",
                 "mode and times of the user's files elsewhere can be changed, their content cannot",
                 "the machine's processes and network statistics can be read in /proc",
                 "the user's other processes can be bound to processors",

@@ -211,7 +211,11 @@ impl Workshop {
             output,
             duration_us: Some(finished.duration.as_micros() as u64),
             left_behind: u64::from(finished.escaped),
-            refused: finished.refused.iter().map(|(what, times)| Refused { what: what.clone(), times: *times }).collect(),
+            refused: finished
+                .refused
+                .iter()
+                .map(|(what, times)| Refused { what: what.clone(), times: *times })
+                .collect(),
             beyond: finished.beyond.clone(),
             ..ToolFinished::new(call, outcome)
         })

@@ -55,10 +55,10 @@ impl Workshop {
             return Ok(false);
         }
         site.let_go().await?;
-        if site.sandbox.is_none() {
-            // An anchor of a process that was killed is about to end, and has the layers until then.
-            rath_sandbox::await_anchor(site.paths().sandbox())?;
-        }
+        // It knows the layers as they were: the next use takes it up again over the new ones.
+        site.sandbox = None;
+        // An anchor of a process that was killed is about to end, and has the layers until then.
+        rath_sandbox::await_anchor(site.paths().sandbox())?;
         let child = Paths::of(&self.home, fork, placement);
         child.expect(version)?;
         if let Some(line) = site.paths().set_up() {

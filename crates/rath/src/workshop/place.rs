@@ -77,6 +77,12 @@ impl Workshop {
         {
             return Ok(());
         }
+        let paths = Paths::of(&self.home, session.id(), &placement);
+        let leaves_layers = self.has_outgrown_layers(&placement, &paths)?;
+        if leaves_layers {
+            // What a lost call left there is saved before it is left behind.
+            self.check_saved(session).await?;
+        }
         let there = self.save_origin(&placement)?;
         let has = session.state().workspace.clone();
         let files = match (&has, &there) {
@@ -99,12 +105,6 @@ impl Workshop {
             },
             (_, there) => there.as_ref().map(|(there, _)| there.clone()),
         };
-        let paths = Paths::of(&self.home, session.id(), &placement);
-        let leaves_layers = self.has_outgrown_layers(&placement, &paths)?;
-        if leaves_layers {
-            // What a lost call left there is saved before it is left behind.
-            self.check_saved(session).await?;
-        }
         self.close_sandbox(session, "the session moved").await?;
         self.leave(session.id());
         self.forget_sandbox(session)?;

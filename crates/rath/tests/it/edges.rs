@@ -8,16 +8,10 @@ use rath::How;
 use rath::body::{Restored, ToolFinished, ToolStarted};
 use rath::files::Name;
 use rath::sandbox::Command;
-use rath::store::Scan;
 use rath::workshop::{Decision, Place, Prune};
-use rath::{Kind, Point, Record, Session};
+use rath::{Kind, Point, Session};
 
-use crate::support::{Shop, disk, put, tree};
-
-fn records(shop: &Shop, session: &Session, kind: Kind) -> Vec<Record> {
-    let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[kind]);
-    block_on(shop.store.scan(scan)).unwrap().records
-}
+use crate::support::{Shop, disk, put, records, tree};
 
 /// A session in a copy of a directory with these files.
 fn copied(shop: &Shop, files: &[(&str, &str)]) -> (Session, std::path::PathBuf) {
@@ -190,7 +184,7 @@ fn a_restore_is_not_finished_in_a_copy_that_is_gone() {
 }
 
 /// A call that a process began and never ended.
-fn lose_a_call(session: &mut Session) {
+pub(crate) fn lose_a_call(session: &mut Session) {
     let started = ToolStarted {
         call: "exec-lost".into(),
         tool: "exec".into(),

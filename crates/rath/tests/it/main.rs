@@ -5,6 +5,10 @@
 
 mod blame;
 mod edges;
+mod evidence;
+mod layers;
+mod lost;
 mod model;
+mod setups;
 mod shared;
 mod support;

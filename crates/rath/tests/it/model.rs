@@ -100,29 +100,33 @@ struct Moment {
     before: Option<Rc<Moment>>,
     /// What the directory that the files come from had.
     base: Tree,
+    /// Where the session works.
+    backend: &'static str,
 }
 
 impl Moment {
     fn with(self: &Rc<Self>, tree: Tree, clashes: Vec<Clash>) -> Rc<Self> {
         let before = if tree == self.tree { self.before.clone() } else { Some(self.clone()) };
-        Rc::new(Moment { tree, clashes, before, base: self.base.clone() })
+        Rc::new(Moment { tree, clashes, before, base: self.base.clone(), backend: self.backend })
     }
 
     /// After a decision, which is a change even where it keeps what stands.
     fn decided(self: &Rc<Self>, tree: Tree, clashes: Vec<Clash>) -> Rc<Self> {
-        Rc::new(Moment { tree, clashes, before: Some(self.clone()), base: self.base.clone() })
+        let (before, base) = (Some(self.clone()), self.base.clone());
+        Rc::new(Moment { tree, clashes, before, base, backend: self.backend })
     }
 
     /// Being where another moment was.
     fn jump(self: &Rc<Self>, to: &Rc<Moment>) -> Rc<Self> {
         let Moment { tree, clashes, before, .. } = &**to;
         let (tree, clashes, before) = (tree.clone(), clashes.clone(), before.clone());
-        Rc::new(Moment { tree, clashes, before, base: self.base.clone() })
+        Rc::new(Moment { tree, clashes, before, base: self.base.clone(), backend: self.backend })
     }
 
-    fn brought(self: &Rc<Self>) -> Rc<Self> {
+    /// With another base, or in another place.
+    fn placed(self: &Rc<Self>, base: Tree, backend: &'static str) -> Rc<Self> {
         let Moment { tree, clashes, before, .. } = &**self;
-        Rc::new(Moment { tree: tree.clone(), clashes: clashes.clone(), before: before.clone(), base: tree.clone() })
+        Rc::new(Moment { tree: tree.clone(), clashes: clashes.clone(), before: before.clone(), base, backend })
     }
 }
 
@@ -146,7 +150,6 @@ struct Line {
     dir: usize,
     origin: Option<usize>,
     in_place: bool,
-    backend: &'static str,
     /// What the session last saw in its directory.
     seen: Option<Tree>,
 }
@@ -300,7 +303,7 @@ impl World {
             _ => (Place::empty(backend), Tree::new()),
         };
         block_on(self.shop.workshop.place(&mut session, place)).unwrap();
-        let moment = Rc::new(Moment { tree: files.clone(), base: files.clone(), ..Moment::default() });
+        let moment = Rc::new(Moment { tree: files.clone(), base: files.clone(), backend, ..Moment::default() });
         let id = session.id();
         let (own, in_place) = (self.dirs.len(), how == 1);
         self.lines.push(Line {
@@ -312,7 +315,6 @@ impl World {
             dir: if in_place { dir } else { own },
             origin: (how < 2).then_some(dir),
             in_place,
-            backend,
             seen: in_place.then_some(files),
         });
         if !in_place {
@@ -323,24 +325,23 @@ impl World {
     /// Moves a session to the next backend. What it has goes along; layers stay behind.
     fn go(&mut self, at: usize) {
         let line = &mut self.lines[at];
-        let next = backends().iter().position(|name| *name == line.backend).unwrap() + 1;
+        let now = line.now();
+        let next = backends().iter().position(|name| *name == now.backend).unwrap() + 1;
         let backend = backends()[next % backends().len()];
         let origin = line.origin.map(|origin| self.dirs[origin].path.clone());
         let place = Place { backend: backend.into(), origin, in_place: line.in_place, setup: None };
         let mut session = line.session.take().unwrap();
         let moved = block_on(self.shop.workshop.place(&mut session, place));
         line.session = Some(session);
-        let now = line.now();
         let there = line.origin.map(|origin| self.dirs[origin].tree.clone().unwrap());
         if line.in_place && there.as_ref().is_some_and(|there| !there.is_empty() && *there != now.tree) {
             assert_eq!(moved.unwrap_err().code(), "directory-not-empty");
             return;
         }
         moved.unwrap();
-        if backend == line.backend {
+        if backend == now.backend {
             return;
         }
-        line.backend = backend;
         let dir = &mut self.dirs[line.dir];
         if dir.layered {
             *dir = Directory { path: dir.path.clone(), tree: None, layered: false };
@@ -350,9 +351,7 @@ impl World {
         }
         // A directory without files has nothing that could be overwritten.
         let base = there.filter(Tree::is_empty).unwrap_or_else(|| now.base.clone());
-        let Moment { tree, clashes, before, .. } = &*now;
-        let moment = Moment { tree: tree.clone(), clashes: clashes.clone(), before: before.clone(), base };
-        self.settle(at, &[(Kind::Placed, Rc::new(moment))]);
+        self.settle(at, &[(Kind::Placed, now.placed(base, backend))]);
     }
 
     /// A fork that begins with the layers of its parent, if those hold what the parent has.
@@ -374,12 +373,7 @@ impl World {
         let parent = &self.lines[from.0];
         let moment = parent.past[from.1 as usize].clone();
         let base = if parent.in_place { moment.tree.clone() } else { moment.base.clone() };
-        let moment = Rc::new(Moment {
-            tree: moment.tree.clone(),
-            clashes: moment.clashes.clone(),
-            before: moment.before.clone(),
-            base,
-        });
+        let moment = moment.placed(base, moment.backend);
         self.dirs.push(Directory { path: self.shop.copy(fork.id()), tree: None, layered: false });
         self.lines.push(Line {
             id: fork.id(),
@@ -390,7 +384,6 @@ impl World {
             dir: self.dirs.len() - 1,
             origin: parent.origin,
             in_place: false,
-            backend: parent.backend,
             seen: None,
         });
     }
@@ -410,7 +403,7 @@ impl World {
         let target = &line.past.last().unwrap().tree;
         if dir.tree.is_none() {
             line.seen = None;
-            dir.layered = line.backend == "local" && layers();
+            dir.layered = line.past.last().unwrap().backend == "local" && layers();
         }
         let there = dir.tree.get_or_insert_default();
         match &line.seen {
@@ -726,7 +719,7 @@ impl World {
         assert_eq!(applied.record.is_some(), todo > 0 && !dry);
         if !dry {
             self.dirs[origin].tree = Some(after);
-            let moved = (now.base != now.tree).then(|| (Kind::Placed, now.brought()));
+            let moved = (now.base != now.tree).then(|| (Kind::Placed, now.placed(now.tree.clone(), now.backend)));
             self.settle(at, moved.as_slice());
         }
     }

@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use pollster::block_on;
 use rath::files::{Forest, Version};
 use rath::sandbox::{Backend as _, Command, Host, Local, Registry};
+use rath::store::Scan;
 use rath::workspace::Options;
-use rath::{Actor, Embedded, Point, Session, SessionId, Store, View, Workshop};
+use rath::{Actor, Embedded, Kind, Point, Record, Session, SessionId, Store, View, Workshop};
 use tempfile::TempDir;
 
 /// The isolated backend. What the machine can do is tried once.
@@ -90,6 +91,26 @@ impl Shop {
     /// The copy that a session works in.
     pub(crate) fn copy(&self, id: SessionId) -> PathBuf {
         self.dir.path().join("home").join(id.to_string()).join("files")
+    }
+
+    /// What is remembered of it.
+    pub(crate) fn state(&self, id: SessionId) -> PathBuf {
+        self.dir.path().join("home").join(id.to_string())
+    }
+
+    /// The layer that has what is the session's own.
+    pub(crate) fn upper(&self, id: SessionId) -> PathBuf {
+        self.state(id).join("upper")
+    }
+
+    /// The process that holds the session's sandbox open.
+    pub(crate) fn anchor(&self, session: &Session) -> Option<u32> {
+        let id = session.id();
+        rath::sandbox::anchor_of(&self.state(id).join(format!("sandbox-{id}")))
+    }
+
+    pub(crate) fn is_layered(&self, session: &Session) -> bool {
+        self.state(session.id()).join("stack.json").exists()
     }
 
     pub(crate) fn files(&self, version: &Version) -> Tree {
@@ -197,4 +218,15 @@ pub(crate) fn tree(entries: &[(&str, &str)]) -> Tree {
     let mut tree = Tree::new();
     entries.iter().for_each(|(path, content)| put_in(&mut tree, path, Some(content)));
     tree
+}
+
+/// The records of a kind.
+pub(crate) fn records(shop: &Shop, session: &Session, kind: Kind) -> Vec<Record> {
+    let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[kind]);
+    block_on(shop.store.scan(scan)).unwrap().records
+}
+
+/// How many there are of a kind.
+pub(crate) fn count(shop: &Shop, session: &Session, kind: Kind) -> usize {
+    records(shop, session, kind).len()
 }

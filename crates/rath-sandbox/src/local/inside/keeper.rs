@@ -1,8 +1,8 @@
 //! Keeps one command: starts it, hears what it is refused, holds it to its limits, and ends with everything it started.
 //!
 //! In the tier `ns` a keeper is the first process of a PID namespace. Nothing in there can signal or look into it, and
-//! one call reaches everything that the command started. In the tier `landlock` it is a subreaper, and looks below itself until
-//! nothing is left.
+//! one call reaches everything that the command started. In the tier `landlock` it is a subreaper, and looks below
+//! itself until nothing is left.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
-use super::memory::{Taken, descendants};
+use super::memory::{self, Taken, descendants};
 use super::{Doing as _, Ground, Outcome, filter, raw, view};
 use crate::error::Error;
 use crate::finished::Ended;
@@ -44,11 +44,7 @@ type Failure = (String, String, Option<i32>);
 /// Says which limits cannot be held here.
 pub(super) fn declare(setup: &Setup, not_enforced: &mut Vec<String>) {
     if setup.limits.memory.is_some() {
-        not_enforced.push(
-            "memory: looked at every 50 ms, so it may be passed for a moment; files in memory that no process maps are \
-             not counted"
-                .into(),
-        );
+        not_enforced.push("memory: looked at every 50 ms, so it may be passed for a moment".into());
     }
     let exact = setup.tier == Tier::Ns && kernel_counts_pids_by_namespace();
     if setup.limits.processes.is_some() && !exact {
@@ -124,6 +120,8 @@ struct Keeper<'a> {
     killing: bool,
     stopping: bool,
     beyond: Option<String>,
+    /// Memory that the machine could give when the command began.
+    available: u64,
 }
 
 impl<'a> Keeper<'a> {
@@ -162,6 +160,7 @@ impl<'a> Keeper<'a> {
             killing: false,
             stopping: false,
             beyond: None,
+            available: memory::available().unwrap_or(0),
         }))
     }
 
@@ -233,11 +232,17 @@ impl<'a> Keeper<'a> {
     }
 
     fn hold_to_limits(&mut self) {
-        let taken = match self.ground.tier {
-            Tier::Ns => Taken::by_namespace(),
-            Tier::Landlock => Taken::by_descendants_of(rustix::process::getpid().as_raw_pid()),
+        let processes = match self.ground.tier {
+            Tier::Ns => memory::namespace(),
+            Tier::Landlock => descendants(rustix::process::getpid().as_raw_pid()),
         };
+        let mut taken = Taken::by(processes.iter().copied());
         let limits = &self.ground.limits;
+        // Open files are looked through only when the machine has lost more than the command may have.
+        let lost = self.available.saturating_sub(memory::available().unwrap_or(u64::MAX));
+        if limits.memory.is_some_and(|limit| lost > limit) {
+            taken.memory += memory::held_in_files(processes.into_iter());
+        }
         if limits.memory.is_some_and(|limit| taken.memory > limit) {
             self.beyond = Some(format!("memory: {} bytes", taken.memory));
         } else if limits.processes.is_some_and(|limit| taken.processes > limit) {

@@ -35,7 +35,7 @@ fn a_killed_anchor_is_a_lost_sandbox(tier: Tier) {
     let time = long_time();
     let mut running = bench.start(Command::shell(daemons(&time)));
     wait_for(&mut running, "up");
-    assert_eq!(processes_with(&time).iter().count(), 6);
+    assert_eq!(processes_with(&time).len(), 6);
     kill(bench.anchor());
     let error = block_on(running.finish()).unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");

@@ -37,15 +37,15 @@ fn held(base: &Path) -> Held {
 /// One life of a sandbox: with a command, at times with a rest, closed or just dropped.
 fn live(local: &Local, base: &Path, round: usize) {
     let sandbox = block_on(local.open(spec_in(base))).unwrap();
-    if round % 3 == 0 {
+    if round.is_multiple_of(3) {
         let running = block_on(sandbox.exec(Command::argv(["true"]))).unwrap();
         assert!(block_on(running.finish()).unwrap().ended.well());
     }
-    if round % 7 == 0 {
+    if round.is_multiple_of(7) {
         block_on(sandbox.rest()).unwrap();
         block_on(sandbox.list(Path::new(""))).unwrap();
     }
-    if round % 5 != 0 {
+    if !round.is_multiple_of(5) {
         block_on(sandbox.close()).unwrap();
     }
 }

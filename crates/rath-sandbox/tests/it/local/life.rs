@@ -117,7 +117,7 @@ fn closing_leaves_the_files_and_nothing_else(tier: Tier) {
     let bench = Bench::open(tier);
     let tmp = if tier == Tier::Ns { "/tmp" } else { "$TMPDIR" };
     bench.says(&format!(
-        "mkdir -p d/e {tmp}/shut/inner; touch d/e/f {tmp}/shut/inner/x; chmod 000 {tmp}/shut/inner; chmod 500 {tmp}/shut"
+        "mkdir -p d/e {tmp}/shut/inner; touch d/e/f {tmp}/shut/inner/x; cd {tmp}; chmod 000 shut/inner; chmod 500 shut"
     ));
     block_on(bench.sandbox.close()).unwrap();
     assert!(bench.spec.directory.join("d/e/f").exists());

@@ -55,7 +55,8 @@ fn shown_until(master: &mut File, text: &str) -> String {
 
 fn a_command_has_a_terminal(tier: Tier) {
     let bench = Bench::open(tier);
-    let line = "test -t 0 && test -t 1 && test -t 2 && stty size && echo to the terminal >/dev/tty && cut -d' ' -f7 /proc/$$/stat";
+    let line = "test -t 0 && test -t 1 && test -t 2 && stty size && echo to the terminal >/dev/tty && \
+                cut -d' ' -f7 /proc/$$/stat";
     let (mut master, running) = start(&bench, Command::shell(line));
     let shown = shown_until(&mut master, "");
     let device = shown.strip_prefix("33 77\r\nto the terminal\r\n").unwrap().trim();

@@ -76,7 +76,14 @@ fn a_stack_that_is_killed_is_finished() {
         if round >= rounds() && (finished > 0 || round > 1000) {
             break;
         }
-        killed("workspace::layers_killed::worker", dir, Duration::from_micros(chance.below(400_000)));
+        // Mostly it is not killed before there is anything to restore.
+        let current = home.join(fs::read_to_string(dir.join("current")).unwrap());
+        if !Workspace::is_layered(&current) && chance.below(4) > 0 {
+            Workspace::lay(place.store.clone(), &home, &current, &all[0], &Options::default()).unwrap();
+        }
+        // A slow machine gets more time, so that it comes to a restore at all.
+        let longest = 400_000 * (1 + round / rounds().max(1)).min(20);
+        killed("workspace::layers_killed::worker", dir, Duration::from_micros(chance.below(longest)));
         let sites: Vec<_> = fs::read_dir(&home).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
         for state in sites.iter().filter(|state| Workspace::is_layered(state)) {
             let options = Options::default();
