@@ -142,7 +142,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 (None, _) => String::new(),
             };
             let unisolated = if body.isolated { "" } else { ", not isolated" };
-            let setup = body.setup.map(|line| format!("made ready by `{line}`")).unwrap_or_default();
+            let setup = body.setup.map(|line| format!("with the setup `{line}`")).unwrap_or_default();
             join(&join(&format!("on {}{unisolated}", body.backend), &origin), &setup)
         }
         Kind::SandboxOpened => {

@@ -209,3 +209,65 @@ fn processes_of_a_killed_rath_are_found_by_the_next() {
     assert!(!is_running(&mark));
     assert!(calls(&bench, &session, "tool_finished").iter().any(|body| body["outcome"] == "lost"));
 }
+
+#[test]
+fn an_isolated_command_dies_with_rath() {
+    if !crate::local::isolates() {
+        return;
+    }
+    let bench = Bench::new();
+    let session = bench.isolated();
+    bench.sh(&session, "echo 0 > before");
+    let mut chance = Chance::new();
+    let mut lost = 0;
+    for round in 0..rounds() {
+        let mark = format!("{}.{round}", 90_000 + std::process::id());
+        let line = format!("echo {round} > early; sleep 0.0{}; echo {round} > late; setsid sleep {mark}", round % 5);
+        kill(&bench, &["exec", &session, "-c", "--", &line], Duration::from_millis(5 + chance.below(140)));
+        // The next command works at once, whichever it is.
+        match round % 3 {
+            0 => drop(bench.ok(&["exec", &session, "--", "true"])),
+            1 => drop(bench.ok(&["save", &session])),
+            _ => drop(bench.ok(&["fork", &session])),
+        }
+        bench.ok(&["exec", &session, "--", "true"]);
+        assert!(!is_running(&mark), "round {round}: it runs on");
+        let finished = calls(&bench, &session, "tool_finished");
+        assert_eq!(calls(&bench, &session, "tool_started").len(), finished.len(), "round {round}");
+        lost = finished.iter().filter(|body| body["outcome"] == "lost").count();
+        for file in ["early", "late", "before"] {
+            let seen = bench.run(&["exec", &session, "--", "cat", file]);
+            let saved = bench.run(&["cat", &format!("{session}:{file}")]);
+            assert_eq!(text(&seen.stdout), text(&saved.stdout), "round {round}: {file}");
+        }
+        // Only rath was killed: its sandbox was not lost, and nothing of it is left.
+        assert_eq!(calls(&bench, &session, "sandbox_lost").len(), 0, "round {round}");
+        assert_eq!(calls(&bench, &session, "sandbox_opened").len(), 1, "round {round}");
+        assert_eq!(bench.json(&["doctor"])["open_sandboxes"], serde_json::json!([]), "round {round}");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(bench.root().to_str().unwrap()), "round {round}: {mounts}");
+        bench.sound();
+    }
+    eprintln!("{lost} calls were lost");
+}
+
+#[test]
+fn a_setup_that_was_cut_short_begins_again() {
+    if !crate::local::isolates() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.put("work/.gitignore", "deps/\n");
+    let mut chance = Chance::new();
+    for (round, backend) in ["local", "host"].into_iter().cycle().take(rounds().min(40) as usize / 2).enumerate() {
+        let line = format!("mkdir -p deps; : {round}; echo ran >> deps/log; sleep 0.1; echo ran >> deps/log");
+        let session = bench.ok(&["new", "a try", "--on", backend, "--in", "work", "--setup", &line]);
+        kill(&bench, &["exec", &session, "--", "true"], Duration::from_millis(20 + chance.below(150)));
+        let seen = bench.sh(&session, "cat deps/log");
+        // In a directory the line runs over what the first try left.
+        assert!(seen == "ran\nran" || backend == "host" && seen.ends_with("ran\nran"), "round {round}: {seen}");
+        let calls = (calls(&bench, &session, "tool_started").len(), calls(&bench, &session, "tool_finished").len());
+        assert_eq!(calls.0, calls.1, "round {round}");
+        bench.sound();
+    }
+}

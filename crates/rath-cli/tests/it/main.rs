@@ -6,6 +6,8 @@
 mod crash;
 mod errors;
 mod hostile;
+mod local;
+mod shell;
 mod transcript;
 mod transcripts;
 mod workspace;

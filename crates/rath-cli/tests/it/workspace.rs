@@ -71,7 +71,7 @@ impl Bench {
     }
 
     /// The code of the error, as a script sees it.
-    fn code(&self, arguments: &[&str]) -> String {
+    pub(crate) fn code(&self, arguments: &[&str]) -> String {
         let said = self.fails(1, &[&["--json"], arguments].concat());
         let value: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
         value["error"]["code"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
@@ -122,7 +122,7 @@ impl Bench {
     }
 }
 
-fn has(value: &Value, fields: &[&str]) {
+pub(crate) fn has(value: &Value, fields: &[&str]) {
     for field in fields {
         assert!(value.get(field).is_some(), "no {field} in {value}");
     }

@@ -31,7 +31,7 @@ fn without_a_sandbox_the_attempts_succeed() {
         let spec = Spec::new(outside.workspace(), outside.state()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         let sandbox = block_on(Host::new().open(spec)).unwrap();
         let table = attempt_all(&sandbox, &mut outside, role, false);
-        table.tell("host", role);
+        table.tell("host", role, &[]);
         assert!(table.broken().is_empty(), "{table}");
         let escaped = table.escaped();
         let refused: Vec<_> = SUCCEED.split_whitespace().filter(|name| !escaped.contains(name)).collect();

@@ -5,7 +5,7 @@ use rath_sandbox::{Backend as _, Limits, Local, Spec, Tier};
 
 use crate::outside::Outside;
 use crate::probe::attempt_all;
-use crate::role::as_each_user;
+use crate::role::{as_each_user, tell};
 
 /// Fewer refusals than this, and the suite has not done its work.
 const LEAST_REFUSED: usize = 40;
@@ -35,7 +35,8 @@ fn nothing_gets_out_of_landlock() {
 fn nothing_gets_out(test: &str, tier: Tier, admitted: &[&str]) {
     let diagnosis = Local::only(tier).diagnose().clone();
     if diagnosis.tier.is_none() {
-        eprintln!("escape suite on local ({tier}): skipped, this machine refuses it: {:?}", diagnosis.refusals);
+        let why: Vec<String> = diagnosis.refusals.iter().map(ToString::to_string).collect();
+        tell(&format!("escape suite on local ({tier}): skipped: {}\n", why.join("; ")));
         return;
     }
     as_each_user(test, |role| {
@@ -52,7 +53,7 @@ fn nothing_gets_out(test: &str, tier: Tier, admitted: &[&str]) {
         };
         let sandbox = block_on(Local::only(tier).open(spec)).unwrap();
         let table = attempt_all(&sandbox, &mut outside, role, true);
-        table.tell(&format!("local ({tier})"), role);
+        table.tell(&format!("local ({tier})"), role, admitted);
         let escaped: Vec<_> = table.escaped().into_iter().filter(|name| !admitted.contains(name)).collect();
         assert!(table.broken().is_empty() && escaped.is_empty(), "{escaped:?}\n{table}");
         assert!(table.refused().len() >= LEAST_REFUSED, "{table}");

@@ -42,8 +42,8 @@ pub(crate) fn as_each_user(test: &str, work: impl Fn(&Role)) {
 }
 
 /// Says something in spite of the test runner, which keeps to itself what is printed.
-fn tell(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+pub(crate) fn tell(text: &str) {
+    let _ = std::io::stdout().write_all(format!("\n{text}").as_bytes());
 }
 
 /// Where the test fails for a user, all that it said.

@@ -52,15 +52,19 @@ impl Table {
     }
 
     /// One line, and before it the whole table where that is wished.
-    pub(crate) fn tell(&self, backend: &str, role: &Role) {
+    pub(crate) fn tell(&self, backend: &str, role: &Role, admitted: &[&str]) {
         if role.table {
             eprint!("{self}");
         }
-        let (refused, escaped, not_tried) = (self.refused().len(), self.escaped().len(), self.not_tried());
+        let (refused, not_tried) = (self.refused().len(), self.not_tried());
+        let (admitted, escaped): (Vec<_>, Vec<_>) =
+            self.escaped().into_iter().partition(|name| admitted.contains(name));
+        let (admitted, escaped) = (admitted.len(), escaped.len());
+        let admitted = if admitted == 0 { String::new() } else { format!("{admitted} that the tier says it lacks, ") };
         let names = if not_tried.is_empty() { String::new() } else { format!(" ({})", not_tried.join(", ")) };
         let (name, not_tried) = (&role.name, not_tried.len());
         eprintln!(
-            "escape suite on {backend} as {name}: {refused} refused, {not_tried} cannot try{names}, {escaped} escaped"
+            "escape suite on {backend} as {name}: {refused} refused, {not_tried} cannot try{names}, {admitted}{escaped} escaped"
         );
     }
 }

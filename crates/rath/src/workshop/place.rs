@@ -146,7 +146,8 @@ impl Workshop {
         let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
         let ignored = workspace.unversioned(version);
         if let Some(first) = ignored.first() {
-            told(format!("{} ignored paths do not go along, {first} for one: no version has them", ignored.len()));
+            let all = ignored.len();
+            told(format!("what is ignored does not go along, {first} for one ({all} in all): no version has it"));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use rath::sandbox::Command;
 use rath::workshop::{Decision, Place};
 use rath::{How, Point, Session};
 
-use crate::support::{Shop, put};
+use crate::support::{Shop, backends, layers, put};
 
 const FILE: &str = "src/file";
 
@@ -20,7 +20,8 @@ enum Op {
     Exec(usize, Cut, Option<Cut>),
     /// A person rewrites lines, and saves.
     Save(usize, Cut),
-    Fork(usize),
+    /// Whether it shares the layers of its parent, where there are any.
+    Fork(usize, bool),
     Merge(usize, usize),
     Undo(usize),
     /// To any record of any session.
@@ -41,7 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (n(), cut(), prop::option::weighted(0.3, cut())).prop_map(|(s, c, o)| Op::Exec(s, c, o)),
         2 => (n(), cut()).prop_map(|(s, c)| Op::Save(s, c)),
-        3 => n().prop_map(Op::Fork),
+        3 => (n(), prop::bool::ANY).prop_map(|(s, shares)| Op::Fork(s, shares)),
         4 => (n(), n()).prop_map(|(s, o)| Op::Merge(s, o)),
         2 => n().prop_map(Op::Undo),
         1 => (n(), n(), n()).prop_map(|(s, f, k)| Op::Restore(s, f, k)),
@@ -58,6 +59,8 @@ struct Writer {
 
 struct World {
     shop: Shop,
+    /// Whether copies are directories that a person can write to.
+    by_hand: bool,
     sessions: Vec<Session>,
     /// All that ever were, for their records.
     ends: HashMap<rath::SessionId, u64>,
@@ -66,18 +69,26 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(on: usize) -> Self {
+        let backend = backends()[on % backends().len()];
         let shop = Shop::new();
         let origin = shop.directory("origin");
         let first: Vec<String> = (0..6).map(|line| format!("first {line}\n")).collect();
         put(&origin, FILE, Some(&first.concat()));
         let mut session = shop.create();
-        block_on(shop.workshop.place(&mut session, Place::copy_of("host", &origin))).unwrap();
+        block_on(shop.workshop.place(&mut session, Place::copy_of(backend, &origin))).unwrap();
         let record = session.head().point();
         let what = "there when the session was placed".to_owned();
         let writer = Writer { record, what, outside: false };
         let writers = first.into_iter().map(|line| (line, writer.clone())).collect();
-        Self { shop, sessions: vec![session], ends: HashMap::new(), writers, count: 0 }
+        Self {
+            shop,
+            by_hand: backend == "host" || !layers(),
+            sessions: vec![session],
+            ends: HashMap::new(),
+            writers,
+            count: 0,
+        }
     }
 
     fn lines(&self, at: usize) -> Vec<String> {
@@ -123,7 +134,7 @@ impl World {
                 let at = pick(at);
                 let mut lines = self.lines(at);
                 let mut outside = Vec::new();
-                if let Some(by_hand) = by_hand {
+                if let Some(by_hand) = by_hand.filter(|_| self.by_hand) {
                     self.save(at);
                     (lines, outside) = self.cut(lines, &by_hand);
                     put(&self.shop.copy(self.sessions[at].id()), FILE, Some(&lines.concat()));
@@ -139,6 +150,7 @@ impl World {
                 let what = "changed outside, before this record".to_owned();
                 self.wrote(outside, Writer { record: noticed, what, outside: true });
             }
+            Op::Save(..) if !self.by_hand => {}
             Op::Save(at, cut) => {
                 let at = pick(at);
                 self.save(at);
@@ -148,8 +160,13 @@ impl World {
                     self.wrote(new, Writer { record, what: "save".into(), outside: false });
                 }
             }
-            Op::Fork(at) => {
-                let fork = self.sessions[pick(at)].fork("try");
+            Op::Fork(at, shares) => {
+                let at = pick(at);
+                let session = &mut self.sessions[at];
+                let fork = match shares {
+                    true => block_on(self.shop.workshop.fork(session, "try")).unwrap(),
+                    false => session.fork("try"),
+                };
                 self.sessions.push(fork);
             }
             Op::Merge(into, other) => {
@@ -209,8 +226,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_line_is_its_writers(ops in prop::collection::vec(op(), 5..20)) {
-        let mut world = World::new();
+    fn every_line_is_its_writers(on in 0..2usize, ops in prop::collection::vec(op(), 5..20)) {
+        let mut world = World::new(on);
         ops.into_iter().for_each(|op| world.run(op));
         world.sessions.iter().for_each(|session| world.check(session));
     }

@@ -11,104 +11,118 @@ use rath::sandbox::Command;
 use rath::workshop::{Decision, Place, Prune};
 use rath::{Kind, Point, Session};
 
-use crate::support::{Shop, disk, put, records, tree};
+use crate::support::{Shop, backends, disk, put, records, tree};
 
 /// A session in a copy of a directory with these files.
 fn copied(shop: &Shop, files: &[(&str, &str)]) -> (Session, std::path::PathBuf) {
+    copied_on("host", shop, files)
+}
+
+fn copied_on(backend: &str, shop: &Shop, files: &[(&str, &str)]) -> (Session, std::path::PathBuf) {
     let origin = shop.directory("origin");
     files.iter().for_each(|(path, content)| put(&origin, path, Some(content)));
     let mut session = shop.create();
-    block_on(shop.workshop.place(&mut session, Place::copy_of("host", &origin))).unwrap();
+    block_on(shop.workshop.place(&mut session, Place::copy_of(backend, &origin))).unwrap();
     (session, origin)
 }
 
 #[test]
 fn what_others_put_into_a_directory_that_goes_is_not_taken_along() {
-    let shop = Shop::new();
-    let (mut session, origin) = copied(&shop, &[("d/x", "x\n"), ("e/x", "x\n"), ("keep", "k\n")]);
-    shop.sh(&mut session, "rm -r d e");
-    put(&origin, "d/mine", Some("mine\n"));
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!(disk(&origin), tree(&[("d/mine", "mine\n"), ("keep", "k\n")]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut session, origin) = copied_on(backend, &shop, &[("d/x", "x\n"), ("e/x", "x\n"), ("keep", "k\n")]);
+        shop.sh(&mut session, "rm -r d e");
+        put(&origin, "d/mine", Some("mine\n"));
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!(disk(&origin), tree(&[("d/mine", "mine\n"), ("keep", "k\n")]));
 
-    // Where a file must stand in its place, it stops.
-    shop.sh(&mut session, "mkdir f && echo x > f/x");
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    shop.sh(&mut session, "rm -r f && echo file > f");
-    put(&origin, "f/mine", Some("mine\n"));
-    let error = block_on(shop.workshop.apply(&mut session, false)).unwrap_err();
-    assert_eq!(error.code(), "changed-meanwhile");
-    assert_eq!(disk(&origin)["f/mine"], "mine\n");
-    assert_eq!(disk(&origin)["f/x"], "x\n");
+        // Where a file must stand in its place, it stops.
+        shop.sh(&mut session, "mkdir f && echo x > f/x");
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        shop.sh(&mut session, "rm -r f && echo file > f");
+        put(&origin, "f/mine", Some("mine\n"));
+        let error = block_on(shop.workshop.apply(&mut session, false)).unwrap_err();
+        assert_eq!(error.code(), "changed-meanwhile");
+        assert_eq!(disk(&origin)["f/mine"], "mine\n");
+        assert_eq!(disk(&origin)["f/x"], "x\n");
+    }
 }
 
 #[test]
 fn permissions_of_a_directory_are_brought_without_what_is_in_it() {
-    let shop = Shop::new();
-    let (mut session, origin) = copied(&shop, &[("d/x", "x\n"), ("d/y", "y\n")]);
-    shop.sh(&mut session, "chmod 700 d && echo changed > d/x");
-    put(&origin, "d/mine", Some("mine\n"));
-    put(&origin, "d/y", Some("my y\n"));
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!(disk(&origin), tree(&[("d/x", "changed\n"), ("d/y", "my y\n"), ("d/mine", "mine\n")]));
-    assert_eq!(fs::metadata(origin.join("d")).unwrap().permissions().mode() & 0o777, 0o700);
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut session, origin) = copied_on(backend, &shop, &[("d/x", "x\n"), ("d/y", "y\n")]);
+        shop.sh(&mut session, "chmod 700 d && echo changed > d/x");
+        put(&origin, "d/mine", Some("mine\n"));
+        put(&origin, "d/y", Some("my y\n"));
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!(disk(&origin), tree(&[("d/x", "changed\n"), ("d/y", "my y\n"), ("d/mine", "mine\n")]));
+        assert_eq!(fs::metadata(origin.join("d")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
 }
 
 #[test]
 fn what_is_there_already_counts_as_brought() {
-    let shop = Shop::new();
-    let (mut session, origin) = copied(&shop, &[("a", "0\n")]);
-    shop.sh(&mut session, "echo 1 > a");
-    put(&origin, "a", Some("1\n"));
-    let applied = block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!((applied.changed.len(), applied.already.len()), (0, 1));
-    shop.sh(&mut session, "echo 2 > a");
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!(disk(&origin), tree(&[("a", "2\n")]));
-    // Asked again there is nothing to say, and nothing is said.
-    let head = session.head();
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!(session.head(), head);
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut session, origin) = copied_on(backend, &shop, &[("a", "0\n")]);
+        shop.sh(&mut session, "echo 1 > a");
+        put(&origin, "a", Some("1\n"));
+        let applied = block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!((applied.changed.len(), applied.already.len()), (0, 1));
+        shop.sh(&mut session, "echo 2 > a");
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!(disk(&origin), tree(&[("a", "2\n")]));
+        // Asked again there is nothing to say, and nothing is said.
+        let head = session.head();
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!(session.head(), head);
+    }
 }
 
 #[test]
 fn a_fork_of_a_session_in_place_can_be_applied() {
-    let shop = Shop::new();
-    let directory = shop.directory("work");
-    put(&directory, "a", Some("0\n"));
-    let mut session = shop.create();
-    block_on(shop.workshop.place(&mut session, Place::in_place("host", &directory))).unwrap();
-    shop.sh(&mut session, "echo 1 > a");
-    let mut fork = session.fork("try");
-    shop.sh(&mut fork, "echo 2 > a");
-    assert_eq!(disk(&directory), tree(&[("a", "1\n")]));
-    shop.workshop.leave(session.id());
-    block_on(shop.workshop.apply(&mut fork, false)).unwrap();
-    assert_eq!(disk(&directory), tree(&[("a", "2\n")]));
-    let done = shop.sh(&mut session, "true");
-    assert_eq!(done.outside.len(), 1);
+    for backend in backends() {
+        let shop = Shop::new();
+        let directory = shop.directory("work");
+        put(&directory, "a", Some("0\n"));
+        let mut session = shop.create();
+        block_on(shop.workshop.place(&mut session, Place::in_place(*backend, &directory))).unwrap();
+        shop.sh(&mut session, "echo 1 > a");
+        let mut fork = session.fork("try");
+        shop.sh(&mut fork, "echo 2 > a");
+        assert_eq!(disk(&directory), tree(&[("a", "1\n")]));
+        shop.workshop.leave(session.id());
+        block_on(shop.workshop.apply(&mut fork, false)).unwrap();
+        assert_eq!(disk(&directory), tree(&[("a", "2\n")]));
+        let done = shop.sh(&mut session, "true");
+        assert_eq!(done.outside.len(), 1);
+    }
 }
 
 #[test]
 fn a_closed_session_leaves_the_directory_alone() {
-    let shop = Shop::new();
-    let directory = shop.directory("work");
-    put(&directory, "a", Some("0\n"));
-    let mut session = shop.create();
-    block_on(shop.workshop.place(&mut session, Place::in_place("host", &directory))).unwrap();
-    shop.sh(&mut session, "echo 1 > a");
-    let id = session.id();
-    block_on(session.close("done")).unwrap();
-    shop.workshop.leave(id);
-    put(&directory, "a", Some("mine\n"));
-    let mut session = shop.open(id);
-    for over in [false, true] {
-        let error = block_on(shop.workshop.undo(&mut session, over)).unwrap_err();
+    for backend in backends() {
+        let shop = Shop::new();
+        let directory = shop.directory("work");
+        put(&directory, "a", Some("0\n"));
+        let mut session = shop.create();
+        block_on(shop.workshop.place(&mut session, Place::in_place(*backend, &directory))).unwrap();
+        shop.sh(&mut session, "echo 1 > a");
+        let id = session.id();
+        block_on(session.close("done")).unwrap();
+        shop.workshop.leave(id);
+        put(&directory, "a", Some("mine\n"));
+        let mut session = shop.open(id);
+        for over in [false, true] {
+            let error = block_on(shop.workshop.undo(&mut session, over)).unwrap_err();
+            assert_eq!(error.code(), "session-closed", "{error}");
+        }
+        let error = block_on(shop.workshop.exec(&mut session, Command::shell("echo 2 > a"), |_| {})).unwrap_err();
         assert_eq!(error.code(), "session-closed", "{error}");
+        assert_eq!(disk(&directory), tree(&[("a", "mine\n")]));
     }
-    let error = block_on(shop.workshop.exec(&mut session, Command::shell("echo 2 > a"), |_| {})).unwrap_err();
-    assert_eq!(error.code(), "session-closed", "{error}");
-    assert_eq!(disk(&directory), tree(&[("a", "mine\n")]));
 }
 
 #[test]
@@ -251,76 +265,85 @@ fn an_apply_that_was_lost_takes_no_edits_for_its_own() {
 
 #[test]
 fn a_branch_with_an_open_conflict_waits() {
-    let shop = Shop::new();
-    let (mut root, _) = copied(&shop, &[("a", "0\n")]);
-    shop.sh(&mut root, "true");
-    let mut middle = root.fork("middle");
-    let mut leaf = middle.fork("leaf");
-    shop.sh(&mut middle, "echo middle > a");
-    shop.sh(&mut leaf, "echo leaf > a");
-    let middle = block_on(middle.merge([leaf], How::Append)).unwrap();
-    assert_eq!(middle.state().conflicts.len(), 1);
-    let refused = block_on(root.merge([middle], How::Append)).unwrap_err();
-    assert_eq!(refused.code(), "still-open", "{refused}");
-    let [root, mut middle] = <[Session; 2]>::try_from(refused.into_sessions()).unwrap();
-    block_on(shop.workshop.resolve(&mut middle, &Name::from("a"), Decision::Theirs)).unwrap();
-    let root = block_on(root.merge([middle], How::Append)).unwrap();
-    assert_eq!(shop.now(&root), tree(&[("a", "leaf\n")]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut root, _) = copied_on(backend, &shop, &[("a", "0\n")]);
+        shop.sh(&mut root, "true");
+        let mut middle = root.fork("middle");
+        let mut leaf = middle.fork("leaf");
+        shop.sh(&mut middle, "echo middle > a");
+        shop.sh(&mut leaf, "echo leaf > a");
+        let middle = block_on(middle.merge([leaf], How::Append)).unwrap();
+        assert_eq!(middle.state().conflicts.len(), 1);
+        let refused = block_on(root.merge([middle], How::Append)).unwrap_err();
+        assert_eq!(refused.code(), "still-open", "{refused}");
+        let [root, mut middle] = <[Session; 2]>::try_from(refused.into_sessions()).unwrap();
+        block_on(shop.workshop.resolve(&mut middle, &Name::from("a"), Decision::Theirs)).unwrap();
+        let root = block_on(root.merge([middle], How::Append)).unwrap();
+        assert_eq!(shop.now(&root), tree(&[("a", "leaf\n")]));
+    }
 }
 
 #[test]
 fn a_session_that_moves_takes_nothing_away_where_it_comes() {
-    let shop = Shop::new();
-    let (mut session, origin) = copied(&shop, &[("a", "0\n")]);
-    shop.sh(&mut session, "echo 1 > a");
-    let other = shop.directory("other");
-    put(&other, "mine", Some("m\n"));
-    put(&other, "a", Some("0\n"));
-    block_on(shop.workshop.place(&mut session, Place::copy_of("host", &other))).unwrap();
-    shop.sh(&mut session, "echo 1 > new");
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!(disk(&other), tree(&[("a", "0\n"), ("mine", "m\n"), ("new", "1\n")]));
-    assert_eq!(disk(&origin), tree(&[("a", "0\n")]));
-    // An empty directory gets everything.
-    let empty = shop.directory("empty");
-    block_on(shop.workshop.place(&mut session, Place::copy_of("host", &empty))).unwrap();
-    block_on(shop.workshop.apply(&mut session, false)).unwrap();
-    assert_eq!(disk(&empty), tree(&[("a", "1\n"), ("new", "1\n")]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut session, origin) = copied_on(backend, &shop, &[("a", "0\n")]);
+        shop.sh(&mut session, "echo 1 > a");
+        let other = shop.directory("other");
+        put(&other, "mine", Some("m\n"));
+        put(&other, "a", Some("0\n"));
+        block_on(shop.workshop.place(&mut session, Place::copy_of(*backend, &other))).unwrap();
+        shop.sh(&mut session, "echo 1 > new");
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!(disk(&other), tree(&[("a", "0\n"), ("mine", "m\n"), ("new", "1\n")]));
+        assert_eq!(disk(&origin), tree(&[("a", "0\n")]));
+        // An empty directory gets everything.
+        let empty = shop.directory("empty");
+        block_on(shop.workshop.place(&mut session, Place::copy_of(*backend, &empty))).unwrap();
+        block_on(shop.workshop.apply(&mut session, false)).unwrap();
+        assert_eq!(disk(&empty), tree(&[("a", "1\n"), ("new", "1\n")]));
+    }
 }
 
 #[test]
 fn a_restore_goes_to_records_that_are_not_published() {
-    let shop = Shop::new();
-    let (mut session, _) = copied(&shop, &[("a", "0\n")]);
-    shop.sh(&mut session, "echo 1 > a");
-    session.note("in memory").unwrap();
-    let here = session.head().point();
-    let back = block_on(shop.workshop.restore(&mut session, here, false)).unwrap();
-    assert!(back.record.is_none());
-    let start = Point { seq: 1, ..here };
-    block_on(shop.workshop.restore(&mut session, start, false)).unwrap();
-    assert_eq!(shop.now(&session), tree(&[("a", "0\n")]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut session, _) = copied_on(backend, &shop, &[("a", "0\n")]);
+        shop.sh(&mut session, "echo 1 > a");
+        session.note("in memory").unwrap();
+        let here = session.head().point();
+        let back = block_on(shop.workshop.restore(&mut session, here, false)).unwrap();
+        assert!(back.record.is_none());
+        let start = Point { seq: 1, ..here };
+        block_on(shop.workshop.restore(&mut session, start, false)).unwrap();
+        assert_eq!(shop.now(&session), tree(&[("a", "0\n")]));
+    }
 }
 
 #[test]
 fn the_guard_asks_once() {
-    let shop = Shop::new();
-    let home = shop.directory("user");
-    put(&home, "a", Some("0\n"));
-    let guarded = |anywhere| {
-        let options = rath::workspace::Options { home: Some(home.clone()), anywhere, ..Default::default() };
-        shop.second().with_options(options)
-    };
-    let mut session = shop.create();
-    for place in [Place::in_place("host", &home), Place::copy_of("host", &home), Place::copy_of("host", "/")] {
-        let error = block_on(guarded(false).place(&mut session, place)).unwrap_err();
-        assert_eq!(error.code(), "protected-directory");
+    for backend in backends() {
+        let shop = Shop::new();
+        let home = shop.directory("user");
+        put(&home, "a", Some("0\n"));
+        let guarded = |anywhere| {
+            let options = rath::workspace::Options { home: Some(home.clone()), anywhere, ..Default::default() };
+            shop.second().with_options(options)
+        };
+        let mut session = shop.create();
+        for place in [Place::in_place(*backend, &home), Place::copy_of(*backend, &home), Place::copy_of(*backend, "/")]
+        {
+            let error = block_on(guarded(false).place(&mut session, place)).unwrap_err();
+            assert_eq!(error.code(), "protected-directory");
+        }
+        block_on(guarded(true).place(&mut session, Place::in_place(*backend, &home))).unwrap();
+        put(&home, "a", Some("1\n"));
+        block_on(guarded(false).save(&mut session)).unwrap();
+        block_on(guarded(false).undo(&mut session, false)).unwrap();
+        assert_eq!(disk(&home), tree(&[("a", "0\n")]));
     }
-    block_on(guarded(true).place(&mut session, Place::in_place("host", &home))).unwrap();
-    put(&home, "a", Some("1\n"));
-    block_on(guarded(false).save(&mut session)).unwrap();
-    block_on(guarded(false).undo(&mut session, false)).unwrap();
-    assert_eq!(disk(&home), tree(&[("a", "0\n")]));
 }
 
 #[test]
@@ -334,39 +357,43 @@ fn a_backend_that_is_not_there_is_named() {
 
 #[test]
 fn sessions_that_work_nowhere_say_so() {
-    let shop = Shop::new();
-    let mut session = shop.create();
-    let not_placed = [
-        block_on(shop.workshop.exec(&mut session, Command::shell("true"), |_| {})).unwrap_err(),
-        block_on(shop.workshop.save(&mut session)).unwrap_err(),
-        block_on(shop.workshop.apply(&mut session, false)).unwrap_err(),
-    ];
-    assert!(not_placed.iter().all(|error| error.code() == "not-placed"));
-    assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
-    block_on(shop.workshop.place(&mut session, Place::empty("host"))).unwrap();
-    assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
-    assert_eq!(block_on(shop.workshop.apply(&mut session, false)).unwrap_err().code(), "nothing-to-apply");
-    let error = block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap_err();
-    assert_eq!(error.code(), "no-conflict");
+    for backend in backends() {
+        let shop = Shop::new();
+        let mut session = shop.create();
+        let not_placed = [
+            block_on(shop.workshop.exec(&mut session, Command::shell("true"), |_| {})).unwrap_err(),
+            block_on(shop.workshop.save(&mut session)).unwrap_err(),
+            block_on(shop.workshop.apply(&mut session, false)).unwrap_err(),
+        ];
+        assert!(not_placed.iter().all(|error| error.code() == "not-placed"));
+        assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
+        block_on(shop.workshop.place(&mut session, Place::empty(*backend))).unwrap();
+        assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
+        assert_eq!(block_on(shop.workshop.apply(&mut session, false)).unwrap_err().code(), "nothing-to-apply");
+        let error = block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap_err();
+        assert_eq!(error.code(), "no-conflict");
+    }
 }
 
 #[test]
 fn a_branch_of_a_branch_is_merged_against_that_branch() {
-    let shop = Shop::new();
-    let (mut root, _) = copied(&shop, &[("a", "0\n")]);
-    shop.sh(&mut root, "true");
-    let mut first = root.fork("first");
-    shop.sh(&mut first, "echo 1 > a");
-    let mut second = first.fork("on top of it");
-    shop.sh(&mut second, "echo 2 > a");
-    let root = block_on(root.merge([first, second], How::Append)).unwrap();
-    assert_eq!(root.state().conflicts, []);
-    assert_eq!(shop.now(&root), tree(&[("a", "2\n")]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut root, _) = copied_on(backend, &shop, &[("a", "0\n")]);
+        shop.sh(&mut root, "true");
+        let mut first = root.fork("first");
+        shop.sh(&mut first, "echo 1 > a");
+        let mut second = first.fork("on top of it");
+        shop.sh(&mut second, "echo 2 > a");
+        let root = block_on(root.merge([first, second], How::Append)).unwrap();
+        assert_eq!(root.state().conflicts, []);
+        assert_eq!(shop.now(&root), tree(&[("a", "2\n")]));
+    }
 }
 
 /// A session with a conflict on `a`, between `ours` and `theirs`.
-fn in_conflict(shop: &Shop) -> Session {
-    let (mut root, _) = copied(shop, &[("a", "0\n")]);
+fn in_conflict_on(backend: &str, shop: &Shop) -> Session {
+    let (mut root, _) = copied_on(backend, shop, &[("a", "0\n")]);
     shop.sh(&mut root, "true");
     let mut branch = root.fork("branch");
     shop.sh(&mut branch, "echo theirs > a");
@@ -378,50 +405,56 @@ fn in_conflict(shop: &Shop) -> Session {
 
 #[test]
 fn a_conflict_decided_on_a_fork_is_decided() {
-    let shop = Shop::new();
-    let root = in_conflict(&shop);
-    let mut fork = root.fork("somebody decides");
-    block_on(shop.workshop.resolve(&mut fork, &Name::from("a"), Decision::Theirs)).unwrap();
-    let mut root = block_on(root.merge([fork], How::Append)).unwrap();
-    assert_eq!(root.state().conflicts, []);
-    assert_eq!(shop.now(&root), tree(&[("a", "theirs\n")]));
-    block_on(shop.workshop.apply(&mut root, false)).unwrap();
-    // It is so for who opens the session anew, too.
-    let id = root.id();
-    drop(root);
-    assert_eq!(shop.open(id).state().conflicts, []);
+    for backend in backends() {
+        let shop = Shop::new();
+        let root = in_conflict_on(backend, &shop);
+        let mut fork = root.fork("somebody decides");
+        block_on(shop.workshop.resolve(&mut fork, &Name::from("a"), Decision::Theirs)).unwrap();
+        let mut root = block_on(root.merge([fork], How::Append)).unwrap();
+        assert_eq!(root.state().conflicts, []);
+        assert_eq!(shop.now(&root), tree(&[("a", "theirs\n")]));
+        block_on(shop.workshop.apply(&mut root, false)).unwrap();
+        // It is so for who opens the session anew, too.
+        let id = root.id();
+        drop(root);
+        assert_eq!(shop.open(id).state().conflicts, []);
+    }
 }
 
 #[test]
 fn who_keeps_another_branch_has_its_files_and_no_conflict() {
-    let shop = Shop::new();
-    let root = in_conflict(&shop);
-    let mut fork = root.fork("away with it");
-    block_on(shop.workshop.resolve(&mut fork, &Name::from("a"), Decision::Remove)).unwrap();
-    let kept = fork.id();
-    let root = block_on(root.merge([fork], How::keep(kept, "simpler"))).unwrap();
-    assert_eq!(root.state().conflicts, []);
-    assert_eq!(shop.now(&root), tree(&[]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let root = in_conflict_on(backend, &shop);
+        let mut fork = root.fork("away with it");
+        block_on(shop.workshop.resolve(&mut fork, &Name::from("a"), Decision::Remove)).unwrap();
+        let kept = fork.id();
+        let root = block_on(root.merge([fork], How::keep(kept, "simpler"))).unwrap();
+        assert_eq!(root.state().conflicts, []);
+        assert_eq!(shop.now(&root), tree(&[]));
+    }
 }
 
 #[test]
 fn with_several_branches_in_conflict_somebody_says_whose_side() {
-    let shop = Shop::new();
-    let (mut root, _) = copied(&shop, &[("a", "0\n")]);
-    shop.sh(&mut root, "true");
-    let (mut one, mut two) = (root.fork("one"), root.fork("two"));
-    shop.sh(&mut one, "echo one > a");
-    shop.sh(&mut two, "echo two > a");
-    shop.sh(&mut root, "echo ours > a");
-    let second = two.id();
-    let mut root = block_on(root.merge([one, two], How::Append)).unwrap();
-    assert_eq!(root.state().conflicts.len(), 2);
-    let path = Name::from("a");
-    let error = block_on(shop.workshop.resolve(&mut root, &path, Decision::Theirs)).unwrap_err();
-    assert_eq!(error.code(), "several-sides");
-    block_on(shop.workshop.resolve(&mut root, &path, Decision::TheirsOf(second))).unwrap();
-    assert_eq!(root.state().conflicts, []);
-    assert_eq!(shop.now(&root), tree(&[("a", "two\n")]));
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut root, _) = copied_on(backend, &shop, &[("a", "0\n")]);
+        shop.sh(&mut root, "true");
+        let (mut one, mut two) = (root.fork("one"), root.fork("two"));
+        shop.sh(&mut one, "echo one > a");
+        shop.sh(&mut two, "echo two > a");
+        shop.sh(&mut root, "echo ours > a");
+        let second = two.id();
+        let mut root = block_on(root.merge([one, two], How::Append)).unwrap();
+        assert_eq!(root.state().conflicts.len(), 2);
+        let path = Name::from("a");
+        let error = block_on(shop.workshop.resolve(&mut root, &path, Decision::Theirs)).unwrap_err();
+        assert_eq!(error.code(), "several-sides");
+        block_on(shop.workshop.resolve(&mut root, &path, Decision::TheirsOf(second))).unwrap();
+        assert_eq!(root.state().conflicts, []);
+        assert_eq!(shop.now(&root), tree(&[("a", "two\n")]));
+    }
 }
 
 #[test]
@@ -505,17 +538,19 @@ fn how_a_command_ended_is_known_even_where_its_files_are_too_many() {
 
 #[test]
 fn a_decision_that_keeps_what_stands_is_taken_back_too() {
-    let shop = Shop::new();
-    let mut session = in_conflict(&shop);
-    block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap();
-    let resolved = session.head();
-    let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
-    assert_eq!(back.undone.unwrap().record, resolved);
-    assert_eq!(session.state().conflicts.len(), 1);
-    // Asked again it goes further back, and not to the same decision once more.
-    let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
-    assert_ne!(back.undone.unwrap().record, resolved);
-    assert_eq!(session.state().conflicts, []);
+    for backend in backends() {
+        let shop = Shop::new();
+        let mut session = in_conflict_on(backend, &shop);
+        block_on(shop.workshop.resolve(&mut session, &Name::from("a"), Decision::Ours)).unwrap();
+        let resolved = session.head();
+        let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
+        assert_eq!(back.undone.unwrap().record, resolved);
+        assert_eq!(session.state().conflicts.len(), 1);
+        // Asked again it goes further back, and not to the same decision once more.
+        let back = block_on(shop.workshop.undo(&mut session, false)).unwrap();
+        assert_ne!(back.undone.unwrap().record, resolved);
+        assert_eq!(session.state().conflicts, []);
+    }
 }
 
 #[test]
@@ -537,10 +572,12 @@ fn a_copy_with_files_that_no_version_has_is_not_pruned() {
 
 #[test]
 fn the_order_of_both_streams_is_on_record() {
-    let shop = Shop::new();
-    let (mut session, _) = copied(&shop, &[("f", "0\n")]);
-    shop.sh(&mut session, "echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three");
-    let body: ToolFinished = records(&shop, &session, Kind::ToolFinished)[0].body().unwrap();
-    let order: Vec<_> = body.order.iter().map(|stretch| (stretch.stream.as_str(), stretch.bytes)).collect();
-    assert_eq!(order, [("stdout", 4), ("stderr", 4), ("stdout", 6)]);
+    for backend in backends() {
+        let shop = Shop::new();
+        let (mut session, _) = copied_on(backend, &shop, &[("f", "0\n")]);
+        shop.sh(&mut session, "echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three");
+        let body: ToolFinished = records(&shop, &session, Kind::ToolFinished)[0].body().unwrap();
+        let order: Vec<_> = body.order.iter().map(|stretch| (stretch.stream.as_str(), stretch.bytes)).collect();
+        assert_eq!(order, [("stdout", 4), ("stderr", 4), ("stdout", 6)]);
+    }
 }

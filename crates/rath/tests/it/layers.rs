@@ -3,8 +3,9 @@
 use std::fs;
 
 use pollster::block_on;
+use rath::body::SandboxOpened;
 use rath::files::Name;
-use rath::sandbox::Command;
+use rath::sandbox::{Command, Local, Tier};
 use rath::workshop::{Decision, Place, Prune};
 use rath::{How, Kind, Session};
 
@@ -259,6 +260,40 @@ fn a_session_takes_its_files_from_backend_to_backend() {
     shop.reopen();
     let mut session = shop.open(id);
     assert_eq!(sees(&shop, &mut session, "a"), "3\n");
+    shop.verify();
+}
+
+#[test]
+fn without_layers_a_copy_is_a_directory() {
+    let landlock = Local::only(Tier::Landlock);
+    if landlock.diagnose().tier.is_none() {
+        eprintln!("skipped: this machine has no Landlock: {:?}", landlock.diagnose().refusals);
+        return;
+    }
+    let mut shop = Shop::new();
+    let mut before = layered(&shop, &[(".gitignore", "cache\n"), ("a", "0\n")]);
+    if isolates() {
+        shop.sh(&mut before, "echo 1 > a; echo 1 > cache");
+    }
+    // As if the machine allowed no more than this from here on.
+    shop.workshop = shop.second_on(landlock);
+    let mut session = layered(&shop, &[]);
+    shop.sh(&mut session, "echo 1 > a; echo 1 > cache");
+    assert_eq!(disk(&shop.copy(session.id()))["cache"], "1\n");
+    let mut child = fork(&shop, &mut session);
+    assert!(!shop.is_layered(&session) && !shop.is_layered(&child));
+    assert_eq!(sees(&shop, &mut child, "a cache"), "1\n");
+    put(&shop.copy(session.id()), "mine", Some("m\n"));
+    let done = shop.sh(&mut session, "cat mine; echo 2 > a");
+    assert_eq!((done.outside.len(), done.finished.stdout.bytes), (1, b"m\n".to_vec()));
+    block_on(shop.workshop.undo(&mut session, false)).unwrap();
+    assert_eq!(sees(&shop, &mut session, "a mine"), "1\nm\n");
+    let opened: SandboxOpened = records(&shop, &session, Kind::SandboxOpened)[0].body().unwrap();
+    assert_eq!(opened.isolation.as_deref(), Some("landlock"));
+    assert!(!opened.not_enforced.is_empty());
+    // What was made of layers before is made anew, of its version.
+    assert_eq!(sees(&shop, &mut before, "a cache"), if isolates() { "1\n" } else { "0\n" });
+    assert!(!shop.is_layered(&before));
     shop.verify();
 }
 

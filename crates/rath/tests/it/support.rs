@@ -73,6 +73,11 @@ impl Shop {
         workshop(&self.store, self.dir.path())
     }
 
+    /// The same with another `local`.
+    pub(crate) fn second_on(&self, local: Local) -> Workshop {
+        workshop_on(&self.store, self.dir.path(), local)
+    }
+
     pub(crate) fn create(&self) -> Session {
         self.store.create(Actor::person("ada"))
     }
@@ -150,7 +155,11 @@ impl Shop {
 }
 
 fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
-    let backends = Registry::new().with(Arc::new(Host::new())).with(Arc::new(local().clone()));
+    workshop_on(store, dir, local().clone())
+}
+
+fn workshop_on(store: &Arc<dyn Store>, dir: &Path, local: Local) -> Workshop {
+    let backends = Registry::new().with(Arc::new(Host::new())).with(Arc::new(local));
     let options = Options { store: Some(dir.join("store")), ..Options::default() };
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
     Workshop::new(store.clone(), dir.join("home"), backends).with_options(options).with_env(env)

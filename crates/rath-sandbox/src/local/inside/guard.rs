@@ -1,5 +1,5 @@
-//! The last walls, put up by a command's own process right before it becomes the command: Landlock, no capabilities,
-//! no new privileges, limits, seccomp. None of them can be taken down from inside.
+//! The last walls: no capabilities, no new privileges and seccomp around a keeper and its command, limits and Landlock
+//! around the command. None of them can be taken down from inside.
 
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::filter::Filters;
 use super::view::{DEVICES, SECRETS, SYSTEM};
-use super::{Doing as _, Ground, Outcome, Refused, raw};
+use super::{Doing as _, Outcome, Refused, raw};
 use crate::limits::Limits;
 use crate::local::tier::Tier;
 use crate::local::wire::Setup;
@@ -65,17 +65,11 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Puts up the walls around this process. Returns what hears of refused calls, where there is such a thing.
-    pub(super) fn put_up(&self, ground: &Ground) -> Outcome<Option<OwnedFd>> {
-        set_limits(&ground.limits)?;
+    /// Around a keeper, and so around its command: no capabilities, no new privileges, no system calls that are
+    /// refused. Returns what hears of those, where there is such a thing.
+    pub(super) fn around_keeper(&self) -> Outcome<Option<OwnedFd>> {
         drop_capabilities()?;
         rustix::thread::set_no_new_privs(true).doing("giving up new privileges")?;
-        let rules = self.rules.try_clone().doing("copying Landlock's rules")?;
-        let refused = |_| Refused { doing: "restricting the command by Landlock".into(), error: Errno::PERM };
-        let status = rules.restrict_self().map_err(refused)?.ruleset;
-        if self.must && status == RulesetStatus::NotEnforced {
-            return Err(Errno::NOSYS).doing("restricting the command by Landlock");
-        }
         let apply = |filter| {
             let applied = seccompiler::apply_filter(filter);
             applied.map_err(|_| Errno::PERM).doing("filtering the command's system calls")
@@ -88,6 +82,17 @@ impl Guard {
             // Somebody around us listens already, or the kernel is too old: then nobody hears of it.
             Err(Errno::BUSY | Errno::INVAL) => apply(&self.refusing.heard).map(|()| None),
             Err(error) => Err(error).doing("filtering the command's system calls"),
+        }
+    }
+
+    /// Around the command alone: limits and Landlock, which keeps its keeper out of its reach too.
+    pub(super) fn around_command(&self, limits: &Limits) -> Outcome<()> {
+        set_limits(limits)?;
+        let rules = self.rules.try_clone().doing("copying Landlock's rules")?;
+        let refused = |_| Refused { doing: "restricting the command by Landlock".into(), error: Errno::PERM };
+        match rules.restrict_self().map_err(refused)?.ruleset {
+            RulesetStatus::NotEnforced if self.must => Err(Errno::NOSYS).doing("restricting the command by Landlock"),
+            _ => Ok(()),
         }
     }
 }

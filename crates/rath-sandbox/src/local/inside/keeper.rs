@@ -35,9 +35,6 @@ const MOST_REFUSALS: usize = 64;
 /// PIDs that the kernel keeps back once its numbers have come round.
 const RESERVED: u64 = 300;
 
-/// What hears of refused calls, or why there was nothing to start.
-type Handover = Result<(), Failure>;
-
 /// What was tried and why it failed, with an error number where it was the machine's fault.
 type Failure = (String, String, Option<i32>);
 
@@ -64,9 +61,9 @@ fn kernel_counts_pids_by_namespace() -> bool {
 }
 
 /// Runs a command and tells `control` about it.
-pub(super) fn keep(prepared: Outcome<()>, job: &Job, control: &OwnedFd, streams: [OwnedFd; 3], ground: &Ground) {
+pub(super) fn keep(prepared: Outcome<Prepared>, job: &Job, control: &OwnedFd, streams: [OwnedFd; 3], ground: &Ground) {
     let parent = rustix::process::getppid();
-    let told = match prepared.and_then(|()| Keeper::start(job, streams, ground)) {
+    let told = match prepared.and_then(|prepared| Keeper::start(prepared, job, streams, ground)) {
         Ok(Ok(mut keeper)) => {
             if wire::send(control, &Told::Started, &[]).is_ok() {
                 keeper.watch(control);
@@ -87,7 +84,7 @@ pub(super) fn keep(prepared: Outcome<()>, job: &Job, control: &OwnedFd, streams:
 }
 
 /// Makes this process a keeper.
-pub(super) fn prepare(ground: &Ground) -> Outcome<()> {
+pub(super) fn prepare(ground: &Ground) -> Outcome<Prepared> {
     match ground.tier {
         Tier::Ns => {
             // The kernel takes the whole PID namespace along.
@@ -105,7 +102,14 @@ pub(super) fn prepare(ground: &Ground) -> Outcome<()> {
         }
     }
     // Nobody looks into this process.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing the keeper's memory")
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing the keeper's memory")?;
+    Ok(Prepared { listener: ground.guard.around_keeper()? })
+}
+
+/// A keeper that waits for its command.
+pub(super) struct Prepared {
+    /// Hears of refused calls.
+    listener: Option<OwnedFd>,
 }
 
 struct Keeper<'a> {
@@ -120,12 +124,17 @@ struct Keeper<'a> {
     killing: bool,
     stopping: bool,
     beyond: Option<String>,
-    /// Memory that the machine could give when the command began.
-    available: u64,
+    /// Memory that the machine could give when the command was first looked at.
+    available: Option<u64>,
 }
 
 impl<'a> Keeper<'a> {
-    fn start(job: &Job, streams: [OwnedFd; 3], ground: &'a Ground) -> Outcome<Result<Self, Failure>> {
+    fn start(
+        prepared: Prepared,
+        job: &Job,
+        streams: [OwnedFd; 3],
+        ground: &'a Ground,
+    ) -> Outcome<Result<Self, Failure>> {
         let children = super::hear_children().map_err(|_| Errno::INVAL).doing("listening for ended processes")?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().doing("making a socket")?;
         let main = match raw::fork(false).doing("starting a process")? {
@@ -137,30 +146,23 @@ impl<'a> Keeper<'a> {
             Some(main) => main,
         };
         drop((theirs, streams));
-        let mut listener = None;
-        loop {
-            match wire::receive::<Handover>(&ours) {
-                Ok(Some((Ok(()), files))) => listener = files.into_iter().next(),
-                Ok(Some((Err(failure), _))) => {
-                    let _ = rustix::process::waitpid(Some(main), WaitOptions::empty());
-                    return Ok(Err(failure));
-                }
-                // It has become the command, and its end of the socket was closed by that.
-                _ => break,
-            }
+        // When it becomes the command, its end of the socket is closed.
+        if let Ok(Some((failure, _))) = wire::receive::<Failure>(&ours) {
+            let _ = rustix::process::waitpid(Some(main), WaitOptions::empty());
+            return Ok(Err(failure));
         }
         Ok(Ok(Self {
             ground,
             children,
             main,
-            listener,
+            listener: prepared.listener,
             refused: BTreeMap::new(),
             ended: None,
             killed: 0,
             killing: false,
             stopping: false,
             beyond: None,
-            available: memory::available().unwrap_or(0),
+            available: None,
         }))
     }
 
@@ -239,7 +241,8 @@ impl<'a> Keeper<'a> {
         let mut taken = Taken::by(processes.iter().copied());
         let limits = &self.ground.limits;
         // Open files are looked through only when the machine has lost more than the command may have.
-        let lost = self.available.saturating_sub(memory::available().unwrap_or(u64::MAX));
+        let available = memory::available().unwrap_or(0);
+        let lost = self.available.get_or_insert(available).saturating_sub(available);
         if limits.memory.is_some_and(|limit| lost > limit) {
             taken.memory += memory::held_in_files(processes.into_iter());
         }
@@ -335,7 +338,7 @@ fn how_it_ended(status: &WaitStatus) -> Option<Ended> {
 /// In the child: puts up the walls and turns into the command. Comes back only to fail.
 fn become_command(job: &Job, streams: &[OwnedFd; 3], ground: &Ground, handover: &OwnedFd) {
     let failed = |failure: Failure| {
-        let _ = wire::send(handover, &Handover::Err(failure), &[]);
+        let _ = wire::send(handover, &failure, &[]);
     };
     let machine = |doing: String, error: Errno| failed(("a command".into(), doing, Some(error.raw_os_error())));
     let directory = ground.workspace.join(job.cwd.path());
@@ -351,15 +354,8 @@ fn become_command(job: &Job, streams: &[OwnedFd; 3], ground: &Ground, handover: 
         Err(Error::CannotStart { tried, why }) => return failed((tried, why, None)),
         Err(other) => return failed(("a command".into(), other.to_string(), None)),
     };
-    match ground.guard.put_up(ground) {
-        Ok(listener) => {
-            use std::os::fd::AsFd as _;
-            let files: Vec<_> = listener.iter().map(|listener| listener.as_fd()).collect();
-            if wire::send(handover, &Handover::Ok(()), &files).is_err() {
-                return;
-            }
-        }
-        Err(refused) => return machine(refused.doing, refused.error),
+    if let Err(refused) = ground.guard.around_command(&ground.limits) {
+        return machine(refused.doing, refused.error);
     }
     let error = execute(&program, &argv, &env);
     match program::not_started(&error, &program, &directory) {

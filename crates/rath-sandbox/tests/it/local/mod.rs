@@ -13,6 +13,7 @@ mod terminal;
 mod view;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -66,7 +67,8 @@ fn has(tier: Tier) -> bool {
         diagnosis.tier.is_none().then(why)
     });
     if let Some(why) = refused {
-        eprintln!("skipped: {why}");
+        // The test runner keeps to itself what is printed in the usual way.
+        let _ = writeln!(std::io::stdout(), "\nsandbox tests of the tier {tier} skipped: {why}");
     }
     refused.is_none()
 }

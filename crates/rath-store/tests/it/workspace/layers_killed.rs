@@ -102,6 +102,10 @@ fn a_stack_that_is_killed_is_finished() {
                 let files = view(&workspace.overlay().unwrap(), dir);
                 assert_same(&files, &place.in_version(&version), &format!("round {round}"));
             }
+            drop(workspace);
+            if *state != current {
+                rath_store::workspace::remove_tree(state).unwrap();
+            }
         }
         collect_layers(&home, false).unwrap();
     }
