@@ -380,6 +380,38 @@ fn two_sessions_work_at_the_same_time() {
     bench.sound();
 }
 
+#[test]
+fn many_at_once_share_what_is_there() {
+    if !isolates() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.put("work/.gitignore", "deps/\n");
+    let line = "mkdir deps; echo ran >> deps/log";
+    let all = |arguments: Vec<Vec<String>>| {
+        let children: Vec<_> =
+            arguments.iter().map(|arguments| command(bench.root(), arguments).spawn().unwrap()).collect();
+        let outs = children.into_iter().map(|child| child.wait_with_output().unwrap());
+        outs.map(|out| {
+            assert!(out.status.success(), "{}", text(&out.stderr));
+            text(&out.stdout).trim_end().to_owned()
+        })
+        .collect::<Vec<_>>()
+    };
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    // The setup is run by one of them, and the others wait for it.
+    let new = |_| [words("new x --in work --setup"), vec![line.into()]].concat();
+    let sessions = all((0..4).map(new).collect());
+    let seen = all(sessions.iter().map(|session| words(&format!("exec {session} -- cat deps/log"))).collect());
+    assert_eq!(seen, ["ran"; 4]);
+    // Forks of one session do not get into each other's way.
+    bench.sh(&sessions[0], "echo mine >> deps/log");
+    let forks = all(vec![words(&format!("fork {}", sessions[0])); 6]);
+    let seen = all(forks.iter().map(|fork| words(&format!("exec {fork} -- cat deps/log"))).collect());
+    assert_eq!(seen, ["ran\nmine"; 6]);
+    bench.sound();
+}
+
 /// Runs the program as somebody who may do nothing special.
 struct Somebody {
     dir: tempfile::TempDir,

@@ -204,7 +204,6 @@ fn exit_codes_say_what_happened() {
         &["exec", "ffffffffff", "--", "true"],
         &["exec", &format!("{session}@1"), "--", "true"],
         &["place", &session],
-        &["place", &session, "--in", "work"],
         &["place", &session, "--on", "host", "--in", "work", "--in-place", "work"],
         &["undo", "zzzz"],
         &["restore", "@99"],

@@ -1,7 +1,7 @@
 //! A walk over the files: who is there, who changed. Nothing is read but names, stats and ignore rules.
 //!
-//! Where directories lie on each other, the walk goes through the top one and takes all else from the version below: see
-//! [`Below`].
+//! Where directories lie on each other, the walk goes through the top one and takes all else from the version below:
+//! see [`Below`].
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,8 +86,8 @@ impl Here<'_> {
 }
 
 impl Walk<'_> {
-    /// Walks everything; entries whose stat is the one in `old` keep what is known of them. `None` when the version below
-    /// cannot be relied on, and a walk through all layers is needed.
+    /// Walks everything; entries whose stat is the one in `old` keep what is known of them. `None` when the version
+    /// below cannot be relied on, and a walk through all layers is needed.
     pub(super) fn run(&self, old: &Dir) -> Result<Option<Dir>> {
         let fd = self.stack.top().directory(&Name::root()).map_err(|error| self.failed(&Name::root(), error))?;
         let under = self.below.as_ref().map(Below::under_root).unwrap_or_default();

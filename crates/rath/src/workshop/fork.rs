@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use rath_core::{Session, SessionId, View};
 use rath_store::workspace::{self, Workspace};
 
+use super::setup::{PATIENCE, nap};
 use super::site::{Paths, Site};
 use super::{Error, Result, Workshop};
 
@@ -20,8 +21,8 @@ impl Workshop {
         Ok(fork)
     }
 
-    /// Lets `fork`, which has the files of `of`, begin with the layers of that session. `false` when there is nothing to
-    /// share: no layers, somebody at work in them, or files that have moved on.
+    /// Lets `fork`, which has the files of `of`, begin with the layers of that session. `false` when there is nothing
+    /// to share: no layers, somebody at work in them, or files that have moved on.
     pub async fn share(&self, of: &View, fork: SessionId) -> Result<bool> {
         self.hold_off()?;
         let (Some(placement), Some(version)) = (&of.state().placement, &of.state().workspace) else { return Ok(false) };
@@ -33,15 +34,30 @@ impl Workshop {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         let mut site = match known {
             Some(site) => site,
-            None => match self.open_workspace(&paths.files, &paths.state, &self.options()) {
-                Ok((workspace, _)) => Site::over(workspace, paths),
-                Err(Error::Workspace(workspace::Error::Busy { .. })) => return Ok(false),
-                Err(error) => return Err(error),
+            None => match self.open_unless_at_work(&paths).await? {
+                Some(workspace) => Site::over(workspace, paths),
+                None => return Ok(false),
             },
         };
         let shared = self.seal(&mut site, version, fork, placement).await;
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(session, site);
         shared
+    }
+
+    /// Opens a session's layers, unless somebody works there. Who merely forks it too has it for a moment.
+    async fn open_unless_at_work(&self, paths: &Paths) -> Result<Option<Workspace>> {
+        for _ in 0..PATIENCE {
+            match self.open_workspace(&paths.files, &paths.state, &self.options()) {
+                Ok((workspace, _)) => return Ok(Some(workspace)),
+                Err(Error::Workspace(workspace::Error::Busy { .. })) => {}
+                Err(error) => return Err(error),
+            }
+            if rath_sandbox::anchor_of(paths.sandbox()).is_some() {
+                break;
+            }
+            nap().await;
+        }
+        Ok(None)
     }
 
     async fn seal(

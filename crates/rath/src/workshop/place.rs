@@ -7,7 +7,9 @@ use rath_core::body::{Placed, SandboxClosed};
 use rath_core::files::Version;
 use rath_core::{Placement, SandboxName, Session};
 use rath_sandbox::Identity;
+use rath_store::workspace;
 
+use super::setup::{PATIENCE, nap};
 use super::site::{Paths, directory_key, machine, name_of};
 use super::{Error, Result, Workshop};
 
@@ -58,7 +60,7 @@ impl Workshop {
         let origin = match &place.origin {
             Some(path) => Some(
                 path.canonicalize()
-                    .map_err(|_| Error::Workspace(rath_store::workspace::Error::Missing(path.display().to_string())))?,
+                    .map_err(|_| Error::Workspace(workspace::Error::Missing(path.display().to_string())))?,
             ),
             None => None,
         };
@@ -83,7 +85,7 @@ impl Workshop {
             // What a lost call left there is saved before it is left behind.
             self.check_saved(session).await?;
         }
-        let there = self.save_origin(&placement)?;
+        let there = self.save_origin(&placement).await?;
         let has = session.state().workspace.clone();
         let files = match (&has, &there) {
             (Some(has), Some((there, count))) => {
@@ -136,7 +138,7 @@ impl Workshop {
         let Some(before) = &session.state().placement else { return Ok(()) };
         let paths = Paths::of(&self.home, session.id(), before);
         rath_sandbox::await_anchor(paths.sandbox())?;
-        let removed = rath_store::workspace::remove_tree(paths.sandbox());
+        let removed = workspace::remove_tree(paths.sandbox());
         removed.map_err(|error| machine(format!("removing {}", paths.sandbox().display()), error))
     }
 
@@ -152,13 +154,22 @@ impl Workshop {
         Ok(())
     }
 
-    /// Saves the directory that a session's files come from. Says also how many there are.
-    fn save_origin(&self, placement: &Placement) -> Result<Option<(Version, u64)>> {
+    /// Saves the directory that a session's files come from. Says also how many there are. Who merely saves it too has
+    /// it for a moment.
+    async fn save_origin(&self, placement: &Placement) -> Result<Option<(Version, u64)>> {
         let Some(origin) = &placement.origin else { return Ok(None) };
         let state = self.home.join(directory_key(origin));
-        let (mut workspace, _) = self.open_workspace(&super::site::path_of(origin), &state, &self.options)?;
-        let saved = workspace.save()?;
-        Ok(Some((saved.version, saved.files)))
+        let mut moments = 0;
+        loop {
+            match self.open_workspace(&super::site::path_of(origin), &state, &self.options) {
+                Err(Error::Workspace(workspace::Error::Busy { .. })) if moments < PATIENCE => moments += 1,
+                opened => {
+                    let saved = opened?.0.save()?;
+                    return Ok(Some((saved.version, saved.files)));
+                }
+            }
+            nap().await;
+        }
     }
 
     /// The version without files.

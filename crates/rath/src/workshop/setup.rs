@@ -4,7 +4,9 @@
 //! same files and the same line stands on. It is kept as a site of its own that nobody works in.
 
 use std::fs;
+use std::future::poll_fn;
 use std::path::{Path, PathBuf};
+use std::task::Poll;
 use std::time::Duration;
 
 use rath_core::body::{CallOutcome, Effect, ToolFinished, ToolStarted};
@@ -21,8 +23,8 @@ use super::{Error, Result, Workshop};
 /// Where the sandbox of a setup keeps what it must remember.
 const SANDBOX: &str = "sandbox";
 
-/// How long somebody else may have a setup that is ready.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How many moments others may have what they need for a moment.
+pub(super) const PATIENCE: usize = 300;
 
 /// From here on, making a copy takes long enough to be told.
 const WORTH_TELLING: u64 = 10_000;
@@ -41,7 +43,7 @@ impl Workshop {
         if let Some(line) = &placement.setup {
             let began = placement.base.clone().unwrap_or_else(|| version.clone());
             let ready = self.ready(session, placement, &began, line).await?;
-            let mut template = self.take(&ready)?;
+            let mut template = self.take(&ready, None).await?;
             paths.expect(&template.save()?.version)?;
             paths.note_set_up(line)?;
             template.seal_for(&paths.state)?;
@@ -77,21 +79,21 @@ impl Workshop {
     ) -> Result<PathBuf> {
         let key = Digest::of(format!("{}\n{line}", version.tree.digest.hex().as_str()).as_bytes());
         let state = self.home.join(format!("setup-{}", &key.hex().as_str()[..32]));
-        let is_ready = state.join(READY).exists();
+        let begun = self.begin_setup(&state, version, line).await?;
         let call = format!("setup-{}", fresh_name());
         session.append(ToolStarted {
             call: call.clone(),
             tool: SETUP.into(),
-            arguments: Some(json!({ "shell": line, "ran_before": is_ready }).to_string().into()),
+            arguments: Some(json!({ "shell": line, "ran_before": begun.is_none() }).to_string().into()),
             effect: Effect::Workspace,
             isolated: Some(true),
             workspace: None,
             outside: Changes::default(),
         })?;
         session.publish().await?;
-        let ran = match is_ready {
-            true => Ok(None),
-            false => self.run_setup(&state, placement, version, line).await.map(Some),
+        let ran = match begun {
+            None => Ok(None),
+            Some(workspace) => self.run_setup(workspace, &state, placement, line).await.map(Some),
         };
         let (ending, error) = match ran {
             Ok(None) => (ToolFinished::new(call, CallOutcome::Done), None),
@@ -109,23 +111,31 @@ impl Workshop {
         error.map_or(Ok(state), Err)
     }
 
-    /// Takes the site of a setup that is ready. Others have it for moments: while they seal it.
-    fn take(&self, ready: &Path) -> Result<Workspace> {
-        let (mut pause, mut waited) = (Duration::from_millis(1), Duration::ZERO);
+    /// Takes the site of a setup, when nobody else has it. Who is told waits for somebody who runs it.
+    async fn take(&self, state: &Path, line: Option<&str>) -> Result<Workspace> {
+        let mut waits = false;
         loop {
-            match Workspace::open_layered(self.store.clone(), &self.home, ready, &self.options()) {
-                Err(workspace::Error::Busy { .. }) if waited < PATIENCE => {}
+            match Workspace::open_layered(self.store.clone(), &self.home, state, &self.options()) {
+                Err(workspace::Error::Busy { process, .. }) => {
+                    if let (false, Some(line), Some(told)) = (waits, line, &self.told) {
+                        told(format!("waiting for process {process}, which runs the setup `{line}`"));
+                    }
+                    waits = true;
+                }
                 taken => return Ok(taken?.0),
             }
-            std::thread::sleep(pause);
-            waited += pause;
-            pause = (pause * 2).min(Duration::from_millis(50));
+            nap().await;
         }
     }
 
-    /// Runs a setup in a site of its own. Whoever comes second while it runs is told that the site is busy.
-    async fn run_setup(&self, state: &Path, placement: &Placement, version: &Version, line: &str) -> Result<Finished> {
-        let workspace = self.begin_setup(state, version)?;
+    /// Runs a setup in a site of its own.
+    async fn run_setup(
+        &self,
+        workspace: Workspace,
+        state: &Path,
+        placement: &Placement,
+        line: &str,
+    ) -> Result<Finished> {
         let origin = placement.origin.as_ref().map(path_of);
         let mut spec = self.spec_of(&workspace, &state.join(SANDBOX), origin.as_deref())?;
         spec.limits.wall_time = None;
@@ -151,17 +161,50 @@ impl Workshop {
         }
     }
 
-    /// Lays the files that a setup begins with. What one left that was killed goes first.
-    fn begin_setup(&self, state: &Path, version: &Version) -> Result<Workspace> {
-        if Workspace::is_layered(state) {
-            let left = Workspace::open_layered(self.store.clone(), &self.home, state, &self.options())?;
+    /// Lays the files that a setup begins with; nothing where it has been run. What one left that was killed goes first.
+    async fn begin_setup(&self, state: &Path, version: &Version, line: &str) -> Result<Option<Workspace>> {
+        let is_ready = || state.join(READY).exists() && Workspace::is_layered(state);
+        while !is_ready() {
+            if !Workspace::is_layered(state) {
+                let _ = fs::remove_file(state.join(READY));
+                match self.lay(state, version) {
+                    // Somebody else is at it, or was faster.
+                    Err(Error::Workspace(workspace::Error::Busy { .. })) => nap().await,
+                    Err(_) if Workspace::is_layered(state) => {}
+                    begun => return begun.map(Some),
+                }
+                continue;
+            }
+            let left = match self.take(state, Some(line)).await {
+                // Whoever had it took it away.
+                Err(Error::Workspace(workspace::Error::Missing(_))) => continue,
+                left => left?,
+            };
+            // Whoever had it was done.
+            if is_ready() {
+                break;
+            }
             rath_sandbox::await_anchor(&state.join(SANDBOX))?;
             let removed = remove_tree(state);
             drop(left);
             removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
         }
-        self.lay(state, version)
+        Ok(None)
     }
+}
+
+/// A moment, in which others are polled too: nothing here needs a runtime.
+pub(super) async fn nap() {
+    let mut slept = false;
+    poll_fn(|context| match std::mem::replace(&mut slept, true) {
+        true => Poll::Ready(()),
+        false => {
+            std::thread::sleep(Duration::from_millis(10));
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 /// What to say of a setup that went wrong.

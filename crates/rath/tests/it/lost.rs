@@ -28,7 +28,7 @@ fn last_call(shop: &Shop, session: &Session) -> ToolFinished {
 
 fn generation(shop: &Shop, session: &Session) -> u64 {
     let opened: SandboxOpened = records(shop, session, Kind::SandboxOpened).pop().unwrap().body().unwrap();
-    u64::from(opened.sandbox.generation)
+    opened.sandbox.generation
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn an_anchor_that_is_killed_between_commands_is_replaced() {
         return;
     }
     let shop = Shop::new();
-    let mut session = placed(&shop, |on, origin| Place::copy_of(on, origin));
+    let mut session = placed(&shop, Place::copy_of);
     shop.sh(&mut session, "echo 1 > a; echo private > /tmp/mine");
     for round in 1..=3 {
         let anchor = shop.anchor(&session).unwrap();
@@ -128,7 +128,7 @@ fn a_new_process_takes_up_the_same_sandbox() {
         return;
     }
     let mut shop = Shop::new();
-    let mut session = placed(&shop, |on, origin| Place::copy_of(on, origin));
+    let mut session = placed(&shop, Place::copy_of);
     shop.sh(&mut session, "echo private > /tmp/mine; echo home > ~/at-home");
     let id = session.id();
     for _ in 0..3 {
@@ -149,7 +149,7 @@ fn a_lost_sandbox_does_not_keep_a_session_from_moving() {
         return;
     }
     let shop = Shop::new();
-    let mut session = placed(&shop, |on, origin| Place::copy_of(on, origin));
+    let mut session = placed(&shop, Place::copy_of);
     shop.sh(&mut session, "true");
     let anchor = shop.anchor(&session).unwrap();
     let line = Command::shell("echo 1 > a; echo go; sleep 600");

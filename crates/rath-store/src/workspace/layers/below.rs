@@ -66,8 +66,8 @@ impl<'a> Below<'a> {
         }
     }
 
-    /// The text of a rule file, where the top layer has `top` of it. Other rules than the version was made with may show
-    /// other files: then all layers have to be walked.
+    /// The text of a rule file, where the top layer has `top` of it. Other rules than the version was made with may
+    /// show other files: then all layers have to be walked.
     pub(crate) fn rule_text(&self, path: &Name, top: Option<Option<String>>) -> Option<String> {
         let below = self.rules.and_then(|rules| rules.get(path));
         match top {
@@ -81,8 +81,8 @@ impl<'a> Below<'a> {
         }
     }
 
-    /// Adds to a directory what shows through from below: all but the names that are `taken`. Returns what does not show
-    /// through; of directories in `merged` that is what they lost themselves.
+    /// Adds to a directory what shows through from below: all but the names that are `taken`. Returns what does not
+    /// show through; of directories in `merged` that is what they lost themselves.
     pub(crate) fn show_through(
         &self,
         base: &Tree,

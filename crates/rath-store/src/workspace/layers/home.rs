@@ -96,8 +96,8 @@ impl Home {
     }
 }
 
-/// Removes a directory and all that is in it, closed directories too: a layer may have them, and the kernel leaves one in
-/// the directory it works in. What is not there is gone already.
+/// Removes a directory and all that is in it, closed directories too: a layer may have them, and the kernel leaves
+/// one in the directory it works in. What is not there is gone already.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,7 +1,7 @@
 //! The marks by which overlayfs says that something of the layers below is gone.
 //!
-//! A *whiteout* hides what has its name below: a device 0/0, or an empty file with an attribute in a directory that says
-//! so. An *opaque* directory hides all that is in the directories below it.
+//! A *whiteout* hides what has its name below: a device 0/0, or an empty file with an attribute in a directory that
+//! says so. An *opaque* directory hides all that is in the directories below it.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 

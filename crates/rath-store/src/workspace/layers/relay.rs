@@ -1,8 +1,8 @@
 //! Setting a layered workspace to a version, by writing its upper. Nothing is mounted meanwhile.
 //!
-//! Where the layers below show what is wanted, the upper's entry goes; else the upper gets the content, a whiteout, or a
-//! directory that hides what is below. Each entry is made aside and renamed into its place. A process that dies leaves
-//! the journal, and the next open saves what is there and goes on from it.
+//! Where the layers below show what is wanted, the upper's entry goes; else the upper gets the content, a whiteout,
+//! or a directory that hides what is below. Each entry is made aside and renamed into its place. A process that dies
+//! leaves the journal, and the next open saves what is there and goes on from it.
 
 use std::collections::BTreeSet;
 use std::fs;

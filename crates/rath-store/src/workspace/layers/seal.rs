@@ -34,8 +34,9 @@ pub struct Sealed {
 }
 
 impl Workspace {
-    /// Forks a layered workspace: saves it, and makes another one in the directory `child`, that holds the same files, the
-    /// ignored ones too. Nothing may be mounted on it; after an error it has to be opened anew. Costs a sync of what changed since the last fork, whatever is below.
+    /// Forks a layered workspace: saves it, and makes another one in the directory `child`, that holds the same
+    /// files, the ignored ones too. Nothing may be mounted on it; after an error it has to be opened anew. Costs a
+    /// sync of what changed since the last fork, whatever is below.
     pub fn seal_for(&mut self, child: &Path) -> Result<Sealed> {
         let (saved, hollow) = self.save_counted()?;
         let state = self.state.clone();
@@ -76,8 +77,8 @@ fn not_layered(state: &Path) -> Error {
 }
 
 impl Site {
-    /// Makes one of all layers above the checkout. Where a directory cannot be read they stay as they are, unless they are
-    /// too many.
+    /// Makes one of all layers above the checkout. Where a directory cannot be read they stay as they are, unless
+    /// they are too many.
     fn make_shallow(&mut self, state: &Path) -> Result<bool> {
         let lowers = &self.standing.lowers;
         let squashed = match squash(&self.home, lowers) {

@@ -197,8 +197,8 @@ impl Site {
 }
 
 impl Workspace {
-    /// Begins a layered workspace in the directory `state`, with the files of a version. They are written below `home` if
-    /// nobody began with that version before.
+    /// Begins a layered workspace in the directory `state`, with the files of a version. They are written below
+    /// `home` if nobody began with that version before.
     pub fn lay(
         store: Arc<dyn Store>,
         home: &Path,

@@ -180,9 +180,11 @@ impl Op {
     }
 }
 
-/// Other names of files go first: a lower layer does not keep them, a plain directory does. The last lines make new ones.
+/// Other names of files go first: a lower layer does not keep them, a plain directory does. The last lines make new
+/// ones.
 fn script(ops: &[Op]) -> Vec<u8> {
-    let mut text = b"umask 022\nfind . -type f -links +1 -exec sh -c 'cp -p -- \"$1\" beside && mv -f -T -- beside \"$1\"' sh {} ';'\n".to_vec();
+    let alone = r#"cp -p -- "$1" beside && mv -f -T -- beside "$1""#;
+    let mut text = format!("umask 022\nfind . -type f -links +1 -exec sh -c '{alone}' sh {{}} ';'\n").into_bytes();
     let (last, first): (Vec<_>, Vec<_>) = ops.iter().partition(|op| matches!(op, Op::Link(..)));
     for op in first.into_iter().chain(last) {
         text.extend_from_slice(b"{ ");
@@ -337,7 +339,8 @@ impl Program {
         match (plain, layered) {
             (Ok(plain), Ok(layered)) => {
                 assert_eq!(plain.kept, []);
-                // Where rules go, files that they hid are seen: a stack says so at once, a plain directory when it is saved.
+                // Where rules go, files that they hid are seen: a stack says so at once, a plain directory when it is
+                // saved.
                 let present = self.branches[branch].plain.save().unwrap().version;
                 assert!(layered.version == plain.version || layered.version == present);
                 assert_eq!(layered.changed, plain.changed);

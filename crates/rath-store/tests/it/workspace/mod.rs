@@ -8,7 +8,6 @@ mod layers;
 mod layers_forks;
 mod layers_killed;
 mod layers_program;
-mod layers_scratch;
 mod odd;
 mod program;
 mod restoring;
