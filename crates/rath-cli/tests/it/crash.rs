@@ -215,40 +215,43 @@ fn an_isolated_command_dies_with_rath() {
     if !crate::local::isolates() {
         return;
     }
-    let bench = Bench::new();
-    let session = bench.isolated();
-    bench.sh(&session, "echo 0 > before");
-    let mut chance = Chance::new();
-    let mut lost = 0;
-    for round in 0..rounds() {
-        let mark = format!("{}.{round}", 90_000 + std::process::id());
-        let line = format!("echo {round} > early; sleep 0.0{}; echo {round} > late; setsid sleep {mark}", round % 5);
-        kill(&bench, &["exec", &session, "-c", "--", &line], Duration::from_millis(5 + chance.below(140)));
-        // The next command works at once, whichever it is.
-        match round % 3 {
-            0 => drop(bench.ok(&["exec", &session, "--", "true"])),
-            1 => drop(bench.ok(&["save", &session])),
-            _ => drop(bench.ok(&["fork", &session])),
+    for how in ["--in", "--in-place"] {
+        let bench = Bench::new();
+        let session = bench.ok(&["new", "a try", how, "work"]);
+        bench.sh(&session, "echo 0 > before");
+        let mut chance = Chance::new();
+        let mut lost = 0;
+        for round in 0..rounds() / 2 {
+            let mark = format!("{}.{round}", 90_000 + std::process::id());
+            let line =
+                format!("echo {round} > early; sleep 0.0{}; echo {round} > late; setsid sleep {mark}", round % 5);
+            kill(&bench, &["exec", &session, "-c", "--", &line], Duration::from_millis(5 + chance.below(140)));
+            // The next command works at once, whichever it is.
+            match round % 3 {
+                0 => drop(bench.ok(&["exec", &session, "--", "true"])),
+                1 => drop(bench.ok(&["save", &session])),
+                _ => drop(bench.ok(&["fork", &session])),
+            }
+            bench.ok(&["exec", &session, "--", "true"]);
+            assert!(!is_running(&mark), "round {round}: it runs on");
+            let finished = calls(&bench, &session, "tool_finished");
+            assert_eq!(calls(&bench, &session, "tool_started").len(), finished.len(), "round {round}");
+            lost = finished.iter().filter(|body| body["outcome"] == "lost").count();
+            for file in ["early", "late", "before"] {
+                let seen = bench.run(&["exec", &session, "--", "cat", file]);
+                let saved = bench.run(&["cat", &format!("{session}:{file}")]);
+                assert_eq!(text(&seen.stdout), text(&saved.stdout), "round {round}: {file}");
+            }
+            // Only rath was killed: its sandbox was not lost, and nothing of it is left.
+            assert_eq!(calls(&bench, &session, "sandbox_lost").len(), 0, "round {round}");
+            assert_eq!(calls(&bench, &session, "sandbox_opened").len(), 1, "round {round}");
+            assert_eq!(bench.json(&["doctor"])["open_sandboxes"], serde_json::json!([]), "round {round}");
+            let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+            assert!(!mounts.contains(bench.root().to_str().unwrap()), "round {round}: {mounts}");
+            bench.sound();
         }
-        bench.ok(&["exec", &session, "--", "true"]);
-        assert!(!is_running(&mark), "round {round}: it runs on");
-        let finished = calls(&bench, &session, "tool_finished");
-        assert_eq!(calls(&bench, &session, "tool_started").len(), finished.len(), "round {round}");
-        lost = finished.iter().filter(|body| body["outcome"] == "lost").count();
-        for file in ["early", "late", "before"] {
-            let seen = bench.run(&["exec", &session, "--", "cat", file]);
-            let saved = bench.run(&["cat", &format!("{session}:{file}")]);
-            assert_eq!(text(&seen.stdout), text(&saved.stdout), "round {round}: {file}");
-        }
-        // Only rath was killed: its sandbox was not lost, and nothing of it is left.
-        assert_eq!(calls(&bench, &session, "sandbox_lost").len(), 0, "round {round}");
-        assert_eq!(calls(&bench, &session, "sandbox_opened").len(), 1, "round {round}");
-        assert_eq!(bench.json(&["doctor"])["open_sandboxes"], serde_json::json!([]), "round {round}");
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        assert!(!mounts.contains(bench.root().to_str().unwrap()), "round {round}: {mounts}");
-        bench.sound();
+        eprintln!("{lost} calls were lost");
     }
-    eprintln!("{lost} calls were lost");
 }
 
 #[test]
