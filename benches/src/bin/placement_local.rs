@@ -174,9 +174,13 @@ fn fork(sizes: &Sizes, dir: &Path) -> Result<()> {
         let change = Run::shell(format!("echo '// {round}' >> {}", path.display()));
         block_on(workshop.exec(&mut session, change, |_| {}))?;
         let (took, done) = time(|| -> Result<_> {
-            let mut fork = block_on(workshop.fork(&mut session, "bench"))?;
-            block_on(workshop.exec(&mut session, Run::shell("echo ours > side"), |_| {}))?;
-            block_on(workshop.exec(&mut fork, Run::shell("echo theirs > side"), |_| {}))?;
+            let (a, fork) = time(|| block_on(workshop.fork(&mut session, "bench")));
+            let mut fork = fork?;
+            let (b, done) = time(|| block_on(workshop.exec(&mut session, Run::shell("echo ours > side"), |_| {})));
+            done?;
+            let (c, done) = time(|| block_on(workshop.exec(&mut fork, Run::shell("echo theirs > side"), |_| {})));
+            done?;
+            eprintln!("  fork {:.1} ms, ours {:.1} ms, theirs {:.1} ms", millis(a), millis(b), millis(c));
             Ok(fork)
         });
         drop(done?);
