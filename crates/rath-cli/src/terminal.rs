@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use rath::sandbox::Command;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::pty::{OpenptFlags, grantpt, openpt, unlockpt};
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
@@ -33,7 +33,7 @@ impl Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).context("opening a pseudo-terminal")?;
         grantpt(&ours).and_then(|()| unlockpt(&ours)).context("opening a pseudo-terminal")?;
-        let theirs = ioctl_tiocgptpeer(&ours, flags).context("opening a pseudo-terminal")?;
+        let theirs = other_end(&ours).context("opening a pseudo-terminal")?;
         if let Ok(size) = tcgetwinsize(stdin()) {
             tcsetwinsize(&ours, size).context("setting the size of the terminal")?;
         }
@@ -52,6 +52,18 @@ impl Terminal {
         std::thread::spawn(move || hand_on(&ours, &ended));
         Ok(Held { before, over })
     }
+}
+
+#[cfg(target_os = "linux")]
+fn other_end(ours: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    rustix::pty::ioctl_tiocgptpeer(ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn other_end(ours: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let name = rustix::pty::ptsname(ours, Vec::new())?;
+    rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
 }
 
 impl Drop for Held {

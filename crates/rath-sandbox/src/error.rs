@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// This machine can isolate nothing. Nothing runs unisolated instead.
     #[error(
-        "this machine gives no isolation:\n{}\n  help: `rath doctor` tries again; `--backend host` runs without any isolation",
+        "this machine gives no isolation:\n{}\n  help: `rath doctor` tries again; `--on host` runs without any isolation",
         told(refusals)
     )]
     NoIsolation {

@@ -28,7 +28,10 @@
 
 mod backend;
 mod command;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 mod error;
+#[cfg(target_os = "linux")]
 mod files;
 mod finished;
 #[cfg(target_os = "linux")]
@@ -36,18 +39,26 @@ mod host;
 mod limits;
 #[cfg(target_os = "linux")]
 mod local;
+#[cfg(target_os = "linux")]
 mod program;
+#[cfg(target_os = "linux")]
 mod pump;
 mod registry;
+#[cfg(target_os = "linux")]
 mod request;
 mod running;
 mod sandbox;
+#[cfg(target_os = "linux")]
 mod starting;
+#[cfg(target_os = "linux")]
 mod state;
+#[cfg(target_os = "linux")]
 mod workers;
 
 pub use backend::{Backend, Capabilities, Identity, Overlay, Spec};
 pub use command::{Command, GRACE, OUTPUT_LIMIT, Program, Stdin};
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{Diagnosis, Host, Local, MARKER, Refusal, Tier, anchor_of, await_anchor, sweep_marked};
 pub use error::{Error, Result, Why};
 pub use finished::{Captured, Ended, Finished};
 #[cfg(target_os = "linux")]

@@ -18,7 +18,7 @@ use super::tier::Tier;
 use super::wire::{self, Job, NOW, POLITELY, Raw, Told, Words};
 use crate::command::{Command, Program, Stdin};
 use crate::error::{Error, Result};
-use crate::finished::{Captured, Finished};
+use crate::finished::{Captured, Ended, Finished};
 use crate::host::sweep_marked;
 use crate::program;
 use crate::pump::Pump;
@@ -168,7 +168,12 @@ impl Watch {
         let told = self.watch(feed, request);
         self.pump.drain(feed);
         let machine = |error: io::Error| Error::machine("waiting for a command", error);
-        let Some((Told::Over { ended, escaped, refused, beyond }, _)) = told.map_err(machine)? else {
+        let told = told.map_err(machine)?;
+        // A keeper may still have said that its command was killed when its anchor was.
+        let killed_with_anchor = matches!(&told, Some((Told::Over { ended: Ended::Signalled { .. }, .. }, _)))
+            && !self.anchor.has_ended()
+            && !self.anchor.is_alive();
+        let Some((Told::Over { ended, escaped, refused, beyond }, _)) = told.filter(|_| !killed_with_anchor) else {
             if self.anchor.tier() == Tier::Landlock {
                 // Nobody else looks after what its keeper left.
                 sweep_marked(&self.mark);

@@ -202,7 +202,8 @@ impl View {
         let lowers = layers.lowers.iter().map(open).collect::<Outcome<Vec<_>>>()?;
         let (upper, work) = (open(&layers.upper)?, open(&layers.work)?);
         let lower_names = lowers.iter().map(name).collect::<Vec<_>>().join(":");
-        let options = format!("lowerdir={lower_names},upperdir={},workdir={},userxattr", name(&upper), name(&work));
+        let options =
+            format!("lowerdir={lower_names},upperdir={},workdir={},userxattr,index=off", name(&upper), name(&work));
         let options = CString::new(options).map_err(|_| Errno::INVAL).doing(doing)?;
         let target = self.at(path);
         fs::create_dir_all(&target).doing(doing)?;
