@@ -62,13 +62,18 @@ fn kernel_counts_pids_by_namespace() -> bool {
 
 /// Runs a command and tells `control` about it.
 pub(super) fn keep(prepared: Outcome<Prepared>, job: &Job, control: &OwnedFd, streams: [OwnedFd; 3], ground: &Ground) {
-    let parent = rustix::process::getppid();
     let told = match prepared.and_then(|prepared| Keeper::start(prepared, job, streams, ground)) {
         Ok(Ok(mut keeper)) => {
             if wire::send(control, &Told::Started, &[]).is_ok() {
                 keeper.watch(control);
             }
-            keeper.end()
+            let orphaned = keeper.orphaned;
+            let told = keeper.end();
+            if orphaned {
+                // Who ended because the anchor was killed has nothing to tell: the sandbox is lost.
+                return;
+            }
+            told
         }
         Ok(Err((tried, why, errno))) => Told::NotStarted { tried, why, errno },
         Err(refused) => Told::NotStarted {
@@ -77,10 +82,7 @@ pub(super) fn keep(prepared: Outcome<Prepared>, job: &Job, control: &OwnedFd, st
             errno: Some(refused.error.raw_os_error()),
         },
     };
-    // Who ended because the anchor was killed has nothing to tell: the sandbox is lost.
-    if rustix::process::getppid() == parent {
-        let _ = wire::send(control, &told, &[]);
-    }
+    let _ = wire::send(control, &told, &[]);
 }
 
 /// Makes this process a keeper.
@@ -124,6 +126,8 @@ struct Keeper<'a> {
     killing: bool,
     stopping: bool,
     beyond: Option<String>,
+    /// Whether the anchor was killed.
+    orphaned: bool,
     /// Memory that the machine could give when the command was first looked at.
     available: Option<u64>,
 }
@@ -162,6 +166,7 @@ impl<'a> Keeper<'a> {
             killing: false,
             stopping: false,
             beyond: None,
+            orphaned: false,
             available: None,
         }))
     }
@@ -185,6 +190,7 @@ impl<'a> Keeper<'a> {
             }
             let asked = !fds[0].revents().is_empty();
             if !fds[1].revents().is_empty() {
+                self.orphaned = !fds[1].revents().contains(PollFlags::IN);
                 return;
             }
             let refusal = fds.get(3).map(|fd| fd.revents()).unwrap_or(PollFlags::empty());
