@@ -16,7 +16,7 @@
 //! session.user("Remember this.")?;
 //! session.publish().await?; // acknowledged: it survives the process and the machine
 //! let id = session.id();
-//! drop(session);
+//! drop((session, store)); // a store that goes has given back what its sessions held
 //!
 //! let again = Embedded::open(&path)?;
 //! let session = Session::open(&again, id, Actor::person("ada")).await?;
