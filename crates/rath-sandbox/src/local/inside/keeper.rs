@@ -372,6 +372,7 @@ fn become_command(job: &Job, streams: &[OwnedFd; 3], ground: &Ground, handover: 
 
 /// Streams, signals, process group: what a command begins with.
 fn enter(job: &Job, [stdin, stdout, stderr]: &[OwnedFd; 3]) -> Outcome<()> {
+    raw::default_signals();
     SigSet::empty().thread_set_mask().map_err(|_| Errno::INVAL).doing("unblocking signals")?;
     rustix::process::setsid().doing("making a process group")?;
     rustix::stdio::dup2_stdin(stdin).doing("passing on standard input")?;

@@ -42,6 +42,15 @@ pub(super) fn fork(in_namespaces: bool) -> io::Result<Option<Pid>> {
     }
 }
 
+/// Lets every signal do what it does by itself: a program that was started in the background ignores some, and its
+/// commands would too.
+pub(super) fn default_signals() {
+    for signal in 1..=64 {
+        // SAFETY: no handler of this process is needed any more, and SIG_DFL is none.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Closes every open file from `first` on.
 pub(super) fn close_from(first: RawFd) {
     // SAFETY: called when no value of this process owns one of them.
