@@ -54,6 +54,8 @@ const NAME: &str = "host";
 /// what this user may not kill, and what others start on a command's behalf (`at`, a container engine). When this
 /// process itself is killed its commands live on; [`sweep_marked`] finds them.
 ///
+/// Signals that this process ignores its commands ignore too: the fast way of starting a process resets none.
+///
 /// Children that the program starts without a sandbox are spared if they are in its own process group, or began before
 /// the command, or were started by a thread other than the main one that still lives. The program must not reap
 /// children that are not its own (`waitpid(-1)`), nor ignore SIGCHLD.
