@@ -13,7 +13,7 @@ use crate::body::Run;
 use crate::id::{Point, SessionId};
 use crate::list::List;
 
-pub(crate) use fold::{ContextFold, copy_of, items_at_point, items_of_copies, merge_items};
+pub(crate) use fold::{ContextFold, copy_of, items_at_point, items_of_copies, merge_items, with_output};
 
 /// One thing in the context.
 #[derive(Clone, Debug)]

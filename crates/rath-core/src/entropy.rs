@@ -48,6 +48,11 @@ pub fn fresh_name() -> String {
     const_hex::encode(random::<16>())
 }
 
+/// A random number.
+pub(crate) fn number() -> u64 {
+    u64::from_le_bytes(random())
+}
+
 /// A fresh session id: a UUIDv7 born at `time`.
 pub(crate) fn session_id(time: Time) -> SessionId {
     SessionId(Builder::from_unix_timestamp_millis(time.0 / 1000, &random()).into_uuid())

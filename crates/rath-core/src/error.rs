@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::body::Outcome;
 use crate::context::BadRange;
 use crate::id::{Point, SessionId};
 use crate::record::Fault;
@@ -18,6 +19,34 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     sessions: Vec<Session>,
+    /// Whether a record says so.
+    recorded: bool,
+    /// Why no record says so, where one should.
+    not_recorded: Option<String>,
+}
+
+/// Where the code no longer makes what is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diverged {
+    /// The recorded side.
+    pub point: Point,
+    /// What it says.
+    pub recorded: String,
+    /// What the code makes now.
+    pub now: String,
+    /// What exactly is different, where that can be said.
+    pub changed: Vec<String>,
+}
+
+impl fmt::Display for Diverged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the code no longer makes what is recorded at {}\n  recorded: {}\n  now:      {}",
+            self.point, self.recorded, self.now
+        )?;
+        self.changed.iter().try_for_each(|changed| write!(f, "\n  changed:  {changed}"))
+    }
 }
 
 /// What went wrong.
@@ -72,6 +101,44 @@ pub enum ErrorKind {
         /// What is wrong.
         why: Fault,
     },
+    /// A resumed run does not make what is recorded.
+    #[error("{0}")]
+    Diverged(Box<Diverged>),
+    /// A step that a resumed run comes to had ended, and not well.
+    #[error("step {step:?} had {}: {why}", if *outcome == Outcome::Cancelled { "been cancelled" } else { "failed" })]
+    Ended {
+        /// Its name.
+        step: String,
+        /// How it ended.
+        outcome: Outcome,
+        /// What is recorded about that.
+        why: String,
+    },
+    /// Somebody said stop.
+    #[error("cancelled: {why}")]
+    Cancelled {
+        /// The reason.
+        why: String,
+    },
+    /// A person has been asked and has not answered. The run goes on when it is resumed after that.
+    #[error("session {} waits for an answer", .0.short())]
+    Waiting(SessionId),
+    /// An agent used all that it may use.
+    #[error("the budget of agent {agent:?} is spent: {spent}")]
+    Budget {
+        /// The agent.
+        agent: String,
+        /// Which part of it, and how much was used.
+        spent: String,
+    },
+    /// A model did not answer.
+    #[error("model {model} did not answer: {why}")]
+    Model {
+        /// The model.
+        model: String,
+        /// What happened.
+        why: String,
+    },
     /// A workflow failed.
     #[error("{0}")]
     Workflow(Box<dyn std::error::Error + Send + Sync>),
@@ -87,7 +154,7 @@ fn describe(pending: &Pending) -> String {
 impl Error {
     /// A failure that concerns these sessions.
     pub fn new(kind: impl Into<ErrorKind>, sessions: Vec<Session>) -> Self {
-        Self(Box::new(Inner { kind: kind.into(), sessions }))
+        Self(Box::new(Inner { kind: kind.into(), sessions, recorded: false, not_recorded: None }))
     }
 
     /// A failure of a workflow, with the session it had.
@@ -118,6 +185,45 @@ impl Error {
         self
     }
 
+    /// Whether a record says what went wrong.
+    pub fn is_recorded(&self) -> bool {
+        self.0.recorded
+    }
+
+    /// The same error, now that a record says so.
+    #[must_use]
+    pub(crate) fn recorded(mut self) -> Self {
+        self.0.recorded = true;
+        self
+    }
+
+    /// The same error, which no record could be made of.
+    #[must_use]
+    pub(crate) fn not_recorded(mut self, why: &Error) -> Self {
+        self.0.not_recorded.get_or_insert_with(|| why.to_string());
+        self
+    }
+
+    /// Takes out the session with this id.
+    pub(crate) fn take_session(&mut self, id: SessionId) -> Option<Session> {
+        let at = self.0.sessions.iter().position(|session| session.id() == id)?;
+        Some(self.0.sessions.remove(at))
+    }
+
+    /// Whether the run is not over: it goes on when it is resumed.
+    pub fn leaves_the_run_open(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Store(_) | ErrorKind::Waiting(_) | ErrorKind::Diverged(_))
+    }
+
+    /// A divergence, saying what the code makes.
+    #[must_use]
+    pub(crate) fn now(mut self, what: String) -> Self {
+        if let ErrorKind::Diverged(diverged) = &mut self.0.kind {
+            diverged.now = what;
+        }
+        self
+    }
+
     /// The error's code; `docs/errors/CODE.md` says what to do.
     pub fn code(&self) -> &'static str {
         match self.kind() {
@@ -132,6 +238,12 @@ impl Error {
             ErrorKind::BadMerge(_) => "bad-merge",
             ErrorKind::Record { .. } => "tampered",
             ErrorKind::Workflow(_) => "workflow-failed",
+            ErrorKind::Diverged(_) => "diverged",
+            ErrorKind::Ended { .. } => "step-ended",
+            ErrorKind::Cancelled { .. } => "cancelled",
+            ErrorKind::Waiting(_) => "waiting",
+            ErrorKind::Budget { .. } => "budget-spent",
+            ErrorKind::Model { .. } => "model-failed",
         }
     }
 }
@@ -144,7 +256,11 @@ impl<K: Into<ErrorKind>> From<K> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.kind.fmt(f)
+        self.0.kind.fmt(f)?;
+        match &self.0.not_recorded {
+            Some(why) => write!(f, "; and no record says so: {why}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,17 +1,18 @@
 //! The store in memory: the twin of every other one, for tests and for work that need not last.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::blob::{Blob, BlobRef};
 use crate::body::Created;
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
+use crate::kind::Kind;
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Piece, Query, Result,
-    Row, Scan, Store, Which,
+    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Piece, Post, Query,
+    Result, Row, Scan, Store, Which,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
@@ -30,6 +31,11 @@ struct Inner {
     ids_known: usize,
     blobs: HashMap<Digest, Arc<[u8]>>,
     joined: HashMap<Digest, Vec<Piece>>,
+    runs: HashMap<String, SessionId>,
+    /// Posts in the order they came.
+    posts: HashMap<SessionId, Vec<Post>>,
+    /// Posts that were taken: they are not taken in again.
+    taken: HashSet<String>,
 }
 
 struct Line {
@@ -63,6 +69,13 @@ impl Inner {
     fn check(&self, part: &Part) -> Result<usize> {
         let Some(first) = part.records.first() else { return Ok(0) };
         let Some(line) = self.lines.get(&part.session) else {
+            let key =
+                if *first.kind() == Kind::Created { first.body::<Created>().ok().and_then(|c| c.run) } else { None };
+            if let Some((key, session)) =
+                key.and_then(|key| Some((self.runs.get(&key).copied()?, key))).map(|(s, k)| (k, s))
+            {
+                return Err(Error::RunTaken { key, session });
+            }
             return if first.seq() == 0 { Ok(0) } else { Err(unknown(part.session)) };
         };
         let known = part
@@ -99,6 +112,11 @@ impl Inner {
             if record.seq() == 0 {
                 line.times.0 = record.header().map_err(|why| tampered(why.into()))?.time;
                 line.origin = record.origin().map_err(tampered)?;
+                if *record.kind() == Kind::Created
+                    && let Some(key) = record.body::<Created>().map_err(tampered)?.run
+                {
+                    self.runs.insert(key, record.session());
+                }
             }
             line.state.apply(&record).map_err(tampered)?;
             if let Some(snapshot) = record.snapshot() {
@@ -196,6 +214,10 @@ impl Store for Memory {
             for (part, known) in batch.parts.into_iter().zip(known) {
                 inner.write(part, known)?;
             }
+            for post in batch.taken {
+                inner.posts.values_mut().for_each(|posts| posts.retain(|have| have.id != post));
+                inner.taken.insert(post);
+            }
             Ok(())
         })
     }
@@ -236,6 +258,7 @@ impl Store for Memory {
                 Which::Id(wanted) => wanted == id,
                 Which::Prefix(prefix) => id.matches(prefix),
                 Which::ChildrenOf(parent) => line.origin.is_some_and(|origin| origin.session == *parent),
+                Which::Run(key) => inner.runs.get(key) == Some(id),
             };
             let mut rows: Vec<Row> = match &query.which {
                 Which::Id(id) => inner.lines.get(id).and_then(|line| inner.row(*id, line)).into_iter().collect(),
@@ -273,6 +296,25 @@ impl Store for Memory {
         {
             line.held = false;
         }
+    }
+
+    fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            if !inner.lines.contains_key(&post.session) {
+                return Err(unknown(post.session));
+            }
+            let known = inner.taken.contains(&post.id);
+            let posts = inner.posts.entry(post.session).or_default();
+            if !known && posts.iter().all(|have| have.id != post.id) {
+                posts.push(post);
+            }
+            Ok(())
+        })
+    }
+
+    fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
+        Box::pin(async move { Ok(self.lock().posts.get(&session).cloned().unwrap_or_default()) })
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

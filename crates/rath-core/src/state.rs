@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body;
+use crate::body::{self, About, Effect};
 use crate::files::{Conflict, Name, Version};
-use crate::id::RecordId;
+use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
+use crate::run::Run;
 use crate::usage::Usage;
 
 /// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
-const FOLD: u32 = 2;
+const FOLD: u32 = 3;
 
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;
@@ -41,6 +42,10 @@ const TYPED_LATER: &[Kind] = &[
     Kind::SandboxLost,
     Kind::Restored,
     Kind::Resolved,
+    Kind::ModelRequested,
+    Kind::ModelFailed,
+    Kind::Asked,
+    Kind::Answered,
 ];
 
 /// What the records of a line say together, apart from the context.
@@ -48,8 +53,12 @@ const TYPED_LATER: &[Kind] = &[
 pub struct State {
     /// Steps entered and not left, outermost first.
     pub steps: Vec<OpenStep>,
+    /// How many steps the line has entered outside any step of its own.
+    pub entered: u32,
     /// Tool calls without a result.
     pub calls: Vec<OpenCall>,
+    /// Questions without an answer.
+    pub asks: Vec<OpenAsk>,
     /// What everything behind the head used, each record once.
     pub usage: Usage,
     /// What the records of this line alone used.
@@ -111,6 +120,60 @@ pub struct OpenStep {
     /// Whether it was entered before the fork; the line it was entered on will leave it.
     #[serde(default)]
     pub inherited: bool,
+    /// Its key: made of the key of the step around it, its name and its place among the steps entered there.
+    pub key: Digest,
+    /// How many steps were entered in it on this line.
+    #[serde(default)]
+    pub entered: u32,
+    /// The generation of its `step_entered`.
+    pub generation: u64,
+    /// Where its agent is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<Run>>,
+}
+
+/// The record that a body is folded from.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// Its id.
+    pub id: RecordId,
+    /// Its place on the line.
+    pub seq: u64,
+    /// Its generation.
+    pub generation: u64,
+}
+
+/// A question that nobody has answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenAsk {
+    /// Its `asked` record.
+    pub record: RecordId,
+    /// That record's place on the line.
+    pub seq: u64,
+    /// What it is about.
+    pub about: About,
+    /// The call that waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// The digest of what is shown: an answer binds to it.
+    pub shown_digest: Digest,
+    /// Whether it was asked before the fork.
+    #[serde(default)]
+    pub inherited: bool,
+}
+
+/// A call that was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The place of its last `tool_started` on the line.
+    pub seq: u64,
+    /// What can be done if nobody knows whether it happened.
+    pub effect: Effect,
+    /// Counts the attempts that were not merely interrupted.
+    pub attempt: u32,
+    /// The files before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Version>,
 }
 
 /// A call that has no result.
@@ -128,6 +191,40 @@ pub struct OpenCall {
     /// Whether no model made it: it ends with its `tool_finished`, not with a result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own: bool,
+    /// Set once a `tool_started` says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Box<Started>>,
+    /// Its `tool_finished`, by place and id: only the result is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<(u64, RecordId)>,
+    /// What a person was asked about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<About>,
+    /// The place of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<u64>,
+}
+
+impl OpenCall {
+    /// A call that a model made in `record`.
+    pub(crate) fn new(record: RecordId, id: &str, tool: &str) -> Self {
+        Self {
+            record,
+            id: id.into(),
+            tool: tool.into(),
+            inherited: false,
+            own: false,
+            started: None,
+            finished: None,
+            asked: None,
+            answered: None,
+        }
+    }
+
+    /// Whether a model made it on this line.
+    pub fn is_models(&self) -> bool {
+        !self.own && !self.inherited
+    }
 }
 
 /// How a state is stored.
@@ -136,8 +233,12 @@ struct Snapshot {
     fold: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<OpenStep>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    entered: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     calls: Vec<OpenCall>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    asks: Vec<OpenAsk>,
     #[serde(default, skip_serializing_if = "Usage::is_zero")]
     usage: Usage,
     #[serde(default, skip_serializing_if = "Usage::is_zero")]
@@ -156,12 +257,20 @@ struct Snapshot {
     conflicts: Vec<Conflict>,
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl State {
     /// The state a fork starts with: what is open stays visible, and belongs to the parent.
     #[must_use]
     pub fn inherited(&self) -> Self {
         let mut steps = self.steps.clone();
-        steps.iter_mut().for_each(|step| step.inherited = true);
+        for step in &mut steps {
+            (step.inherited, step.entered, step.run) = (true, 0, None);
+        }
+        let mut asks = self.asks.clone();
+        asks.iter_mut().for_each(|ask| ask.inherited = true);
         let mut calls = self.calls.clone();
         calls.iter_mut().for_each(|call| call.inherited = true);
         // The files fork too: the place is the same kind of place, and never the same directory.
@@ -176,6 +285,7 @@ impl State {
         Self {
             steps,
             calls,
+            asks,
             usage: self.usage,
             placement,
             workspace: self.workspace.clone(),
@@ -189,25 +299,51 @@ impl State {
         self.steps.last().map(|step| &step.record)
     }
 
+    /// The generation of the record that entered the innermost step of this line; what is younger was made in it.
+    pub(crate) fn entered_generation(&self) -> u64 {
+        self.steps.last().filter(|step| !step.inherited).map_or(0, |step| step.generation)
+    }
+
     /// What was begun on this line and is not finished.
     pub fn pending(&self) -> Pending {
         Pending {
             steps: self.steps.iter().filter(|step| !step.inherited).cloned().collect(),
             calls: self.calls.iter().filter(|call| !call.inherited).cloned().collect(),
             conflicts: self.conflicts.clone(),
+            asks: self.asks.iter().filter(|ask| !ask.inherited).cloned().collect(),
         }
+    }
+
+    /// A step begins.
+    pub(crate) fn step_entered(&mut self, at: &At, name: &str, agent: bool) {
+        let (around, place) = match self.steps.last_mut() {
+            Some(step) => (Some(step.key), &mut step.entered),
+            None => (None, &mut self.entered),
+        };
+        let key = step_key(around, name, *place);
+        *place += 1;
+        let run = agent.then(|| Box::new(Run { usage_before: self.usage, ..Run::default() }));
+        let (record, generation) = (at.id, at.generation);
+        let step = OpenStep { record, name: name.into(), inherited: false, key, entered: 0, generation, run };
+        self.steps.push(step);
     }
 
     /// Takes in the next record of the line. An erased body changes nothing.
     pub fn apply(&mut self, record: &Record) -> Result<(), Fault> {
         // Most records change no state, and their bodies need not be read.
+        if *record.kind() == Kind::User {
+            self.somebody_spoke();
+            return Ok(());
+        }
         let was_typed_later = TYPED_LATER.contains(record.kind());
         if !was_typed_later && !FOLDED.contains(record.kind()) {
             return Ok(());
         }
         match record.body_bytes() {
             Some(bytes) => match body::read(record.kind(), bytes) {
-                Ok(Some(body)) => body.fold(record.id(), self),
+                Ok(Some(body)) => {
+                    body.fold(&At { id: record.id(), seq: record.seq(), generation: record.generation() }, self);
+                }
                 Err(_) if was_typed_later => {}
                 Err(fault) => return Err(fault),
                 Ok(None) => {}
@@ -219,11 +355,24 @@ impl State {
 
     /// The bytes of a snapshot.
     pub fn to_snapshot(&self) -> Vec<u8> {
-        let State { steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts } =
-            self.clone();
+        let State { steps, entered, calls, asks, usage, own_usage, .. } = self.clone();
+        let State { title, labels, closed, placement, workspace, conflicts, .. } = self.clone();
         let fold = FOLD;
-        let snapshot =
-            Snapshot { fold, steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts };
+        let snapshot = Snapshot {
+            fold,
+            steps,
+            entered,
+            calls,
+            asks,
+            usage,
+            own_usage,
+            title,
+            labels,
+            closed,
+            placement,
+            workspace,
+            conflicts,
+        };
         serde_json::to_vec(&snapshot).unwrap_or_default()
     }
 
@@ -239,11 +388,30 @@ impl State {
     /// The state in a snapshot; `None` when another fold made it.
     pub fn from_snapshot(bytes: &[u8]) -> Option<Self> {
         let snapshot: Snapshot = serde_json::from_slice(bytes).ok()?;
-        let Snapshot { fold, steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts } =
-            snapshot;
-        let state = Self { steps, calls, usage, own_usage, title, labels, closed, placement, workspace, conflicts };
+        let Snapshot { fold, steps, entered, calls, asks, usage, own_usage, .. } = snapshot;
+        let Snapshot { title, labels, closed, placement, workspace, conflicts, .. } = snapshot;
+        let state = Self {
+            steps,
+            entered,
+            calls,
+            asks,
+            usage,
+            own_usage,
+            title,
+            labels,
+            placement,
+            workspace,
+            conflicts,
+            closed,
+        };
         (fold == FOLD).then_some(state)
     }
+}
+
+/// The key of a step: where it stands in the program, the same in every process.
+fn step_key(around: Option<Digest>, name: &str, place: u32) -> Digest {
+    let around = around.map(|key| key.hex().as_str().to_owned()).unwrap_or_default();
+    Digest::of_parts(&[around.as_bytes(), b"/", name.as_bytes(), b"\0", &place.to_be_bytes()])
 }
 
 /// Started or asked, and not finished.
@@ -256,11 +424,14 @@ pub struct Pending {
     /// Conflicts between files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
+    /// Questions without an answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asks: Vec<OpenAsk>,
 }
 
 impl Pending {
     /// Whether nothing is open.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.calls.is_empty() && self.conflicts.is_empty()
+        self.steps.is_empty() && self.calls.is_empty() && self.conflicts.is_empty() && self.asks.is_empty()
     }
 }

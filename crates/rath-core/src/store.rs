@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::actor::Actor;
 use crate::blob::{Blob, BlobRef};
+use crate::body::{Labelled, Verdict};
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
@@ -67,6 +69,12 @@ pub trait Store: Blobs {
     /// Gives it back. Never waits.
     fn release(&self, session: SessionId, fence: Fence);
 
+    /// Leaves something in a session's inbox for whoever holds it. Durable when it returns; the same id twice is once.
+    fn post(&self, post: Post) -> BoxFuture<'_, Result<()>>;
+
+    /// What is in a session's inbox, oldest first.
+    fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
+
     /// Destroys salt and body of these records. The chain still verifies.
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
 }
@@ -91,6 +99,56 @@ pub type Cursor = u64;
 pub struct Batch {
     /// One part a session; what a fork stands on stands before it.
     pub parts: Vec<Part>,
+    /// Posts, by id, that the records above say: they leave the inbox.
+    pub taken: Vec<String>,
+}
+
+/// Something that another process, or a person, wants of a session. Not state until it is a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Post {
+    /// Its name: posting it again changes nothing.
+    pub id: String,
+    /// The session.
+    pub session: SessionId,
+    /// Who posts it.
+    pub actor: Actor,
+    /// When.
+    pub time: Time,
+    /// What is wanted.
+    pub what: Posted,
+}
+
+/// What a post wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "post", rename_all = "snake_case")]
+pub enum Posted {
+    /// An answer to a question.
+    Answer {
+        /// The `asked` record.
+        asked: RecordId,
+        /// The digest of what was shown.
+        shown_digest: Digest,
+        /// The answer.
+        verdict: Verdict,
+        /// The reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
+    /// Words for the model, from a person.
+    Message {
+        /// The words.
+        text: String,
+    },
+    /// The work is to stop.
+    Cancel {
+        /// The reason.
+        why: String,
+    },
+    /// A title or labels.
+    Label {
+        /// Them.
+        labelled: Labelled,
+    },
 }
 
 /// The records of one session in a batch.
@@ -227,6 +285,8 @@ pub enum Which {
     Prefix(String),
     /// Those forked from this one.
     ChildrenOf(SessionId),
+    /// The one that was created for the run with this key.
+    Run(String),
 }
 
 impl From<Which> for Query {
@@ -331,6 +391,14 @@ pub enum Error {
         /// The session.
         session: SessionId,
     },
+    /// Another process began the run a moment ago.
+    #[error("run {key:?} was begun by another process: session {}", session.short())]
+    RunTaken {
+        /// The run's key.
+        key: String,
+        /// Its session.
+        session: SessionId,
+    },
     /// There is no such thing.
     #[error("there is no {0} in this store")]
     NotFound(String),
@@ -379,6 +447,7 @@ impl Error {
             Error::LeaseLost { .. } => "lease-lost",
             Error::Conflict { .. } => "head-moved",
             Error::Closed { .. } => "session-closed",
+            Error::RunTaken { .. } => "run-taken",
             Error::NotFound(_) => "not-found",
             Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
             Error::Future { .. } => "store-from-the-future",

@@ -2,13 +2,15 @@
 
 use crate::blob::Content;
 use crate::body::{
-    Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached, Exit, Forked, Labelled,
-    Manner, Merged, ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, SandboxClosed, SandboxLost,
-    SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Why,
+    About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached,
+    Exit, Failed, Forked, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note, Outcome, Placed,
+    Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered, StepLeft, System,
+    ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
+use serde_json::Value;
 
 /// What `record` says, in one line without its time and place.
 pub fn of(record: &Record) -> String {
@@ -18,6 +20,44 @@ pub fn of(record: &Record) -> String {
         Ok(text) => format!("{kind}: {}", one_line(&text)),
         Err(Fault::Erased) => format!("{kind}: (erased)"),
         Err(_) => format!("{kind}: (cannot be read)"),
+    }
+}
+
+/// What is different between two JSON values, one line each, by path.
+pub(crate) fn differences(then: &Value, now: &Value, path: &str, into: &mut Vec<String>) {
+    let name = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match (then, now) {
+        (then, now) if then == now => {}
+        (Value::Object(then), Value::Object(now)) => {
+            let keys: std::collections::BTreeSet<_> = then.keys().chain(now.keys()).collect();
+            for key in keys {
+                let (then, now) = (then.get(key).unwrap_or(&Value::Null), now.get(key).unwrap_or(&Value::Null));
+                differences(then, now, &below(key), into);
+            }
+        }
+        (Value::Array(then), Value::Array(now)) if then.iter().chain(now).all(|value| name(value).is_some()) => {
+            for gone in then.iter().filter(|value| !now.iter().any(|other| name(other) == name(value))) {
+                into.push(format!("{path}: {} is gone", name(gone).unwrap_or_default()));
+            }
+            for value in now {
+                match then.iter().find(|other| name(other) == name(value)) {
+                    Some(other) => differences(other, value, &below(&name(value).unwrap_or_default()), into),
+                    None => into.push(format!("{path}: {} is new", name(value).unwrap_or_default())),
+                }
+            }
+        }
+        (then, now) => {
+            let short = |value: &Value| {
+                let text = one_line(&value.to_string());
+                if text.chars().count() > 200 {
+                    format!("{}…", text.chars().take(200).collect::<String>())
+                } else {
+                    text
+                }
+            };
+            into.push(format!("{path}: {} was recorded, now it is {}", short(then), short(now)));
+        }
     }
 }
 
@@ -43,6 +83,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
             match body.how {
                 Manner::Append => format!("{} appended", branches.join(", ")),
                 Manner::Synthesize => format!("{} to be made one", branches.join(", ")),
+                Manner::TakeIn => format!("{} taken in", branches.join(", ")),
                 Manner::Keep { chosen } if chosen == record.session() => {
                     format!("kept this line over {}", branches.join(", "))
                 }
@@ -95,6 +136,38 @@ fn describe(record: &Record) -> Result<String, Fault> {
             let body: ModelResponded = record.body()?;
             join(&body.model.unwrap_or_default(), &body.usage.to_string())
         }
+        Kind::ModelRequested => {
+            let body: ModelRequested = record.body()?;
+            let again = body.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
+            format!("{} is shown {}{again}", body.model, body.rule)
+        }
+        Kind::ModelFailed => {
+            let body: ModelFailed = record.body()?;
+            join(&body.why, if body.retried { "(asked again)" } else { "" })
+        }
+        Kind::Asked => {
+            let body: Asked = record.body()?;
+            let about = match body.about {
+                About::Approval => "may this be done?",
+                About::InDoubt => "did this happen?",
+                About::Question => "",
+            };
+            join(about, &body.shown.to_string())
+        }
+        Kind::Answered => {
+            let body: Answered = record.body()?;
+            let verdict = match body.verdict {
+                Verdict::Yes => "yes".to_owned(),
+                Verdict::No => "no".to_owned(),
+                Verdict::Text(text) => text.to_string(),
+            };
+            join(&verdict, &body.why.map(|why| format!("({why})")).unwrap_or_default())
+        }
+        Kind::Sampled => {
+            let body: Sampled = record.body()?;
+            format!("{} = {}", body.what, body.value)
+        }
+        Kind::Failed => record.body::<Failed>()?.why,
         Kind::Compressed => {
             let body: Compressed = record.body()?;
             let Compressed { replaces, summary } = body;
@@ -168,6 +241,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 Why::Asked => "",
                 Why::Undo => "undo",
                 Why::Recovered => "finished after a crash",
+                Why::Resumed => "before a call is made again",
             };
             let to = body.point.map_or_else(|| body.workspace.to_string(), |point| format!("as after {point}"));
             join(&join(why, &to), &changed(&body.changed))

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::blob::Content;
 use crate::body::{Assistant, Block};
-use crate::context::{ContextFold, Shape, items_at_point};
+use crate::context::{ContextFold, Item, Shape, items_at_point};
 use crate::divergence::{Divergence, Tip};
 use crate::error;
 use crate::history::{History, Reach};
@@ -94,6 +94,12 @@ impl View {
     /// What a model is shown here, item by item.
     pub async fn context(&self) -> error::Result<Vec<Message>> {
         Ok(ContextFold::run(&self.reader, self.at.point(), true).await?.messages()?)
+    }
+
+    /// The context items here, and their words.
+    pub(crate) async fn items_and_messages(&self) -> error::Result<(Vec<Item>, Vec<Message>)> {
+        let fold = ContextFold::run(&self.reader, self.at.point(), true).await?;
+        Ok((fold.items(), fold.messages()?))
     }
 
     /// The last thing a model said here.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{Labelled, Note};
-use rath_core::store::{Batch, Error, Lookup, Part, Piece, Query, Scan, Store, Which};
+use rath_core::store::{Batch, Error, Lookup, Part, Piece, Post, Posted, Query, Scan, Store, Which};
 use rath_core::{
-    Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, View,
+    Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, Time, View,
 };
 
 type TheStore = Arc<dyn Store>;
@@ -32,7 +32,7 @@ fn stored(store: &TheStore, id: SessionId) -> Vec<Record> {
 /// The records of a session as a batch of one part.
 fn batch(records: Vec<Record>, fence: u64) -> Batch {
     let session = records[0].session();
-    Batch { parts: vec![Part { session, fence, hold: true, records, snapshot: None }] }
+    Batch { parts: vec![Part { session, fence, hold: true, records, snapshot: None }], ..Batch::default() }
 }
 
 /// Records made elsewhere: a session of `notes` notes and a twin that parts from it after the first record.
@@ -456,4 +456,140 @@ pub fn unknown_kinds_survive(store: &TheStore) {
     let record = &stored(store, session.id())[1];
     assert_eq!(record.body_bytes().unwrap(), body.as_bytes());
     assert_eq!(record.kind().as_str(), "company.custom");
+}
+
+fn post(session: SessionId, id: &str) -> Post {
+    let (what, time) = (Posted::Message { text: format!("the words of {id}: \"ü\"") }, Time(1_000_001));
+    Post { id: id.into(), session, actor: Actor::person("ada"), time, what }
+}
+
+fn waiting(store: &TheStore, session: SessionId) -> Vec<String> {
+    block_on(store.posts(session)).unwrap().into_iter().map(|post| post.id).collect()
+}
+
+/// Oldest first, each inbox for itself, the same id once; whole as they were posted.
+pub fn posts_wait_in_order(store: &TheStore) {
+    let (mine, other) = (published(store, 1), published(store, 1));
+    assert!(waiting(store, mine.id()).is_empty());
+    for id in ["second", "first", "third"] {
+        block_on(store.post(post(mine.id(), id))).unwrap();
+    }
+    let asked = mine.head().id;
+    let what = Posted::Answer {
+        asked,
+        shown_digest: Digest::of(b"shown"),
+        verdict: rath_core::body::Verdict::Yes,
+        why: Some("it is safe".into()),
+    };
+    let answer = Post { what, ..post(other.id(), "answer") };
+    block_on(store.post(answer.clone())).unwrap();
+    // Again, and with other words: the first counts.
+    let again = Post { what: Posted::Cancel { why: "no".into() }, ..post(mine.id(), "first") };
+    block_on(store.post(again)).unwrap();
+    assert_eq!(waiting(store, mine.id()), ["second", "first", "third"]);
+    assert_eq!(block_on(store.posts(mine.id())).unwrap()[1], post(mine.id(), "first"));
+    assert_eq!(block_on(store.posts(other.id())).unwrap(), [answer]);
+    let stranger = session(&Memory::new()).id();
+    assert!(matches!(block_on(store.post(post(stranger, "lost"))), Err(Error::NotFound(_))));
+    assert!(waiting(store, stranger).is_empty());
+}
+
+/// A post leaves with the commit that says it, and with no other; then its id is spent.
+pub fn taken_posts_do_not_come_back(store: &TheStore) {
+    let (mine, theirs) = twins(3);
+    let id = mine[0].session();
+    block_on(store.commit(batch(mine[..2].to_vec(), 1))).unwrap();
+    for name in ["a", "b", "c"] {
+        block_on(store.post(post(id, name))).unwrap();
+    }
+    let taking = |records: &[Record]| Batch { taken: vec!["a".into(), "c".into()], ..batch(records.to_vec(), 1) };
+    assert!(matches!(block_on(store.commit(taking(&theirs[1..]))), Err(Error::Conflict { .. })));
+    assert_eq!(waiting(store, id), ["a", "b", "c"]);
+    for _ in 0..2 {
+        block_on(store.commit(taking(&mine))).unwrap();
+        assert_eq!(waiting(store, id), ["b"]);
+        assert_eq!(stored(store, id).len(), mine.len());
+    }
+    for name in ["a", "b", "c", "d"] {
+        block_on(store.post(post(id, name))).unwrap();
+    }
+    assert_eq!(waiting(store, id), ["b", "d"]);
+}
+
+/// The records of a session that was created elsewhere for a run.
+fn run_made_elsewhere(key: &str) -> Vec<Record> {
+    let elsewhere = Memory::new();
+    let begun =
+        block_on(elsewhere.begin_run(rath_core::Start::new(key, Actor::program("elsewhere")), async |session| {
+            session.user("go").map(drop)
+        }));
+    stored(&elsewhere, begun.unwrap().id())
+}
+
+/// By its key, exactly.
+pub fn a_run_is_found_by_its_key(store: &TheStore) {
+    let other = published(store, 1);
+    let find = |key: &str| -> Vec<SessionId> {
+        let rows = block_on(store.sessions(Which::Run(key.into()).into())).unwrap();
+        rows.into_iter().map(|row| row.id).collect()
+    };
+    assert!(find("nightly").is_empty());
+    let nightly = run_made_elsewhere("nightly");
+    let odd = run_made_elsewhere("night'ly %");
+    for run in [&nightly, &odd] {
+        block_on(store.commit(batch(run.clone(), 1))).unwrap();
+    }
+    assert_eq!(find("nightly"), [nightly[0].session()]);
+    assert_eq!(find("night'ly %"), [odd[0].session()]);
+    assert!(find("night").is_empty() && find("%").is_empty() && find("").is_empty());
+    assert_eq!(block_on(store.sessions(Query::default())).unwrap().len(), 3);
+    drop(other);
+}
+
+/// The second session for the same run is refused, with all that came along; the first may be sent again.
+pub fn a_run_has_one_session(store: &TheStore) {
+    let (first, second, bystander) = (run_made_elsewhere("once"), run_made_elsewhere("once"), twins(1).0);
+    let line = published(store, 1);
+    block_on(store.post(post(line.id(), "waits"))).unwrap();
+    for records in [&first[..1], &first[..1], &first] {
+        block_on(store.commit(batch(records.to_vec(), 1))).unwrap();
+    }
+    let mut both = Batch { taken: vec!["waits".into()], ..batch(bystander.clone(), 1) };
+    both.parts.extend(batch(second.clone(), 1).parts);
+    for late in [both, batch(second.clone(), 1), batch(second[..1].to_vec(), 1)] {
+        match block_on(store.commit(late)) {
+            Err(Error::RunTaken { key, session }) => {
+                assert_eq!((key.as_str(), session), ("once", first[0].session()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for gone in [&second, &bystander] {
+        assert!(block_on(store.sessions(Which::Id(gone[0].session()).into())).unwrap().is_empty());
+    }
+    assert_eq!(waiting(store, line.id()), ["waits"]);
+    assert_eq!(stored(store, first[0].session()).len(), first.len());
+    let found = block_on(store.sessions(Which::Run("once".into()).into())).unwrap();
+    assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [first[0].session()]);
+    // The store goes on.
+    block_on(store.commit(batch(bystander, 1))).unwrap();
+}
+
+/// However many try at once; those who come too late disturb nobody.
+pub fn of_many_that_begin_a_run_one_succeeds(store: &TheStore) {
+    let begun = std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..8)
+            .map(|n| {
+                scope.spawn(move || {
+                    published(store, 1);
+                    let records = run_made_elsewhere(if n == 0 { "alone" } else { "together" });
+                    block_on(store.commit(batch(records, 1))).is_ok()
+                })
+            })
+            .collect();
+        tries.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(begun[0]);
+    assert_eq!(begun[1..].iter().filter(|begun| **begun).count(), 1);
+    assert_eq!(block_on(store.sessions(Query::default())).unwrap().len(), 10);
 }

@@ -5,8 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test kit fails by panicking")]
 
 pub mod conformance;
+mod mortal;
 pub mod sandbox;
 pub mod world;
+
+pub use mortal::{Moment, Mortal};
 
 /// Turns the conformance suite into tests for one store: `store_conformance!(make)`, where `make` gives an empty
 /// store and whatever must live as long as it.
@@ -20,7 +23,8 @@ macro_rules! store_conformance {
             snapshots_shorten_scans, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
             blobs_are_put_together, blobs_are_joined_from_pieces,
             erased_bodies_leave_the_chain, a_child_publishes_its_parent, a_merge_is_one_commit,
-            many_writers_work_side_by_side, unknown_kinds_survive
+            many_writers_work_side_by_side, unknown_kinds_survive, posts_wait_in_order, taken_posts_do_not_come_back,
+            a_run_is_found_by_its_key, a_run_has_one_session, of_many_that_begin_a_run_one_succeeds
         );
     };
     ($make:path => $($check:ident),*) => {

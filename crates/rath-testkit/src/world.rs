@@ -69,7 +69,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         4 => n().prop_map(Op::Fork),
         2 => (n(), n()).prop_map(|(s, k)| Op::ForkAt(s, k)),
         1 => n().prop_map(Op::Detach),
-        5 => (n(), prop::collection::vec(n(), 1..4), 0..3u8).prop_map(|(s, o, h)| Op::Merge(s, o, h)),
+        5 => (n(), prop::collection::vec(n(), 1..4), 0..4u8).prop_map(|(s, o, h)| Op::Merge(s, o, h)),
         2 => (n(), n(), 1..5usize).prop_map(|(s, a, c)| Op::Compress(s, a, c)),
         1 => n().prop_map(Op::Close),
         1 => n().prop_map(Op::Publish),
@@ -219,7 +219,7 @@ impl World {
             }),
             Op::Pay(n, tokens) => self.with(*n, |world, s| {
                 let usage = Usage { requests: 1, input_tokens: *tokens, ..Usage::default() };
-                world.live[s].0.append(ModelResponded { model: None, usage }).unwrap();
+                world.live[s].0.append(ModelResponded { usage, ..ModelResponded::default() }).unwrap();
                 world.advance(s, vec![], *tokens, |_, _| {});
             }),
             Op::Label(n, l) => self.with(*n, |world, s| {
@@ -332,6 +332,7 @@ impl World {
         let how = match how {
             0 => How::Append,
             1 => How::keep(keep, "better"),
+            2 => How::TakeIn,
             _ => How::synthesize(|mut session: Session| async move {
                 session.assistant("all in all")?;
                 Ok(session)
@@ -366,6 +367,7 @@ impl World {
             How::Keep { .. } => {
                 line.now.items = lines.iter().find(|other| other.id == keep).unwrap().now.items.clone();
             }
+            How::TakeIn => {}
             _ => {
                 let mut seen = BTreeSet::new();
                 for (part, other) in lines.iter().enumerate() {
@@ -409,7 +411,7 @@ impl World {
                     self.compressed(s, before, brought, None);
                 }
             }
-            How::Append => {}
+            How::Append | How::TakeIn => {}
         }
     }
 

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Body;
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
-use crate::id::RecordId;
 use crate::kind::Kind;
-use crate::state::{OpenCall, State};
+use crate::state::{At, OpenCall, State};
 
 /// One turn of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +51,15 @@ impl Assistant {
         Self { blocks: vec![Block::Text { text: text.into() }] }
     }
 
+    /// The words for the reader.
+    pub(crate) fn texts(&mut self) -> Vec<&mut Content> {
+        let texts = self.blocks.iter_mut().filter_map(|block| match block {
+            Block::Text { text } => Some(text),
+            _ => None,
+        });
+        texts.collect()
+    }
+
     /// The calls in this turn: id and tool.
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
         self.blocks.iter().filter_map(|block| match block {
@@ -63,10 +71,11 @@ impl Assistant {
 
 impl Body for Assistant {
     const KIND: Kind = Kind::Assistant;
-    fn fold(&self, record: RecordId, state: &mut State) {
+    fn fold(&self, at: &At, state: &mut State) {
         for (id, tool) in self.calls() {
-            state.calls.push(OpenCall { record, id: id.into(), tool: tool.into(), inherited: false, own: false });
+            state.calls.push(OpenCall::new(at.id, id, tool));
         }
+        state.turn_came(self.calls().next().is_some());
     }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Turn(self.calls().map(|(id, _)| id.into()).collect()))

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Body;
-use crate::id::RecordId;
 use crate::kind::Kind;
-use crate::state::State;
+use crate::state::{At, State};
 
 /// A change of title or labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +24,7 @@ pub struct Labelled {
 
 impl Body for Labelled {
     const KIND: Kind = Kind::Labelled;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         if self.title.is_some() {
             state.title.clone_from(&self.title);
         }

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::BlobRef;
-use crate::id::{Point, RecordId, Reference};
+use crate::id::{Point, Reference};
 use crate::kind::Kind;
-use crate::state::State;
+use crate::state::{At, State};
 
 /// The first record of a session that comes from nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,12 @@ pub struct Created {
     /// What it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// The key of the run that it was created for: no two sessions of a store have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// What the run is made of, where the text of a program says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<BlobRef>,
 }
 
 /// The first record of a branch. Its one parent is the fork point.
@@ -23,6 +29,12 @@ pub struct Forked {
     pub from: Point,
     /// The reason.
     pub why: String,
+    /// Which fork of its step it is, counted along the line, where a run made it. Resuming finds it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordinal: Option<u64>,
+    /// The tool call that it was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
 }
 
 /// The first record of a session that starts anew from another's context: history and usage begin at zero.
@@ -61,7 +73,7 @@ pub struct Rejected {
 
 impl Body for Created {
     const KIND: Kind = Kind::Created;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.title.clone_from(&self.title);
     }
 }
@@ -76,7 +88,7 @@ impl Body for Detached {
 
 impl Body for Closed {
     const KIND: Kind = Kind::Closed;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.closed = true;
     }
 }

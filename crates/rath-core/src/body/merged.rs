@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Body, MergedFiles};
-use crate::id::{Point, RecordId, Reference, SessionId};
+use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
-use crate::state::State;
+use crate::state::{At, State};
 use crate::usage::Usage;
 
 /// Several lines become one. The parents are this line's head, then the branches' heads in order.
@@ -41,6 +41,8 @@ pub enum Manner {
     Append,
     /// As append; then a workflow writes the result and the branch parts are compressed.
     Synthesize,
+    /// This line's context stays; files and usage come together. For branches whose answer is said otherwise.
+    TakeIn,
 }
 
 /// A line that was taken in. The id of its head is the record's parent at the same place, behind the line's own.
@@ -86,7 +88,7 @@ impl Run {
 
 impl Body for Merged {
     const KIND: Kind = Kind::Merged;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.usage += self.usage;
         if let Some(files) = &self.files {
             state.workspace = Some(files.workspace.clone());

@@ -3,26 +3,30 @@
 //! A body type has a [`Kind`], serialises to the bytes that are stored, and names the [`Content`] in it that may be
 //! moved out into a blob. Kinds that have no type here are carried byte for byte all the same.
 
+mod asked;
 mod assistant;
 mod compressed;
 mod labelled;
 mod lineage;
 mod merged;
-mod model_responded;
+mod model;
 mod placement;
+mod sampled;
 mod steps;
 mod tool;
 mod words;
 
+pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{Assistant, Block};
 pub use compressed::{Compressed, Replaced};
 pub use labelled::Labelled;
 pub use lineage::{Closed, Created, Detached, Forked, Rejected};
 pub use merged::{Branch, Manner, Merged, Run};
-pub use model_responded::ModelResponded;
+pub use model::{ModelFailed, ModelRequested, ModelResponded};
 pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};
-pub use steps::{Cancelled, Outcome, StepEntered, StepLeft};
-pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Refused, Stretch, ToolFinished, ToolStarted};
+pub use sampled::Sampled;
+pub use steps::{Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
+pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Refused, SHOWN, Stretch, ToolFinished, ToolStarted};
 pub use words::{Note, System, ToolResult, User};
 
 use serde::Serialize;
@@ -30,24 +34,29 @@ use serde::de::DeserializeOwned;
 
 use crate::blob::Content;
 use crate::context::Shape;
-use crate::id::RecordId;
 use crate::kind::Kind;
 use crate::record::Fault;
-use crate::state::State;
+use crate::state::{At, State};
 
 /// The fields of one kind of record.
 pub trait Body: Serialize + DeserializeOwned {
     /// The kind.
     const KIND: Kind;
 
-    /// What the record changes in the session's folded state. `record` is the id of the record that says this.
-    fn fold(&self, record: RecordId, state: &mut State) {
-        let _ = (record, state);
+    /// What the record changes in the session's folded state. `at` is the record that says this.
+    fn fold(&self, at: &At, state: &mut State) {
+        let _ = (at, state);
     }
 
     /// What the record is in the context; `None` when no model sees it.
     fn shape(&self) -> Option<Shape> {
         None
+    }
+
+    /// Whether the call that the record is about does nothing but compute: losing it costs nothing.
+    fn is_pure(&self, state: &State) -> bool {
+        let _ = state;
+        false
     }
 
     /// Shows the parts that may be long to `each`.
@@ -58,17 +67,22 @@ pub trait Body: Serialize + DeserializeOwned {
 
 /// A body whose type is forgotten: what it does to state and context.
 pub(crate) trait Meaning {
-    fn fold(&self, record: RecordId, state: &mut State);
+    fn fold(&self, at: &At, state: &mut State);
     fn shape(&self) -> Option<Shape>;
+    fn is_pure(&self, state: &State) -> bool;
 }
 
 impl<B: Body> Meaning for B {
-    fn fold(&self, record: RecordId, state: &mut State) {
-        Body::fold(self, record, state);
+    fn fold(&self, at: &At, state: &mut State) {
+        Body::fold(self, at, state);
     }
 
     fn shape(&self) -> Option<Shape> {
         Body::shape(self)
+    }
+
+    fn is_pure(&self, state: &State) -> bool {
+        Body::is_pure(self, state)
     }
 }
 
@@ -96,6 +110,12 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::StepLeft => typed::<StepLeft>(bytes),
         Kind::Cancelled => typed::<Cancelled>(bytes),
         Kind::Note => typed::<Note>(bytes),
+        Kind::ModelRequested => typed::<ModelRequested>(bytes),
+        Kind::ModelFailed => typed::<ModelFailed>(bytes),
+        Kind::Asked => typed::<Asked>(bytes),
+        Kind::Answered => typed::<Answered>(bytes),
+        Kind::Sampled => typed::<Sampled>(bytes),
+        Kind::Failed => typed::<Failed>(bytes),
         Kind::ToolStarted => typed::<ToolStarted>(bytes),
         Kind::ToolFinished => typed::<ToolFinished>(bytes),
         Kind::Placed => typed::<Placed>(bytes),

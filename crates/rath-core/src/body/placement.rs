@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::files::{Changes, Conflict, Driver, Name, Version};
-use crate::id::{Point, RecordId};
+use crate::id::Point;
 use crate::kind::Kind;
-use crate::state::{Placement, SandboxName, State};
+use crate::state::{At, Placement, SandboxName, State};
 
 /// The session works somewhere from here on. Nothing is opened yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +111,8 @@ pub enum Why {
     Undo,
     /// A restore that a crash had interrupted was finished.
     Recovered,
+    /// A call that a crash had interrupted is about to be made again.
+    Resumed,
 }
 
 /// A conflict was decided.
@@ -164,7 +166,7 @@ pub struct MergedFiles {
 
 impl Body for Placed {
     const KIND: Kind = Kind::Placed;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         let Placed { backend, isolated, origin, in_place, base, setup, .. } = self.clone();
         let sandbox = state.placement.take().and_then(|before| before.sandbox.filter(|_| before.backend == backend));
         state.placement = Some(Box::new(Placement { backend, isolated, origin, in_place, base, setup, sandbox }));
@@ -176,7 +178,7 @@ impl Body for Placed {
 
 impl Body for SandboxOpened {
     const KIND: Kind = Kind::SandboxOpened;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         if let Some(placement) = &mut state.placement {
             placement.sandbox = Some(self.sandbox.clone());
         }
@@ -193,21 +195,21 @@ fn gone(sandbox: &SandboxName, state: &mut State) {
 
 impl Body for SandboxClosed {
     const KIND: Kind = Kind::SandboxClosed;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         gone(&self.sandbox, state);
     }
 }
 
 impl Body for SandboxLost {
     const KIND: Kind = Kind::SandboxLost;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         gone(&self.sandbox, state);
     }
 }
 
 impl Body for Restored {
     const KIND: Kind = Kind::Restored;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.workspace = Some(self.workspace.clone());
         state.conflicts.clone_from(&self.conflicts);
     }
@@ -215,7 +217,7 @@ impl Body for Restored {
 
 impl Body for Resolved {
     const KIND: Kind = Kind::Resolved;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.conflicts.retain(|conflict| conflict.path != self.path);
         state.workspace = Some(self.workspace.clone());
     }

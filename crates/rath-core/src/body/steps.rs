@@ -3,15 +3,35 @@
 use serde::{Deserialize, Serialize};
 
 use super::Body;
-use crate::id::RecordId;
+use crate::blob::BlobRef;
+use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
-use crate::state::{OpenStep, State};
+use crate::state::{At, State};
 
 /// A step begins. Its records carry this record's id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepEntered {
     /// Its name among its siblings.
     pub name: String,
+    /// What works in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// What the code says of itself, e.g. `2`. Resuming with another one stops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// An agent's model, prompt, parameters and tools. They apply inside this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<BlobRef>,
+}
+
+/// What works in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A model with tools, in a loop.
+    Agent,
+    /// Code.
+    Workflow,
 }
 
 /// A step ends.
@@ -45,23 +65,51 @@ pub struct Cancelled {
     pub why: String,
 }
 
+/// The innermost step of a line could not go on. Outer steps only say that they failed too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// What happened.
+    pub why: String,
+    /// The error's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+impl StepEntered {
+    /// A step called `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), role: None, version: None, config: None }
+    }
+
+    /// What must be the same when a step is entered again on resume, besides its key.
+    pub fn fingerprint(&self) -> (Option<&str>, Option<Digest>) {
+        (self.version.as_deref(), self.config.as_ref().map(|config| config.digest))
+    }
+}
+
 impl Body for StepEntered {
     const KIND: Kind = Kind::StepEntered;
-    fn fold(&self, record: RecordId, state: &mut State) {
-        state.steps.push(OpenStep { record, name: self.name.clone(), inherited: false });
+    fn fold(&self, at: &At, state: &mut State) {
+        state.step_entered(at, &self.name, self.role == Some(Role::Agent));
     }
 }
 
 impl Body for StepLeft {
     const KIND: Kind = Kind::StepLeft;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.steps.retain(|open| open.record != self.step);
     }
 }
 
 impl Body for Cancelled {
     const KIND: Kind = Kind::Cancelled;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn fold(&self, _: &At, state: &mut State) {
         state.calls.retain(|open| !self.calls.contains(&open.id));
+        state.asks.retain(|ask| ask.inherited);
+        state.calls_may_be_over();
     }
+}
+
+impl Body for Failed {
+    const KIND: Kind = Kind::Failed;
 }

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Body;
 use crate::blob::{BlobRef, Content};
 use crate::files::{Changes, Version};
-use crate::id::RecordId;
 use crate::kind::Kind;
-use crate::state::{OpenCall, State};
+use crate::state::{At, OpenCall, Started, State};
 
 /// A call begins. What it may do to the world happens after this record is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +20,9 @@ pub struct ToolStarted {
     pub arguments: Option<Content>,
     /// What happens if it is done twice.
     pub effect: Effect,
+    /// Counts the attempts that were not merely interrupted. The key of the call is made of it.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub attempt: u32,
     /// Whether the sandbox keeps it away from the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
@@ -97,6 +99,39 @@ impl ToolFinished {
             remarks: Vec::new(),
         }
     }
+}
+
+/// The stream that holds what the model is shown, where that is not what the call put out.
+pub const SHOWN: &str = "shown";
+
+impl ToolFinished {
+    /// What the model is shown: the stream of that name, else all of them.
+    pub fn shown(&self) -> Option<Content> {
+        let content = |output: &Output| match (&output.text, &output.blob) {
+            (Some(text), _) => Some(Content::Text(text.clone())),
+            (None, Some(blob)) => Some(Content::Blob(blob.clone())),
+            (None, None) => None,
+        };
+        if let Some(shown) = self.output.iter().find(|output| output.stream == SHOWN) {
+            return content(shown);
+        }
+        match self.output.as_slice() {
+            [] => Some(Content::Text(String::new())),
+            [one] => content(one),
+            several => {
+                let texts: Option<Vec<&str>> = several.iter().map(|output| output.text.as_deref()).collect();
+                texts.map(|texts| Content::Text(texts.join("\n")))
+            }
+        }
+    }
+}
+
+fn first() -> u32 {
+    1
+}
+
+fn is_first(attempt: &u32) -> bool {
+    *attempt == 1
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -196,15 +231,27 @@ pub struct OutsideEffect {
 
 impl Body for ToolStarted {
     const KIND: Kind = Kind::ToolStarted;
-    fn fold(&self, record: RecordId, state: &mut State) {
+    fn fold(&self, at: &At, state: &mut State) {
         // A call that a model made is open already, and ends with its result.
-        if !state.calls.iter().any(|open| open.id == self.call) {
-            let call = OpenCall { record, id: self.call.clone(), tool: self.tool.clone(), inherited: false, own: true };
-            state.calls.push(call);
+        // Ids come again: what a fork began with may have the same one, and stands before it.
+        match state.calls.iter_mut().rev().find(|open| open.id == self.call) {
+            Some(open) => {
+                open.started = Some(Box::new(Started {
+                    seq: at.seq,
+                    effect: self.effect,
+                    attempt: self.attempt,
+                    before: self.workspace.clone(),
+                }));
+                (open.finished, open.asked, open.answered) = (None, None, None);
+            }
+            None => state.calls.push(OpenCall { own: true, ..OpenCall::new(at.id, &self.call, &self.tool) }),
         }
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());
         }
+    }
+    fn is_pure(&self, _: &State) -> bool {
+        self.effect == Effect::Pure
     }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.arguments.iter_mut().for_each(each);
@@ -213,8 +260,15 @@ impl Body for ToolStarted {
 
 impl Body for ToolFinished {
     const KIND: Kind = Kind::ToolFinished;
-    fn fold(&self, _: RecordId, state: &mut State) {
+    fn is_pure(&self, state: &State) -> bool {
+        let open = state.calls.iter().rev().find(|open| open.id == self.call);
+        open.and_then(|open| open.started.as_ref()).is_some_and(|started| started.effect == Effect::Pure)
+    }
+    fn fold(&self, at: &At, state: &mut State) {
         state.calls.retain(|open| !(open.own && open.id == self.call));
+        if let Some(open) = state.calls.iter_mut().rev().find(|open| open.id == self.call) {
+            open.finished = Some((at.seq, at.id));
+        }
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());
         }

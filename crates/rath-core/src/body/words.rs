@@ -7,7 +7,7 @@ use crate::blob::Content;
 use crate::context::Shape;
 use crate::id::RecordId;
 use crate::kind::Kind;
-use crate::state::State;
+use crate::state::{At, State};
 
 /// Standing instructions of the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ impl Body for User {
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Words)
     }
+    fn fold(&self, _: &At, state: &mut State) {
+        state.somebody_spoke();
+    }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.text);
     }
@@ -71,10 +74,11 @@ impl Body for ToolResult {
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Result(self.call.as_str().into()))
     }
-    fn fold(&self, _: RecordId, state: &mut State) {
-        if let Some(answered) = state.calls.iter().position(|open| open.id == self.call) {
+    fn fold(&self, _: &At, state: &mut State) {
+        if let Some(answered) = state.calls.iter().rposition(|open| open.id == self.call) {
             state.calls.remove(answered);
         }
+        state.calls_may_be_over();
     }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.shown.iter_mut().for_each(each);

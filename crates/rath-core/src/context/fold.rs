@@ -3,9 +3,10 @@
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::{Brought, Item, Items, Shape};
-use crate::body::{self, Compressed, Detached, Forked, Manner, Merged};
+use crate::blob::Content;
+use crate::body::{self, Compressed, Detached, Forked, Manner, Merged, ToolFinished, ToolResult};
 use crate::history::{History, Reach};
-use crate::id::{Point, SessionId};
+use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::message::{Copied, Message, Said};
 use crate::reader::{Reader, tampered};
@@ -25,6 +26,29 @@ const CONTEXT: &[Kind] = &[
     Kind::ToolResult,
     Kind::Compressed,
 ];
+
+/// The same, with the outputs that results only refer to.
+const WITH_OUTPUTS: &[Kind] = &[
+    Kind::Created,
+    Kind::Forked,
+    Kind::Detached,
+    Kind::Imported,
+    Kind::Merged,
+    Kind::System,
+    Kind::User,
+    Kind::Assistant,
+    Kind::ToolResult,
+    Kind::Compressed,
+    Kind::ToolFinished,
+];
+
+/// What the model is shown of a call that has ended, where its result says nothing else.
+fn shown_of(finished: &Record) -> std::result::Result<Option<Content>, Fault> {
+    if finished.body_bytes().is_none() {
+        return Ok(None);
+    }
+    Ok(finished.body::<ToolFinished>()?.shown())
+}
 
 /// The context items at `point`.
 pub(crate) async fn items_at_point(reader: &Reader, point: Point) -> Result<Items> {
@@ -63,7 +87,8 @@ impl Strand {
 impl ContextFold {
     pub(crate) async fn run(reader: &Reader, point: Point, keep: bool) -> Result<Self> {
         let reach = Reach::of(reader, &[point]).await?;
-        let mut history = History::new(reader.clone(), &reach, CONTEXT);
+        let mut history = History::new(reader.clone(), &reach, if keep { WITH_OUTPUTS } else { CONTEXT });
+        let mut outputs: HashMap<RecordId, Option<Content>> = HashMap::default();
         let mut lines: HashMap<SessionId, Strand> = HashMap::default();
         let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::default();
         for joint in &reach.joints {
@@ -81,9 +106,16 @@ impl ContextFold {
             }
             let bad = |why| tampered(&record, why);
             let (point, generation) = (record.point(), record.generation());
+            if *record.kind() == Kind::ToolFinished {
+                outputs.insert(record.id(), shown_of(&record).map_err(bad)?);
+                continue;
+            }
             let mut said = |part: u32| -> Result<()> {
                 if keep {
-                    let said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
+                    let mut said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
+                    if let Said::Tool(ToolResult { shown: shown @ None, finished: Some(finished), .. }) = &mut said {
+                        *shown = outputs.remove(finished).flatten();
+                    }
                     fold.said.insert((point, part), said);
                 }
                 Ok(())
@@ -134,6 +166,11 @@ impl ContextFold {
         Ok(fold)
     }
 
+    /// The items, oldest first.
+    pub(crate) fn items(&self) -> Vec<Item> {
+        self.line.to_vec()
+    }
+
     /// The words of the items, each taken out of the fold.
     pub(crate) fn messages(mut self) -> Result<Vec<Message>> {
         let items = self.line.to_vec();
@@ -168,12 +205,35 @@ fn shape(kind: &Kind, body: Option<&[u8]>) -> Result<Shape, Fault> {
     Ok(body.and_then(|body| body.shape()).unwrap_or(Shape::Words))
 }
 
+/// A result with the output that it refers to: of the line that it stands on, not far before it.
+pub(crate) async fn with_output(reader: &Reader, record: &Record, mut result: ToolResult) -> Result<ToolResult> {
+    let mut seq = record.seq();
+    // Results follow the outputs of their turn: seldom more than a few records back.
+    while let Some(before) = seq.checked_sub(1) {
+        let finished = reader.record(Point { session: record.session(), seq: before }).await?;
+        if Some(finished.id()) == result.finished {
+            result.shown = shown_of(&finished).map_err(|why| tampered(&finished, why))?;
+            break;
+        }
+        seq = before;
+        if *finished.kind() == Kind::Assistant {
+            break;
+        }
+    }
+    Ok(result)
+}
+
 /// An item as a detached session copies it.
 pub(crate) async fn copy_of(reader: &Reader, item: &Item) -> Result<Copied> {
     let record = reader.record(item.origin).await?;
     if *record.kind() == Kind::Detached {
         let copy = read_copies(reader, &record).await?.into_iter().nth(item.part as usize);
         return copy.ok_or_else(|| tampered(&record, Fault::Erased));
+    }
+    if let Ok(result @ ToolResult { shown: None, finished: Some(_), .. }) = record.body::<ToolResult>() {
+        let body = serde_json::to_string(&with_output(reader, &record, result).await?);
+        let body = body.map_err(|why| tampered(&record, Fault::Unreadable(why.to_string())))?;
+        return Ok(Copied { kind: record.kind().to_string(), part: item.part, body: Some(body) });
     }
     let body = record.body_bytes().map(|body| String::from_utf8_lossy(body).into_owned());
     Ok(Copied { kind: record.kind().to_string(), part: item.part, body })
@@ -206,6 +266,7 @@ pub(crate) fn merge_items(
             Some(branch) => branch_items(branch.session, branch.seq),
             None => items,
         },
+        Manner::TakeIn => items,
         Manner::Append | Manner::Synthesize => {
             let brought = Brought::new(&body.brought);
             let mut taken = HashSet::default();

@@ -22,8 +22,27 @@ use crate::view::View;
 impl Session {
     /// A branch of this session, from its head. Costs the same for any length.
     pub fn fork(&self, why: impl Into<String>) -> Session {
+        self.fork_for(why.into(), None)
+    }
+
+    /// A branch for a tool call: resuming finds it by the call.
+    pub fn fork_for_call(&self, why: impl Into<String>, call: &str) -> Session {
+        self.fork_for(why.into(), Some(call))
+    }
+
+    fn fork_for(&self, why: String, call: Option<&str>) -> Session {
+        let ordinal = if call.is_none() { self.0.gear.next_fork() } else { None };
+        if let Some(fork) = self.recorded_fork(ordinal.unwrap_or_default(), call) {
+            return fork;
+        }
+        self.fork_anew(why, ordinal, call)
+    }
+
+    /// A branch that is new, whatever is recorded.
+    pub(super) fn fork_anew(&self, why: String, ordinal: Option<u64>, call: Option<&str>) -> Session {
         let (state, context) = (self.0.state.inherited(), self.0.context.clone());
-        self.branch(self.head(), &self.0.head, why.into(), state, context, self.fork_base())
+        let forked = Forked { from: self.point(), why, ordinal, call: call.map(Into::into) };
+        self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base())
     }
 
     /// A branch from an earlier record, of this session or of one behind it.
@@ -42,7 +61,8 @@ impl Session {
         let state = reader.state_at(point).await?.inherited();
         let context = Context { base: Some(point), items: Items::default() };
         let ancestors = up_to(self.fork_base(), point);
-        Ok(self.branch(record.reference(), &head, why.into(), state, context, ancestors))
+        let forked = Forked { from: point, why: why.into(), ordinal: None, call: None };
+        Ok(self.branch(record.reference(), &head, forked, state, context, ancestors))
     }
 
     /// What a fork from the head stands on and the store does not have.
@@ -61,7 +81,7 @@ impl Session {
         &self,
         from: Reference,
         at: &Head,
-        why: String,
+        forked: Forked,
         state: State,
         context: Context,
         ancestors: List<Unpublished>,
@@ -75,8 +95,9 @@ impl Session {
             context,
             ancestors,
             durability: self.0.durability,
+            gear: self.0.gear.inherited(),
         };
-        Self::born(birth, Kind::Forked, &encode(&Forked { from: from.point(), why }), None)
+        Self::born(birth, Kind::Forked, &encode(&forked), None)
     }
 
     /// A new root with a copy of this session's context. Its history and usage start at zero.
@@ -103,8 +124,10 @@ impl View {
             context: Context { base: Some(point), items: Items::default() },
             ancestors: up_to(self.unpublished.clone(), point),
             durability: Durability::default(),
+            gear: super::Gear::default(),
         };
-        Ok(Session::born(birth, Kind::Forked, &encode(&Forked { from: point, why }), None))
+        let forked = Forked { from: point, why, ordinal: None, call: None };
+        Ok(Session::born(birth, Kind::Forked, &encode(&forked), None))
     }
 
     /// A new root with a copy of the context here.

@@ -2,11 +2,18 @@
 
 mod branch;
 mod compress;
+mod gear;
+mod inbox;
 mod lease;
 mod merge;
 mod publish;
 mod read;
+mod replay;
+mod run;
+mod sample;
 mod say;
+mod shown;
+mod step;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -24,14 +31,17 @@ use crate::kind::Kind;
 use crate::list::List;
 use crate::reader::Reader;
 use crate::record::{Extras, Record};
-use crate::state::{Pending, SNAPSHOT_EVERY, State};
+use crate::state::{At, Pending, SNAPSHOT_EVERY, State};
 use crate::store::{self, Store};
 use crate::usage::Usage;
 use crate::view;
 
 pub use merge::How;
 pub use publish::Durability;
+pub use run::{OnDivergence, Start};
+pub use step::Entered;
 
+use gear::Gear;
 use lease::Lease;
 pub(crate) use publish::Unpublished;
 
@@ -65,10 +75,11 @@ struct Line {
     durability: Durability,
     /// Whether the store has no snapshot of this line yet.
     needs_snapshot: bool,
-    /// When the oldest unpublished record was made.
-    oldest_unpublished: Option<Time>,
+    /// When the oldest unpublished record was made; zero when there is none.
+    oldest_unpublished: Time,
     /// Whether an unpublished record is one that `Durability::Effect` publishes at.
     at_boundary: bool,
+    gear: Gear,
 }
 
 /// The last record of a line, as the next one needs it.
@@ -122,6 +133,7 @@ struct Birth<'a> {
     context: Context,
     ancestors: List<Unpublished>,
     durability: Durability,
+    gear: Gear,
 }
 
 impl Birth<'_> {
@@ -136,6 +148,7 @@ impl Birth<'_> {
             context: Context::default(),
             ancestors: List::new(),
             durability: Durability::default(),
+            gear: Gear::default(),
         }
     }
 }
@@ -173,8 +186,9 @@ impl Session {
             fork_base: OnceLock::new(),
             durability: Durability::default(),
             needs_snapshot: false,
-            oldest_unpublished: None,
+            oldest_unpublished: Time(0),
             at_boundary: false,
+            gear: Gear::default(),
         })))
     }
 
@@ -216,8 +230,9 @@ impl Session {
             fork_base: OnceLock::new(),
             durability: birth.durability,
             needs_snapshot: true,
-            oldest_unpublished: Some(time),
+            oldest_unpublished: time,
             at_boundary: false,
+            gear: birth.gear,
         }))
     }
 
@@ -270,6 +285,14 @@ impl Session {
         if body.len() > BODY_LIMIT && !kind.is_written_by_operation() {
             return Err(ErrorKind::TooLarge { size: body.len() }.into());
         }
+        if !self.is_live() {
+            let taken = self.take_recorded(&kind, |record| record.body_bytes() == Some(body));
+            let now = || format!("{kind}: {}", crate::summary::one_line(&String::from_utf8_lossy(body)));
+            if let Some(record) = self.unless_diverged(taken, now)? {
+                self.absorb(record.clone())?;
+                return Ok(record);
+            }
+        }
         let now = Time::now();
         let floor = more_parents.iter().map(|head| head.time).max().unwrap_or_default().max(self.0.head.time);
         let behind = floor.micros_since(now);
@@ -297,17 +320,18 @@ impl Session {
             time,
         };
         let mut record = Record::seal(&draft, generation, body);
-        meaning.fold(record.id(), &mut self.0.state);
+        meaning.fold(&At { id: record.id(), seq, generation }, &mut self.0.state);
         let snapshot = seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.0.state.to_snapshot());
         if snapshot.is_some() || !blobs.is_empty() {
             record.bring(Extras { blobs, snapshot });
         }
         self.0.head = Head { id: record.id(), seq, time, generation };
-        self.0.oldest_unpublished.get_or_insert(time);
+        if self.0.oldest_unpublished == Time(0) {
+            self.0.oldest_unpublished = time;
+        }
         self.0.at_boundary |= match record.kind() {
-            Kind::Asked | Kind::Merged | Kind::ToolStarted | Kind::ToolFinished | Kind::Restored | Kind::Resolved => {
-                true
-            }
+            Kind::Asked | Kind::Merged | Kind::ModelRequested | Kind::Restored | Kind::Resolved => true,
+            Kind::ToolStarted | Kind::ToolFinished => !meaning.is_pure(&self.0.state),
             Kind::StepLeft => self.0.state.steps.iter().all(|step| step.inherited),
             _ => false,
         };
@@ -390,7 +414,10 @@ impl Session {
 struct Silent;
 
 impl Meaning for Silent {
-    fn fold(&self, _: RecordId, _: &mut State) {}
+    fn fold(&self, _: &At, _: &mut State) {}
+    fn is_pure(&self, _: &State) -> bool {
+        false
+    }
     fn shape(&self) -> Option<Shape> {
         None
     }

@@ -41,7 +41,7 @@ impl Session {
     pub async fn publish(&mut self) -> Result<()> {
         let mut batch = Batch::default();
         self.collect(&mut batch);
-        if !batch.parts.is_empty() {
+        if !batch.parts.is_empty() || !batch.taken.is_empty() {
             self.0.store.commit(batch).await?;
         }
         self.mark_published();
@@ -51,11 +51,11 @@ impl Session {
     /// Publishes if the session's [`Durability`] asks for it now. Drivers call it after every append.
     pub async fn settle(&mut self) -> Result<()> {
         let due = match self.0.durability {
-            Durability::Record => self.0.oldest_unpublished.is_some(),
-            Durability::Relaxed { every } => self
-                .0
-                .oldest_unpublished
-                .is_some_and(|since| Time::now().micros_since(since) >= every.as_micros() as u64),
+            Durability::Record => self.0.oldest_unpublished != Time(0),
+            Durability::Relaxed { every } => {
+                let since = self.0.oldest_unpublished;
+                since != Time(0) && Time::now().micros_since(since) >= every.as_micros() as u64
+            }
             Durability::Effect => self.0.at_boundary,
         };
         match due {
@@ -89,6 +89,7 @@ impl Session {
         }
         let snapshot = self.0.needs_snapshot.then(|| self.0.state.to_snapshot());
         add_part(batch, &self.0.hold, self.0.records.iter(), snapshot);
+        batch.taken.extend(self.0.gear.taken().iter().cloned());
     }
 
     /// Notes that a batch with all that [`collect`](Self::collect) gave was committed.
@@ -104,8 +105,9 @@ impl Session {
         self.0.fork_base = OnceLock::new();
         self.0.hold.published.fetch_max(self.0.head.seq + 1, Ordering::AcqRel);
         self.0.needs_snapshot = false;
-        self.0.oldest_unpublished = None;
+        self.0.oldest_unpublished = Time(0);
         self.0.at_boundary = false;
+        self.0.gear.forget_taken();
         if self.0.records.len() > RECENT {
             self.0.records = List::new();
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Session;
+use crate::body::ToolFinished;
 use crate::error::Result;
 use crate::history::History;
 use crate::id::Point;
@@ -44,6 +45,24 @@ impl Session {
         self.view().await?.text().await
     }
 
+    /// The record at `seq` of this line.
+    pub async fn record_at(&self, seq: u64) -> Result<Record> {
+        Ok(self.reader().record(Point { session: self.id(), seq }).await?)
+    }
+
+    /// The records of this line of these kinds, in order.
+    pub(super) async fn own_records(&self, kinds: &[crate::kind::Kind]) -> Result<Vec<Record>> {
+        let (reader, mut records, mut from) = (self.reader(), Vec::new(), 0);
+        loop {
+            let page = reader.page(self.id(), from, self.0.head.seq, kinds).await?;
+            records.extend(page.records);
+            match page.more {
+                true => from = page.position,
+                false => return Ok(records),
+            }
+        }
+    }
+
     /// A reader that also sees what is not published.
     pub(super) fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.0.store.clone());
@@ -81,7 +100,13 @@ impl fmt::Display for Session {
         }
         for record in records {
             if record.kind().is_conversation() {
-                let said = Said::read(record.kind(), 0, record.body_bytes()).unwrap_or(Said::Erased);
+                let mut said = Said::read(record.kind(), 0, record.body_bytes()).unwrap_or(Said::Erased);
+                if let Said::Tool(result) = &mut said
+                    && result.shown.is_none()
+                {
+                    let finished = self.0.records.iter().find(|record| Some(record.id()) == result.finished);
+                    result.shown = finished.and_then(|record| record.body::<ToolFinished>().ok()?.shown());
+                }
                 writeln!(f, "{}", Message { origin: record.point(), said })?;
             } else {
                 writeln!(f, "        ·  {}", crate::summary::of(&record))?;

@@ -54,13 +54,19 @@ impl Session {
 
     /// Enters a step: the records until it is left belong to it.
     pub fn enter(&mut self, name: impl Into<String>) -> Result<RecordId> {
-        self.append(StepEntered { name: name.into() })
+        let entered = self.append(StepEntered::new(name))?;
+        self.0.gear.step_entered();
+        Ok(entered)
     }
 
     /// Leaves the innermost step that was entered on this line.
     pub fn leave(&mut self, outcome: Outcome) -> Result<RecordId> {
         match self.0.state.steps.last() {
-            Some(step) if !step.inherited => self.append(StepLeft { step: step.record, outcome }),
+            Some(step) if !step.inherited => {
+                let left = self.append(StepLeft { step: step.record, outcome })?;
+                self.0.gear.step_left();
+                Ok(left)
+            }
             _ => Err(ErrorKind::NoStep(self.id()).into()),
         }
     }

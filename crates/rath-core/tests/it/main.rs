@@ -6,6 +6,7 @@ mod ancestry;
 mod compile;
 mod files;
 mod memory;
+mod resume;
 mod session;
 mod vectors;
 

@@ -104,7 +104,7 @@ fn synthesize_leaves_the_result_in_place_of_the_branches() {
 fn usage_counts_every_record_once() {
     let pay = |session: &mut Session, tokens| {
         let usage = Usage { requests: 1, input_tokens: tokens, ..Usage::default() };
-        session.append(ModelResponded { model: None, usage }).unwrap();
+        session.append(ModelResponded { usage, ..ModelResponded::default() }).unwrap();
     };
     let mut session = session();
     pay(&mut session, 100);

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Result};
+use rath_core::body::Created;
+use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result};
 use rath_core::{Blob, Digest, Fault, Kind, Record, Reference, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::sql;
-use super::{holder, read};
+use super::{holder, inbox, read, runs};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
 
@@ -59,7 +60,15 @@ impl<'a> Committer<'a> {
                 self.write(part, stored, known)?;
             }
         }
-        Ok(())
+        inbox::take(self.db, &batch.taken)
+    }
+
+    /// Leaves a post in its session's inbox.
+    pub(super) fn post(&self, post: &Post) -> Result<()> {
+        match self.stored(post.session)? {
+            Some(_) => inbox::put(self.db, post),
+            None => Err(Error::NotFound(format!("session {}", post.session))),
+        }
     }
 
     fn stored(&self, session: SessionId) -> Result<Option<Stored>> {
@@ -82,9 +91,12 @@ impl<'a> Committer<'a> {
         let Some(first) = part.records.first() else { return Ok(0) };
         let session = part.session;
         let Some(stored) = stored else {
-            return match first.seq() {
-                0 => Ok(0),
-                _ => Err(Error::NotFound(format!("session {session}"))),
+            if first.seq() != 0 {
+                return Err(Error::NotFound(format!("session {session}")));
+            }
+            return match run_of(first)?.map(|key| runs::check(self.db, key, session)) {
+                Some(taken) => taken.map(|()| 0),
+                None => Ok(0),
             };
         };
         let conflict = || Error::Conflict { session, seq: stored.seq };
@@ -176,6 +188,9 @@ impl<'a> Committer<'a> {
     }
 
     fn insert(&self, part: &Part, first: &Record, last: &Record) -> Result<i64> {
+        if let Some(key) = run_of(first)? {
+            runs::begin(self.db, key, part.session)?;
+        }
         let origin = first.origin().map_err(|why| tampered(first, why))?;
         let born = first.time().map_err(|why| tampered(first, why.into()))?;
         let time = last.time().map_err(|why| tampered(last, why.into()))?;
@@ -380,6 +395,14 @@ impl<'a> Committer<'a> {
         }
         Ok(())
     }
+}
+
+/// The run that a session was created for, as its first record says.
+fn run_of(first: &Record) -> Result<Option<String>> {
+    if *first.kind() != Kind::Created || first.body_bytes().is_none() {
+        return Ok(None);
+    }
+    Ok(first.body::<Created>().map_err(|why| tampered(first, why))?.run)
 }
 
 fn tampered(record: &Record, why: Fault) -> Error {

@@ -7,7 +7,7 @@ use rath_core::store::{Error, Result};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, FORMAT, holder, ids};
+use super::{Embedded, holder, ids, schema};
 
 /// What `rath doctor` tells.
 #[derive(Clone, Debug, Serialize)]
@@ -88,7 +88,7 @@ impl Embedded {
                 Err(error) => vec![error.to_string()],
             };
             Ok(Health {
-                format: FORMAT,
+                format: schema::format(db)?,
                 sqlite: rusqlite::version().into(),
                 sessions: count("SELECT count(*) FROM sessions")?,
                 closed: count("SELECT count(*) FROM sessions WHERE closed")?,
@@ -107,7 +107,7 @@ impl Embedded {
 
     /// Moves the log into the database and cuts it off.
     pub fn checkpoint(&self) -> Result<()> {
-        let db = super::schema::connect(&self.paths.database, super::schema::Access::Write)?;
+        let db = schema::connect(&self.paths.database, schema::Access::Write)?;
         db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
             .map_err(|error| Error::machine("moving the log into the database", error))?;
         Ok(())

@@ -5,8 +5,10 @@ mod garbage;
 mod health;
 mod holder;
 mod ids;
+mod inbox;
 mod read;
 mod rows;
+mod runs;
 mod schema;
 mod verify;
 mod writer;
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Of, Page, Piece, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Of, Page, Piece, Post, Query, Result, Row, Scan, Store,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -177,6 +179,14 @@ impl Store for Embedded {
         if let Some(writer) = self.writer.get() {
             writer.send(Job::Release { session, fence });
         }
+    }
+
+    fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.write(|reply| Job::Post { post: Box::new(post), reply }))
+    }
+
+    fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
+        Box::pin(async move { self.read(|db| inbox::waiting(db, session)) })
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row as SqlRow, params_from_iter};
 
 use super::holder;
-use super::schema::sql;
+use super::schema::{self, sql};
 
 const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
     origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
@@ -19,6 +19,7 @@ pub(super) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
         Which::All => ("", vec![]),
         Which::Id(id) => ("WHERE id = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
         Which::ChildrenOf(id) => ("WHERE origin_session = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
+        Which::Run(key) => ("WHERE id = (SELECT session FROM runs WHERE key = ?1)", vec![Value::Text(key.clone())]),
         Which::Prefix(prefix) => {
             // The random end of the id, or its front with or without hyphens.
             let plain = prefix.replace('-', "");
@@ -28,7 +29,11 @@ pub(super) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
     };
     let limit = query.limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
     let text = format!("SELECT {COLUMNS} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
-    let mut statement = db.prepare_cached(&text).map_err(sql)?;
+    let statement = match &query.which {
+        Which::Run(_) => schema::prepare_added(db, &text)?,
+        _ => Some(db.prepare_cached(&text).map_err(sql)?),
+    };
+    let Some(mut statement) = statement else { return Ok(Vec::new()) };
     let mut rows = statement.query(params_from_iter(values)).map_err(sql)?;
     let mut living: HashMap<String, Option<Holder>> = HashMap::new();
     let mut found = Vec::new();

@@ -4,11 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use rath_core::store::{Error, Result};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{CachedStatement, Connection, OpenFlags, TransactionBehavior};
 
-/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. A store of format 1
-/// becomes one of format 2 when it is first written to.
-pub const FORMAT: i64 = 2;
+/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. An
+/// older store becomes one of this format when it is first written to.
+pub const FORMAT: i64 = 3;
+
+/// The first format with [`ADDED_IN_3`].
+const RUNS_AND_POSTS: i64 = 3;
 
 /// "rath" in ASCII: marks the database as ours.
 const APPLICATION: i64 = 0x7261_7468;
@@ -80,6 +83,22 @@ CREATE TABLE ids (
 ) WITHOUT ROWID;
 ";
 
+/// Which session was created for a run, and the inboxes. A post that was taken stays, emptied: it is known again.
+const ADDED_IN_3: &str = "
+CREATE TABLE IF NOT EXISTS runs (
+    key     TEXT PRIMARY KEY,
+    session BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS posts (
+    no      INTEGER PRIMARY KEY,
+    id      TEXT NOT NULL UNIQUE,
+    session BLOB NOT NULL,
+    body    BLOB NOT NULL,
+    taken   INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS posts_waiting ON posts (session) WHERE taken = 0;
+";
+
 pub(super) fn sql(error: rusqlite::Error) -> Error {
     doing("working with the database")(error)
 }
@@ -106,7 +125,7 @@ pub(super) fn create(path: &Path) -> Result<()> {
         db.pragma_update(None, "application_id", APPLICATION)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "FULL")?;
-        db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {FORMAT}; COMMIT;"))
+        db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {ADDED_IN_3} PRAGMA user_version = {FORMAT}; COMMIT;"))
     };
     set_up().map_err(doing("creating the database"))
 }
@@ -132,11 +151,38 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         // A short log is written over and over in place, which syncs faster than one that grows.
         db.pragma_update(None, "wal_autocheckpoint", 250).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
-        if marks(&db).map_err(sql)?.1 < FORMAT {
-            db.pragma_update(None, "user_version", FORMAT).map_err(sql)?;
+        if format(&db)? < FORMAT {
+            raise(&db)?;
         }
     }
     Ok(db)
+}
+
+/// Brings an older store to the current format. Another process may be doing the same.
+fn raise(db: &Connection) -> Result<()> {
+    let raised = rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).and_then(|raising| {
+        raising.execute_batch(ADDED_IN_3)?;
+        // Somebody with a later version may have been faster: a format never falls.
+        if marks(&raising)?.1 < FORMAT {
+            raising.pragma_update(None, "user_version", FORMAT)?;
+        }
+        raising.commit()
+    });
+    raised.map_err(doing("bringing the store to the current format"))
+}
+
+/// The store's format.
+pub(super) fn format(db: &Connection) -> Result<i64> {
+    Ok(marks(db).map_err(sql)?.1)
+}
+
+/// Prepares a query of `runs` or `posts`; `None` where an older store, opened for reading, has no such tables yet.
+pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str) -> Result<Option<CachedStatement<'db>>> {
+    match db.prepare_cached(query) {
+        Ok(statement) => Ok(Some(statement)),
+        Err(_) if format(db)? < RUNS_AND_POSTS => Ok(None),
+        Err(error) => Err(sql(error)),
+    }
 }
 
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use rath_core::body::Forked;
+use rath_core::body::{Created, Forked};
 use rath_core::files::{Name, TREE, Tree};
 use rath_core::store::{Result, Scan};
 use rath_core::verify::{Chain, Finding, Link, Report, What};
@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 use sha2::{Digest as _, Sha256};
 
 use super::schema::sql;
-use super::{Embedded, ids, read};
+use super::{Embedded, ids, read, runs};
 use crate::packs::{self, Damage, Held};
 use crate::segment::Slots;
 
@@ -88,6 +88,8 @@ struct Audit<'a> {
     /// Sum over what the index of ids must hold, up to its cursor.
     ids_sum: u64,
     ids_to: i64,
+    /// The keys of runs that the table gives to each session, while its first record is still ahead.
+    runs: HashMap<SessionId, Vec<String>>,
 }
 
 impl<'a> Audit<'a> {
@@ -102,6 +104,7 @@ impl<'a> Audit<'a> {
             blobs: HashMap::new(),
             ids_sum: 0,
             ids_to: 0,
+            runs: HashMap::new(),
         }
     }
 
@@ -129,6 +132,7 @@ impl<'a> Audit<'a> {
             .query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0))
             .map_err(sql)? as u64;
         self.ids_to = ids::cursor(self.db)?;
+        self.read_runs()?;
         let mut query = self
             .db
             .prepare("SELECT cursor, first_seq, generation, data, session, count, kinds FROM segments NOT INDEXED ORDER BY cursor")
@@ -146,6 +150,7 @@ impl<'a> Audit<'a> {
         for line in &mut lines {
             self.finish(line);
         }
+        self.runs_of_nobody();
         self.resolve_links()?;
         self.index_of_places()?;
         self.index_of_ids()
@@ -153,6 +158,7 @@ impl<'a> Audit<'a> {
 
     /// One session and every line behind it.
     fn with_ancestors(&mut self, session: SessionId) -> Result<()> {
+        self.read_runs()?;
         let mut open = vec![session];
         let mut done = HashSet::new();
         while let Some(session) = open.pop() {
@@ -316,6 +322,7 @@ impl<'a> Audit<'a> {
             wrong.push("origin");
         }
         let (session, origin) = (claim.id, claim.origin);
+        self.check_run(session, record);
         for column in wrong {
             let why = format!("column {column:?} of the session contradicts its first record");
             self.find(What::Index, Some(session), Some(0), why);
@@ -323,6 +330,47 @@ impl<'a> Audit<'a> {
         // A fork goes on from its parent's state.
         if let Some((parent, seq, _)) = origin {
             line.chain.state = self.state_at(Point { session: parent, seq });
+        }
+    }
+
+    fn read_runs(&mut self) -> Result<()> {
+        for (key, session) in runs::all(self.db)? {
+            self.runs.entry(session).or_default().push(key);
+        }
+        Ok(())
+    }
+
+    /// The index of runs must name a session by exactly the key that its first record has.
+    fn check_run(&mut self, session: SessionId, first: &Record) {
+        let indexed = self.runs.remove(&session).unwrap_or_default();
+        let said = match *first.kind() {
+            Kind::Created => match first.body::<Created>() {
+                Ok(created) => created.run,
+                // Erased, or altered, which is named on its own line.
+                Err(_) => return,
+            },
+            _ => None,
+        };
+        if let Some(key) = said.as_ref().filter(|key| !indexed.contains(key)) {
+            let why = format!("the index of runs does not list run {key:?} of the session");
+            self.find(What::Index, Some(session), Some(0), why);
+        }
+        for key in indexed.into_iter().filter(|key| said.as_ref() != Some(key)) {
+            let why = format!("the index of runs lists run {key:?}, which the session was not created for");
+            self.find(What::Index, Some(session), Some(0), why);
+        }
+    }
+
+    /// Runs whose session has no first record.
+    fn runs_of_nobody(&mut self) {
+        if self.report.findings.len() >= ENOUGH {
+            return;
+        }
+        let mut left: Vec<_> = self.runs.drain().collect();
+        left.sort_unstable();
+        for (session, keys) in left {
+            let why = format!("the index of runs lists {keys:?} for a session that is not in the store");
+            self.find(What::Index, Some(session), None, why);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
-use rath_core::store::{Batch, Error, Fence, Result};
+use rath_core::store::{Batch, Error, Fence, Post, Result};
 use rath_core::{Reference, SessionId};
 use rusqlite::Connection;
 
@@ -39,6 +39,10 @@ pub(super) enum Job {
     Release {
         session: SessionId,
         fence: Fence,
+    },
+    Post {
+        post: Box<Post>,
+        reply: Reply<()>,
     },
     Erase {
         records: Vec<Reference>,
@@ -191,6 +195,7 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
             let failed = committer.release(session, fence).is_err();
             (failed, Box::new(|_| {}))
         }
+        Job::Post { post, reply } => answer(reply, committer.post(&post)),
         Job::Erase { records, reply } => answer(reply, committer.erase(&records)),
         Job::CatchUpIds { reply } => answer(reply, ids::catch_up(db)),
     }
@@ -199,7 +204,11 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
 fn refuse(job: Job, why: &str) {
     let error = || Error::machine("beginning to write", why);
     match job {
-        Job::Commit { reply, .. } | Job::Blobs { reply, .. } | Job::Erase { reply, .. } | Job::CatchUpIds { reply } => {
+        Job::Commit { reply, .. }
+        | Job::Blobs { reply, .. }
+        | Job::Post { reply, .. }
+        | Job::Erase { reply, .. }
+        | Job::CatchUpIds { reply } => {
             let _ = reply.send(Err(error()));
         }
         Job::Lease { reply, .. } => {

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use pollster::block_on;
 use rath_core::View;
+use rath_core::body::Created;
 use rath_core::files::Forest;
-use rath_core::store::Query;
+use rath_core::store::{Query, Which};
 use rath_store::Embedded;
 use serde_json::{Value, json};
 
-use crate::support::{furnished, verify, worked};
+use crate::support::{begun, furnished, verify, worked};
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
@@ -27,8 +28,8 @@ fn describe(path: &Path) -> Value {
     let mut sessions = Vec::new();
     for row in rows {
         let view = block_on(View::of(&store, row.id, None)).unwrap();
-        let records: Vec<Value> = block_on(view.own())
-            .unwrap()
+        let own = block_on(view.own()).unwrap();
+        let records: Vec<Value> = own
             .iter()
             .map(|record| {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -49,6 +50,15 @@ fn describe(path: &Path) -> Value {
                 "version": version, "placement": view.state().placement, "conflicts": view.state().conflicts,
                 "list": files.iter().map(|(path, node)| json!([path, node])).collect::<Vec<_>>(),
             });
+        }
+        if let Some(key) = own[0].body::<Created>().ok().and_then(|created| created.run) {
+            let found = block_on(store.sessions(Which::Run(key.clone()).into())).unwrap();
+            assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [row.id]);
+            session["run"] = json!(key);
+        }
+        let inbox = block_on(store.posts(row.id)).unwrap();
+        if !inbox.is_empty() {
+            session["inbox"] = json!(inbox);
         }
         sessions.push(session);
     }
@@ -85,11 +95,39 @@ fn add_to_the_corpus() {
     let erased = block_on(View::of(&store, ids[0], Some(20))).unwrap().record().reference();
     block_on(store.erase(vec![erased])).unwrap();
     worked(&store, tempfile::tempdir().unwrap().path());
+    begun(&store);
     drop(store);
     Embedded::open_here(dir.join("store"), "corpus").unwrap().checkpoint().unwrap();
     fs::write(dir.join("expected.json"), serde_json::to_vec_pretty(&describe(&dir.join("store"))).unwrap()).unwrap();
     for leftover in ["rath.db-wal", "rath.db-shm", "holders"] {
         let _ = fs::remove_file(dir.join("store").join(leftover));
         let _ = fs::remove_dir_all(dir.join("store").join(leftover));
+    }
+}
+
+#[test]
+fn an_older_store_gains_runs_and_posts_when_it_is_written_to() {
+    for format in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        crate::tamper::copy_dir(&corpus().join(format!("format-{format}/store")), dir.path());
+        let health = || Embedded::open_here(dir.path(), "test").unwrap().health().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        let all = block_on(store.sessions(Query::default())).unwrap();
+        // Reading finds none, and changes nothing.
+        assert!(block_on(store.posts(all[0].id)).unwrap().is_empty());
+        assert!(block_on(store.sessions(Which::Run("nightly".into()).into())).unwrap().is_empty());
+        assert_eq!(health().format, format);
+        let id = begun(&store);
+        // The connection that found none before finds them now.
+        assert_eq!(block_on(store.posts(id)).unwrap().len(), 1);
+        assert_eq!(block_on(store.sessions(Which::Run("nightly".into()).into())).unwrap()[0].id, id);
+        drop(store);
+        assert_eq!(health().format, rath_store::FORMAT);
+        let report = verify(dir.path());
+        assert!(report.is_sound(), "{:?}", report.findings);
+        assert_eq!(report.sessions, all.len() as u64 + 1);
+        // They are still there for the next process.
+        let store = Embedded::open(dir.path()).unwrap();
+        assert_eq!(block_on(store.posts(id)).unwrap()[0].id, "answer");
     }
 }

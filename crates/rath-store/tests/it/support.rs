@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{
-    Assistant, Block, CallOutcome, Choice, Effect, Exit, ModelResponded, Output, Placed, Resolved, Restored,
-    SandboxClosed, SandboxLost, SandboxOpened, ToolFinished, ToolStarted, Why,
+    About, Asked, Assistant, Block, CallOutcome, Choice, Effect, Exit, ModelResponded, Output, Placed, Resolved,
+    Restored, SandboxClosed, SandboxLost, SandboxOpened, ToolFinished, ToolStarted, Verdict, Why,
 };
 use rath_core::files::{Change, Changes, Forest, diff, graft};
+use rath_core::store::{Batch, Post, Posted};
 use rath_core::verify::Report;
-use rath_core::{Actor, How, SandboxName, Session, Store, Usage};
+use rath_core::{Actor, How, SandboxName, Session, SessionId, Start, Store, Time, Usage};
 use rath_store::Embedded;
 use rath_store::workspace::{Options, Workspace};
 use tempfile::TempDir;
@@ -31,7 +32,7 @@ pub(crate) fn verify(path: &Path) -> Report {
 }
 
 /// A store with everything in it: forks, merges, blobs, labels, steps, calls, a detached and an untouched session.
-pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<rath_core::SessionId> {
+pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
     let mut root = Session::create(store, Actor::person("ada").authenticated("ada", "os-user"));
     root.set_title("Furnished").unwrap();
     root.system("Be brief.").unwrap();
@@ -44,7 +45,7 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<rath_core::SessionId> {
     reader.append(Assistant { blocks: vec![block] }).unwrap();
     reader.tool_result("c1", "line\n".repeat(4000)).unwrap();
     let usage = Usage { requests: 1, input_tokens: 20, output_tokens: 5, ..Usage::default() };
-    reader.append(ModelResponded { model: Some("scripted".into()), usage }).unwrap();
+    reader.append(ModelResponded { model: Some("scripted".into()), usage, ..ModelResponded::default() }).unwrap();
     reader.assistant("Four thousand lines.").unwrap();
     reader.leave(rath_core::body::Outcome::Done).unwrap();
     block_on(reader.publish()).unwrap();
@@ -72,8 +73,33 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<rath_core::SessionId> {
     ids
 }
 
+/// A run with its input, a question, an inbox where an answer waits, and a post that was taken.
+pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
+    let actor = Actor::program("nightly");
+    let input = async |session: &mut Session| session.user("Tidy up.").map(drop);
+    let mut session = block_on(store.begin_run(Start::new("nightly", actor), input)).unwrap();
+    let asked = Asked::new(About::Question, None, "May I?");
+    let shown_digest = asked.shown_digest;
+    session.append(asked).unwrap();
+    let what = Posted::Answer { asked: session.head().id, shown_digest, verdict: Verdict::Yes, why: None };
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    drop(session);
+    let post = |id: SessionId, name: &str, what| Post {
+        id: name.into(),
+        session: id,
+        actor: Actor::person("ada"),
+        time: Time(1_700_000_000_000_000),
+        what,
+    };
+    block_on(store.post(post(id, "taken", Posted::Message { text: "hurry".into() }))).unwrap();
+    block_on(store.commit(Batch { taken: vec!["taken".into()], ..Batch::default() })).unwrap();
+    block_on(store.post(post(id, "answer", what))).unwrap();
+    id
+}
+
 /// A session that works on files: placed, commands, a fork that conflicts, a decision, an undo.
-pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> rath_core::SessionId {
+pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
     let (root, state) = (dir.join("files"), dir.join("state"));
     fs::create_dir_all(root.join("src/deep")).unwrap();
     fs::create_dir_all(root.join("empty")).unwrap();
@@ -115,6 +141,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> rath_core::SessionId
     let call = |session: &mut Session, id: &str, edit: &dyn Fn()| {
         let before = session.state().workspace.clone().unwrap();
         let started = ToolStarted {
+            attempt: 1,
             call: id.into(),
             tool: "exec".into(),
             arguments: Some(r#"{"shell":"sed …"}"#.into()),

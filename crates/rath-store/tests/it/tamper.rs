@@ -246,9 +246,46 @@ fn every_index_column_that_contradicts_its_record_is_found() {
         assert_eq!(lab.spoil(change).0, What::Index, "{change}");
     }
     let snapshot = format!(
-        r#"UPDATE snapshots SET state = CAST('{{"fold":2,"title":"forged"}}' AS BLOB) WHERE session = {root} AND seq = 256"#
+        r#"UPDATE snapshots SET state = CAST('{{"fold":3,"title":"forged"}}' AS BLOB) WHERE session = {root} AND seq = 256"#
     );
     assert_eq!(lab.spoil(&snapshot), (What::Index, Some(lab.ids[0]), Some(256)));
+}
+
+#[test]
+fn an_index_of_runs_that_contradicts_the_records_is_found() {
+    let lab = Lab::new();
+    let store = Embedded::open(lab.original()).unwrap();
+    let session = crate::support::begun(&store);
+    drop(store);
+    Embedded::open_here(lab.original(), "test").unwrap().checkpoint().unwrap();
+    assert!(verify(&lab.original()).is_sound());
+    let other = hex(lab.ids[0]);
+    for (change, whose, which) in [
+        ("DELETE FROM runs".into(), session, Some(0)),
+        ("UPDATE runs SET key = 'forged'".into(), session, Some(0)),
+        (format!("INSERT INTO runs VALUES ('forged', {other})"), lab.ids[0], Some(0)),
+        (format!("INSERT INTO runs VALUES ('forged', {})", hex(session)), session, Some(0)),
+        ("INSERT INTO runs VALUES ('forged', zeroblob(16))".into(), SessionId(Default::default()), None),
+    ] {
+        assert_eq!(lab.spoil(&change), (What::Index, Some(whose), which), "{change}");
+    }
+    // Alone, a session is told too.
+    let copy = lab.copy();
+    Connection::open(copy.join("rath.db")).unwrap().execute_batch("DELETE FROM runs").unwrap();
+    let alone = Embedded::open_here(&copy, "test").unwrap().verify(Some(session), &mut |_, _| {}).unwrap();
+    assert_eq!(alone.findings.len(), 1);
+    assert!(alone.findings[0].why.contains("nightly"), "{}", alone.findings[0].why);
+    // What was erased can be compared with nothing.
+    let copy = lab.copy();
+    let store = Embedded::open(&copy).unwrap();
+    let first = block_on(View::of(&store, session, Some(0))).unwrap().record().reference();
+    block_on(store.erase(vec![first])).unwrap();
+    drop(store);
+    assert!(verify(&copy).is_sound());
+}
+
+fn hex(session: SessionId) -> String {
+    format!("x'{}'", session.to_string().replace('-', ""))
 }
 
 #[test]
@@ -340,7 +377,7 @@ fn a_kind_code_that_hides_a_record_is_found() {
 fn forged_snapshots_are_found_wherever_they_stand() {
     let lab = Lab::new();
     let guesser = lab.no(2);
-    let forged = r#"CAST('{"fold":2,"closed":true,"labels":{"approved":"yes"}}' AS BLOB)"#;
+    let forged = r#"CAST('{"fold":3,"closed":true,"labels":{"approved":"yes"}}' AS BLOB)"#;
     for change in [
         format!("UPDATE snapshots SET seq = -1, state = {forged} WHERE session = {guesser}"),
         format!("INSERT INTO snapshots VALUES ({guesser}, 999, {forged})"),

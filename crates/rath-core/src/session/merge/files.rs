@@ -30,7 +30,7 @@ impl Session {
                     conflicts.clone_from(&kept.0.state.conflicts);
                 }
             }
-            How::Append | How::Synthesize(_) => {
+            How::Append | How::Synthesize(_) | How::TakeIn => {
                 for (at, other) in others.iter().enumerate() {
                     let base = self.files_before(reader, &others[..at], other).await?;
                     // What was open where they parted and is not on the branch was decided there.

@@ -31,6 +31,9 @@ pub enum How {
     Append,
     /// As append; the workflow then runs on the merged session, and the branch parts are compressed.
     Synthesize(BoxWorkflow),
+    /// This line's context stays; files and usage come together. For branches whose answer is said otherwise, as a
+    /// tool's result.
+    TakeIn,
 }
 
 impl How {
@@ -61,16 +64,10 @@ impl Session {
         drivers: &Drivers,
     ) -> Result<Session> {
         let mut others: Vec<Session> = others.into_iter().collect();
-        let undo: Vec<_> = std::iter::once(&self).chain(&others).map(Session::mark).collect();
-        let taken = match self.check_merge(&mut others, &how) {
-            Ok(()) => self.take_in(&mut others, &how, drivers).await,
-            Err(error) => Err(error),
-        };
-        let merged = match taken {
+        let merged = match self.merge_or_rewind(&mut others, &how, drivers).await {
             Ok(merged) => merged,
             Err(error) => {
                 others.insert(0, self);
-                others.iter_mut().zip(undo).for_each(|(session, mark)| session.rewind(mark));
                 return Err(error.with_sessions(others));
             }
         };
@@ -79,6 +76,34 @@ impl Session {
             How::Synthesize(workflow) => self.synthesize(workflow, &merged).await,
             _ => Ok(self),
         }
+    }
+
+    /// Takes `others` in for their files and their usage; this line's context stays. On failure the error carries them.
+    pub async fn take_in(&mut self, others: impl IntoIterator<Item = Session>) -> Result<()> {
+        let mut others: Vec<Session> = others.into_iter().collect();
+        match self.merge_or_rewind(&mut others, &How::TakeIn, &Drivers::default()).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.with_sessions(others)),
+        }
+    }
+
+    /// Merges, or leaves all sessions as they were.
+    async fn merge_or_rewind(&mut self, others: &mut [Session], how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
+        if !self.is_live()
+            && let Some(merged) = self.recorded_merge(others, how).await?
+        {
+            return Ok(merged);
+        }
+        let undo: Vec<_> = std::iter::once(&*self).chain(others.iter()).map(Session::mark).collect();
+        let merged = match self.check_merge(others, how) {
+            Ok(()) => self.write_merge(others, how, drivers).await,
+            Err(error) => Err(error),
+        };
+        if merged.is_err() {
+            let sessions = std::iter::once(self).chain(others.iter_mut());
+            sessions.zip(undo).for_each(|(session, mark)| session.rewind(mark));
+        }
+        merged
     }
 
     /// Whether the merge may happen. Cancels losers where that was asked for.
@@ -114,7 +139,7 @@ impl Session {
     }
 
     /// Writes the `merged` records and closes the others, in one commit. Returns where they stand.
-    async fn take_in(&mut self, others: &mut [Session], how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
+    async fn write_merge(&mut self, others: &mut [Session], how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
         let mut batch = Batch::default();
         let mut reader = self.reader();
         for other in others.iter_mut() {
@@ -175,6 +200,7 @@ impl Session {
             How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
             How::Append => Manner::Append,
             How::Synthesize(_) => Manner::Synthesize,
+            How::TakeIn => Manner::TakeIn,
         };
         let body = Merged { how, branches, base, brought, usage, files };
         let parents: Vec<Head> = group.iter().map(|other| other.0.head).collect();
@@ -252,7 +278,7 @@ struct Mark {
     state: crate::state::State,
     context: super::Context,
     records: crate::list::List<crate::record::Record>,
-    oldest_unpublished: Option<crate::clock::Time>,
+    oldest_unpublished: crate::clock::Time,
     at_boundary: bool,
 }
 

@@ -98,6 +98,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     let mut branch = session.fork("another way");
     for (line, id, after) in [(&mut session, "c1", &ours), (&mut branch, "c2", &theirs)] {
         line.append(ToolStarted {
+            attempt: 1,
             call: id.into(),
             tool: "exec".into(),
             arguments: Some(r#"{"argv":["make"]}"#.into()),
@@ -173,7 +174,7 @@ async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.enter("look up")?;
     let usage =
         Usage { requests: 1, input_tokens: 1200, output_tokens: 90, cost_nano_usd: 1_250_000, ..Usage::default() };
-    session.append(ModelResponded { model: Some("scripted-1".into()), usage })?;
+    session.append(ModelResponded { model: Some("scripted-1".into()), usage, ..ModelResponded::default() })?;
     let call = |id: &str, arguments: &str| Block::ToolUse {
         id: id.into(),
         name: "search".into(),
@@ -216,7 +217,8 @@ async fn make_graph(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     pause();
     let mut quick = session.fork("fast on average");
     quick.act_as(Actor::agent("quick"));
-    quick.append(ModelResponded { model: None, usage: Usage { requests: 1, output_tokens: 3, ..Usage::default() } })?;
+    let usage = Usage { requests: 1, output_tokens: 3, ..Usage::default() };
+    quick.append(ModelResponded { usage, ..ModelResponded::default() })?;
     pause();
     quick.assistant("Quicksort.")?;
     pause();

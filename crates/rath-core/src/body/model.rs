@@ -1,0 +1,105 @@
+//! A request to a model and what came of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Body;
+use crate::blob::{BlobRef, Content};
+use crate::id::{Digest, RecordId};
+use crate::kind::Kind;
+use crate::model::{Parameters, Rule};
+use crate::state::{At, State};
+use crate::usage::Usage;
+
+/// A model is about to be asked. What it is shown is what `rule` gives of the context at this record's parent, with the
+/// prompt and the tools that the agent's `step_entered` names; the request is made of that again, byte for byte.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelRequested {
+    /// The model.
+    pub model: String,
+    /// Which part of the context is shown, by name and version.
+    pub rule: Rule,
+    /// What makes the request of it, by name and version.
+    pub encoder: String,
+    /// SHA-256 of the request.
+    pub request: Digest,
+    /// What is asked for besides, where it is not what the agent's configuration says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Parameters>,
+    /// The request before this one in the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<RecordId>,
+    /// Counts how often this turn was asked for, where it is not the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+}
+
+/// A model answered. The turn itself is the `assistant` record that follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelResponded {
+    /// The model that answered, as it calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Why the answer ended, in the provider's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
+    /// What it used.
+    #[serde(default)]
+    pub usage: Usage,
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<u64>,
+    /// The response as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<BlobRef>,
+}
+
+/// A model did not answer, or nobody knows whether it did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFailed {
+    /// What happened.
+    pub why: String,
+    /// The HTTP status, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Whether it is asked again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retried: bool,
+    /// Whether the request was sent by a process that ended before an answer: its cost is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
+    /// What had been heard of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Content>,
+}
+
+impl Body for ModelRequested {
+    const KIND: Kind = Kind::ModelRequested;
+    fn fold(&self, at: &At, state: &mut State) {
+        if let Some(run) = state.run_mut() {
+            run.requested(at.id);
+        }
+    }
+}
+
+impl Body for ModelResponded {
+    const KIND: Kind = Kind::ModelResponded;
+    fn fold(&self, _: &At, state: &mut State) {
+        state.usage += self.usage;
+        state.own_usage += self.usage;
+        if let Some(run) = state.run_mut() {
+            run.responded();
+        }
+    }
+}
+
+impl Body for ModelFailed {
+    const KIND: Kind = Kind::ModelFailed;
+    fn fold(&self, _: &At, state: &mut State) {
+        if let Some(run) = state.run_mut() {
+            run.model_failed(self.retried);
+        }
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        self.partial.iter_mut().for_each(each);
+    }
+}

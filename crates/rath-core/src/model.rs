@@ -1,0 +1,219 @@
+//! What a model is: it is shown a part of a session and answers with a turn.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::blob::Blob;
+use crate::body::Block;
+use crate::error::Result;
+use crate::id::{Digest, RecordId};
+use crate::message::Message;
+use crate::session::Session;
+use crate::store::BoxFuture;
+use crate::tool::ToolSpec;
+use crate::usage::Usage;
+
+/// Answers.
+pub trait Model: Send + Sync + 'static {
+    /// Which model it is.
+    fn name(&self) -> &str;
+
+    /// Which pure function makes the request: name and version. What a version makes never changes.
+    fn encoder(&self) -> &str;
+
+    /// Makes the request of what is shown. Nothing leaves the machine: the digest is on the record before that.
+    fn encode<'a>(&'a self, shown: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>>;
+
+    /// Sends the request. `heard` is told each part of the answer as it comes.
+    fn send<'a>(
+        &'a self,
+        shown: &'a Shown<'a>,
+        request: &'a Encoded,
+        heard: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Answer, Failure>>;
+}
+
+/// A model, its type forgotten.
+pub type BoxModel = Arc<dyn Model>;
+
+/// A request, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// SHA-256 of its bytes.
+    pub digest: Digest,
+    /// Its bytes, where the encoder made some.
+    pub bytes: Option<Arc<[u8]>>,
+}
+
+/// What the model is asked for besides the conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Parameters {
+    /// At most this many tokens in the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Sampling temperature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// How much it should think, in the provider's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+}
+
+/// Which part of the conversation an agent is shown. Pure functions of the context, by name and version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rule {
+    /// All of it.
+    #[default]
+    #[serde(rename = "whole@1")]
+    Whole,
+    /// What was said since the agent's step was entered.
+    #[serde(rename = "own_step@1")]
+    OwnStep,
+    /// The last thing a model or a person said before the step, and what was said since.
+    #[serde(rename = "last_answer@1")]
+    LastAnswer,
+}
+
+impl Rule {
+    /// Its name and version.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Rule::Whole => "whole@1",
+            Rule::OwnStep => "own_step@1",
+            Rule::LastAnswer => "last_answer@1",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a model is shown: the agent's prompt and tools, and a part of the session's context, read when it is needed.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    session: &'a Session,
+    /// The agent that asks.
+    pub agent: &'a str,
+    /// Its prompt.
+    pub prompt: &'a str,
+    /// The tools it may call.
+    pub tools: &'a [ToolSpec],
+    /// What is asked for besides.
+    pub parameters: &'a Parameters,
+    /// Which part of the context.
+    pub rule: Rule,
+    /// The digest of the agent's configuration: prompt, parameters, tools.
+    pub config: Digest,
+    /// How many turns the model has had in this step.
+    pub turn: u64,
+    /// Counts how often this turn was asked for. The first is 1.
+    pub attempt: u32,
+}
+
+/// What an agent brings to a request, besides the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// The agent's name.
+    pub agent: &'a str,
+    /// Its prompt.
+    pub prompt: &'a str,
+    /// The tools it may call.
+    pub tools: &'a [ToolSpec],
+    /// What is asked for besides.
+    pub parameters: &'a Parameters,
+    /// Which part of the context.
+    pub rule: Rule,
+    /// The digest of all that.
+    pub config: Digest,
+}
+
+impl<'a> Shown<'a> {
+    /// What `asking` shows of `session` as it is now.
+    pub fn of(session: &'a Session, asking: Asking<'a>) -> Self {
+        let Asking { agent, prompt, tools, parameters, rule, config } = asking;
+        let (turn, attempt) = session.state().run().map_or((0, 1), |run| (run.turns, run.attempts + 1));
+        Self { session, agent, prompt, tools, parameters, rule, config, turn, attempt }
+    }
+
+    /// The conversation, in order. Reads as much as there is.
+    pub async fn messages(&self) -> Result<Vec<Message>> {
+        self.session.shown_by(self.rule).await
+    }
+
+    /// The youngest message that is shown; mostly at hand.
+    pub async fn latest(&self) -> Result<Option<Message>> {
+        self.session.latest_shown_by(self.rule).await
+    }
+
+    /// The head of the session: together with the configuration it says exactly what is shown.
+    pub fn head(&self) -> RecordId {
+        self.session.head().id
+    }
+}
+
+/// A part of an answer, as it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta {
+    /// Words.
+    Text(String),
+    /// Reasoning.
+    Reasoning(String),
+    /// A call begins.
+    Call {
+        /// Its id.
+        id: String,
+        /// The tool.
+        name: String,
+    },
+    /// More of the arguments of the call that began last.
+    Arguments(String),
+}
+
+/// A turn of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// Its parts, in order.
+    pub blocks: Vec<Block>,
+    /// Why it ended, in the provider's words.
+    pub stop: Option<String>,
+    /// The model that answered, as it calls itself.
+    pub model: Option<String>,
+    /// What it used.
+    pub usage: Usage,
+    /// The response as it came, where there is one.
+    pub raw: Option<Blob>,
+}
+
+/// A model did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Failure {
+    /// What happened.
+    pub why: String,
+    /// Whether the same request may succeed later.
+    pub retry: bool,
+    /// How long to wait before that, where the provider says so.
+    pub after: Option<Duration>,
+    /// The HTTP status, where there was one.
+    pub status: Option<u16>,
+    /// What had been heard of the answer before it broke off.
+    pub partial: Option<String>,
+}
+
+impl Failure {
+    /// A failure that repeating will not mend.
+    pub fn for_good(why: impl Into<String>) -> Self {
+        Self { why: why.into(), retry: false, after: None, status: None, partial: None }
+    }
+
+    /// A failure that may be over soon.
+    pub fn for_now(why: impl Into<String>) -> Self {
+        Self { retry: true, ..Self::for_good(why) }
+    }
+}

@@ -1,0 +1,139 @@
+//! The inbox: what others post to a session while somebody holds it, and questions to people.
+
+use super::Session;
+use crate::actor::Actor;
+use crate::body::{About, Answered, Asked, Body as _, Verdict};
+use crate::error::{ErrorKind, Result};
+use crate::id::{Digest, RecordId};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::state::OpenCall;
+use crate::store::{Post, Posted};
+
+impl Session {
+    /// Turns what was posted into records, with the poster as actor. Returns why the work is to stop, if somebody
+    /// said so.
+    pub async fn take_posts(&mut self) -> Result<Option<String>> {
+        if !self.is_live() {
+            return Ok(None);
+        }
+        let posts = self.0.store.posts(self.id()).await?;
+        // Words come after the results of the calls that the model is waiting for.
+        let calling = self.0.state.calls.iter().any(OpenCall::is_models);
+        let held_back = |post: &Post| calling && matches!(post.what, Posted::Message { .. });
+        let mut stop = None;
+        for post in posts
+            .into_iter()
+            .filter(|post| !held_back(post) && !self.0.gear.taken().contains(&post.id))
+            .collect::<Vec<_>>()
+        {
+            let said = self.take_post(&post)?;
+            self.0.gear.own_mut().taken.push(post.id);
+            // What the post asked for is durable together with its leaving the inbox.
+            self.0.at_boundary = true;
+            stop = stop.or(said);
+        }
+        Ok(stop)
+    }
+
+    /// Makes a record of a post. A wish to stop is handed on.
+    pub fn take_post(&mut self, post: &Post) -> Result<Option<String>> {
+        let me = self.actor().clone();
+        self.act_as(post.actor.clone());
+        let done = match &post.what {
+            Posted::Answer { asked, shown_digest, verdict, why } => {
+                let answered =
+                    Answered { asked: *asked, shown_digest: *shown_digest, verdict: verdict.clone(), why: why.clone() };
+                self.append(answered).map(|_| None)
+            }
+            Posted::Message { text } => self.user(text.clone()).map(|_| None),
+            Posted::Label { labelled } => self.append(labelled.clone()).map(|_| None),
+            Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
+        };
+        self.act_as(me);
+        done
+    }
+
+    /// Asks a person. Returns the answer once there is one; until then the error says that the run waits.
+    pub async fn ask(&mut self, question: impl Into<String>) -> Result<Verdict> {
+        let asked = Asked::new(About::Question, None, question);
+        let digest = asked.shown_digest;
+        let already = self.0.state.asks.iter().find(|ask| ask.shown_digest == digest && !ask.inherited);
+        let question = match already.map(|ask| ask.record) {
+            Some(record) => record,
+            None => self.append(asked)?,
+        };
+        if let Some(verdict) = self.recorded_answer(question, digest)? {
+            return Ok(verdict);
+        }
+        let stop = self.take_posts().await?;
+        self.publish().await?;
+        if let Some(why) = stop {
+            return Err(ErrorKind::Cancelled { why }.into());
+        }
+        self.answer_to(question, digest).await?.ok_or_else(|| ErrorKind::Waiting(self.id()).into())
+    }
+
+    /// The answer that lies ahead of the cursor.
+    fn recorded_answer(&mut self, asked: RecordId, digest: Digest) -> Result<Option<Verdict>> {
+        let answers = |record: &Record| {
+            let body = record.body::<Answered>().ok();
+            body.filter(|body| body.asked == asked && body.shown_digest == digest).map(|body| body.verdict)
+        };
+        loop {
+            match self.peek_recorded(&Kind::Answered)? {
+                Some(record) => {
+                    let verdict = answers(&record);
+                    self.absorb_next()?;
+                    if verdict.is_some() {
+                        return Ok(verdict);
+                    }
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The first answer on this line to a question.
+    async fn answer_to(&self, asked: RecordId, digest: Digest) -> Result<Option<Verdict>> {
+        if self.0.state.asks.iter().any(|ask| ask.record == asked) {
+            return Ok(None);
+        }
+        for record in self.own_records(&[Kind::Answered]).await? {
+            if let Ok(body) = record.body::<Answered>()
+                && body.asked == asked
+                && body.shown_digest == digest
+            {
+                return Ok(Some(body.verdict));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answer that stands at `seq` on this line, and who gave it.
+    pub async fn answer_at(&self, seq: u64) -> Result<(Answered, Actor)> {
+        let point = crate::id::Point { session: self.id(), seq };
+        let record = self.reader().record(point).await?;
+        let bad = |why| ErrorKind::Record { point, why };
+        let header = record.header().map_err(|why| bad(why.into()))?;
+        Ok((record.body().map_err(bad)?, header.actor))
+    }
+}
+
+impl Post {
+    /// A post to `session`, under a name that no other has.
+    pub fn new(session: crate::id::SessionId, actor: Actor, what: Posted) -> Self {
+        let (id, time) = (crate::entropy::fresh_name(), crate::clock::Time::now());
+        Self { id, session, actor, time, what }
+    }
+
+    /// The kind of record it becomes.
+    pub fn kind(&self) -> Kind {
+        match &self.what {
+            Posted::Answer { .. } => Answered::KIND,
+            Posted::Message { .. } => Kind::User,
+            Posted::Label { .. } => Kind::Labelled,
+            Posted::Cancel { .. } => Kind::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Runs: a workflow on a session that is found again by its key.
+
+use std::sync::Arc;
+
+use super::{Birth, Session, Voice, encode};
+use crate::actor::Actor;
+use crate::blob::Blob;
+use crate::body::{Created, Role, StepEntered};
+use crate::error::{ErrorKind, Result};
+use crate::id::SessionId;
+use crate::kind::Kind;
+use crate::record::Extras;
+use crate::store::{self, Scan, Store, Which};
+use crate::workflow::Workflow;
+
+/// The step around a run.
+const RUN: &str = "run";
+
+/// How a run begins.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Its key: the same key later finds the same session.
+    pub key: String,
+    /// Who makes the records.
+    pub actor: Actor,
+    /// What the run is made of, where the text of a program says it: whoever resumes it finds it there.
+    pub program: Option<Blob>,
+}
+
+impl Start {
+    /// A run with this key.
+    pub fn new(key: impl Into<String>, actor: Actor) -> Self {
+        Self { key: key.into(), actor, program: None }
+    }
+}
+
+/// What a run does when the code no longer makes what is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDivergence {
+    /// Stops and shows both sides.
+    #[default]
+    Stop,
+    /// Goes on live on a fork at the last record that was the same.
+    Fork,
+}
+
+impl dyn Store {
+    /// Runs `workflow` on the session of `run_key`: a new one that `input` prepares, or the stored one, resumed.
+    ///
+    /// On resume the code runs again from its beginning. Steps that were left are jumped over, forks are found again,
+    /// what the code appends is held against what is recorded; an agent's step that a crash interrupted goes on from
+    /// its records. `input` is not run again once the run has begun.
+    pub async fn run<W: Workflow>(
+        self: &Arc<Self>,
+        run_key: &str,
+        actor: Actor,
+        workflow: &W,
+        input: impl AsyncFnOnce(&mut Session) -> Result<()>,
+    ) -> Result<Session> {
+        let session = self.begin_run(Start::new(run_key, actor), input).await?;
+        session.go_on(workflow).await
+    }
+
+    /// The session of a run, before its first step: new, or resuming. [`Session::go_on`] runs the workflow on it.
+    pub async fn begin_run(
+        self: &Arc<Self>,
+        start: Start,
+        input: impl AsyncFnOnce(&mut Session) -> Result<()>,
+    ) -> Result<Session> {
+        let Start { key, actor, program } = start;
+        let stored = self.sessions(Which::Run(key.clone()).into()).await?.into_iter().next();
+        let (mut session, begun) = match stored {
+            Some(row) => Session::resume_run(self, row.id, actor.clone()).await?,
+            None => {
+                let birth = Birth::root(self.clone(), Voice::new(actor.clone()));
+                let named = program.as_ref().map(|program| program.reference.clone());
+                let created = Created { title: None, run: Some(key), program: named };
+                let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
+                let mut session = Session::born(birth, Kind::Created, &encode(&created), extras);
+                session.0.gear = super::Gear::of_run(None);
+                (session, false)
+            }
+        };
+        if begun {
+            return Ok(session);
+        }
+        let prepared = match input(&mut session).await {
+            Ok(()) => session.publish().await,
+            Err(error) => Err(error),
+        };
+        match prepared {
+            Ok(()) => Ok(session),
+            Err(error) => match error.kind() {
+                // Somebody began the same run a moment ago.
+                ErrorKind::Store(store::Error::RunTaken { session: taken, .. }) => {
+                    Ok(Session::resume_run(self, *taken, actor).await?.0)
+                }
+                _ => Err(error.with_sessions(vec![session])),
+            },
+        }
+    }
+
+    /// The session of a run by its id, resuming. [`Session::go_on`] runs the workflow on it.
+    pub async fn resume(self: &Arc<Self>, session: SessionId, actor: Actor) -> Result<Session> {
+        Ok(Session::resume_run(self, session, actor).await?.0)
+    }
+}
+
+impl Session {
+    /// The session of a run before its first step, and whether its input was complete.
+    async fn resume_run(store: &Arc<dyn Store>, id: SessionId, actor: Actor) -> Result<(Self, bool)> {
+        let mut session = Self::resume(store, id, actor).await?;
+        let scan = Scan::session(id, 0, u64::MAX - 1).kinds(&[Kind::StepEntered]).limit(1);
+        match store.scan(scan).await?.records.first() {
+            Some(first) => {
+                session.jump(first.seq() - 1).await?;
+                Ok((session, true))
+            }
+            None => Ok((session, false)),
+        }
+    }
+
+    /// Runs `workflow` as the run of this session.
+    pub async fn go_on<W: Workflow>(self, workflow: &W) -> Result<Session> {
+        let step = StepEntered { role: Some(Role::Workflow), ..StepEntered::new(RUN) };
+        self.in_step(step, None, |session, _| workflow.forward(session)).await
+    }
+
+    /// Says what happens when the code no longer makes what is recorded.
+    pub fn on_divergence(&mut self, what: OnDivergence) {
+        self.0.gear.shared_mut().on_divergence = what;
+    }
+}

@@ -1,0 +1,189 @@
+//! Steps: spans of a line that a resumed run does not run twice.
+
+use std::future::Future;
+
+use super::{Session, encode};
+use crate::blob::Blob;
+use crate::body::{Body as _, Failed, Outcome, Role, StepEntered, StepLeft};
+use crate::error::{Diverged, Error, ErrorKind, Result};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::store::Scan;
+use crate::summary;
+
+/// What entering a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// It is new.
+    Fresh,
+    /// It was entered before a crash, and never left.
+    Again,
+    /// It was left: the session stands behind it.
+    Over(Outcome),
+}
+
+impl Session {
+    /// Runs `work` as a step called `name`. When the run is resumed, a step that was left is not run again.
+    pub async fn step<F, Fut>(self, name: impl Into<String>, work: F) -> Result<Session>
+    where
+        F: FnOnce(Session) -> Fut,
+        Fut: Future<Output = Result<Session>>,
+    {
+        let step = StepEntered { role: Some(Role::Workflow), ..StepEntered::new(name) };
+        self.in_step(step, None, |session, _| work(session)).await
+    }
+
+    /// Runs `work` as the step that `step` describes. `config` is the blob that it names.
+    pub async fn in_step<F, Fut>(mut self, step: StepEntered, config: Option<Blob>, work: F) -> Result<Session>
+    where
+        F: FnOnce(Session, Entered) -> Fut,
+        Fut: Future<Output = Result<Session>>,
+    {
+        let name = step.name.clone();
+        let entered = match self.enter_step(step, config).await {
+            Ok(Entered::Over(Outcome::Done)) => return Ok(self),
+            Ok(Entered::Over(outcome)) => {
+                let error = match self.recorded_failure(outcome).await {
+                    Ok(why) => ErrorKind::Ended { step: name, outcome, why }.into(),
+                    Err(error) => error,
+                };
+                return Err(error.recorded().with_sessions(vec![self]));
+            }
+            Ok(entered) => entered,
+            Err(error) => return Err(error.with_sessions(vec![self])),
+        };
+        let (id, store, actor) = (self.id(), self.0.store.clone(), self.0.actor.actor.clone());
+        let depth = self.0.state.steps.len();
+        match work(self, entered).await {
+            Ok(mut session) => match session.leave_step(depth, Outcome::Done).await {
+                Ok(()) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            },
+            Err(error) if error.leaves_the_run_open() => Err(error),
+            Err(mut error) => {
+                // The error has the session of the line, or the code dropped it and the store has it.
+                let mut session = match error.take_session(id) {
+                    Some(session) => session,
+                    None => match Session::open(&store, id, actor).await {
+                        Ok(session) => session,
+                        Err(why) => return Err(error.not_recorded(&why)),
+                    },
+                };
+                let told = session.fail(depth, &mut error).await;
+                let error = match told {
+                    Ok(()) => error.recorded(),
+                    Err(why) => error.not_recorded(&why),
+                };
+                Err(error.with_sessions(vec![session]))
+            }
+        }
+    }
+
+    /// Enters a step, or finds it entered and perhaps left.
+    pub async fn enter_step(&mut self, step: StepEntered, config: Option<Blob>) -> Result<Entered> {
+        self.look_ahead().await?;
+        let named = |record: &Record| record.body::<StepEntered>().is_ok_and(|body| body.name == step.name);
+        let taken = self.take_recorded(&Kind::StepEntered, named);
+        let recorded = self.unless_diverged(taken, || format!("step_entered: {}", step.name))?;
+        let Some(record) = recorded else {
+            let blobs = config.into_iter().collect();
+            self.push(StepEntered::KIND, &encode(&step), &[], blobs, &step)?;
+            self.0.gear.step_entered();
+            return Ok(Entered::Fresh);
+        };
+        let point = record.point();
+        let body: StepEntered = record.body().map_err(|why| ErrorKind::Record { point, why })?;
+        if body.fingerprint() != step.fingerprint() {
+            let changed = self.what_changed(&body, &step, config.as_ref()).await;
+            let recorded = summary::of(&record);
+            let now = format!("step_entered: {}, which is not the same", step.name);
+            let diverged = Diverged { point, recorded, now, changed };
+            if self.0.gear.on_divergence() == super::OnDivergence::Stop {
+                return Err(ErrorKind::Diverged(Box::new(diverged)).into());
+            }
+            self.go_on_as_fork(diverged.to_string());
+            self.push(StepEntered::KIND, &encode(&step), &[], config.into_iter().collect(), &step)?;
+            self.0.gear.step_entered();
+            return Ok(Entered::Fresh);
+        }
+        let id = record.id();
+        let left = self.was_left(&id);
+        self.absorb(record)?;
+        if let Some(seq) = left {
+            self.jump(seq).await?;
+            let last = self.0.records.first().cloned();
+            let outcome = match last.map(|record| record.body::<StepLeft>()) {
+                Some(Ok(body)) => body.outcome,
+                _ => Outcome::Done,
+            };
+            return Ok(Entered::Over(outcome));
+        }
+        self.0.gear.step_entered();
+        match step.role {
+            Some(Role::Agent) => self.jump_to_the_end().await?,
+            _ => self.look_ahead().await?,
+        }
+        Ok(Entered::Again)
+    }
+
+    /// Leaves the step at `depth`, with all inside it.
+    pub async fn leave_step(&mut self, depth: usize, outcome: Outcome) -> Result<()> {
+        while self.0.state.steps.len() >= depth {
+            let Some(step) = self.0.state.steps.last().filter(|step| !step.inherited) else { break };
+            self.append(StepLeft { step: step.record, outcome })?;
+            self.0.gear.step_left();
+        }
+        self.settle().await
+    }
+
+    /// Says on the record that the step at `depth` failed: once, by the innermost.
+    async fn fail(&mut self, depth: usize, error: &mut Error) -> Result<()> {
+        self.jump_to_the_end().await?;
+        let stopped =
+            matches!(error.kind(), ErrorKind::Cancelled { .. } | ErrorKind::Ended { outcome: Outcome::Cancelled, .. });
+        if stopped {
+            let open: Vec<String> = self.pending().calls.into_iter().map(|call| call.id).collect();
+            if !error.is_recorded() || !open.is_empty() {
+                self.append(crate::body::Cancelled { calls: open, why: error.to_string() })?;
+            }
+        } else {
+            let open: Vec<String> = self.pending().calls.into_iter().map(|call| call.id).collect();
+            if !open.is_empty() {
+                self.append(crate::body::Cancelled { calls: open, why: format!("the step failed: {error}") })?;
+            }
+            if !error.is_recorded() {
+                self.append(Failed { why: error.to_string(), code: Some(error.code().into()) })?;
+            }
+        }
+        self.leave_step(depth, if stopped { Outcome::Cancelled } else { Outcome::Failed }).await?;
+        self.publish().await
+    }
+
+    /// Why a step that was jumped over did not do what it was for.
+    async fn recorded_failure(&self, outcome: Outcome) -> Result<String> {
+        let kind = if outcome == Outcome::Cancelled { Kind::Cancelled } else { Kind::Failed };
+        let scan = Scan::session(self.id(), 0, self.0.head.seq).kinds(&[kind]).backwards().limit(1);
+        let page = self.0.store.scan(scan).await?;
+        Ok(page.records.first().map(summary::of).unwrap_or_default())
+    }
+
+    /// The parts of an agent's configuration that are not what they were.
+    async fn what_changed(&self, then: &StepEntered, now: &StepEntered, config: Option<&Blob>) -> Vec<String> {
+        let mut changed = Vec::new();
+        if then.version != now.version {
+            let say = |version: &Option<String>| version.clone().unwrap_or("none".into());
+            changed.push(format!("version: {} was recorded, now it is {}", say(&then.version), say(&now.version)));
+        }
+        let read = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap_or_default();
+        let recorded = match &then.config {
+            Some(blob) => match self.reader().blob(blob.digest).await {
+                Ok(bytes) => read(&bytes),
+                Err(_) => serde_json::Value::Null,
+            },
+            None => serde_json::Value::Null,
+        };
+        let now = config.map_or(serde_json::Value::Null, |blob| read(&blob.bytes));
+        summary::differences(&recorded, &now, "", &mut changed);
+        changed
+    }
+}

@@ -1,0 +1,158 @@
+//! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rath_core::store::{Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
+use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
+
+/// Which side of its last commit the store dies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Nothing of the commit is stored.
+    Before,
+    /// All of it is stored, and nobody was told.
+    After,
+}
+
+/// A store in front of another one, that dies at a commit.
+pub struct Mortal {
+    inner: Arc<dyn Store>,
+    left: AtomicU64,
+    moment: Moment,
+    dead: AtomicBool,
+    commits: AtomicU64,
+}
+
+impl Mortal {
+    /// Lets `commits` through, then dies at the next one.
+    pub fn new(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
+        let (left, dead) = (AtomicU64::new(commits), AtomicBool::new(false));
+        Arc::new(Self { inner, left, moment, dead, commits: AtomicU64::new(0) })
+    }
+
+    /// Whether it has died.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// How many commits got through.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// Dies now.
+    pub fn kill(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    fn alive(&self) -> Result<()> {
+        match self.is_dead() {
+            true => Err(Error::machine("using the store", "the process is dead")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for Mortal {
+    fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.alive()?;
+            let left = self.left.load(Ordering::Acquire);
+            if left > 0 {
+                self.left.store(left - 1, Ordering::Release);
+                self.commits.fetch_add(1, Ordering::AcqRel);
+                return self.inner.commit(batch).await;
+            }
+            self.kill();
+            if self.moment == Moment::After {
+                self.inner.commit(batch).await?;
+            }
+            self.alive()
+        })
+    }
+
+    fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.get(lookup).await
+        })
+    }
+
+    fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.scan(scan).await
+        })
+    }
+
+    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.sessions(query).await
+        })
+    }
+
+    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.lease(session).await
+        })
+    }
+
+    fn release(&self, session: SessionId, fence: Fence) {
+        // A process that dies holds nothing any more.
+        self.inner.release(session, fence);
+    }
+
+    fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.post(post).await
+        })
+    }
+
+    fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.posts(session).await
+        })
+    }
+
+    fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.erase(records).await
+        })
+    }
+}
+
+impl Blobs for Mortal {
+    fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.blob_put(blobs).await
+        })
+    }
+
+    fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.blob_get(digest).await
+        })
+    }
+
+    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.blob_join(whole, pieces).await
+        })
+    }
+
+    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.blob_pieces(digest).await
+        })
+    }
+}
