@@ -1,0 +1,27 @@
+//! `#[tool]` on a function.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens as _, quote};
+use syn::{ItemFn, Result, Visibility};
+
+use crate::method::Method;
+
+pub(crate) fn expand(options: TokenStream, mut function: ItemFn) -> Result<TokenStream> {
+    let method = Method::take(options, &function.attrs, &mut function.sig, 0)?;
+    let name = function.sig.ident.clone();
+    let visibility = std::mem::replace(&mut function.vis, Visibility::Inherited);
+    let docs: Vec<_> = function.attrs.extract_if(.., |attribute| attribute.path().is_ident("doc")).collect();
+    let implementation = method.implement(&name.to_token_stream(), &name.to_token_stream());
+    // The function keeps its name: inside the block it is the value, and the struct the type.
+    Ok(quote! {
+        #(#docs)*
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug)]
+        #visibility struct #name;
+
+        const _: () = {
+            #function
+            #implementation
+        };
+    })
+}

@@ -1,0 +1,140 @@
+//! What a function and a method have in common on their way to a tool.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::ext::IdentExt as _;
+use syn::{Attribute, Error, Result, Signature};
+
+use crate::docs;
+use crate::options::{Options, check_name};
+use crate::parameter::Parameter;
+
+/// A function that becomes a tool.
+pub(crate) struct Method {
+    options: Options,
+    name: String,
+    description: String,
+    parameters: Vec<Parameter>,
+    is_async: bool,
+}
+
+impl Method {
+    /// Looks at a function and takes away what only the tool needs. `skip` parameters are not looked at.
+    pub(crate) fn take(
+        options: TokenStream,
+        attributes: &[Attribute],
+        signature: &mut Signature,
+        skip: usize,
+    ) -> Result<Self> {
+        let options = Options::parse(options)?;
+        if let Some(parameter) = signature.generics.params.first() {
+            return Err(Error::new_spanned(parameter, "a tool has no type parameters: its schema is one and the same"));
+        }
+        let description = docs::text(attributes);
+        if description.is_empty() {
+            let why = "a tool needs a doc comment: it is the description that the model reads";
+            return Err(Error::new(signature.ident.span(), why));
+        }
+        let name = match &options.name {
+            Some(name) => name.value(),
+            None => signature.ident.unraw().to_string(),
+        };
+        check_name(&name, signature.ident.span())?;
+        let parameters = signature.inputs.iter_mut().skip(skip).map(Parameter::take).collect::<Result<_>>()?;
+        Ok(Self { options, name, description, parameters, is_async: signature.asyncness.is_some() })
+    }
+
+    /// Items: the struct `Arguments`, and `Tool` for `tool`, which calls `function`.
+    pub(crate) fn implement(&self, tool: &TokenStream, function: &TokenStream) -> TokenStream {
+        let arguments = self.arguments();
+        let spec = self.spec();
+        let call = self.call(function);
+        quote! {
+            #arguments
+
+            impl ::rath::Tool for #tool {
+                #spec
+
+                fn check(&self, arguments: &str) -> ::core::result::Result<(), ::std::string::String> {
+                    ::rath::__private::arguments::<Arguments>(::rath::Tool::spec(self), arguments)
+                        .map(::core::mem::drop)
+                }
+
+                fn call<'a>(&'a self, __call: &'a ::rath::Call) -> ::rath::store::BoxFuture<'a, ::rath::Reply> {
+                    ::std::boxed::Box::pin(async move { #call })
+                }
+            }
+        }
+    }
+
+    /// The struct that the model's JSON is read into.
+    fn arguments(&self) -> TokenStream {
+        let all = self.parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Argument(argument) => Some(argument),
+            Parameter::Call | Parameter::State(_) => None,
+        });
+        let (fields, checks): (Vec<_>, Vec<_>) = all.map(|argument| (argument.field(), argument.check())).unzip();
+        quote! {
+            #[allow(dead_code)]
+            fn __arguments_can_be_read() { #(#checks)* }
+
+            #[derive(::rath::__private::serde::Deserialize, ::rath::__private::schemars::JsonSchema)]
+            #[serde(crate = "::rath::__private::serde", deny_unknown_fields)]
+            #[schemars(crate = "::rath::__private::schemars")]
+            struct Arguments { #(#fields),* }
+        }
+    }
+
+    fn spec(&self) -> TokenStream {
+        let Method { options, name, description, .. } = self;
+        let (effect, touches, timeout) = (options.effect_tokens(), options.touches_tokens(), options.timeout_tokens());
+        quote! {
+            fn spec(&self) -> &::rath::ToolSpec {
+                static SPEC: ::std::sync::OnceLock<::rath::ToolSpec> = ::std::sync::OnceLock::new();
+                SPEC.get_or_init(|| {
+                    ::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #timeout)
+                })
+            }
+        }
+    }
+
+    /// Reads the arguments, gets what is needed and calls `function`.
+    fn call(&self, function: &TokenStream) -> TokenStream {
+        let mut states = Vec::new();
+        let mut given = Vec::new();
+        for (at, parameter) in self.parameters.iter().enumerate() {
+            match parameter {
+                Parameter::Argument(argument) => {
+                    let name = argument.name();
+                    given.push(quote!(__arguments.#name));
+                }
+                Parameter::Call => given.push(quote!(__call)),
+                Parameter::State(kind) => {
+                    let state = format_ident!("__state_{at}");
+                    states.push(quote! {
+                        let #state: #kind = match ::rath::__private::State::of(__call) {
+                            ::core::result::Result::Ok(state) => state,
+                            ::core::result::Result::Err(missing) => {
+                                return ::rath::Reply::failed(::std::string::ToString::to_string(&missing));
+                            }
+                        };
+                    });
+                    given.push(quote!(#state));
+                }
+            }
+        }
+        let wait = self.is_async.then(|| quote!(.await));
+        quote! {
+            #[allow(unused_variables)]
+            let __arguments = match ::rath::__private::arguments::<Arguments>(
+                ::rath::Tool::spec(self),
+                &__call.arguments,
+            ) {
+                ::core::result::Result::Ok(arguments) => arguments,
+                ::core::result::Result::Err(why) => return ::rath::Reply::failed(why),
+            };
+            #(#states)*
+            ::rath::IntoReply::into_reply(#function(#(#given),*)#wait)
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What stands in `#[tool(…)]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::meta::ParseNestedMeta;
+use syn::parse::Parser as _;
+use syn::{Error, LitStr, Result};
+
+/// What stands in `#[tool(…)]`.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<LitStr>,
+    effect: Option<LitStr>,
+    reads: bool,
+    writes: Option<Span>,
+    timeout: Option<u64>,
+}
+
+impl Options {
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
+        let mut options = Options::default();
+        syn::meta::parser(|meta| options.take(&meta)).parse2(tokens)?;
+        options.check()?;
+        Ok(options)
+    }
+
+    fn take(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        if meta.path.is_ident("name") {
+            self.name = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("effect") {
+            self.effect = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("reads") {
+            self.reads = true;
+        } else if meta.path.is_ident("writes") {
+            self.writes = Some(meta.path.get_ident().map_or_else(Span::call_site, syn::Ident::span));
+        } else if meta.path.is_ident("timeout") {
+            self.timeout = Some(milliseconds(&meta.value()?.parse()?)?);
+        } else {
+            return Err(meta.error("unknown option: use `name`, `effect`, `reads`, `writes` or `timeout`"));
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        if let Some(name) = &self.name {
+            check_name(&name.value(), name.span())?;
+        }
+        if let Some(effect) = &self.effect
+            && !["pure", "idempotent", "workspace", "irreversible"].contains(&effect.value().as_str())
+        {
+            let why = format!(
+                "unknown effect \"{}\": use \"pure\", \"idempotent\", \"workspace\" or \"irreversible\"",
+                effect.value()
+            );
+            return Err(Error::new(effect.span(), why));
+        }
+        match self.writes {
+            Some(span) if self.effect().as_deref() == Some("pure") => {
+                Err(Error::new(span, "a pure tool writes nothing: say `reads`, or another effect"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn effect(&self) -> Option<String> {
+        self.effect.as_ref().map(LitStr::value)
+    }
+
+    /// The effect as a value. What nobody knows of cannot be taken back.
+    pub(crate) fn effect_tokens(&self) -> TokenStream {
+        let variant = match self.effect().as_deref() {
+            Some("pure") => quote!(Pure),
+            Some("idempotent") => quote!(Idempotent),
+            Some("workspace") => quote!(Workspace),
+            _ => quote!(Irreversible),
+        };
+        quote!(::rath::body::Effect::#variant)
+    }
+
+    pub(crate) fn touches_tokens(&self) -> TokenStream {
+        let writes = self.writes.is_some() || self.effect().as_deref() == Some("workspace");
+        let variant = match (writes, self.reads) {
+            (true, _) => quote!(Writes),
+            (false, true) => quote!(Reads),
+            (false, false) => quote!(Nothing),
+        };
+        quote!(::rath::Touches::#variant)
+    }
+
+    pub(crate) fn timeout_tokens(&self) -> TokenStream {
+        match self.timeout {
+            Some(milliseconds) => {
+                quote!(::core::option::Option::Some(::core::time::Duration::from_millis(#milliseconds)))
+            }
+            None => quote!(::core::option::Option::None),
+        }
+    }
+}
+
+/// Model providers take no other names.
+pub(crate) fn check_name(name: &str, span: Span) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if (1..=64).contains(&name.len()) && name.chars().all(fits) {
+        return Ok(());
+    }
+    Err(Error::new(span, "a tool's name is 1 to 64 letters a-z, A-Z, digits, `_` and `-`"))
+}
+
+fn milliseconds(text: &LitStr) -> Result<u64> {
+    let value = text.value();
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let factor = match unit.trim() {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let parsed = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    parsed.filter(|milliseconds| *milliseconds > 0).ok_or_else(|| {
+        Error::new(text.span(), "a timeout is a whole number and a unit: \"500ms\", \"30s\", \"5m\" or \"1h\"")
+    })
+}

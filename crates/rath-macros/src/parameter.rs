@@ -1,0 +1,107 @@
+//! The parameters of a tool's function: arguments of the model's, and what the runtime gives.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{Attribute, Error, FnArg, GenericArgument, Ident, Pat, PatType, PathArguments, PathSegment, Result, Type};
+
+/// A parameter, by what it is filled with.
+pub(crate) enum Parameter {
+    /// Something that the model says.
+    Argument(Box<Argument>),
+    /// The call.
+    Call,
+    /// Something that the call is equipped with.
+    State(Box<Type>),
+}
+
+/// Something that the model says.
+pub(crate) struct Argument {
+    name: Ident,
+    kind: Type,
+    attributes: Vec<Attribute>,
+}
+
+impl Parameter {
+    /// Looks at a parameter, and takes away what is not for the function: docs and the attributes of the argument.
+    pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
+        let input = match input {
+            FnArg::Typed(input) => input,
+            FnArg::Receiver(receiver) => {
+                return Err(Error::new_spanned(
+                    receiver,
+                    "this is a method: put `#[tool]` on its impl block as well, and take `&self`",
+                ));
+            }
+        };
+        let mut attributes = Vec::new();
+        input.attrs.retain(|attribute| {
+            let moves = ["doc", "serde", "schemars"].iter().any(|name| attribute.path().is_ident(name));
+            if moves {
+                attributes.push(attribute.clone());
+            }
+            !moves
+        });
+        match input.ty.as_ref() {
+            Type::Reference(reference) if is(&reference.elem, "Call") => Ok(Parameter::Call),
+            Type::Reference(reference) if is(&reference.elem, "str") => {
+                Err(Error::new_spanned(reference, "an argument is owned: take a `String`"))
+            }
+            Type::Reference(reference) => {
+                Err(Error::new_spanned(reference, "an argument is owned: only the call is borrowed, as `&Call`"))
+            }
+            Type::ImplTrait(kind) => Err(Error::new_spanned(kind, "an argument has a type of its own, not `impl`")),
+            kind if is(kind, "Call") => Err(Error::new_spanned(kind, "the call is borrowed: take `&Call`")),
+            kind if is_state(kind) => Ok(Parameter::State(Box::new(kind.clone()))),
+            kind => {
+                let argument = Argument { name: name(input)?, kind: kind.clone(), attributes };
+                Ok(Parameter::Argument(Box::new(argument)))
+            }
+        }
+    }
+}
+
+impl Argument {
+    pub(crate) fn name(&self) -> &Ident {
+        &self.name
+    }
+
+    /// As a field of the struct that the arguments are read into.
+    pub(crate) fn field(&self) -> TokenStream {
+        let Argument { name, kind, attributes } = self;
+        quote!(#(#attributes)* #name: #kind)
+    }
+
+    /// Does not compile where the type cannot be an argument, and says what to do.
+    pub(crate) fn check(&self) -> TokenStream {
+        let kind = &self.kind;
+        quote_spanned!(kind.span()=> ::rath::__private::is_an_argument::<#kind>();)
+    }
+}
+
+fn name(input: &PatType) -> Result<Ident> {
+    match input.pat.as_ref() {
+        Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => Ok(pattern.ident.clone()),
+        other => Err(Error::new_spanned(other, "an argument needs a name: take it apart in the body")),
+    }
+}
+
+fn last(kind: &Type) -> Option<&PathSegment> {
+    match kind {
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last(),
+        _ => None,
+    }
+}
+
+fn is(kind: &Type, name: &str) -> bool {
+    last(kind).is_some_and(|segment| segment.ident == name && segment.arguments.is_none())
+}
+
+fn is_state(kind: &Type) -> bool {
+    last(kind).is_some_and(|segment| match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => {
+            segment.ident == "State" && matches!(arguments.args.first(), Some(GenericArgument::Type(_)))
+        }
+        _ => false,
+    })
+}

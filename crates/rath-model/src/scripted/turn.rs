@@ -1,0 +1,299 @@
+//! One answer of a script: what is said, how it comes, and what goes wrong before.
+
+use std::time::Duration;
+
+use rath_core::body::Block;
+use rath_core::{Answer, Delta, Failure, Usage};
+use serde_json::Value;
+
+/// A turn of a scripted model. Its parts come in the order in which they are added.
+///
+/// ```
+/// use rath_core::Failure;
+/// use rath_model::scripted::Turn;
+/// use serde_json::json;
+///
+/// let turn = Turn::new()
+///     .fails_first(2, Failure::for_now("overloaded"))
+///     .text("Two at once.")
+///     .call("read", json!({"path": "a.txt"}))
+///     .call("list", json!({}));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turn {
+    pub(super) agent: Option<String>,
+    pub(super) parts: Vec<Part>,
+    delay: Duration,
+    chunks: usize,
+    chunk_delay: Duration,
+    /// What goes wrong, and in how many attempts, one after the other.
+    troubles: Vec<(u32, Trouble)>,
+    usage: Option<Usage>,
+    stop: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Part {
+    Text(String),
+    Reasoning(String),
+    Call { id: Option<String>, tool: String, arguments: String },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Trouble {
+    Fails(Failure),
+    BreaksOff { after: usize },
+}
+
+impl Turn {
+    /// A turn that says nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Answers only this agent.
+    #[must_use]
+    pub fn for_agent(mut self, name: impl Into<String>) -> Self {
+        self.agent = Some(name.into());
+        self
+    }
+
+    /// Says this.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.part(Part::Text(text.into()))
+    }
+
+    /// Thinks this.
+    #[must_use]
+    pub fn reasoning(self, text: impl Into<String>) -> Self {
+        self.part(Part::Reasoning(text.into()))
+    }
+
+    /// Calls a tool. The call's id is made of the turn and the call's place in it: `call-1-0`.
+    #[must_use]
+    pub fn call(self, tool: impl Into<String>, arguments: Value) -> Self {
+        self.call_text(tool, arguments.to_string())
+    }
+
+    /// Calls a tool with these words as arguments, which need not be JSON.
+    #[must_use]
+    pub fn call_text(self, tool: impl Into<String>, arguments: impl Into<String>) -> Self {
+        self.part(Part::Call { id: None, tool: tool.into(), arguments: arguments.into() })
+    }
+
+    /// Gives the call that was added last this id. Without a call, nothing happens.
+    #[must_use]
+    pub fn id(mut self, named: impl Into<String>) -> Self {
+        let last = self.parts.iter_mut().rev().find_map(|part| match part {
+            Part::Call { id, .. } => Some(id),
+            _ => None,
+        });
+        if let Some(id) = last {
+            *id = Some(named.into());
+        }
+        self
+    }
+
+    /// Waits before the first word. Needs a tokio runtime with time.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Says each part in this many pieces, with a wait before each piece but the first.
+    #[must_use]
+    pub fn chunks(mut self, chunks: usize, wait: Duration) -> Self {
+        (self.chunks, self.chunk_delay) = (chunks, wait);
+        self
+    }
+
+    /// The next `attempts` fail with `failure`. Troubles come in the order in which they are added, then the answer.
+    #[must_use]
+    pub fn fails_first(mut self, attempts: u32, failure: Failure) -> Self {
+        self.troubles.push((attempts, Trouble::Fails(failure)));
+        self
+    }
+
+    /// Every attempt fails.
+    #[must_use]
+    pub fn fails(self, failure: Failure) -> Self {
+        self.fails_first(u32::MAX, failure)
+    }
+
+    /// The next attempt breaks off after this many characters, and may be repeated.
+    #[must_use]
+    pub fn breaks_off_after(mut self, characters: usize) -> Self {
+        self.troubles.push((1, Trouble::BreaksOff { after: characters }));
+        self
+    }
+
+    /// What it uses. Without this: one request, and a token for each word that is said.
+    #[must_use]
+    pub fn usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// Why it ends. Without this: `tool_use` where it calls tools, else `end_turn`.
+    #[must_use]
+    pub fn stop(mut self, why: impl Into<String>) -> Self {
+        self.stop = Some(why.into());
+        self
+    }
+
+    fn part(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    /// Whether it answers this agent.
+    pub(super) fn is_for(&self, agent: &str) -> bool {
+        self.agent.as_deref().is_none_or(|only| only == agent)
+    }
+
+    /// Whether it neither says anything nor fails.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.troubles.is_empty()
+    }
+
+    /// Says it, as the given attempt at the given turn.
+    pub(super) async fn play(
+        &self,
+        (turn, attempt): (u64, u32),
+        model: &str,
+        heard: &(dyn Fn(Delta) + Send + Sync),
+    ) -> Result<Answer, Failure> {
+        wait(self.delay).await;
+        let breaks_off = match self.trouble(attempt) {
+            Some(Trouble::Fails(failure)) => return Err(failure.clone()),
+            Some(Trouble::BreaksOff { after }) => Some(*after),
+            None => None,
+        };
+        let blocks = self.blocks(turn);
+        let mut stream = Stream { turn: self, heard, left: breaks_off, begun: false, said: String::new() };
+        for block in &blocks {
+            match block {
+                Block::Text { text } => stream.say(&text.to_string(), Delta::Text).await,
+                Block::Reasoning { text } => stream.say(&text.to_string(), Delta::Reasoning).await,
+                Block::ToolUse { id, name, arguments } if stream.left != Some(0) => {
+                    heard(Delta::Call { id: id.clone(), name: name.clone() });
+                    stream.say(&arguments.to_string(), Delta::Arguments).await;
+                }
+                _ => {}
+            }
+        }
+        if let Some(after) = breaks_off {
+            let why = format!("the answer broke off after {after} characters");
+            return Err(Failure { partial: Some(stream.said), ..Failure::for_now(why) });
+        }
+        let calls = self.parts.iter().any(|part| matches!(part, Part::Call { .. }));
+        let stop = self.stop.clone().unwrap_or_else(|| if calls { "tool_use" } else { "end_turn" }.into());
+        let usage = self.usage.unwrap_or_else(|| self.counted());
+        Ok(Answer { blocks, stop: Some(stop), model: Some(model.into()), usage, raw: None })
+    }
+
+    /// What goes wrong in this attempt. The first is 1.
+    fn trouble(&self, attempt: u32) -> Option<&Trouble> {
+        let mut before = attempt.saturating_sub(1);
+        for (attempts, trouble) in &self.troubles {
+            match before.checked_sub(*attempts) {
+                None => return Some(trouble),
+                Some(rest) => before = rest,
+            }
+        }
+        None
+    }
+
+    fn blocks(&self, turn: u64) -> Vec<Block> {
+        let mut calls = 0;
+        let block = |part: &Part| match part {
+            Part::Text(text) => Block::Text { text: text.as_str().into() },
+            Part::Reasoning(text) => Block::Reasoning { text: text.as_str().into() },
+            Part::Call { id, tool, arguments } => {
+                let id = id.clone().unwrap_or_else(|| format!("call-{turn}-{calls}"));
+                calls += 1;
+                Block::ToolUse { id, name: tool.clone(), arguments: arguments.as_str().into() }
+            }
+        };
+        self.parts.iter().map(block).collect()
+    }
+
+    fn counted(&self) -> Usage {
+        let words = |text: &str| text.split_whitespace().count() as u64;
+        let mut usage = Usage { requests: 1, ..Usage::default() };
+        for part in &self.parts {
+            match part {
+                Part::Text(text) | Part::Call { arguments: text, .. } => usage.output_tokens += words(text),
+                Part::Reasoning(text) => {
+                    usage.output_tokens += words(text);
+                    usage.reasoning_tokens += words(text);
+                }
+            }
+        }
+        usage
+    }
+}
+
+impl From<&str> for Turn {
+    fn from(text: &str) -> Self {
+        Self::new().text(text)
+    }
+}
+
+impl From<String> for Turn {
+    fn from(text: String) -> Self {
+        Self::new().text(text)
+    }
+}
+
+impl From<Failure> for Turn {
+    fn from(failure: Failure) -> Self {
+        Self::new().fails(failure)
+    }
+}
+
+/// An answer on its way.
+struct Stream<'a> {
+    turn: &'a Turn,
+    heard: &'a (dyn Fn(Delta) + Send + Sync),
+    /// How many characters come before it breaks off.
+    left: Option<usize>,
+    begun: bool,
+    /// The words for the reader that came.
+    said: String,
+}
+
+impl Stream<'_> {
+    /// Says a part in pieces, as far as it comes.
+    async fn say(&mut self, text: &str, delta: fn(String) -> Delta) {
+        let length = text.chars().count();
+        let size = length.div_ceil(self.turn.chunks.max(1)).max(1);
+        let mut rest = text.chars();
+        loop {
+            let most = self.left.map_or(size, |left| left.min(size));
+            let piece: String = rest.by_ref().take(most).collect();
+            if piece.is_empty() {
+                return;
+            }
+            if std::mem::replace(&mut self.begun, true) {
+                wait(self.turn.chunk_delay).await;
+            }
+            if let Some(left) = &mut self.left {
+                *left -= piece.chars().count();
+            }
+            let delta = delta(piece);
+            if let Delta::Text(piece) = &delta {
+                self.said.push_str(piece);
+            }
+            (self.heard)(delta);
+        }
+    }
+}
+
+async fn wait(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}

@@ -1,0 +1,117 @@
+//! The part of an agent's loop that meets the model.
+
+use std::sync::{Arc, Mutex};
+
+use pollster::block_on;
+use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded, Role, StepEntered};
+use rath_core::{
+    Actor, Answer, Asking, Delta, Digest, Encoded, Failure, Memory, Model, Parameters, Rule, Session, Shown, Store,
+};
+
+/// An agent's step in a session of its own.
+pub(crate) struct Step {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) session: Session,
+    agent: String,
+}
+
+impl Step {
+    pub(crate) fn new() -> Self {
+        Self::of("agent")
+    }
+
+    pub(crate) fn of(agent: &str) -> Self {
+        let store = Memory::new();
+        let mut session = Session::create(&store, Actor::program("test"));
+        session.user("Begin.").unwrap();
+        enter(&mut session, agent);
+        Self { store, session, agent: agent.into() }
+    }
+
+    /// What the model is shown now.
+    pub(crate) fn shown<T>(&self, look: impl FnOnce(&Shown<'_>) -> T) -> T {
+        let parameters = Parameters::default();
+        look(&Shown::of(&self.session, self.asking(&parameters)))
+    }
+
+    fn asking<'a>(&'a self, parameters: &'a Parameters) -> Asking<'a> {
+        let config = Digest::of(b"config");
+        Asking { agent: &self.agent, prompt: "Be brief.", tools: &[], parameters, rule: Rule::Whole, config }
+    }
+
+    pub(crate) fn encode(&self, model: &impl Model) -> Encoded {
+        self.shown(|shown| block_on(model.encode(shown))).unwrap()
+    }
+
+    /// Asks and listens to nothing.
+    pub(crate) async fn send(&self, model: &impl Model, request: &Encoded) -> Result<Answer, Failure> {
+        let parameters = Parameters::default();
+        model.send(&Shown::of(&self.session, self.asking(&parameters)), request, &|_| {}).await
+    }
+
+    /// Asks without a record.
+    pub(crate) fn ask(&self, model: &impl Model) -> (Result<Answer, Failure>, Vec<Delta>) {
+        let heard = Mutex::new(Vec::new());
+        let request = self.encode(model);
+        let answer =
+            self.shown(|shown| block_on(model.send(shown, &request, &|delta| heard.lock().unwrap().push(delta))));
+        (answer, heard.into_inner().unwrap())
+    }
+
+    /// A turn as the runtime takes it, with the results of its calls. Returns what was said, or why not.
+    pub(crate) fn turn(&mut self, model: &impl Model) -> String {
+        let request = self.encode(model).digest;
+        let requested = ModelRequested {
+            model: model.name().into(),
+            rule: Rule::Whole,
+            encoder: model.encoder().into(),
+            request,
+            parameters: None,
+            previous: None,
+            attempt: None,
+        };
+        self.session.append(requested).unwrap();
+        let answer = match self.ask(model).0 {
+            Ok(answer) => answer,
+            Err(Failure { why, retry, status, .. }) => {
+                let failed = ModelFailed { why: why.clone(), status, retried: retry, lost: false, partial: None };
+                self.session.append(failed).unwrap();
+                return format!("failed: {why}");
+            }
+        };
+        let responded = ModelResponded { usage: answer.usage, stop: answer.stop, ..ModelResponded::default() };
+        self.session.append(responded).unwrap();
+        let said = said(&answer.blocks);
+        let turn = Assistant { blocks: answer.blocks };
+        let calls: Vec<String> = turn.calls().map(|(id, _)| id.to_owned()).collect();
+        self.session.append(turn).unwrap();
+        for call in calls {
+            self.session.tool_result(&call, format!("result of {call}")).unwrap();
+        }
+        said
+    }
+
+    /// The same step in another process.
+    pub(crate) fn reopened(self) -> Self {
+        let Self { store, mut session, agent } = self;
+        block_on(session.publish()).unwrap();
+        let id = session.id();
+        drop(session);
+        let session = block_on(store.open(id, Actor::program("test"))).unwrap();
+        Self { store, session, agent }
+    }
+}
+
+pub(crate) fn enter(session: &mut Session, agent: &str) {
+    session.append(StepEntered { role: Some(Role::Agent), ..StepEntered::new(agent) }).unwrap();
+}
+
+fn said(blocks: &[Block]) -> String {
+    let part = |block: &Block| match block {
+        Block::Text { text } => text.to_string(),
+        Block::Reasoning { text } => format!("({text})"),
+        Block::ToolUse { id, name, arguments } => format!("{name}({arguments}) [{id}]"),
+        Block::Image { .. } => "[picture]".into(),
+    };
+    blocks.iter().map(part).collect::<Vec<_>>().join(" ")
+}
