@@ -26,9 +26,18 @@
 //! # }).unwrap();
 //! ```
 
+// The macros write `::rath` also here.
+extern crate self as rath;
+
+pub mod agent;
+pub mod toolkit;
+pub mod tools;
 pub mod workshop;
 
+pub use agent::Agent;
 pub use rath_core::*;
+pub use rath_macros::{Workflow, tool};
+pub use rath_model::scripted::{self, Scripted};
 pub use rath_sandbox as sandbox;
 pub use rath_store::{Embedded, FORMAT, Garbage, Health, PackHealth, workspace};
 pub use workshop::Workshop;
@@ -37,12 +46,26 @@ pub use workshop::Workshop;
 pub mod prelude {
     pub use rath_core::body::{Assistant, Block, Outcome};
     pub use rath_core::{
-        Actor, Content, Durability, Error, How, Memory, Message, Point, RecordId, Result, Session, SessionId, Store,
-        Usage, View, Workflow,
+        Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Reply, Result,
+        Rule, Session, SessionId, Store, Tool, Usage, View, Workflow, seq,
     };
+    pub use rath_macros::{Workflow, tool};
+    pub use rath_model::scripted::{Scripted, Turn};
     pub use rath_store::Embedded;
 
-    pub use crate::Workshop;
+    pub use crate::agent::{Agent, Budget, Decision};
+    pub use crate::toolkit::State;
+    pub use crate::{Workshop, tools};
+}
+
+/// What the macros' code uses.
+#[doc(hidden)]
+pub mod __private {
+    pub use schemars;
+    pub use serde;
+    pub use serde_json;
+
+    pub use crate::toolkit::*;
 }
 
 #[cfg(doctest)]

@@ -69,6 +69,7 @@ impl Workshop {
         let target = graft(&forest, &there, &todo).await?;
         let call = format!("apply-{}", fresh_name());
         session.append(ToolStarted {
+            attempt: 1,
             call: call.clone(),
             tool: "apply".into(),
             arguments: Some(json!({ "directory": origin.lossy() }).to_string().into()),

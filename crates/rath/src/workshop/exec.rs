@@ -80,6 +80,7 @@ impl Workshop {
         let isolated = sandbox.capabilities().isolated;
         let call = format!("exec-{}", fresh_name());
         session.append(ToolStarted {
+            attempt: 1,
             call: call.clone(),
             tool: tool.into(),
             arguments: Some(describe(&command).into()),
@@ -159,7 +160,11 @@ impl Workshop {
 
     /// Has a copy made ready for work before the first command there: by a layer that others share, or by running the
     /// line in it.
-    async fn make_ready(&self, session: &mut Session, mut stop: Pin<&mut impl Future<Output = ()>>) -> Result<()> {
+    pub(super) async fn make_ready(
+        &self,
+        session: &mut Session,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<()> {
         let placement = session.state().placement.as_ref().filter(|placement| !placement.in_place);
         let Some(line) = placement.and_then(|placement| placement.setup.clone()) else { return Ok(()) };
         // Making the copy may run the line.

@@ -14,9 +14,20 @@ impl Workshop {
     /// its own. Without layers the fork gets a copy when it first needs one.
     pub async fn fork(&self, session: &mut Session, why: impl Into<String>) -> Result<Session> {
         session.publish().await?;
-        let mut fork = session.fork(why);
+        let fork = session.fork(why);
+        self.shared(session, fork).await
+    }
+
+    /// As [`fork`](Self::fork), for a tool call.
+    pub(crate) async fn fork_for_call(&self, session: &mut Session, why: String, call: &str) -> Result<Session> {
+        session.publish().await?;
+        let fork = session.fork_for_call(why, call);
+        self.shared(session, fork).await
+    }
+
+    async fn shared(&self, session: &Session, mut fork: Session) -> Result<Session> {
         fork.publish().await?;
-        let view = View::of(&self.store, session.id(), None).await?;
+        let view = session.view().await?;
         self.share(&view, fork.id()).await?;
         Ok(fork)
     }
@@ -30,6 +41,10 @@ impl Workshop {
         let paths = Paths::of(&self.home, session, placement);
         if placement.in_place || !Workspace::is_layered(&paths.state) {
             return Ok(false);
+        }
+        // A fork that a resumed run found again has what it had.
+        if Paths::of(&self.home, fork, placement).are_there() {
+            return Ok(true);
         }
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         let mut site = match known {

@@ -31,6 +31,7 @@
 //! ```
 
 mod apply;
+mod desk;
 mod error;
 mod exec;
 mod fork;
@@ -51,6 +52,7 @@ use rath_store::HoldOff;
 use rath_store::workspace::{Options, Recovered, Workspace};
 
 pub use apply::Applied;
+pub(crate) use desk::Before;
 pub use error::{Error, Result};
 pub use exec::Done;
 pub use place::Place;

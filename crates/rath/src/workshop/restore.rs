@@ -110,6 +110,7 @@ impl Workshop {
         let isolated = session.state().placement.as_ref().map(|placement| placement.isolated);
         let call = format!("save-{}", fresh_name());
         session.append(ToolStarted {
+            attempt: 1,
             call: call.clone(),
             tool: "save".into(),
             arguments: None,

@@ -82,6 +82,7 @@ impl Workshop {
         let begun = self.begin_setup(&state, version, line).await?;
         let call = format!("setup-{}", fresh_name());
         session.append(ToolStarted {
+            attempt: 1,
             call: call.clone(),
             tool: SETUP.into(),
             arguments: Some(json!({ "shell": line, "ran_before": begun.is_none() }).to_string().into()),

@@ -20,12 +20,14 @@ use super::{Confinement, Error, Result, Workshop};
 pub(super) const READY: &str = "ready";
 
 /// Where a workspace without an origin is shown.
-const NO_ORIGIN: &str = "/workspace";
+pub(super) const NO_ORIGIN: &str = "/workspace";
 
 /// A directory that a session has for the moment.
 pub(super) struct Site {
     pub(super) workspace: Workspace,
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
+    /// What was saved after the last call of an agent.
+    pub(super) settled: Option<Version>,
     paths: Paths,
 }
 
@@ -443,7 +445,7 @@ impl Workshop {
 impl Site {
     /// A site without a sandbox.
     pub(super) fn over(workspace: Workspace, paths: Paths) -> Self {
-        Self { workspace, sandbox: None, paths }
+        Self { workspace, sandbox: None, settled: None, paths }
     }
 
     /// Sets the files to a version. Layers are changed while nobody shows them.

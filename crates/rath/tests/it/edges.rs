@@ -200,6 +200,7 @@ fn a_restore_is_not_finished_in_a_copy_that_is_gone() {
 /// A call that a process began and never ended.
 pub(crate) fn lose_a_call(session: &mut Session) {
     let started = ToolStarted {
+        attempt: 1,
         call: "exec-lost".into(),
         tool: "exec".into(),
         arguments: Some(r#"{"shell":"lost"}"#.into()),
@@ -242,6 +243,7 @@ fn an_apply_that_was_lost_takes_no_edits_for_its_own() {
     let (mut session, _) = copied(&shop, &[("a", "0\n")]);
     shop.sh(&mut session, "echo 1 > a");
     let started = ToolStarted {
+        attempt: 1,
         call: "apply-lost".into(),
         tool: "apply".into(),
         arguments: None,

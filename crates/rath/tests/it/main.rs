@@ -3,12 +3,19 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "commands need a PATH")]
 
+mod agents;
+mod bank;
 mod blame;
+mod builtin_tools;
 mod edges;
 mod evidence;
+mod killed;
 mod layers;
 mod lost;
 mod model;
+mod random_runs;
 mod setups;
 mod shared;
 mod support;
+mod tools_macro;
+mod ui;

@@ -119,19 +119,7 @@ impl Shop {
     }
 
     pub(crate) fn files(&self, version: &Version) -> Tree {
-        let forest = Forest::new(&*self.store);
-        let mut tree = Tree::new();
-        for (path, node) in block_on(forest.list(version)).unwrap() {
-            let path = path.lossy().into_owned();
-            match node.is_directory() {
-                true => tree.insert(path + "/", String::new()),
-                false => {
-                    let content = block_on(forest.content(node.sha256)).unwrap();
-                    tree.insert(path, String::from_utf8(content.to_vec()).unwrap())
-                }
-            };
-        }
-        tree
+        block_on(tree_of(&self.store, version))
     }
 
     pub(crate) fn view(&self, point: Point) -> View {
@@ -154,7 +142,24 @@ impl Shop {
     }
 }
 
-fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
+/// The files of a version.
+pub(crate) async fn tree_of(store: &Arc<dyn Store>, version: &Version) -> Tree {
+    let forest = Forest::new(&**store);
+    let mut tree = Tree::new();
+    for (path, node) in forest.list(version).await.unwrap() {
+        let path = path.lossy().into_owned();
+        match node.is_directory() {
+            true => tree.insert(path + "/", String::new()),
+            false => {
+                let content = forest.content(node.sha256).await.unwrap();
+                tree.insert(path, String::from_utf8(content.to_vec()).unwrap())
+            }
+        };
+    }
+    tree
+}
+
+pub(crate) fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
     workshop_on(store, dir, local().clone())
 }
 

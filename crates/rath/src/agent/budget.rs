@@ -1,0 +1,81 @@
+//! What an agent may use up in one step.
+
+use std::time::Duration;
+
+use rath_core::{Run, Time, Usage};
+
+/// Limits of one agent's step. A run that reaches one ends cleanly and says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Turns of the model.
+    pub turns: Option<u64>,
+    /// Tokens, in and out.
+    pub tokens: Option<u64>,
+    /// Money, in billionths of a US dollar.
+    pub cost_nano_usd: Option<u64>,
+    /// Time since this process began or resumed the step.
+    pub wall_time: Option<Duration>,
+}
+
+impl Default for Budget {
+    /// A thousand turns: what goes on longer has probably lost its way.
+    fn default() -> Self {
+        Self { turns: Some(1000), tokens: None, cost_nano_usd: None, wall_time: None }
+    }
+}
+
+impl Budget {
+    /// No limit at all.
+    pub const UNLIMITED: Budget = Budget { turns: None, tokens: None, cost_nano_usd: None, wall_time: None };
+
+    /// At most this many turns.
+    pub fn turns(turns: u64) -> Self {
+        Self { turns: Some(turns), ..Self::default() }
+    }
+
+    /// And at most this many tokens.
+    #[must_use]
+    pub fn tokens(self, tokens: u64) -> Self {
+        Self { tokens: Some(tokens), ..self }
+    }
+
+    /// And at most this much money.
+    #[must_use]
+    pub fn usd(self, dollars: f64) -> Self {
+        Self { cost_nano_usd: Some((dollars * 1e9) as u64), ..self }
+    }
+
+    /// And at most this long.
+    #[must_use]
+    pub fn wall_time(self, time: Duration) -> Self {
+        Self { wall_time: Some(time), ..self }
+    }
+
+    /// What is spent, if anything is.
+    pub(super) fn spent(&self, run: &Run, usage: Usage, since: Time) -> Option<String> {
+        let used = usage - run.usage_before;
+        let tokens = used.input_tokens + used.output_tokens;
+        if let Some(turns) = self.turns.filter(|turns| run.turns >= *turns) {
+            return Some(format!("{} turns of {turns}", run.turns));
+        }
+        if let Some(most) = self.tokens.filter(|most| tokens >= *most) {
+            return Some(format!("{tokens} tokens of {most}"));
+        }
+        if let Some(most) = self.cost_nano_usd.filter(|most| used.cost_nano_usd >= *most) {
+            return Some(format!("${:.4} of ${:.4}", used.cost_nano_usd as f64 / 1e9, most as f64 / 1e9));
+        }
+        let gone = self.wall_time.map(|_| Duration::from_micros(Time::now().micros_since(since)));
+        if let (Some(most), Some(gone)) = (self.wall_time, gone)
+            && gone >= most
+        {
+            return Some(format!("{:.1} s of {:.1} s", gone.as_secs_f64(), most.as_secs_f64()));
+        }
+        None
+    }
+
+    /// How much time is left.
+    pub(super) fn time_left(&self, since: Time) -> Option<Duration> {
+        let gone = Duration::from_micros(Time::now().micros_since(since));
+        self.wall_time.map(|most| most.saturating_sub(gone))
+    }
+}

@@ -1,0 +1,361 @@
+//! One call, from its `tool_started` to its `tool_finished`.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use rath_core::body::{CallOutcome, Effect, Output, SHOWN, ToolFinished, ToolStarted};
+use rath_core::files::{Changes, Version};
+use rath_core::{
+    Blob, BoxTool, Call, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, RecordId, Reply, Result, Session,
+    Time, Touches,
+};
+
+use super::Agent;
+use super::calls::{Job, Lent, Make, Plan, spec_effect};
+use super::drive::Bench;
+use super::sub::Branch;
+use crate::Workshop;
+use crate::tools::Desk;
+use crate::workshop::{self, Before};
+
+/// How long a call that was told to stop may take to do so.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The stream that a tool's text is.
+const RESULT: &str = "result";
+
+/// A call that was started.
+pub(super) struct Running {
+    pub(super) id: String,
+    pub(super) tool: String,
+    pub(super) effect: Effect,
+    made: BoxTool,
+    call: Call,
+    began: Time,
+    /// The files before it, where it may write.
+    before: Option<Version>,
+    isolated: Option<bool>,
+    branch: Option<Lent>,
+}
+
+/// What came of it.
+pub(super) struct Ended {
+    pub(super) at: usize,
+    reply: Reply,
+    outcome: Option<CallOutcome>,
+}
+
+impl Agent {
+    /// Puts the intent on the record. `None` when the call cannot be made: the plan then says what the model is shown.
+    pub(super) async fn start(
+        &self,
+        session: &mut Session,
+        bench: &mut Bench,
+        job: &mut Job,
+    ) -> Result<Option<Running>> {
+        let Plan::Make(Make { tool, arguments, attempt }) = &job.plan else { return Ok(None) };
+        let (tool, arguments, attempt) = (tool.clone(), arguments.clone(), *attempt);
+        let spec = tool.spec();
+        let mut equipment = bench.equipment.clone();
+        let mut before = None;
+        if spec.touches != Touches::Nothing {
+            let known = bench.desk.clone().filter(|_| spec.touches == Touches::Reads);
+            let desk = match known {
+                Some(desk) => desk,
+                None => match self.open_desk(session, bench, spec.touches).await? {
+                    Ok((desk, found)) => {
+                        before = found;
+                        desk
+                    }
+                    Err(text) => {
+                        job.plan = Plan::Say { text, failed: true };
+                        return Ok(None);
+                    }
+                },
+            };
+            equipment = equipment.with(desk);
+        }
+        let placed = session.state().placement.as_ref();
+        let isolated = match (&before, spec.touches) {
+            (Some(before), _) => Some(before.isolated),
+            (None, Touches::Nothing) => None,
+            (None, _) => placed.map(|placement| placement.isolated),
+        };
+        let effect = spec_effect(&tool, isolated.unwrap_or(true));
+        let (version, outside) = match before {
+            Some(Before { version, outside, .. }) => (Some(version), Changes::of(outside)),
+            None => (None, Changes::default()),
+        };
+        let key = key(session, job, attempt);
+        session.append(ToolStarted {
+            call: job.call.id.clone(),
+            tool: job.call.tool.clone(),
+            arguments: None,
+            effect,
+            attempt,
+            isolated,
+            workspace: version.clone(),
+            outside,
+        })?;
+        let mut branch = None;
+        if spec.branches {
+            let lent = Arc::new(Branch::new(self.branch_for(session, bench, &job.call).await?));
+            equipment = equipment.with(lent.clone());
+            branch = Some(lent);
+        }
+        let call = Call {
+            id: job.call.id.clone(),
+            tool: job.call.tool.clone(),
+            arguments,
+            key,
+            attempt,
+            cancel: bench.cancel.child(),
+            equipment,
+        };
+        Ok(Some(Running {
+            id: job.call.id.clone(),
+            tool: job.call.tool.clone(),
+            effect,
+            made: tool,
+            call,
+            began: Time::now(),
+            before: version,
+            isolated,
+            branch,
+        }))
+    }
+
+    /// Where workspace tools work; in words for the model, why there is no such place.
+    async fn open_desk(
+        &self,
+        session: &mut Session,
+        bench: &mut Bench,
+        touches: Touches,
+    ) -> Result<Result<(Arc<Desk>, Option<Before>), String>> {
+        let workshop = match bench.equipment.get::<Workshop>() {
+            Ok(workshop) => workshop,
+            Err(missing) => return Ok(Err(missing.to_string())),
+        };
+        let quiet = bench.desk.as_ref().is_none_or(|desk| desk.live().is_empty());
+        let before = match workshop.before_call(session, quiet).await {
+            Ok(before) => before,
+            Err(workshop::Error::NotPlaced(_)) => {
+                return Ok(Err("This session has no files: it was not placed anywhere.".into()));
+            }
+            Err(error) => return Err(of_workshop(error)),
+        };
+        let same = bench.desk.as_ref().filter(|desk| Arc::ptr_eq(desk.sandbox(), &before.sandbox));
+        let desk = match same {
+            Some(desk) => desk.clone(),
+            None => {
+                let desk = Desk::new(before.sandbox.clone(), Some(before.appears_at.clone()));
+                Arc::new(desk.with_ceiling(before.ceiling.clone()))
+            }
+        };
+        bench.desk = Some(desk.clone());
+        Ok(Ok((desk, (touches == Touches::Writes).then_some(before))))
+    }
+
+    /// Puts on the record what came of a call.
+    pub(super) async fn finish(
+        &self,
+        session: &mut Session,
+        bench: &Bench,
+        call: Running,
+        ended: Ended,
+    ) -> Result<(RecordId, bool, Option<Session>)> {
+        let Reply { text, failed, evidence } = ended.reply;
+        let evidence = evidence.map(|evidence| *evidence).unwrap_or_default();
+        let outcome = ended.outcome.or(evidence.outcome);
+        let outcome = outcome.unwrap_or(if failed { CallOutcome::Failed } else { CallOutcome::Done });
+        let mut finished = ToolFinished::new(call.id, outcome);
+        let Evidence { outcome: _, exit, streams, order, effects, left_behind, refused, beyond, remarks } = evidence;
+        finished.output = outputs(session, text, streams).await?;
+        finished.exit = exit;
+        finished.order = order;
+        finished.effects = effects;
+        finished.left_behind = left_behind;
+        finished.refused = refused;
+        finished.beyond = beyond;
+        finished.remarks = remarks;
+        finished.duration_us = Some(Time::now().micros_since(call.began));
+        finished.isolated = call.isolated;
+        if let Some(desk) = &bench.desk {
+            let beside: Vec<_> = desk.live().into_iter().filter(|live| *live != finished.call).collect();
+            if !beside.is_empty() && call.before.is_some() {
+                finished.remarks.push(format!("changes may be of calls in the background too: {}", beside.join(", ")));
+            }
+        }
+        let mut workshop = None;
+        if let Some(before) = &call.before {
+            let found = bench.equipment.get::<Workshop>().map_err(|missing| ErrorKind::Workflow(missing.into()))?;
+            match found.after_call(session, before).await {
+                Ok(after) => {
+                    finished.workspace = Some(after.version);
+                    finished.changed = Changes::of(after.changed);
+                    finished.remarks.extend(after.remarks);
+                }
+                Err(error) => {
+                    // How it ended is known even where its files cannot be.
+                    finished.remarks.push(format!("the files were not saved: {error}"));
+                    session.append(finished)?;
+                    session.publish().await?;
+                    return Err(of_workshop(error));
+                }
+            }
+            workshop = Some(found);
+        }
+        let failed = outcome != CallOutcome::Done;
+        let record = session.append(finished)?;
+        if let Some(workshop) = workshop {
+            workshop.noted(session).map_err(of_workshop)?;
+        }
+        Ok((record, failed, call.branch.and_then(|lent| lent.take_back())))
+    }
+}
+
+impl Running {
+    /// Whether it works on a branch, and the branch waits for a person.
+    pub(super) fn waits(&self) -> bool {
+        self.branch.as_ref().is_some_and(|branch| branch.waits())
+    }
+
+    /// Sets the call going.
+    pub(super) fn begin(&self, at: usize, alone: bool) -> Pin<Box<dyn Future<Output = Ended> + Send>> {
+        let (tool, call) = (self.made.clone(), self.call.clone());
+        let working = async move {
+            let (cancel, timeout) = (call.cancel.clone(), tool.spec().timeout);
+            let working = AssertUnwindSafe(async { tool.call(&call).await }).catch_unwind();
+            let stop = async {
+                cancel.cancelled().await;
+                tokio::time::sleep(GRACE).await;
+            };
+            let late = async {
+                match timeout {
+                    Some(timeout) => tokio::time::sleep(timeout).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                done = working => match done {
+                    Ok(reply) if cancel.is_cancelled() => (reply, Some(CallOutcome::Cancelled)),
+                    Ok(reply) => (reply, None),
+                    Err(panic) => (Reply::failed(format!("The tool broke down: {}", words_of(&*panic))), None),
+                },
+                () = late => {
+                    let seconds = timeout.unwrap_or_default().as_secs_f64();
+                    (Reply::failed(format!("The call was stopped after {seconds} s.")), Some(CallOutcome::TimedOut))
+                }
+                () = stop => (Reply::failed("The call was stopped."), Some(CallOutcome::Cancelled)),
+            }
+        };
+        // Alone it runs here; several run on whatever threads there are.
+        match tokio::runtime::Handle::try_current() {
+            Ok(handle) if !alone => {
+                let task = Stopping(handle.spawn(working));
+                Box::pin(async move {
+                    let (reply, outcome) = match task.await {
+                        Ok(done) => done,
+                        Err(why) => (Reply::failed(format!("The tool broke down: {why}")), None),
+                    };
+                    Ended { at, reply, outcome }
+                })
+            }
+            _ => Box::pin(async move {
+                let (reply, outcome) = working.await;
+                Ended { at, reply, outcome }
+            }),
+        }
+    }
+}
+
+/// A task that ends with whoever waits for it.
+struct Stopping<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Future for Stopping<T> {
+    type Output = std::result::Result<T, tokio::task::JoinError>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl<T> Drop for Stopping<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".into())
+}
+
+/// The key of a call: the same when it is made again after a crash, and on no other call.
+fn key(session: &Session, job: &Job, attempt: u32) -> Digest {
+    let step = session.state().steps.last().map(|step| step.key.hex().as_str().to_owned()).unwrap_or_default();
+    Digest::of_parts(&[
+        session.id().to_string().as_bytes(),
+        step.as_bytes(),
+        job.call.record.to_string().as_bytes(),
+        job.call.id.as_bytes(),
+        &attempt.to_be_bytes(),
+    ])
+}
+
+/// The streams of a call as they are recorded: short ones in place, long ones as blobs.
+async fn outputs(session: &Session, text: String, streams: Vec<Captured>) -> Result<Vec<Output>> {
+    if streams.is_empty() {
+        return Ok(match text.len() {
+            0 => Vec::new(),
+            _ => vec![output(session, RESULT, text.into_bytes(), None).await?],
+        });
+    }
+    let mut outputs = Vec::with_capacity(streams.len() + 1);
+    let said_by_streams = match streams.as_slice() {
+        [one] => one.bytes == text.as_bytes(),
+        _ => false,
+    };
+    for Captured { stream, bytes, cut_from } in streams {
+        if !bytes.is_empty() {
+            outputs.push(output(session, &stream, bytes, cut_from).await?);
+        }
+    }
+    if !said_by_streams {
+        outputs.push(output(session, SHOWN, text.into_bytes(), None).await?);
+    }
+    Ok(outputs)
+}
+
+async fn output(session: &Session, stream: &str, bytes: Vec<u8>, cut_from: Option<u64>) -> Result<Output> {
+    let stream = stream.to_owned();
+    match String::from_utf8(bytes) {
+        Ok(text) if text.len() <= INLINE_LIMIT => Ok(Output { stream, text: Some(text), blob: None, cut_from }),
+        other => {
+            let (bytes, media_type) = match other {
+                Ok(text) => (text.into_bytes(), "text/plain; charset=utf-8"),
+                Err(error) => (error.into_bytes(), "application/octet-stream"),
+            };
+            let blob = Blob::new(bytes, media_type);
+            let reference = blob.reference.clone();
+            session.store().blob_put(vec![blob]).await?;
+            Ok(Output { stream, text: None, blob: Some(reference), cut_from })
+        }
+    }
+}
+
+/// Words as a call's whole output.
+pub(super) fn in_words(words: &str) -> Output {
+    Output { stream: RESULT.into(), text: Some(words.into()), blob: None, cut_from: None }
+}
+
+/// An error of the workshop as one of the run.
+pub(super) fn of_workshop(error: workshop::Error) -> Error {
+    match error {
+        workshop::Error::Session(error) => error,
+        error => ErrorKind::Workflow(Box::new(error)).into(),
+    }
+}

@@ -1,0 +1,339 @@
+//! The calls of one turn: together, unless they conflict on the workspace; then in call order.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use rath_core::body::{About, Asked, Assistant, Block, CallOutcome, Effect, ToolFinished, ToolResult, Verdict};
+use rath_core::{BoxTool, Content, ErrorKind, OpenCall, RecordId, Result, Session, Touches};
+
+use super::Agent;
+use super::call::{Ended, Running, words_of};
+use super::drive::Bench;
+use super::event::Event;
+use super::policy::Decision;
+use crate::tools::ASK_HUMAN;
+
+/// A call of the turn and what is done about it.
+pub(super) struct Job {
+    pub(super) call: OpenCall,
+    pub(super) plan: Plan,
+    stage: Stage,
+}
+
+/// What is done about a call.
+pub(super) enum Plan {
+    /// The model gets this, and nothing is called.
+    Say {
+        /// What it is shown.
+        text: String,
+        /// Whether it is told that the call failed.
+        failed: bool,
+    },
+    /// It ended; only the result is missing.
+    Report(RecordId, bool),
+    /// A person has been asked.
+    Wait,
+    /// It is made.
+    Make(Make),
+}
+
+/// A call that is to be made.
+pub(super) struct Make {
+    pub(super) tool: BoxTool,
+    pub(super) arguments: String,
+    pub(super) attempt: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Ahead,
+    Running,
+    Over,
+}
+
+type Future = Pin<Box<dyn std::future::Future<Output = Ended> + Send>>;
+
+impl Agent {
+    /// Makes the calls of the last turn, or what is left of them, and gives the model their results.
+    pub(super) async fn make_calls(
+        &self,
+        session: &mut Session,
+        bench: &mut Bench,
+        calls: Vec<OpenCall>,
+    ) -> Result<()> {
+        let turn = self.last_turn(session, bench).await?;
+        let mut jobs = Vec::with_capacity(calls.len());
+        for call in calls {
+            let arguments = arguments_of(session, &turn, &call.id).await?;
+            let plan = self.plan(session, bench, &call, arguments).await?;
+            let stage = if matches!(plan, Plan::Make(_)) { Stage::Ahead } else { Stage::Over };
+            jobs.push(Job { call, plan, stage });
+        }
+        let mut branches = std::mem::take(&mut bench.branches);
+        branches.extend(self.run_jobs(session, bench, &mut jobs).await?);
+        if jobs.iter().any(|job| matches!(job.plan, Plan::Wait)) {
+            (bench.turn, bench.branches) = (Some(turn), branches);
+            return self.await_answer(session, bench).await;
+        }
+        self.take_in(session, &jobs, branches).await?;
+        for Job { call, plan, .. } in jobs {
+            let (finished, shown, failed) = match plan {
+                Plan::Say { text, failed } => (None, Some(text.into()), failed),
+                Plan::Report(finished, failed) => (Some(finished), None, failed),
+                Plan::Wait | Plan::Make(_) => continue,
+            };
+            session.append(ToolResult { call: call.id, finished, shown, failed })?;
+        }
+        Ok(())
+    }
+
+    /// What is to be done about a call.
+    async fn plan(&self, session: &mut Session, bench: &Bench, call: &OpenCall, arguments: String) -> Result<Plan> {
+        if let Some((seq, finished)) = call.finished {
+            let failed = self.had_failed(session, seq).await?;
+            return Ok(Plan::Report(finished, failed));
+        }
+        let Some(tool) = self.tools.iter().find(|tool| tool.spec().name == call.tool) else {
+            let known: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+            let text = match known.as_slice() {
+                [] => format!("There is no tool {:?}: there are none.", call.tool),
+                known => format!("There is no tool {:?}. There are: {}.", call.tool, known.join(", ")),
+            };
+            return Ok(Plan::Say { text, failed: true });
+        };
+        let make = |attempt: u32| Plan::Make(Make { tool: tool.clone(), arguments: arguments.clone(), attempt });
+        if let (Some(about), Some(seq)) = (call.asked, call.answered) {
+            return self.plan_answered(session, call, about, seq, make).await;
+        }
+        if call.asked.is_some() {
+            return Ok(Plan::Wait);
+        }
+        if let Some(started) = &call.started {
+            return self.plan_in_doubt(session, bench, call, started, &arguments, make).await;
+        }
+        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| tool.check(&arguments)));
+        let checked = checked.unwrap_or_else(|panic| Err(format!("The tool broke down: {}", words_of(&*panic))));
+        if let Err(text) = checked {
+            return Ok(Plan::Say { text, failed: true });
+        }
+        if call.tool == ASK_HUMAN {
+            let question = crate::tools::question_of(&arguments).unwrap_or(arguments);
+            return self.ask(session, bench, call, About::Question, question);
+        }
+        match self.policy.of(&call.tool) {
+            Decision::Allow => Ok(make(1)),
+            Decision::Deny(why) => Ok(Plan::Say { text: format!("This call is not allowed: {why}"), failed: true }),
+            Decision::Ask => {
+                let shown = format!("Agent {} wants to call {}:\n{arguments}", self.name, call.tool);
+                self.ask(session, bench, call, About::Approval, shown)
+            }
+        }
+    }
+
+    pub(super) fn ask(
+        &self,
+        session: &mut Session,
+        bench: &Bench,
+        call: &OpenCall,
+        about: About,
+        shown: String,
+    ) -> Result<Plan> {
+        bench.tell(session, &self.name, Event::Asked { shown: &shown });
+        session.append(Asked::new(about, Some(call.id.clone()), shown))?;
+        Ok(Plan::Wait)
+    }
+
+    /// A person answered: the call is made, or not, or the answer is the result.
+    async fn plan_answered(
+        &self,
+        session: &mut Session,
+        call: &OpenCall,
+        about: About,
+        seq: u64,
+        make: impl Fn(u32) -> Plan,
+    ) -> Result<Plan> {
+        let (answered, by) = session.answer_at(seq).await?;
+        let why = answered.why.map(|why| format!(": {why}")).unwrap_or_default();
+        let words = match &answered.verdict {
+            Verdict::Text(text) => Some(session.view().await?.content(text).await?),
+            _ => None,
+        };
+        Ok(match (about, answered.verdict) {
+            (About::Approval, Verdict::Yes) => make(call.started.as_ref().map_or(1, |started| started.attempt)),
+            (About::Approval, verdict) => {
+                let said = match (verdict, words) {
+                    (_, Some(words)) => format!("{} did not allow this call: {words}", by.name),
+                    _ => format!("{} did not allow this call{why}", by.name),
+                };
+                Plan::Say { text: said, failed: true }
+            }
+            (About::Question, verdict) => {
+                let said = match (verdict, words) {
+                    (_, Some(words)) => words,
+                    (Verdict::Yes, _) => format!("yes{why}"),
+                    _ => format!("no{why}"),
+                };
+                Plan::Say { text: said, failed: false }
+            }
+            // It did not happen: making it now repeats nothing.
+            (About::InDoubt, Verdict::No) => make(call.started.as_ref().map_or(1, |started| started.attempt + 1)),
+            (About::InDoubt, _) => {
+                let words = words.unwrap_or_else(|| format!("The call had happened{why}. Its output was lost."));
+                let mut finished = ToolFinished::new(&call.id, CallOutcome::Done);
+                finished.output.push(super::call::in_words(&words));
+                finished.remarks.push(format!("the process ended in the middle; {by} said what came of it"));
+                let finished = session.append(finished)?;
+                session.publish().await?;
+                Plan::Report(finished, false)
+            }
+        })
+    }
+
+    async fn had_failed(&self, session: &Session, seq: u64) -> Result<bool> {
+        let finished = session.record_at(seq).await?;
+        let outcome = finished.body::<ToolFinished>().map(|body| body.outcome);
+        Ok(!matches!(outcome, Ok(CallOutcome::Done)))
+    }
+
+    /// Runs what is to be made, as many together as may be. Returns the branches that calls worked on, with the place
+    /// of the call.
+    async fn run_jobs(
+        &self,
+        session: &mut Session,
+        bench: &mut Bench,
+        jobs: &mut [Job],
+    ) -> Result<Vec<(usize, Session)>> {
+        let mut running: FuturesUnordered<Future> = FuturesUnordered::new();
+        let mut open: Vec<Option<Running>> = jobs.iter().map(|_| None).collect();
+        let mut branches = Vec::new();
+        let alone = jobs.iter().filter(|job| job.stage == Stage::Ahead).count() == 1;
+        loop {
+            let mut fresh = Vec::new();
+            let stopped = bench.cancel.why();
+            for at in 0..jobs.len() {
+                // Nothing begins after somebody said stop.
+                if stopped.is_none() && may_start(jobs, at) {
+                    match self.start(session, bench, &mut jobs[at]).await? {
+                        Some(call) => {
+                            jobs[at].stage = Stage::Running;
+                            fresh.push((at, call));
+                        }
+                        None => jobs[at].stage = Stage::Over,
+                    }
+                }
+            }
+            // The intent is durable before the effect; before one that cannot be taken back, whatever was said about durability.
+            match fresh.iter().any(|(_, call)| call.effect == Effect::Irreversible) {
+                true => session.publish().await?,
+                false if fresh.is_empty() => {}
+                false => session.settle().await?,
+            }
+            for (at, call) in fresh {
+                bench.tell(session, &self.name, Event::CallStarted { id: &call.id, tool: &call.tool });
+                running.push(call.begin(at, alone));
+                open[at] = Some(call);
+            }
+            let told = Self::told_to_stop(session.id(), session.store().clone(), bench.cancel.clone());
+            let Some(ended) = next_or_stop(&mut running, bench, told).await else {
+                match stopped {
+                    Some(why) if jobs.iter().any(|job| job.stage == Stage::Ahead) => {
+                        return Err(ErrorKind::Cancelled { why: why.to_string() }.into());
+                    }
+                    None if jobs.iter().any(|job| job.stage == Stage::Ahead) => continue,
+                    _ => return Ok(branches),
+                }
+            };
+            let at = ended.at;
+            let Some(call) = open[at].take() else { continue };
+            if call.waits() {
+                bench.left_waiting = true;
+                (jobs[at].plan, jobs[at].stage) = (Plan::Wait, Stage::Over);
+                continue;
+            }
+            let (tool, id) = (call.tool.clone(), call.id.clone());
+            let irreversible = call.effect == Effect::Irreversible;
+            let (finished, failed, branch) = self.finish(session, bench, call, ended).await?;
+            bench.tell(session, &self.name, Event::CallFinished { id: &id, tool: &tool, failed });
+            branches.extend(branch.map(|branch| (at, branch)));
+            jobs[at].plan = Plan::Report(finished, failed);
+            jobs[at].stage = Stage::Over;
+            let last = jobs.iter().all(|job| job.stage == Stage::Over);
+            // What follows the last one is published at once: the two share a commit.
+            if !last || irreversible {
+                session.settle().await?;
+            }
+            if let Some(why) = bench.cancel.why()
+                && running.is_empty()
+            {
+                session.publish().await?;
+                return Err(ErrorKind::Cancelled { why: why.to_string() }.into());
+            }
+        }
+    }
+}
+
+/// Whether nothing that comes before a call is in its way.
+fn may_start(jobs: &[Job], at: usize) -> bool {
+    if jobs[at].stage != Stage::Ahead {
+        return false;
+    }
+    let touches = |job: &Job| match &job.plan {
+        Plan::Make(make) => make.tool.spec().touches,
+        _ => Touches::Nothing,
+    };
+    let mut before = jobs[..at].iter().filter(|job| job.stage != Stage::Over);
+    match touches(&jobs[at]) {
+        Touches::Nothing => true,
+        Touches::Reads => before.all(|job| touches(job) != Touches::Writes),
+        Touches::Writes => before.all(|job| touches(job) == Touches::Nothing),
+    }
+}
+
+/// The next call that ends. When the work is to stop, those that run are told, and given a moment.
+async fn next_or_stop(
+    running: &mut FuturesUnordered<Future>,
+    bench: &Bench,
+    told: impl std::future::Future<Output = ()>,
+) -> Option<Ended> {
+    if running.is_empty() {
+        return None;
+    }
+    if bench.cancel.is_cancelled() {
+        return running.next().await;
+    }
+    tokio::select! {
+        biased;
+        ended = running.next() => ended,
+        // Each call hears of it too, and ends by itself or is dropped.
+        () = bench.cancel.cancelled() => running.next().await,
+        () = told => running.next().await,
+    }
+}
+
+/// The arguments of a call, as the model wrote them.
+async fn arguments_of(session: &Session, turn: &Assistant, call: &str) -> Result<String> {
+    let found = turn.blocks.iter().find_map(|block| match block {
+        Block::ToolUse { id, arguments, .. } if id == call => Some(arguments),
+        _ => None,
+    });
+    match found {
+        Some(Content::Text(text)) => Ok(text.clone()),
+        Some(blob) => session.view().await?.content(blob).await,
+        None => Ok(String::new()),
+    }
+}
+
+/// One tool of an agent.
+pub(super) fn spec_effect(tool: &BoxTool, isolated: bool) -> Effect {
+    // What a command does outside the files can be taken back only where it cannot get there.
+    match tool.spec().effect {
+        Effect::Workspace if !isolated => Effect::Irreversible,
+        effect => effect,
+    }
+}
+
+/// The branch that a call works on, for the tool to take and give back.
+pub(crate) type Lent = Arc<super::sub::Branch>;

@@ -1,0 +1,48 @@
+//! Calls that a crash interrupted: nobody knows whether they happened.
+
+use rath_core::body::{About, Effect};
+use rath_core::{ErrorKind, OpenCall, Result, Session, Started};
+
+use super::Agent;
+use super::call::of_workshop;
+use super::calls::Plan;
+use super::drive::Bench;
+use crate::Workshop;
+
+impl Agent {
+    /// Makes the call again where that is safe, on the files as they were before it; else asks a person.
+    pub(super) async fn plan_in_doubt(
+        &self,
+        session: &mut Session,
+        bench: &Bench,
+        call: &OpenCall,
+        started: &Started,
+        arguments: &str,
+        make: impl Fn(u32) -> Plan,
+    ) -> Result<Plan> {
+        // What the dead process had started must not go on while it is decided whether it happened.
+        if let Some(sandbox) = session.state().placement.as_ref().and_then(|placement| placement.sandbox.as_ref()) {
+            rath_sandbox::sweep_marked(&sandbox.id);
+        }
+        match started.effect {
+            Effect::Pure | Effect::Idempotent => Ok(make(started.attempt)),
+            Effect::Workspace => {
+                if let Some(before) = &started.before {
+                    let found = bench.equipment.get::<Workshop>();
+                    let workshop = found.map_err(|missing| ErrorKind::Workflow(missing.into()))?;
+                    workshop.back_to(session, before).await.map_err(of_workshop)?;
+                }
+                Ok(make(started.attempt))
+            }
+            Effect::Irreversible => {
+                let shown = format!(
+                    "The process ended in the middle of this call of {}, and the call cannot be taken back:\n{arguments}\n\
+                     Did it happen? \"yes\": it did, and its output is lost. \"no\": it did not, and is made now. \
+                     Or say in words what came of it.",
+                    call.tool
+                );
+                self.ask(session, bench, call, About::InDoubt, shown)
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The driver: asks the machine what is next and does it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rath_core::body::{Assistant, ModelFailed};
+use rath_core::store::{Posted, Scan};
+use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, SessionId, Store, Time};
+
+use super::event::{Event, Listener, Patience};
+use super::{Agent, Sealed};
+use crate::tools::Desk;
+
+/// How often an inbox is looked at while a run waits.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often it is looked at while a model answers or calls run.
+const LOOK_NOW_AND_THEN: Duration = Duration::from_millis(300);
+
+/// What the driver has at hand during one step.
+pub(super) struct Bench {
+    pub(super) sealed: Arc<Sealed>,
+    pub(super) equipment: Equipment,
+    pub(super) cancel: Cancel,
+    pub(super) listener: Option<Arc<Listener>>,
+    pub(super) since: Time,
+    /// The last turn of the model, while this process made it.
+    pub(super) turn: Option<Assistant>,
+    /// Where workspace tools work, once one was called.
+    pub(super) desk: Option<Arc<Desk>>,
+    /// Branches of calls that ended while others of their turn wait for a person, with the place of the call.
+    pub(super) branches: Vec<(usize, Session)>,
+    /// Whether the work on a branch was left waiting for a person: only a resumed run finds its way back into it.
+    pub(super) left_waiting: bool,
+}
+
+impl Bench {
+    pub(super) fn tell(&self, session: &Session, agent: &str, event: Event<'_>) {
+        if let Some(listener) = &self.listener {
+            listener.tell(session.id(), agent, event);
+        }
+    }
+}
+
+impl Agent {
+    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>) -> Result<Session> {
+        let me = session.actor().clone();
+        session.act_as(Actor::agent(&self.name));
+        let equipment = self.equipment.over(&session.equipment());
+        let mut bench = Bench {
+            sealed,
+            cancel: session.cancel_token().child(),
+            listener: equipment.get::<Listener>().ok(),
+            equipment,
+            since: Time::now(),
+            turn: None,
+            desk: None,
+            branches: Vec::new(),
+            left_waiting: false,
+        };
+        let done = self.work(&mut session, &mut bench).await;
+        if let Err(error) = &done
+            && !error.leaves_the_run_open()
+        {
+            // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
+            let _ = super::sub::give_up(&session, &error.to_string()).await;
+        }
+        let cleared = self.clear(&mut session, &mut bench).await;
+        session.act_as(me);
+        match done.and(cleared) {
+            Ok(()) => Ok(session),
+            Err(error) => Err(error.with_sessions(vec![session])),
+        }
+    }
+
+    async fn work(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        loop {
+            self.look_around(session, bench).await?;
+            match session.state().next() {
+                Some(Next::CallModel) => self.take_turn(session, bench).await?,
+                Some(Next::ModelInDoubt) => {
+                    let why = "the process that sent the request ended before it had an answer".into();
+                    session.append(ModelFailed { why, status: None, retried: true, lost: true, partial: None })?;
+                }
+                Some(Next::CallTools(calls)) => self.make_calls(session, bench, calls).await?,
+                Some(Next::Done) => return Ok(()),
+                Some(Next::Failed) => return Err(self.model_failure(session).await?),
+                None => return Err(ErrorKind::NoStep(session.id()).into()),
+            }
+        }
+    }
+
+    /// What others want of the session, and whether the work is to stop.
+    async fn look_around(&self, session: &mut Session, bench: &Bench) -> Result<()> {
+        if let Some(why) = session.take_posts().await? {
+            return Err(ErrorKind::Cancelled { why }.into());
+        }
+        match bench.cancel.why() {
+            Some(why) => Err(ErrorKind::Cancelled { why: why.to_string() }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Comes when somebody posts that the work is to stop; looks now and then while something else goes on.
+    pub(super) async fn told_to_stop(session: SessionId, store: Arc<dyn Store>, cancel: Cancel) {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(LOOK_NOW_AND_THEN).await;
+            let posts = store.posts(session).await.unwrap_or_default();
+            let stop = posts.iter().find_map(|post| match &post.what {
+                Posted::Cancel { why } => Some(format!("{} said so: {why}", post.actor)),
+                _ => None,
+            });
+            // The post itself is taken at the next boundary.
+            if let Some(why) = stop {
+                cancel.cancel(why);
+                return;
+            }
+        }
+    }
+
+    /// Waits for an answer, or says that the run waits.
+    pub(super) async fn await_answer(&self, session: &mut Session, bench: &Bench) -> Result<()> {
+        session.publish().await?;
+        if bench.left_waiting {
+            return Err(ErrorKind::Waiting(session.id()).into());
+        }
+        let open = |session: &Session| session.state().asks.iter().filter(|ask| !ask.inherited).count();
+        let waiting = open(session);
+        self.look_around(session, bench).await?;
+        while open(session) == waiting {
+            let patience = bench.equipment.get::<Patience>().map(|patience| *patience).unwrap_or_default();
+            if patience == Patience::Leave {
+                return Err(ErrorKind::Waiting(session.id()).into());
+            }
+            tokio::select! {
+                () = bench.cancel.cancelled() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            self.look_around(session, bench).await?;
+        }
+        Ok(())
+    }
+
+    /// The model's last turn, as recorded.
+    pub(super) async fn last_turn(&self, session: &mut Session, bench: &mut Bench) -> Result<Assistant> {
+        if let Some(turn) = bench.turn.take() {
+            return Ok(turn);
+        }
+        session.publish().await?;
+        let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::Assistant]).backwards().limit(1);
+        let found = session.store().scan(scan).await?.records;
+        let Some(record) = found.first() else { return Ok(Assistant { blocks: Vec::new() }) };
+        let point = record.point();
+        record.body().map_err(|why| ErrorKind::Record { point, why }.into())
+    }
+
+    async fn model_failure(&self, session: &Session) -> Result<Error> {
+        let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::ModelFailed]).backwards().limit(1);
+        let found = session.store().scan(scan).await?.records;
+        let failed = found.first().and_then(|record| record.body::<ModelFailed>().ok());
+        let why = failed.map_or_else(|| "the record of it is gone".into(), |failed| failed.why);
+        let model = self.model.as_ref().map_or_else(String::new, |model| model.name().into());
+        Ok(ErrorKind::Model { model, why }.into())
+    }
+
+    /// Stops what runs in the background.
+    async fn clear(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        let Some(desk) = bench.desk.take() else { return Ok(()) };
+        let stopped = desk.stop_all().await;
+        if !stopped.is_empty() {
+            session.note(format!("stopped what ran in the background: {}", stopped.join(", ")))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Agents: a model with tools, in a loop, as a workflow on sessions.
+//!
+//! An [`Agent`] is a step. What it does next is decided by the machine in the session's folded state
+//! ([`rath_core::Run`]); the driver here does the IO: it asks the model, makes the calls, records both, and publishes
+//! before anything happens that cannot be taken back. There is one driver: a run that goes on after a crash takes the
+//! same way as one that was never interrupted.
+
+mod budget;
+mod call;
+mod calls;
+mod config;
+mod doubt;
+mod drive;
+mod event;
+mod policy;
+mod sub;
+mod turn;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rath_core::body::{Role, StepEntered};
+use rath_core::{
+    Blob, BoxModel, BoxTool, Equipment, IntoTools, Model, Outline, Parameters, Result, Rule, Session, ToolSpec,
+    Workflow,
+};
+
+pub use budget::Budget;
+pub use event::{Event, Listener, Patience};
+pub use policy::Decision;
+pub use sub::SubAgent;
+
+use policy::Policy;
+
+/// A model with tools, in a loop.
+///
+/// ```
+/// use rath::prelude::*;
+/// # pollster::block_on(async {
+/// let agent = Agent::new("greeter").prompt("Greet the user.").model(Scripted::new("scripted").say("Good morning."));
+/// let store = Memory::new();
+/// let mut session = store.create(Actor::person("ada"));
+/// session.user("Hello.")?;
+/// let session = agent.forward(session).await?;
+/// assert_eq!(session.text().await?.as_deref(), Some("Good morning."));
+/// # Ok::<(), rath::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Agent {
+    name: String,
+    version: Option<String>,
+    prompt: String,
+    model: Option<BoxModel>,
+    tools: Vec<BoxTool>,
+    rule: Rule,
+    parameters: Parameters,
+    budget: Budget,
+    policy: Policy,
+    equipment: Equipment,
+    retries: u32,
+    backoff: Duration,
+    sealed: OnceLock<Arc<Sealed>>,
+}
+
+/// What does not change any more once the agent works.
+pub(crate) struct Sealed {
+    specs: Vec<ToolSpec>,
+    blob: Blob,
+}
+
+impl Agent {
+    /// An agent called `name`, without a model.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            version: None,
+            prompt: String::new(),
+            model: None,
+            tools: Vec::new(),
+            rule: Rule::default(),
+            parameters: Parameters::default(),
+            budget: Budget::default(),
+            policy: Policy::default(),
+            equipment: Equipment::new(),
+            retries: 3,
+            backoff: Duration::from_millis(500),
+            sealed: OnceLock::new(),
+        }
+    }
+
+    /// What the model is told before the conversation.
+    #[must_use]
+    pub fn prompt(self, prompt: impl Into<String>) -> Self {
+        self.change(|agent| agent.prompt = prompt.into())
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(self, model: impl Model) -> Self {
+        self.change(|agent| agent.model = Some(Arc::new(model)))
+    }
+
+    /// The model, where its type is forgotten already.
+    #[must_use]
+    pub fn shared_model(self, model: BoxModel) -> Self {
+        self.change(|agent| agent.model = Some(model))
+    }
+
+    /// Adds tools: one, a tuple or list of them, or an object whose methods are tools. It can call no others.
+    #[must_use]
+    pub fn tools(self, tools: impl IntoTools) -> Self {
+        self.change(|agent| agent.tools.extend(tools.into_tools()))
+    }
+
+    /// Which part of the conversation the model is shown.
+    #[must_use]
+    pub fn view(self, rule: Rule) -> Self {
+        self.change(|agent| agent.rule = rule)
+    }
+
+    /// What is asked of the model besides.
+    #[must_use]
+    pub fn parameters(self, parameters: Parameters) -> Self {
+        self.change(|agent| agent.parameters = parameters)
+    }
+
+    /// What it may use up in one step.
+    #[must_use]
+    pub fn budget(self, budget: Budget) -> Self {
+        self.change(|agent| agent.budget = budget)
+    }
+
+    /// What is done when the model wants to call a tool of this name: the default is to allow it.
+    #[must_use]
+    pub fn policy(self, tool: impl Into<String>, decision: Decision) -> Self {
+        self.change(|agent| agent.policy.set(tool.into(), decision))
+    }
+
+    /// Something that its tools may use, by type.
+    #[must_use]
+    pub fn with<T: Send + Sync + 'static>(self, value: T) -> Self {
+        self.with_shared(Arc::new(value))
+    }
+
+    /// As [`with`](Self::with), with something that others have too.
+    #[must_use]
+    pub fn with_shared<T: Send + Sync + 'static>(self, value: Arc<T>) -> Self {
+        self.change(|agent| agent.equipment = std::mem::take(&mut agent.equipment).with(value))
+    }
+
+    /// How often a request is sent again when the model fails for the moment, and how long to wait before the first
+    /// time; the wait doubles.
+    #[must_use]
+    pub fn retries(self, times: u32, wait: Duration) -> Self {
+        self.change(|agent| (agent.retries, agent.backoff) = (times, wait))
+    }
+
+    /// What its configuration calls itself. Resuming a run with another version stops.
+    #[must_use]
+    pub fn version(self, version: impl Into<String>) -> Self {
+        self.change(|agent| agent.version = Some(version.into()))
+    }
+
+    /// The names of its tools.
+    pub fn tool_names(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(|tool| tool.spec().name.as_str())
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self.sealed = OnceLock::new();
+        self
+    }
+
+    fn sealed(&self) -> Arc<Sealed> {
+        self.sealed.get_or_init(|| Arc::new(config::seal(self))).clone()
+    }
+}
+
+impl Workflow for Agent {
+    async fn forward(&self, session: Session) -> Result<Session> {
+        let sealed = self.sealed();
+        let step = StepEntered {
+            role: Some(Role::Agent),
+            version: self.version.clone(),
+            config: Some(sealed.blob.reference.clone()),
+            ..StepEntered::new(&self.name)
+        };
+        let blob = sealed.blob.clone();
+        session.in_step(step, Some(blob), |session, _| self.drive(session, sealed)).await
+    }
+
+    fn outline(&self) -> Outline {
+        let tools: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+        let model = self.model.as_ref().map_or("none", |model| model.name());
+        Outline::leaf("Agent").detail(format!("{}, model={model}, tools=[{}]", self.name, tools.join(", ")))
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outline().fmt(f)
+    }
+}

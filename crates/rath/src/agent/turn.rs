@@ -1,0 +1,151 @@
+//! One request to the model, and its answer on the record.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
+use rath_core::{Answer, Asking, ErrorKind, Failure, Result, Session, Shown, Time};
+
+use super::Agent;
+use super::drive::Bench;
+use super::event::Event;
+
+/// No wait before asking again is longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+impl Agent {
+    pub(super) async fn take_turn(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        let Some(model) = &self.model else {
+            let why = format!("agent {:?} has no model: give it one with `.model(…)`", self.name);
+            return Err(ErrorKind::Workflow(why.into()).into());
+        };
+        let run = session.state().run().cloned().unwrap_or_default();
+        if let Some(spent) = self.budget.spent(&run, session.usage(), bench.since) {
+            return Err(ErrorKind::Budget { agent: self.name.clone(), spent }.into());
+        }
+        let sealed = bench.sealed.clone();
+        let asking = Asking {
+            agent: &self.name,
+            prompt: &self.prompt,
+            tools: &sealed.specs,
+            parameters: &self.parameters,
+            rule: self.rule,
+            config: sealed.blob.reference.digest,
+        };
+        let encoded = model.encode(&Shown::of(session, asking)).await;
+        let encoded = match encoded {
+            Ok(encoded) => encoded,
+            Err(failure) => return self.failed(session, bench, failure, run.attempts).await,
+        };
+        session.append(ModelRequested {
+            model: model.name().into(),
+            rule: self.rule,
+            encoder: model.encoder().into(),
+            request: encoded.digest,
+            parameters: None,
+            previous: run.request,
+            attempt: (run.attempts > 0).then_some(run.attempts + 1),
+        })?;
+        session.settle().await?;
+        let began = Time::now();
+        let answer = {
+            let shown = Shown::of(session, asking);
+            let (id, listener) = (session.id(), bench.listener.clone());
+            let heard = move |delta| {
+                if let Some(listener) = &listener {
+                    listener.tell(id, &self.name, Event::Heard(&delta));
+                }
+            };
+            let sending = model.send(&shown, &encoded, &heard);
+            let told = Self::told_to_stop(session.id(), session.store().clone(), bench.cancel.clone());
+            let time_is_over = async {
+                match self.budget.time_left(bench.since) {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answer = sending => Some(answer),
+                () = bench.cancel.cancelled() => Some(Err(Failure::for_good("stopped"))),
+                () = told => Some(Err(Failure::for_good("stopped"))),
+                () = time_is_over => None,
+            }
+        };
+        match answer {
+            Some(Ok(answer)) => self.answered(session, bench, answer, began).await,
+            Some(Err(failure)) => self.failed(session, bench, failure, run.attempts).await,
+            None => {
+                let why = "the time of the budget is over".to_owned();
+                let spent = self.budget.spent(&run, session.usage(), bench.since).unwrap_or_else(|| why.clone());
+                session.append(ModelFailed { why, status: None, retried: false, lost: false, partial: None })?;
+                Err(ErrorKind::Budget { agent: self.name.clone(), spent }.into())
+            }
+        }
+    }
+
+    async fn answered(&self, session: &mut Session, bench: &mut Bench, answer: Answer, began: Time) -> Result<()> {
+        let Answer { mut blocks, stop, model, usage, raw } = answer;
+        if let Some(raw) = &raw {
+            session.store().blob_put(vec![raw.clone()]).await?;
+        }
+        session.append(ModelResponded {
+            model,
+            stop,
+            usage,
+            latency_us: Some(Time::now().micros_since(began)),
+            raw: raw.map(|raw| raw.reference),
+        })?;
+        name_calls(&mut blocks, session.state().run().map_or(0, |run| run.turns));
+        let turn = Assistant { blocks };
+        bench.turn = Some(turn.clone());
+        session.append(turn)?;
+        bench.tell(session, &self.name, Event::TurnOver);
+        Ok(())
+    }
+
+    async fn failed(&self, session: &mut Session, bench: &Bench, failure: Failure, attempts: u32) -> Result<()> {
+        let Failure { why, retry, after, status, partial } = failure;
+        if let Some(why) = bench.cancel.why() {
+            session.append(ModelFailed {
+                why: "stopped".into(),
+                status,
+                retried: false,
+                lost: false,
+                partial: None,
+            })?;
+            return Err(ErrorKind::Cancelled { why: why.to_string() }.into());
+        }
+        let retried = retry && attempts < self.retries;
+        let partial = partial.map(Into::into);
+        session.append(ModelFailed { why: why.clone(), status, retried, lost: false, partial })?;
+        if !retried {
+            session.publish().await?;
+            return Ok(());
+        }
+        bench.tell(session, &self.name, Event::Retrying { why: &why });
+        let doubled = self.backoff.saturating_mul(1 << attempts.min(16));
+        let wait = after.unwrap_or(doubled).min(LONGEST_WAIT);
+        if !wait.is_zero() {
+            tokio::select! {
+                () = bench.cancel.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sees to it that every call of a turn has a name of its own. A call without one gets one that no other turn has.
+fn name_calls(blocks: &mut [Block], turn: u64) {
+    let mut names: HashSet<String> = HashSet::new();
+    for (at, block) in blocks.iter_mut().enumerate() {
+        let Block::ToolUse { id, .. } = block else { continue };
+        if id.is_empty() || names.contains(id) {
+            let base = if id.is_empty() { format!("call-{turn}") } else { id.clone() };
+            let free = (at..).map(|number| format!("{base}~{number}")).find(|name| !names.contains(name));
+            *id = free.unwrap_or(base);
+        }
+        names.insert(id.clone());
+    }
+}

@@ -1,0 +1,151 @@
+//! Commands that run on while the agent does something else.
+
+use std::collections::BTreeMap;
+use std::future::Future as _;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use rath_sandbox::{Ended, Event, OUTPUT_LIMIT, Running, Stream};
+
+/// The commands of a desk that run in the background, by number.
+#[derive(Debug, Default)]
+pub(super) struct Backgrounds(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    started: u64,
+    running: BTreeMap<u64, Background>,
+}
+
+#[derive(Debug)]
+struct Background {
+    call: String,
+    running: Running,
+    /// How much of each stream was shown.
+    seen: [u64; 2],
+}
+
+/// What a command did since it was last looked at.
+pub(super) struct News {
+    pub(super) output: Vec<u8>,
+    /// Whether there is output that nobody kept.
+    pub(super) cut: bool,
+    /// How it ended, if it did.
+    pub(super) ended: Option<Result<Ended, String>>,
+}
+
+impl Backgrounds {
+    /// Keeps a command. Says its id.
+    pub(super) fn keep(&self, call: &str, running: Running) -> String {
+        let mut all = self.lock();
+        all.started += 1;
+        let number = all.started;
+        all.running.insert(number, Background { call: call.into(), running, seen: [0; 2] });
+        id(number)
+    }
+
+    /// What a command did since. One that has ended is forgotten.
+    pub(super) fn poll(&self, wanted: &str) -> Result<News, String> {
+        let mut all = self.lock();
+        let number = all.find(wanted)?;
+        let background = all.running.get_mut(&number).ok_or_else(|| format!("there is no {wanted}"))?;
+        // Asked before the output is taken: of one that has ended, all of it is there.
+        let ended = background.running.poll().map(|done| done.map(|done| done.ended).map_err(ToString::to_string));
+        let mut output = Vec::new();
+        background.drain(&mut output);
+        let cut = background.seen.iter().any(|seen| *seen >= OUTPUT_LIMIT);
+        if ended.is_some() {
+            all.running.remove(&number);
+        }
+        Ok(News { output, cut, ended })
+    }
+
+    /// Stops a command, and waits for its end.
+    pub(super) async fn kill(&self, wanted: &str) -> Result<News, String> {
+        let mut background = {
+            let mut all = self.lock();
+            let number = all.find(wanted)?;
+            all.running.remove(&number).ok_or_else(|| format!("there is no {wanted}"))?
+        };
+        background.running.kill();
+        let mut output = Vec::new();
+        while let Some(event) = background.running.next().await {
+            background.take(event, &mut output);
+        }
+        let cut = background.seen.iter().any(|seen| *seen >= OUTPUT_LIMIT);
+        let ended = background.running.finish().await.map(|done| done.ended).map_err(|error| error.to_string());
+        Ok(News { output, cut, ended: Some(ended) })
+    }
+
+    /// The calls of those that run.
+    pub(super) fn live(&self) -> Vec<String> {
+        let mut all = self.lock();
+        let live = all.running.values_mut().filter_map(|background| match background.running.poll() {
+            None => Some(background.call.clone()),
+            Some(_) => None,
+        });
+        live.collect()
+    }
+
+    /// Stops all of them. Says which still ran.
+    pub(super) async fn stop_all(&self) -> Vec<String> {
+        let all = std::mem::take(&mut self.lock().running);
+        let mut stopped = Vec::new();
+        let mut ending = Vec::new();
+        for (number, mut background) in all {
+            if background.running.poll().is_none() {
+                background.running.kill();
+                stopped.push(id(number));
+                ending.push(background.running);
+            }
+        }
+        for running in ending {
+            // However it ended: it did.
+            let _ = running.finish().await;
+        }
+        stopped
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn find(&self, wanted: &str) -> Result<u64, String> {
+        let found = self.running.keys().copied().find(|number| id(*number) == wanted.trim());
+        found.ok_or_else(|| {
+            let known: Vec<String> = self.running.keys().map(|number| id(*number)).collect();
+            match known.is_empty() {
+                true => format!("there is no {wanted}: nothing is in the background"),
+                false => format!("there is no {wanted}: there is {}", known.join(", ")),
+            }
+        })
+    }
+}
+
+impl Background {
+    /// Takes what is there, and waits for nothing.
+    fn drain(&mut self, output: &mut Vec<u8>) {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            let next = pin!(self.running.next()).poll(&mut context);
+            match next {
+                Poll::Ready(Some(event)) => self.take(event, output),
+                _ => break,
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event, output: &mut Vec<u8>) {
+        if let Event::Output { stream, bytes } = event {
+            self.seen[usize::from(stream == Stream::Stderr)] += bytes.len() as u64;
+            output.extend(bytes);
+        }
+    }
+}
+
+fn id(number: u64) -> String {
+    format!("bg-{number}")
+}

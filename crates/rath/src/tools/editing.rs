@@ -1,0 +1,136 @@
+//! `edit`: a part of a file.
+
+use rath_macros::tool;
+
+use super::cut;
+use super::desk::Desk;
+use crate::toolkit::State;
+
+/// Replaces a text in a file by another one. The text must be in the file exactly as you give it, and only once: give
+/// enough of the lines around it.
+#[tool(effect = "workspace")]
+pub async fn edit(
+    /// The file, relative to the workspace.
+    path: String,
+    /// The text to replace, exactly, with its indentation and without line numbers.
+    old: String,
+    /// The text to put in its place. Empty to remove it.
+    new: String,
+    /// Whether to replace it wherever it is. False if not given.
+    all: Option<bool>,
+    desk: State<Desk>,
+) -> Result<String, String> {
+    let path = desk.file_path(&path)?;
+    let contents = desk.contents(&path).await?;
+    let shown = path.display();
+    if old.is_empty() {
+        return Err("`old` is empty: give the text to replace, or use `write` for a whole file".into());
+    }
+    if old == new {
+        return Err("`old` and `new` are the same: nothing would change".into());
+    }
+    let (old, new) = match ends_in_crlf(&contents.bytes) {
+        true => (with_crlf(&old), with_crlf(&new)),
+        false => (old, new),
+    };
+    let places = find(&contents.bytes, old.as_bytes());
+    let numbers: Vec<String> = places.iter().map(|at| line_of(&contents.bytes, *at).to_string()).collect();
+    match places.len() {
+        0 => return Err(format!("{shown}: {}", not_found(&String::from_utf8_lossy(&contents.bytes), &old))),
+        1 => {}
+        _ if all == Some(true) => {}
+        many => {
+            let numbers = numbers.iter().take(20).cloned().collect::<Vec<_>>().join(", ");
+            return Err(format!(
+                "{shown}: `old` is there {many} times, at lines {numbers}: give more lines around the one you mean, or \
+                 set `all` to replace all of them"
+            ));
+        }
+    }
+    let bytes = replace(&contents.bytes, &places, old.len(), new.as_bytes());
+    if let Err(error) = desk.sandbox().write(&path, &bytes, None).await {
+        return Err(desk.explain(&path, error).await);
+    }
+    match numbers.as_slice() {
+        [one] => Ok(format!("{shown}: replaced at line {one}")),
+        several => Ok(format!("{shown}: replaced {} times", several.len())),
+    }
+}
+
+/// Whether every line ends in CRLF.
+pub(super) fn ends_in_crlf(bytes: &[u8]) -> bool {
+    let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).peekable();
+    ends.peek().is_some() && ends.all(|at| at > 0 && bytes[at - 1] == b'\r')
+}
+
+fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
+/// Where `wanted` is, without overlaps.
+fn find(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
+    let mut places = Vec::new();
+    let mut from = 0;
+    while let Some(at) = bytes[from..].windows(wanted.len()).position(|window| window == wanted) {
+        places.push(from + at);
+        from += at + wanted.len();
+    }
+    places
+}
+
+fn replace(bytes: &[u8], places: &[usize], length: usize, new: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut from = 0;
+    for at in places {
+        out.extend_from_slice(&bytes[from..*at]);
+        out.extend_from_slice(new);
+        from = at + length;
+    }
+    out.extend_from_slice(&bytes[from..]);
+    out
+}
+
+fn line_of(bytes: &[u8], at: usize) -> usize {
+    bytes[..at].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// What is most like the text that is not there.
+fn not_found(text: &str, old: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let wanted: Vec<&str> = old.lines().collect();
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (have, want): (Vec<_>, Vec<_>) =
+        (lines.iter().map(|line| squeezed(line)).collect(), wanted.iter().map(|line| squeezed(line)).collect());
+    let width = wanted.len().clamp(1, 40);
+    if let Some(at) = have.windows(want.len()).position(|window| window == want) {
+        return format!(
+            "`old` is there only with other white space. The lines are exactly:\n{}",
+            numbered(&lines, at, width)
+        );
+    }
+    match nearest(&have, &want) {
+        Some(at) => format!("`old` is not there. The lines most like it:\n{}", numbered(&lines, at, width)),
+        None => "`old` is not there, nor anything like it: read the file again".into(),
+    }
+}
+
+/// Where the lines begin that have most in common with those wanted.
+fn nearest(have: &[String], want: &[String]) -> Option<usize> {
+    let score = |at: usize| {
+        let window = have[at..].iter().zip(want).filter(|(have, want)| have == want && !want.is_empty());
+        window.count()
+    };
+    let best = (0..have.len()).max_by_key(|at| (score(*at), usize::MAX - at)).filter(|at| score(*at) > 0);
+    best.or_else(|| {
+        let longest = want.iter().enumerate().max_by_key(|(_, line)| line.len())?;
+        let lines: Vec<&str> = have.iter().take(20_000).map(String::as_str).filter(|line| line.len() < 1_000).collect();
+        let near = *similar::get_close_matches(longest.1.as_str(), &lines, 1, 0.6).first()?;
+        let at = have.iter().position(|line| line == near)?;
+        Some(at.saturating_sub(longest.0))
+    })
+}
+
+fn numbered(lines: &[&str], from: usize, count: usize) -> String {
+    let shown = lines.iter().enumerate().skip(from).take(count);
+    shown.map(|(at, line)| format!("{:>6}\t{}\n", at + 1, cut::line(line, 500))).collect()
+}

@@ -1,0 +1,46 @@
+//! Tools that come with Rath: files, commands, a plan, a question to a person.
+//!
+//! Those that touch files work at the session's [`Desk`]. [`coding`] is all that a programmer needs, [`reading`] what
+//! looks and changes nothing.
+
+mod asking;
+mod background;
+mod cut;
+mod desk;
+mod editing;
+mod globbing;
+mod grepping;
+mod listing;
+mod nearest;
+mod patch;
+mod patching;
+mod planning;
+mod reading;
+mod shelling;
+mod walk;
+mod writing;
+
+use rath_core::{BoxTool, IntoTools as _};
+
+pub use crate::toolkit::State;
+pub use asking::{ASK_HUMAN, ask_human, question_of};
+pub use desk::Desk;
+pub use editing::edit;
+pub use globbing::glob;
+pub use grepping::grep;
+pub use listing::ls;
+pub use patching::apply_patch;
+pub use planning::{Progress, Todo, todo};
+pub use reading::read;
+pub use shelling::shell;
+pub use writing::write;
+
+/// All tools but the question to a person.
+pub fn coding() -> Vec<BoxTool> {
+    (reading(), write, edit, apply_patch, shell, todo).into_tools()
+}
+
+/// The tools that look at files and change nothing.
+pub fn reading() -> Vec<BoxTool> {
+    (read, ls, glob, grep).into_tools()
+}

@@ -1,0 +1,197 @@
+//! `shell`: a command.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::time::Duration;
+
+use rath_core::body::{CallOutcome, Exit, Refused, Stretch};
+use rath_core::{Call, Captured, Evidence, Reply};
+use rath_macros::tool;
+use rath_sandbox::{Ended, Event, Finished, OUTPUT_LIMIT, Running, Stream};
+
+use super::background::News;
+use super::cut::{MOST_SHOWN, middle};
+use super::desk::Desk;
+use crate::toolkit::State;
+
+/// How long a command may take unless the model says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long any command may take.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// How often a change between the streams is noted.
+const MOST_STRETCHES: usize = 1_000;
+
+const SEE_MORE: &str =
+    "To see them, run it again with `> FILE 2>&1` and read parts of FILE with `read` or `sed -n 100,200p FILE`";
+
+/// Runs a command with `/bin/sh` in the workspace, and shows what it puts out. Each call is a shell of its own: `cd` and
+/// variables do not last. Give exactly one of `command`, `poll` and `kill`.
+#[tool(effect = "workspace")]
+pub async fn shell(
+    /// The command line.
+    command: Option<String>,
+    /// Stop it after this many seconds. 120 if not given; in the background there is no such limit.
+    timeout_s: Option<u64>,
+    /// Let it run on in the background, e.g. a server. The reply has its id.
+    background: Option<bool>,
+    /// The id of a command in the background: show what it put out since you last looked, and whether it has ended.
+    poll: Option<String>,
+    /// The id of a command in the background: stop it.
+    kill: Option<String>,
+    call: &Call,
+    desk: State<Desk>,
+) -> Reply {
+    let line = match (command, poll, kill) {
+        (Some(line), None, None) => line,
+        (None, Some(id), None) => return told(&id, desk.background.poll(&id)),
+        (None, None, Some(id)) => return told(&id, desk.background.kill(&id).await),
+        _ => return Reply::failed("give exactly one of `command`, `poll` and `kill`"),
+    };
+    let in_background = background == Some(true);
+    let timeout = timeout_s.map(Duration::from_secs).unwrap_or(if in_background { LONGEST } else { TIMEOUT });
+    let timeout = timeout.clamp(Duration::from_secs(1), LONGEST);
+    let running = match desk.sandbox().exec(desk.shell(&line).timeout(timeout)).await {
+        Ok(running) => running,
+        Err(error) => return Reply::failed(error.to_string()),
+    };
+    if in_background {
+        let id = desk.background.keep(&call.id, running);
+        return Reply::done(format!(
+            "It runs as {id}. See what it does with poll \"{id}\", stop it with kill \"{id}\"."
+        ));
+    }
+    watch(running, call, timeout).await
+}
+
+/// Waits for the end of a command, or stops it with the call.
+async fn watch(mut running: Running, call: &Call, timeout: Duration) -> Reply {
+    let (mut both, mut order) = (Vec::new(), Vec::new());
+    let mut stop = pin!(call.cancel.cancelled());
+    let mut stopped = false;
+    loop {
+        let event = poll_fn(|context| {
+            if !stopped && stop.as_mut().poll(context).is_ready() {
+                stopped = true;
+                running.kill();
+            }
+            pin!(running.next()).poll(context)
+        });
+        match event.await {
+            Some(Event::Output { stream, bytes }) => {
+                note(&mut order, stream, bytes.len() as u64);
+                both.extend(bytes);
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    match running.finish().await {
+        Ok(finished) => reply(finished, &both, order, timeout),
+        Err(error) => Reply::failed(error.to_string()),
+    }
+}
+
+fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration) -> Reply {
+    let mut text = middle(&String::from_utf8_lossy(both), MOST_SHOWN, SEE_MORE);
+    if finished.stdout.cut || finished.stderr.cut {
+        say(&mut text, &format!("[only the first {OUTPUT_LIMIT} bytes of each stream were kept]"));
+    }
+    let mut outcome = None;
+    if finished.timed_out {
+        outcome = Some(CallOutcome::TimedOut);
+        say(&mut text, &format!("stopped: it took longer than {} s; give a longer timeout_s", timeout.as_secs()));
+    } else if finished.killed {
+        outcome = Some(CallOutcome::Cancelled);
+        say(&mut text, "stopped by request");
+    } else if !finished.ended.well() {
+        say(&mut text, &ending(finished.ended));
+    }
+    if let Some(beyond) = &finished.beyond {
+        say(&mut text, &format!("stopped at a limit: {beyond}"));
+    }
+    if finished.escaped > 0 {
+        let many = finished.escaped;
+        say(
+            &mut text,
+            &format!("{many} processes that it left behind were stopped; use `background` to keep one running"),
+        );
+    }
+    if text.is_empty() {
+        text.push_str("It ended well and put out nothing.");
+    }
+    let failed = finished.timed_out || finished.killed || !finished.ended.well();
+    Reply { text, failed, evidence: Some(Box::new(evidence(finished, order, outcome))) }
+}
+
+fn evidence(finished: Finished, order: Vec<Stretch>, outcome: Option<CallOutcome>) -> Evidence {
+    let exit = match finished.ended {
+        Ended::Exited(code) => Exit::Code(code),
+        Ended::Signalled { signal, .. } => Exit::Signal(signal),
+    };
+    let streams = [("stdout", finished.stdout), ("stderr", finished.stderr)].into_iter();
+    let streams: Vec<Captured> = streams
+        .filter(|(_, captured)| captured.total > 0)
+        .map(|(stream, captured)| Captured {
+            stream: stream.into(),
+            cut_from: captured.cut.then_some(captured.total),
+            bytes: captured.bytes,
+        })
+        .collect();
+    Evidence {
+        outcome,
+        exit: Some(exit),
+        // With one stream there is nothing to tell.
+        order: if streams.len() > 1 { order } else { Vec::new() },
+        streams,
+        left_behind: u64::from(finished.escaped),
+        refused: finished.refused.into_iter().map(|(what, times)| Refused { what, times }).collect(),
+        beyond: finished.beyond,
+        ..Evidence::default()
+    }
+}
+
+/// What a command in the background did.
+fn told(id: &str, news: Result<News, String>) -> Reply {
+    let news = match news {
+        Ok(news) => news,
+        Err(why) => return Reply::failed(why),
+    };
+    let mut text = middle(&String::from_utf8_lossy(&news.output), MOST_SHOWN, SEE_MORE);
+    if news.cut {
+        let advice = "what it puts out from now on is lost; start it with `> FILE 2>&1` to keep all";
+        say(&mut text, &format!("[only the first {OUTPUT_LIMIT} bytes of each stream are kept: {advice}]"));
+    }
+    match news.ended {
+        None if text.is_empty() => text = format!("{id} still runs, and put out nothing new."),
+        None => say(&mut text, &format!("{id} still runs.")),
+        Some(Ok(ended)) => say(&mut text, &format!("{id} has ended: {}.", ending(ended))),
+        Some(Err(why)) => say(&mut text, &format!("{id} is gone: {why}")),
+    }
+    Reply::done(text)
+}
+
+fn ending(ended: Ended) -> String {
+    match ended {
+        Ended::Exited(code) => format!("exit code {code}"),
+        Ended::Signalled { signal, .. } => format!("killed by signal {signal}"),
+    }
+}
+
+/// Adds a line.
+fn say(text: &mut String, line: &str) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(line);
+}
+
+fn note(order: &mut Vec<Stretch>, stream: Stream, bytes: u64) {
+    let stream = if stream == Stream::Stdout { "stdout" } else { "stderr" };
+    if let Some(last) = order.last_mut().filter(|last| last.stream == stream) {
+        last.bytes += bytes;
+    } else if order.len() < MOST_STRETCHES {
+        order.push(Stretch { stream: stream.into(), bytes });
+    }
+}

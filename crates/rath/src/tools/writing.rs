@@ -1,0 +1,26 @@
+//! `write`: a whole file.
+
+use rath_macros::tool;
+use rath_sandbox::Part;
+
+use super::desk::Desk;
+use crate::toolkit::State;
+
+/// Writes a file: makes it, with its directories, or replaces all that is in it. To change a part of a file, use
+/// `edit`.
+#[tool(effect = "workspace")]
+pub async fn write(
+    /// The file, relative to the workspace.
+    path: String,
+    /// All that is to be in it.
+    content: String,
+    desk: State<Desk>,
+) -> Result<String, String> {
+    let path = desk.file_path(&path)?;
+    let known = desk.sandbox().read(&path, Part::first(0)).await;
+    if let Err(error) = desk.sandbox().write(&path, content.as_bytes(), None).await {
+        return Err(desk.explain(&path, error).await);
+    }
+    let what = if known.is_ok() { "replaced" } else { "new" };
+    Ok(format!("{}: {what}, {} lines, {} bytes", path.display(), content.lines().count(), content.len()))
+}

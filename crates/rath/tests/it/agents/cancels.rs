@@ -1,0 +1,215 @@
+//! Runs that somebody stops.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rath::body::{CallOutcome, Cancelled, ModelFailed, Outcome, StepLeft, ToolFinished, ToolStarted};
+use rath::workshop::Place;
+use rath::{ErrorKind, Kind};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::support::Shop;
+
+/// That the record of a run that was stopped is clean.
+async fn clean(error: Error, why: &str) -> Session {
+    assert!(matches!(error.kind(), ErrorKind::Cancelled { why: said } if said.contains(why)), "{error}");
+    assert_eq!((error.code(), error.is_recorded()), ("cancelled", true));
+    let session = error.into_sessions().remove(0);
+    assert!(session.pending().is_empty(), "{:?}", session.pending());
+    assert_eq!(session.at_risk(), 0);
+    let cancelled = bodies::<Cancelled>(&session).await;
+    assert_eq!(cancelled.len(), 1, "said once");
+    assert!(cancelled[0].why.contains(why), "{cancelled:?}");
+    assert_eq!(count(&session, Kind::Failed).await, 0, "nothing failed");
+    assert!(bodies::<StepLeft>(&session).await.iter().all(|left| left.outcome == Outcome::Cancelled));
+    assert_eq!(count(&session, Kind::StepLeft).await, count(&session, Kind::StepEntered).await);
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_the_first_turn() {
+    let mut session = asked(&Memory::new());
+    session.cancel_token().cancel("changed my mind");
+    let agent = Agent::new("idle").model(Scripted::new("s").say("Never."));
+    let session = clean(agent.forward(session).await.unwrap_err(), "changed my mind").await;
+    assert_eq!(count(&session, Kind::ModelRequested).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn during_an_answer() {
+    let asked_it = Arc::new(Notify::new());
+    let notify = asked_it.clone();
+    let model = Scripted::from_async_fn(move |_| {
+        notify.notify_one();
+        async { Turn::new().text("Never.").delay(FOR_EVER * 10) }
+    });
+    let mut session = asked(&Memory::new());
+    let token = session.cancel_token();
+    let outer = session.step("outer", async |session: Session| Agent::new("slow").model(model).forward(session).await);
+    let (ended, ()) = tokio::join!(in_time(outer), async {
+        asked_it.notified().await;
+        token.cancel("too slow");
+    });
+    let session = clean(ended.unwrap_err(), "too slow").await;
+    let failed = bodies::<ModelFailed>(&session).await;
+    assert_eq!((failed.len(), failed[0].retried), (1, false), "the request does not stay open");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn during_a_wait_before_the_next_attempt() {
+    let mut session = asked(&Memory::new());
+    let token = session.cancel_token();
+    let model = Scripted::from_async_fn(move |_| {
+        token.cancel("no more");
+        async { Failure { after: Some(Duration::from_secs(60)), ..Failure::for_now("later") } }
+    });
+    let agent = Agent::new("waiting").model(model).retries(5, FOR_EVER);
+    clean(in_time(agent.forward(session)).await.unwrap_err(), "no more").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn during_calls() {
+    for calls in [1, 3] {
+        let begun = Arc::new(Notify::new());
+        let mut turn = Turn::new().call("echo", json!({ "text": "quick" }));
+        for _ in 0..calls {
+            turn = turn.call("until_stopped", json!({}));
+        }
+        let agent = Agent::new("busy").model(Scripted::new("s").turn(turn).say("Never.")).tools((echo, until_stopped));
+        let mut session = asked(&Memory::new());
+        session.equip_shared(begun.clone());
+        let token = session.cancel_token();
+        let (ended, ()) = tokio::join!(in_time(agent.forward(session)), async {
+            begun.notified().await;
+            token.cancel("enough");
+        });
+        let session = clean(ended.unwrap_err(), "enough").await;
+        assert_eq!(count(&session, Kind::ToolStarted).await, count(&session, Kind::ToolFinished).await);
+        let ends = bodies::<ToolFinished>(&session).await;
+        let stopped = ends.iter().filter(|end| end.outcome == CallOutcome::Cancelled).count();
+        assert!(stopped >= calls, "{ends:?}");
+        assert!(
+            ends.iter().any(|end| format!("{:?}", end.output).contains("stopped in good order")),
+            "its last words are kept"
+        );
+        assert_eq!(results(&session).await.len(), 0);
+        assert_eq!(count(&session, Kind::ModelRequested).await, 1);
+    }
+}
+
+/// Writes once it is told to stop.
+#[tool(effect = "workspace")]
+async fn write_late(call: &Call, begun: State<Notify>) -> String {
+    begun.notify_one();
+    call.cancel.cancelled().await;
+    "late".into()
+}
+
+/// Ends a while after it is told to stop.
+#[tool(effect = "pure")]
+async fn end_last(call: &Call, wrote: State<AtomicBool>) -> String {
+    call.cancel.cancelled().await;
+    // The call before this one ends first, and so is recorded while this one runs.
+    while !wrote.load(Ordering::Acquire) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        wrote.store(true, Ordering::Release);
+    }
+    "last".into()
+}
+
+/// Is not to be called.
+#[tool(effect = "workspace")]
+async fn write_after(called: State<AtomicU64>) -> String {
+    called.fetch_add(1, Ordering::AcqRel);
+    "called".into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_begins_after_that() {
+    let shop = Shop::new();
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
+    let (begun, called) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
+    session.equip(shop.second());
+    session.equip_shared(begun.clone());
+    session.equip_shared(called.clone());
+    session.equip(AtomicBool::new(false));
+    let turn = Turn::new().call("write_late", json!({})).call("end_last", json!({})).call("write_after", json!({}));
+    let agent = Agent::new("busy").model(Scripted::new("s").turn(turn)).tools((write_late, end_last, write_after));
+    let token = session.cancel_token();
+    let (ended, ()) = tokio::join!(in_time(agent.forward(session)), async {
+        begun.notified().await;
+        token.cancel("enough");
+    });
+    let session = clean(ended.unwrap_err(), "enough").await;
+    assert_eq!(called.load(Ordering::Acquire), 0, "a call was made after the run was stopped");
+    assert_eq!(bodies::<ToolStarted>(&session).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_a_post() {
+    let store = Memory::new();
+    let session = asked(&store);
+    let id = session.id();
+    let inner = store.clone();
+    let model = Scripted::from_async_fn(move |_| {
+        let store = inner.clone();
+        async move {
+            post(&store, id, Posted::Cancel { why: "the budget is cut".into() }).await;
+            Turn::new().call("nothing", json!({}))
+        }
+    });
+    let agent = Agent::new("watched").model(model).tools(nothing);
+    let session = clean(agent.forward(session).await.unwrap_err(), "the budget is cut").await;
+    assert_eq!(count(&session, Kind::ToolStarted).await, 0, "the calls of the turn were not made");
+    let cancelled = bodies::<Cancelled>(&session).await;
+    assert_eq!(cancelled[0].calls, ["call-0-0"]);
+    assert!(cancelled[0].why.contains("grace"), "it says who: {cancelled:?}");
+    assert!(store.posts(id).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sub_agent_stops_with_its_caller() {
+    let begun = Arc::new(Notify::new());
+    let inner = Scripted::new("s").call("until_stopped", json!({})).say("Never.");
+    let inner = Agent::new("helper").model(inner).tools(until_stopped).as_tool("Helps.");
+    let turn = Turn::new().call("helper", json!({ "task": "one" })).call("helper", json!({ "task": "two" }));
+    let agent = Agent::new("outer").model(Scripted::new("s").turn(turn).say("Never.")).tools(inner);
+    let store = Memory::new();
+    let mut session = asked(&store);
+    session.equip_shared(begun.clone());
+    let token = session.cancel_token();
+    let (ended, ()) = tokio::join!(in_time(agent.forward(session)), async {
+        begun.notified().await;
+        token.cancel("enough");
+    });
+    let session = clean(ended.unwrap_err(), "enough").await;
+    assert_eq!(results(&session).await.len(), 0);
+    let children = store.sessions(rath::store::Which::ChildrenOf(session.id()).into()).await.unwrap();
+    assert_eq!(children.len(), 2);
+    for child in children {
+        let view = View::of(&store, child.id, None).await.unwrap();
+        assert!(view.pending().is_empty(), "{:?}", view.pending());
+        let cancelled = stored::<Cancelled>(&store, child.id).await;
+        assert_eq!(cancelled.len(), 1);
+        assert!(cancelled[0].why.contains("enough"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_somebody_is_asked() {
+    let store = Memory::new();
+    let mut session = asked(&store);
+    session.equip(rath::agent::Patience::Wait);
+    let (token, id) = (session.cancel_token(), session.id());
+    let script = Scripted::new("s").call("ask_human", json!({ "question": "Really?" })).say("Never.");
+    let agent = Agent::new("asking").model(script).tools(tools::ask_human);
+    let (ended, ()) = tokio::join!(in_time(agent.forward(session)), async {
+        while stored::<rath::body::Asked>(&store, id).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        token.cancel("nobody is here");
+    });
+    clean(ended.unwrap_err(), "nobody is here").await;
+}

@@ -1,0 +1,228 @@
+//! What is durable when: counted and looked at from inside the store and from inside the tools.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rath::body::{Asked, Effect, ToolFinished, ToolStarted, Verdict};
+use rath::{Digest, ErrorKind};
+use rath_testkit::{Moment, Mortal};
+use serde_json::json;
+
+use super::*;
+
+/// The kinds of records in each commit.
+type Commits = Arc<Mutex<Vec<Vec<String>>>>;
+
+/// A store that notes its commits.
+fn counting() -> (Arc<dyn Store>, Commits) {
+    let commits = Commits::default();
+    let noted = commits.clone();
+    let store = Hooked::new(Memory::new(), move |batch| {
+        let records = batch.parts.iter().flat_map(|part| &part.records);
+        noted.lock().unwrap().push(records.map(|record| record.kind().to_string()).collect());
+        None
+    });
+    (store, commits)
+}
+
+/// Where a tool finds the session it works for.
+struct Where(Arc<dyn Store>, SessionId);
+
+/// Looks whether its start is in the store, before it does anything.
+async fn look(place: &Where, call: &Call) -> String {
+    let started: Vec<ToolStarted> = stored(&place.0, place.1).await;
+    let found = started.iter().any(|started| started.call == call.id && started.tool == call.tool);
+    if found { "durable" } else { "not durable" }.into()
+}
+
+/// Cannot be taken back.
+#[tool(effect = "irreversible")]
+async fn launch(call: &Call, place: State<Where>) -> String {
+    look(&place, call).await
+}
+
+/// Can be done twice.
+#[tool(effect = "idempotent")]
+async fn put(call: &Call, place: State<Where>) -> String {
+    look(&place, call).await
+}
+
+/// Can be forgotten.
+#[tool(effect = "pure")]
+async fn peek(call: &Call, place: State<Where>) -> String {
+    look(&place, call).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_commit_a_turn_where_nothing_happens_outside() {
+    let (store, commits) = counting();
+    let script = Scripted::new("s")
+        .call("nothing", json!({}))
+        .turn(Turn::new().call("nothing", json!({})).call("echo", json!({ "text": "x" })))
+        .say("Done.");
+    Agent::new("pure").model(script).tools((nothing, echo)).forward(asked(&store)).await.unwrap();
+    let commits = commits.lock().unwrap();
+    assert_eq!(commits.len(), 4, "one a turn, one at the end: {commits:#?}");
+    for commit in &commits[..3] {
+        assert_eq!(commit.last().map(String::as_str), Some("model_requested"), "before the request leaves");
+    }
+    assert_eq!(commits[3].last().map(String::as_str), Some("step_left"));
+    assert_eq!(
+        commits[1],
+        ["model_responded", "assistant", "tool_started", "tool_finished", "tool_result", "model_requested"]
+    );
+}
+
+async fn one_call(tool: &str, durability: Durability) -> (Vec<Vec<String>>, Session) {
+    let (store, commits) = counting();
+    let mut session = asked(&store);
+    session.set_durability(durability);
+    session.equip(Where(store.clone(), session.id()));
+    let inner = (store.clone(), session.id());
+    let name = tool.to_owned();
+    let model = Scripted::from_async_fn(move |seen| {
+        let ((store, id), name) = (inner.clone(), name.clone());
+        async move {
+            match seen.turn {
+                0 => Turn::new().call(name, json!({})),
+                _ => {
+                    let finished = stored::<ToolFinished>(&store, id).await.len();
+                    Turn::from(format!("{finished} finished"))
+                }
+            }
+        }
+    });
+    let session = Agent::new("actor").model(model).tools((launch, put, peek)).forward(session).await.unwrap();
+    let commits = commits.lock().unwrap().clone();
+    (commits, session)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_intent_is_durable_before_the_effect_and_the_outcome_before_the_next_request() {
+    for (tool, seen, count) in [("launch", "durable", 5), ("put", "durable", 4), ("peek", "not durable", 3)] {
+        let (commits, session) = one_call(tool, Durability::Effect).await;
+        assert_eq!(results(&session).await[0].1, seen, "{tool}");
+        assert_eq!(session.text().await.unwrap().as_deref(), Some("1 finished"), "{tool}");
+        assert_eq!(commits.len(), count, "{tool}: {commits:#?}");
+    }
+    let (commits, _) = one_call("launch", Durability::Effect).await;
+    assert_eq!(commits[1], ["model_responded", "assistant", "tool_started"]);
+    assert_eq!(commits[2], ["tool_finished"], "alone, and at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_durabilities() {
+    let (_, session) = one_call("peek", Durability::Record).await;
+    assert_eq!(results(&session).await[0].1, "durable");
+    assert_eq!(session.at_risk(), 0);
+    let (_, session) = one_call("launch", Durability::Relaxed { every: Duration::from_secs(3600) }).await;
+    assert_eq!(results(&session).await[0].1, "durable", "relaxed publishes before irreversible calls");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_durable_before_anybody_waits() {
+    let (store, _) = counting();
+    let script = Scripted::new("s").call("ask_human", json!({ "question": "?" })).say("Done.");
+    let agent = Agent::new("asking").model(script).tools(tools::ask_human);
+    let session = asked(&store);
+    let id = session.id();
+    let error = agent.forward(session).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Waiting(_)));
+    assert_eq!(stored::<Asked>(&store, id).await.len(), 1);
+}
+
+/// The keys of the calls that were made, by tool.
+type Keys = Mutex<Vec<(String, Digest, u32)>>;
+
+/// Notes its key.
+#[tool(effect = "idempotent")]
+async fn keyed(call: &Call, keys: State<Keys>) -> String {
+    keys.lock().unwrap().push((call.id.clone(), call.key, call.attempt));
+    "noted".into()
+}
+
+/// Notes its key.
+#[tool(effect = "irreversible")]
+async fn keyed_once(call: &Call, keys: State<Keys>) -> String {
+    keys.lock().unwrap().push((call.id.clone(), call.key, call.attempt));
+    "noted".into()
+}
+
+fn keyed_agent(tool: &str, keys: &Arc<Keys>) -> Agent {
+    let call = || Turn::new().call(tool, json!({})).id("same");
+    let script = Scripted::new("s").turn(call()).turn(call()).say("Done.");
+    Agent::new("keyed").model(script).tools((keyed, keyed_once)).with_shared(keys.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_made_again_after_a_crash_has_the_same_key() {
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let mut again = 0;
+    for commits in 0..12 {
+        for moment in [Moment::Before, Moment::After] {
+            let (store, keys) = (Memory::new(), Arc::new(Keys::default()));
+            let agent = keyed_agent("keyed", &keys);
+            let mortal: Arc<dyn Store> = Mortal::new(store.clone(), commits, moment);
+            drop(mortal.run("r", Actor::program("test"), &agent, input).await);
+            let session = store.run("r", Actor::program("test"), &agent, input).await.unwrap();
+            assert_eq!(results(&session).await.len(), 2);
+            let keys = keys.lock().unwrap();
+            again += usize::from(keys.len() > 2);
+            let distinct: std::collections::HashSet<_> = keys.iter().map(|(_, key, _)| key).collect();
+            assert_eq!(distinct.len(), 2, "killed {moment:?} commit {commits}: {keys:?}");
+        }
+    }
+    assert!(again > 0, "no call was made twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happen() {
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let asked_about = AtomicU64::new(0);
+    for verdict in [Verdict::Yes, Verdict::No, Verdict::Text("it had noted".into())] {
+        for commits in 0..14 {
+            for moment in [Moment::Before, Moment::After] {
+                let (store, keys) = (Memory::new(), Arc::new(Keys::default()));
+                let agent = keyed_agent("keyed_once", &keys);
+                let mortal: Arc<dyn Store> = Mortal::new(store.clone(), commits, moment);
+                drop(mortal.run("r", Actor::program("test"), &agent, input).await);
+                let mut in_doubt = 0;
+                let session = loop {
+                    match store.run("r", Actor::program("test"), &agent, input).await {
+                        Ok(session) => break session,
+                        Err(error) => {
+                            let ErrorKind::Waiting(id) = error.kind() else { panic!("{error}") };
+                            let id = *id;
+                            drop(error);
+                            in_doubt += 1;
+                            let ask = View::of(&store, id, None).await.unwrap().pending().asks[0].clone();
+                            let (asked, shown_digest, verdict) = (ask.record, ask.shown_digest, verdict.clone());
+                            post(&store, id, Posted::Answer { asked, shown_digest, verdict, why: None }).await;
+                        }
+                    }
+                };
+                assert!(in_doubt <= 1);
+                asked_about.fetch_add(in_doubt, Ordering::AcqRel);
+                let said = results(&session).await;
+                let made = keys.lock().unwrap().clone();
+                assert_eq!(said.len(), 2);
+                assert!(session.pending().is_empty());
+                let attempts: Vec<_> = made.iter().map(|(_, _, attempt)| *attempt).collect();
+                let keys: std::collections::HashSet<_> = made.iter().map(|(_, key, _)| key).collect();
+                assert_eq!(keys.len(), made.len(), "no two calls had the same key");
+                match (in_doubt, &verdict) {
+                    (0, _) => assert_eq!(attempts, [1, 1]),
+                    (_, Verdict::No) => assert!(attempts.contains(&2), "made anew, as another attempt: {attempts:?}"),
+                    (_, Verdict::Yes) => {
+                        assert!(said.iter().any(|(_, text, _)| text.contains("had happened")), "{said:?}")
+                    }
+                    (_, Verdict::Text(_)) => {
+                        assert!(said.iter().any(|(_, text, _)| text == "it had noted"), "{said:?}")
+                    }
+                }
+                let started = bodies::<ToolStarted>(&session).await;
+                assert!(started.iter().all(|started| started.effect == Effect::Irreversible));
+            }
+        }
+    }
+    assert!(asked_about.load(Ordering::Acquire) > 3, "nothing was in doubt");
+}

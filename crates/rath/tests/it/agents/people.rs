@@ -1,0 +1,323 @@
+//! People: policy, questions, and what is posted while an agent works.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rath::agent::Patience;
+use rath::body::{About, Answered, Asked, Failed, Labelled, Outcome, StepLeft, Verdict};
+use rath::{ErrorKind, Kind};
+use serde_json::json;
+
+use super::*;
+
+/// Counts how often it is called.
+#[tool(effect = "irreversible")]
+fn ring(times: State<AtomicU64>) -> String {
+    format!("rang {}", times.fetch_add(1, Ordering::AcqRel) + 1)
+}
+
+fn ringer(calls: usize) -> (Agent, Arc<AtomicU64>) {
+    let times = Arc::new(AtomicU64::new(0));
+    let turn = (0..calls).fold(Turn::new(), |turn, _| turn.call("ring", json!({})));
+    let script = Scripted::new("s").turn(turn).say("Done.");
+    (Agent::new("ringer").model(script).tools(ring).with_shared(times.clone()), times)
+}
+
+/// Answers a question of a session: the `nth` that is open.
+async fn answer(store: &Arc<dyn Store>, id: SessionId, nth: usize, verdict: Verdict, why: Option<&str>) {
+    let asks = View::of(store, id, None).await.unwrap().pending().asks;
+    let (asked, shown_digest) = (asks[nth].record, asks[nth].shown_digest);
+    post(store, id, Posted::Answer { asked, shown_digest, verdict, why: why.map(Into::into) }).await;
+}
+
+async fn run(store: &Arc<dyn Store>, agent: &Agent) -> Result<Session> {
+    store
+        .run("a run", Actor::program("test"), agent, async |session: &mut Session| {
+            session.user("Please.")?;
+            Ok(())
+        })
+        .await
+}
+
+/// The run waits: it has asked so many questions.
+async fn waits(ended: Result<Session>, questions: usize) -> SessionId {
+    let error = ended.unwrap_err();
+    let ErrorKind::Waiting(id) = error.kind() else { panic!("{error}") };
+    let id = *id;
+    assert_eq!(error.code(), "waiting");
+    let session = &error.sessions()[0];
+    assert_eq!((session.id(), session.pending().asks.len(), session.at_risk()), (id, questions, 0));
+    assert_eq!(count(session, Kind::Failed).await + count(session, Kind::StepLeft).await, 0, "the run is not over");
+    id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_by_rule_is_a_result() {
+    let (agent, times) = ringer(1);
+    let agent = agent.policy("ring", Decision::Deny("it is night".into()));
+    let session = agent.forward(asked(&Memory::new())).await.unwrap();
+    assert_eq!(results(&session).await, [("call-0-0".into(), "This call is not allowed: it is night".into(), true)]);
+    assert_eq!((times.load(Ordering::Acquire), count(&session, Kind::ToolStarted).await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_is_asked_first() {
+    let no = |why: &str| format!("grace did not allow this call{why}");
+    for (verdict, why, said, failed) in [
+        (Verdict::Yes, None, "rang 1".to_owned(), false),
+        (Verdict::Yes, Some("go ahead"), "rang 1".to_owned(), false),
+        (Verdict::No, None, no(""), true),
+        (Verdict::No, Some("it is night"), no(": it is night"), true),
+        (Verdict::Text("only by day".into()), None, no(": only by day"), true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for store in [Memory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
+            let (agent, times) = ringer(1);
+            let agent = agent.policy("ring", Decision::Ask);
+            let id = waits(run(&store, &agent).await, 1).await;
+            assert_eq!(times.load(Ordering::Acquire), 0);
+            // Asking again changes nothing.
+            waits(run(&store, &agent).await, 1).await;
+            answer(&store, id, 0, verdict.clone(), why).await;
+            let session = run(&store, &agent).await.unwrap();
+            assert_eq!(results(&session).await, [("call-0-0".into(), said.clone(), failed)]);
+            assert_eq!(times.load(Ordering::Acquire), u64::from(!failed));
+            let asked = bodies::<Asked>(&session).await;
+            assert_eq!((asked.len(), asked[0].about), (1, About::Approval));
+            assert_eq!(asked[0].shown.to_string(), "Agent ringer wants to call ring:\n{}");
+            let answered = line(&session).await.into_iter().find(|record| *record.kind() == Kind::Answered).unwrap();
+            assert_eq!(answered.header().unwrap().actor, Actor::person("grace"));
+            assert!(session.pending().is_empty());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_answer_does_not_answer_two_questions() {
+    let store = Memory::new();
+    let (agent, times) = ringer(2);
+    let agent = agent.policy("ring", Decision::Ask);
+    let id = waits(run(&store, &agent).await, 2).await;
+    let asked = stored::<Asked>(&store, id).await;
+    assert_eq!(asked[0].shown_digest, asked[1].shown_digest, "both questions show the same");
+    answer(&store, id, 1, Verdict::Yes, None).await;
+    waits(run(&store, &agent).await, 1).await;
+    assert_eq!(times.load(Ordering::Acquire), 1, "what was allowed is done, the other one waits");
+    assert_eq!(stored::<rath::body::ToolResult>(&store, id).await.len(), 0);
+    // The same answer once more is no answer to the other question.
+    let first: Vec<Answered> = stored(&store, id).await;
+    let Answered { asked, shown_digest, verdict, why } = first[0].clone();
+    post(&store, id, Posted::Answer { asked, shown_digest, verdict, why }).await;
+    waits(run(&store, &agent).await, 1).await;
+    answer(&store, id, 0, Verdict::No, None).await;
+    let session = run(&store, &agent).await.unwrap();
+    assert_eq!(times.load(Ordering::Acquire), 1);
+    let results = results(&session).await;
+    assert_eq!(
+        [(&*results[0].0, results[0].2), (&*results[1].0, results[1].2)],
+        [("call-0-0", true), ("call-0-1", false)]
+    );
+    assert_eq!(count(&session, Kind::Answered).await, 3, "every answer is kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_waited_for_where_that_is_wanted() {
+    let store = Memory::new();
+    let turn = Turn::new()
+        .call("ask_human", json!({ "question": "Which colour?" }))
+        .call("echo", json!({ "text": "meanwhile" }))
+        .call("ask_human", json!({ "question": "Sure?" }));
+    let script = Scripted::new("s").turn(turn).say("Done.");
+    let agent = Agent::new("painter").model(script).tools((tools::ask_human, echo));
+    let mut session = asked(&store);
+    session.equip(Patience::Wait);
+    let id = session.id();
+    let working = tokio::spawn(async move { agent.forward(session).await });
+    let wait_for = async |questions: usize| {
+        while stored::<Asked>(&store, id).await.len() < questions {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time(wait_for(2)).await;
+    answer(&store, id, 1, Verdict::Yes, Some("I have looked")).await;
+    in_time(async {
+        while stored::<Answered>(&store, id).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    answer(&store, id, 0, Verdict::Text("red".into()), None).await;
+    let session = in_time(working).await.unwrap().unwrap();
+    let results = results(&session).await;
+    let texts: Vec<_> = results.iter().map(|(_, text, _)| &**text).collect();
+    assert_eq!(texts, ["red", "meanwhile", "yes: I have looked"]);
+    assert_eq!(count(&session, Kind::ToolStarted).await, 1, "the call beside it was made once");
+    assert!(session.pending().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_comes_during_an_answer_is_answered_in_the_same_step() {
+    let store = Memory::new();
+    let session = asked(&store);
+    let id = session.id();
+    let inner = store.clone();
+    let script = Scripted::from_async_fn(move |seen| {
+        let store = inner.clone();
+        async move {
+            if seen.turn == 0 {
+                post(&store, id, Posted::Message { text: "And in blue.".into() }).await;
+            }
+            Turn::from(format!("I heard: {}", seen.latest))
+        }
+    });
+    let session = Agent::new("listener").model(script).forward(session).await.unwrap();
+    let wanted = ["user Please.", "assistant I heard: Please.", "user And in blue.", "assistant I heard: And in blue."];
+    assert_eq!(transcript(&session).await, wanted);
+    assert_eq!((count(&session, Kind::StepEntered).await, count(&session, Kind::StepLeft).await), (1, 1));
+    let line = line(&session).await;
+    let said = line.iter().filter(|record| *record.kind() == Kind::User).nth(1).unwrap();
+    assert_eq!(said.header().unwrap().actor, Actor::person("grace"), "the poster said it");
+    assert!(store.posts(id).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_comes_during_calls_does_not_come_between_calls_and_results() {
+    let store = Memory::new();
+    let session = asked(&store);
+    let id = session.id();
+    let inner = store.clone();
+    let script = Scripted::from_async_fn(move |seen| {
+        let store = inner.clone();
+        async move {
+            match seen.turn {
+                0 => {
+                    post(&store, id, Posted::Message { text: "Hurry.".into() }).await;
+                    Turn::new().call("nothing", json!({}))
+                }
+                _ => Turn::from("Done."),
+            }
+        }
+    });
+    let session = Agent::new("listener").model(script).tools(nothing).forward(session).await.unwrap();
+    let all = transcript(&session).await;
+    let at = |words: &str| all.iter().position(|line| line.contains(words)).unwrap();
+    assert_eq!(at("[call-0-0] nothing"), at("→ nothing") + 1, "{all:?}");
+    assert!(at("Hurry.") < at("Done."), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_can_be_posted() {
+    let store = Memory::new();
+    let mut session = asked(&store);
+    session.publish().await.unwrap();
+    let labelled = Labelled { title: Some("a door".into()), ..Labelled::default() };
+    post(&store, session.id(), Posted::Label { labelled }).await;
+    let agent = Agent::new("painter").model(Scripted::new("s").say("Done."));
+    let session = agent.forward(session).await.unwrap();
+    assert_eq!(session.title(), Some("a door"));
+    assert_eq!(transcript(&session).await.len(), 2, "the model does not see it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_in_a_join_carries_what_it_can() {
+    let store = Memory::new();
+    let good = Agent::new("good").model(Scripted::new("s").say("Fine."));
+    let bad = Agent::new("bad").model(Scripted::new("s").turn(Failure::for_good("broken")));
+    let (good, bad) = (&good, &bad);
+    let error = asked(&store)
+        .step("both", async move |session: Session| {
+            let (left, right) = (session.fork("left"), session.fork("right"));
+            match tokio::join!(good.forward(left), bad.forward(right)) {
+                (Ok(left), Ok(right)) => session.merge([left, right], How::Append).await,
+                (Ok(left), Err(error)) => Err(error.with_sessions(vec![session, left])),
+                _ => panic!("the left one is good"),
+            }
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), "model-failed");
+    let sessions = error.into_sessions();
+    assert_eq!(sessions.len(), 3);
+    for (session, failed, left) in
+        [(&sessions[0], 0, Outcome::Failed), (&sessions[1], 0, Outcome::Done), (&sessions[2], 1, Outcome::Failed)]
+    {
+        assert!(session.pending().is_empty(), "{:?}", session.pending());
+        assert_eq!(bodies::<Failed>(session).await.len(), failed, "it is said once, where it happened");
+        assert_eq!(bodies::<StepLeft>(session).await[0].outcome, left);
+        assert_eq!(session.at_risk(), 0);
+    }
+    assert_eq!(sessions[1].text().await.unwrap().as_deref(), Some("Fine."), "the good branch is not lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_careless_join_loses_nothing_that_was_recorded() {
+    let store = Memory::new();
+    let good = Agent::new("good").model(Scripted::new("s").say("Fine."));
+    let bad = Agent::new("bad").model(Scripted::new("s").turn(Failure::for_good("broken")));
+    let (good, bad) = (&good, &bad);
+    let session = asked(&store);
+    let id = session.id();
+    let error = session
+        .step("both", async move |session: Session| {
+            let (left, right) = (session.fork("left"), session.fork("right"));
+            let (left, right) = tokio::join!(bad.forward(left), good.forward(right));
+            session.merge([left?, right?], How::Append).await
+        })
+        .await
+        .unwrap_err();
+    let sessions = error.into_sessions();
+    assert_eq!(sessions[0].id(), id, "the line itself comes first, though the code dropped it");
+    assert!(sessions.iter().all(|session| session.pending().is_empty()));
+    let children = store.sessions(rath::store::Which::ChildrenOf(id).into()).await.unwrap();
+    assert_eq!(children.len(), 2);
+}
+
+/// A workflow that asks, then lets an agent ring.
+async fn asking(mut session: Session, agent: &Agent) -> Result<Session> {
+    if let Err(error) = session.ask("Shall I?").await {
+        return Err(error.with_sessions(vec![session]));
+    }
+    agent.forward(session).await
+}
+
+async fn run_asking(store: &Arc<dyn Store>, agent: &Agent) -> Result<Session> {
+    let agent = agent.clone();
+    let workflow = move |session: Session| {
+        let agent = agent.clone();
+        async move { asking(session, &agent).await }
+    };
+    store
+        .run("asking", Actor::program("test"), &workflow, async |session: &mut Session| {
+            session.user("Please.")?;
+            Ok(())
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_that_come_before_the_answer_to_a_workflow_do_not_hide_it() {
+    let store = Memory::new();
+    let (agent, times) = ringer(1);
+    let agent = agent.policy("ring", Decision::Ask);
+    let id = waits(run_asking(&store, &agent).await, 1).await;
+    post(&store, id, Posted::Message { text: "A moment.".into() }).await;
+    answer(&store, id, 0, Verdict::Yes, None).await;
+    // Goes on to the agent's question; then another process finds both on the record.
+    waits(run_asking(&store, &agent).await, 1).await;
+    let asks = View::of(&store, id, None).await.unwrap().pending().asks;
+    assert_eq!(asks[0].about, About::Approval);
+    answer(&store, id, 0, Verdict::Yes, None).await;
+    run_asking(&store, &agent).await.unwrap();
+    assert_eq!(times.load(Ordering::Acquire), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_that_asks_can_be_stopped_by_a_post() {
+    let store = Memory::new();
+    let (agent, times) = ringer(1);
+    let id = waits(run_asking(&store, &agent).await, 1).await;
+    post(&store, id, Posted::Cancel { why: "never mind".into() }).await;
+    answer(&store, id, 0, Verdict::Yes, None).await;
+    let error = run_asking(&store, &agent).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Cancelled { .. }), "{error}");
+    assert_eq!(times.load(Ordering::Acquire), 0);
+}

@@ -1,0 +1,389 @@
+//! Agents as tools.
+
+use std::collections::BTreeMap;
+
+use rath::agent::{Patience, SubAgent};
+use rath::body::{Manner, Merged, ToolFinished, Verdict};
+use rath::store::Which;
+use rath::workshop::Place;
+use rath::{Kind, seq};
+use rath_testkit::{Moment, Mortal};
+use serde_json::json;
+
+use super::*;
+use crate::support::Shop;
+
+fn usage(tokens: u64) -> Usage {
+    Usage { requests: 1, input_tokens: tokens, ..Usage::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_in_agents_in_agents() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [Memory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
+        let (model, deep_seen) = watched(
+            Scripted::new("s")
+                .turn(Turn::new().call("echo", json!({ "text": "deep" })).usage(usage(1)))
+                .turn(Turn::new().text("The answer is deep.").usage(usage(2))),
+        );
+        let deep = Agent::new("deep").model(model).tools(echo).as_tool("Dives.");
+        let (model, middle_seen) = watched(
+            Scripted::new("s")
+                .turn(Turn::new().call("deep", json!({ "task": "Dive." })).usage(usage(10)))
+                .turn(Turn::new().text("It is deep, they say.").usage(usage(20))),
+        );
+        let middle = Agent::new("middle").model(model).tools(deep).as_tool("Asks.");
+        let (model, outer_seen) = watched(
+            Scripted::new("s")
+                .turn(Turn::new().call("middle", json!({ "task": "Ask." })).usage(usage(100)))
+                .turn(Turn::new().text("Deep.").usage(usage(200))),
+        );
+        let session = Agent::new("outer").model(model).tools(middle).forward(asked(&store)).await.unwrap();
+        assert_eq!(session.usage().input_tokens, 333, "what each used is counted once");
+        assert_eq!(session.usage().requests, 6);
+        let call = |tool: &str, task: &str| format!("assistant → {tool}({{\"task\":\"{task}\"}}) [call-0-0]");
+        assert_eq!(
+            outer_seen.lock().unwrap()[1],
+            ["user Please.", &call("middle", "Ask."), "tool [call-0-0] It is deep, they say."]
+        );
+        assert_eq!(middle_seen.lock().unwrap()[0], ["user Ask."], "a sub-agent sees its task and nothing before it");
+        assert_eq!(
+            middle_seen.lock().unwrap()[1],
+            ["user Ask.", &call("deep", "Dive."), "tool [call-0-0] The answer is deep."]
+        );
+        assert_eq!(deep_seen.lock().unwrap()[0], ["user Dive."]);
+        assert_eq!(deep_seen.lock().unwrap()[1].len(), 3);
+        let merged = bodies::<Merged>(&session).await;
+        assert_eq!((merged.len(), &merged[0].how), (1, &Manner::TakeIn));
+        let middle = merged[0].branches[0].session;
+        let inner = stored::<Merged>(&store, middle).await;
+        assert_eq!((inner.len(), &inner[0].how), (1, &Manner::TakeIn));
+        let rows = store.sessions(Which::All.into()).await.unwrap();
+        assert_eq!((rows.len(), rows.iter().filter(|row| row.closed).count()), (3, 2));
+        assert_eq!(
+            session
+                .history()
+                .await
+                .unwrap()
+                .all()
+                .await
+                .unwrap()
+                .iter()
+                .filter(|r| *r.kind() == Kind::ModelResponded)
+                .count(),
+            6
+        );
+        assert!(session.pending().is_empty());
+    }
+}
+
+/// A turn with `count` calls of the helper, and a helper that ends the sooner the later it is called.
+fn twenty(count: u64) -> (Scripted, Scripted) {
+    let turn = (0..count).fold(Turn::new(), |turn, at| turn.call("helper", json!({ "task": at.to_string() })));
+    let helper = Scripted::from_async_fn(move |seen| async move {
+        match seen.turn {
+            0 => {
+                let at: u64 = seen.latest.parse().unwrap();
+                for _ in 0..(count - at) * 10 {
+                    tokio::task::yield_now().await;
+                }
+                Turn::new()
+                    .call("write", json!({ "path": format!("part-{at}"), "content": format!("{at}\n") }))
+                    .usage(usage(1))
+            }
+            _ => Turn::new().text("Written.").usage(usage(1)),
+        }
+    });
+    (Scripted::new("s").turn(turn.usage(usage(1000))).turn(Turn::new().text("All written.").usage(usage(1000))), helper)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_at_once_bring_their_files_together() {
+    let shop = Shop::new();
+    let origin = shop.directory("origin");
+    std::fs::write(origin.join("old"), "old\n").unwrap();
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
+    session.equip(shop.second());
+    let (outer, helper) = twenty(20);
+    let helper = Agent::new("helper").model(helper).tools(tools::coding()).as_tool("Writes.");
+    let agent = Agent::new("outer").model(outer).tools((helper, tools::coding()));
+    let session = in_time(agent.forward(session)).await.unwrap();
+    let wanted: BTreeMap<String, String> =
+        (0..20).map(|at| (format!("part-{at}"), format!("{at}\n"))).chain([("old".into(), "old\n".into())]).collect();
+    assert_eq!(shop.now(&session), wanted);
+    assert_eq!(session.usage().input_tokens, 2040);
+    assert_eq!(results(&session).await.len(), 20);
+    let merged = bodies::<Merged>(&session).await;
+    let why: Vec<_> = merged[0].branches.iter().map(|branch| branch.why.clone().unwrap_or_default()).collect();
+    let in_order: Vec<_> = (0..20).map(|at| format!("call call-0-{at} of helper")).collect();
+    assert_eq!(why, in_order, "branches come together in call order, whichever ends first");
+    assert!(session.pending().is_empty());
+    drop(session);
+    shop.verify();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_a_record_has_parents() {
+    let store = Memory::new();
+    let turn = (0..70).fold(Turn::new(), |turn, at| turn.call("helper", json!({ "task": at.to_string() })));
+    let helper = Scripted::from_fn(|seen| Turn::new().text(format!("Done {}.", seen.latest)).usage(usage(1)));
+    let helper = Agent::new("helper").model(helper).as_tool("Helps.");
+    let script = Scripted::new("s").turn(turn.usage(usage(0))).turn(Turn::new().text("Done.").usage(usage(0)));
+    let session = in_time(Agent::new("outer").model(script).tools(helper).forward(asked(&store))).await.unwrap();
+    assert_eq!(session.usage().input_tokens, 70);
+    let results = results(&session).await;
+    assert!(results.iter().enumerate().all(|(at, (_, text, _))| *text == format!("Done {at}.")), "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_fails_is_a_failed_result_and_its_evidence_stays() {
+    let store = Memory::new();
+    let helper = Scripted::from_fn(|seen| match (seen.turn, &*seen.latest) {
+        (0, "bad") => Turn::new().call("echo", json!({ "text": "so far" })).usage(usage(1)),
+        (1, "so far") => Turn::from(Failure::for_good("broken")),
+        _ => Turn::new().text("Fine.").usage(usage(1)),
+    });
+    let helper = Agent::new("helper").model(helper).tools(echo).as_tool("Helps.");
+    let turn = Turn::new().call("helper", json!({ "task": "bad" })).call("helper", json!({ "task": "good" }));
+    let script = Scripted::new("s").turn(turn.usage(usage(10))).turn(Turn::new().text("Half.").usage(usage(10)));
+    let session = Agent::new("outer").model(script).tools(helper).forward(asked(&store)).await.unwrap();
+    let results = results(&session).await;
+    assert!(results[0].2 && results[0].1.contains("did not answer: broken"), "{results:?}");
+    assert_eq!((&*results[1].1, results[1].2), ("Fine.", false));
+    assert_eq!(session.usage().input_tokens, 22, "what it used until then is counted");
+    let merged = bodies::<Merged>(&session).await;
+    assert_eq!(merged[0].branches.len(), 2);
+    let bad = merged[0].branches[0].session;
+    assert_eq!(stored::<ToolFinished>(&store, bad).await.len(), 1, "what it did is in the history");
+    assert_eq!(stored::<rath::body::Failed>(&store, bad).await.len(), 1);
+    assert!(session.pending().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_tasks_are_results_too() {
+    let helper = || Agent::new("helper").model(Scripted::new("s").say("Fine.")).as_tool("Helps.");
+    let turn = Turn::new().call("helper", json!({})).call_text("helper", "").call("helper", json!({ "task": 1 }));
+    let script = Scripted::new("s").turn(turn).say("Done.");
+    let session = Agent::new("outer").model(script).tools(helper()).forward(asked(&Memory::new())).await.unwrap();
+    assert!(results(&session).await.iter().all(|(_, text, failed)| *failed && text.contains("\"task\"")));
+    assert_eq!((count(&session, Kind::ToolStarted).await, count(&session, Kind::Merged).await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_workflow_can_be_a_tool() {
+    let say = |name: &str, text: &str| Agent::new(name).model(Scripted::new("s").say(text));
+    let both = seq().then(say("one", "First.")).then(say("two", "Second."));
+    let tool = SubAgent::new("both", "Does both.", both);
+    let script = Scripted::new("s").call("both", json!({ "task": "go" })).say("Done.");
+    let session = Agent::new("outer").model(script).tools(tool).forward(asked(&Memory::new())).await.unwrap();
+    assert_eq!(results(&session).await[0].1, "Second.");
+}
+
+/// A branch that is done while another call of its turn waits for a person.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_is_done_before_an_answer_comes_is_taken_in() {
+    let store = Memory::new();
+    let helper = Scripted::new("s").turn(Turn::new().text("Fine.").usage(usage(5)));
+    let helper = Agent::new("helper").model(helper).as_tool("Helps.");
+    let turn = Turn::new().call("helper", json!({ "task": "x" })).call("ask_human", json!({ "question": "Now?" }));
+    let script = Scripted::new("s").turn(turn.usage(usage(10))).turn(Turn::new().text("Done.").usage(usage(10)));
+    let agent = Agent::new("outer").model(script).tools((helper, tools::ask_human));
+    let mut session = asked(&store);
+    session.equip(Patience::Wait);
+    let id = session.id();
+    let working = tokio::spawn(async move { agent.forward(session).await });
+    in_time(async {
+        loop {
+            let view = View::of(&store, id, None).await;
+            let asks = view.map(|view| view.pending().asks).unwrap_or_default();
+            if let Some(ask) = asks.first() {
+                let (asked, shown_digest) = (ask.record, ask.shown_digest);
+                break post(&store, id, Posted::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None }).await;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let session = in_time(working).await.unwrap().unwrap();
+    assert_eq!(bodies::<Merged>(&session).await.len(), 1, "the branch was forgotten");
+    assert_eq!(session.usage().input_tokens, 25);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_of_a_sub_agent_makes_the_run_wait() {
+    let store = Memory::new();
+    let helper = Scripted::from_fn(|seen| match seen.turn {
+        0 => Turn::new().call("ask_human", json!({ "question": "Which?" })).usage(usage(1)),
+        _ => Turn::new().text(format!("They say {}.", seen.latest)).usage(usage(1)),
+    });
+    let helper = || Agent::new("helper").model(helper.clone()).tools(tools::ask_human).as_tool("Helps.");
+    let turn = Turn::new().call("helper", json!({ "task": "a" })).call("helper", json!({ "task": "b" }));
+    let script = Scripted::new("s").turn(turn.usage(usage(10))).turn(Turn::new().text("Done.").usage(usage(10)));
+    let agent = Agent::new("outer").model(script).tools(helper());
+    let mut rounds = 0;
+    let session = loop {
+        let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+        match store.run("r", Actor::program("test"), &agent, input).await {
+            Ok(session) => break session,
+            Err(error) => assert_eq!(error.code(), "waiting", "{error}"),
+        }
+        rounds += 1;
+        assert!(rounds < 5);
+        // One answer a round.
+        for row in store.sessions(Which::All.into()).await.unwrap() {
+            let asks = View::of(&store, row.id, None).await.unwrap().pending().asks;
+            if let Some(ask) = asks.first() {
+                let verdict = Verdict::Text("red".into());
+                let (asked, shown_digest) = (ask.record, ask.shown_digest);
+                post(&store, row.id, Posted::Answer { asked, shown_digest, verdict, why: None }).await;
+                break;
+            }
+        }
+    };
+    assert_eq!(rounds, 2);
+    assert!(results(&session).await.iter().all(|(_, text, failed)| text == "They say red." && !failed));
+    assert_eq!(session.usage().input_tokens, 24, "every branch is taken in once");
+    assert_eq!(store.sessions(Which::All.into()).await.unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_of_a_sub_agent_does_not_outlive_the_run() {
+    let store = Memory::new();
+    let deep = Scripted::new("s").call("ask_human", json!({ "question": "Which?" })).say("Never.");
+    let deep = Agent::new("deep").model(deep).tools(tools::ask_human).as_tool("Asks.");
+    let helper = Scripted::new("s").call("deep", json!({ "task": "ask" })).say("Never.");
+    let helper = Agent::new("helper").model(helper).tools(deep).as_tool("Helps.");
+    let script = Scripted::new("s").call("helper", json!({ "task": "a" })).say("Never.");
+    let agent = Agent::new("outer").model(script).tools(helper);
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let error = store.run("r", Actor::program("test"), &agent, input).await.unwrap_err();
+    assert_eq!(error.code(), "waiting", "{error}");
+    let root = error.sessions()[0].id();
+    drop(error);
+    post(&store, root, Posted::Cancel { why: "never mind".into() }).await;
+    let error = store.run("r", Actor::program("test"), &agent, input).await.unwrap_err();
+    assert_eq!(error.code(), "cancelled", "{error}");
+    drop(error);
+    let rows = store.sessions(Which::All.into()).await.unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let pending = View::of(&store, row.id, None).await.unwrap().pending();
+        assert!(pending.is_empty(), "{pending:?}");
+    }
+}
+
+/// An answer for the caller that comes while a sub-agent waits for another one must not begin the sub-agent anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_beside_a_waiting_sub_agent_repeats_nothing() {
+    let began = Arc::new(Mutex::new(0));
+    let beginning = began.clone();
+    let helper = Scripted::from_fn(move |seen| match seen.turn {
+        0 => {
+            *beginning.lock().unwrap() += 1;
+            Turn::new().call("ask_human", json!({ "question": "Inside?" }))
+        }
+        _ => Turn::from("Helped."),
+    });
+    let helper = Agent::new("helper").model(helper).tools(tools::ask_human).as_tool("Helps.");
+    let turn = Turn::new().call("ask_human", json!({ "question": "Outside?" })).call("helper", json!({ "task": "a" }));
+    let agent = Agent::new("outer").model(Scripted::new("s").turn(turn).say("Done.")).tools((tools::ask_human, helper));
+    // The question outside is answered in the moment in which the one inside is asked.
+    let outside = Mutex::new(None);
+    let store = Hooked::new(Memory::new(), move |batch| {
+        let mut outside = outside.lock().unwrap();
+        let asked = batch.parts.iter().flat_map(|part| &part.records).filter(|record| *record.kind() == Kind::Asked);
+        for record in asked {
+            let body: rath::body::Asked = record.body().unwrap();
+            let what = Posted::Answer {
+                asked: record.id(),
+                shown_digest: body.shown_digest,
+                verdict: Verdict::Yes,
+                why: None,
+            };
+            match body.shown.to_string().as_str() {
+                "Outside?" => *outside = Some(Post::new(record.session(), Actor::person("grace"), what)),
+                _ => return outside.take(),
+            }
+        }
+        None
+    });
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let error = in_time(store.run("r", Actor::program("test"), &agent, input)).await.unwrap_err();
+    assert_eq!(error.code(), "waiting", "{error}");
+    drop(error);
+    assert_eq!(store.sessions(Which::All.into()).await.unwrap().len(), 2, "one branch for one call");
+    for row in store.sessions(Which::All.into()).await.unwrap() {
+        for ask in View::of(&store, row.id, None).await.unwrap().pending().asks {
+            let (asked, shown_digest) = (ask.record, ask.shown_digest);
+            let what = Posted::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None };
+            store.post(Post::new(row.id, Actor::person("grace"), what)).await.unwrap();
+        }
+    }
+    let session = in_time(store.run("r", Actor::program("test"), &agent, input)).await.unwrap();
+    assert_eq!(results(&session).await.len(), 2);
+    assert_eq!(*began.lock().unwrap(), 1, "the sub-agent began once");
+}
+
+/// A workflow that asks leaves, also where agents wait: so does the run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_as_a_tool_that_asks_makes_a_patient_run_leave() {
+    let asks = async |mut session: Session| match session.ask("Inside?").await {
+        Ok(_) => Ok(session),
+        Err(error) => Err(error.with_sessions(vec![session])),
+    };
+    let tool = SubAgent::new("asks", "Asks.", asks);
+    let agent = Agent::new("outer").model(Scripted::new("s").call("asks", json!({ "task": "a" }))).tools(tool);
+    let mut session = asked(&Memory::new());
+    session.equip(Patience::Wait);
+    let error = in_time(agent.forward(session)).await.unwrap_err();
+    assert_eq!(error.code(), "waiting", "{error}");
+}
+
+/// An outer agent that calls a helper in two turns, each call with this id.
+fn same_ids(id: &str) -> Agent {
+    let helper = Scripted::from_fn(|seen| Turn::new().text(format!("Did {}.", seen.latest)).usage(usage(1)));
+    let helper = Agent::new("helper").model(helper).as_tool("Helps.");
+    let call = |task: &str| Turn::new().call("helper", json!({ "task": task })).id(id).usage(usage(10));
+    let script =
+        Scripted::new("s").turn(call("one")).turn(call("two")).turn(Turn::new().text("Done.").usage(usage(10)));
+    Agent::new("outer").model(script).tools(helper)
+}
+
+async fn killed_at_any_commit(id: &str) {
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let mut commits = 0;
+    loop {
+        let mut died = false;
+        for moment in [Moment::Before, Moment::After] {
+            let store = Memory::new();
+            let mortal = Mortal::new(store.clone(), commits, moment);
+            let dying: Arc<dyn Store> = mortal.clone();
+            let agent = same_ids(id);
+            drop(dying.run("r", Actor::program("test"), &agent, input).await);
+            died |= mortal.is_dead();
+            let session = store.run("r", Actor::program("test"), &agent, input).await.unwrap();
+            let texts: Vec<_> = results(&session).await.into_iter().map(|(_, text, _)| text).collect();
+            assert_eq!(texts, ["Did one.", "Did two."], "killed {moment:?} commit {commits}");
+            assert_eq!(session.usage().input_tokens, 32, "killed {moment:?} commit {commits}");
+            assert_eq!(bodies::<Merged>(&session).await.len(), 2);
+            assert!(session.pending().is_empty());
+        }
+        if !died {
+            break;
+        }
+        commits += 1;
+    }
+    assert!(commits > 8, "{commits}");
+}
+
+/// Some providers give calls no ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_commit_calls_without_ids_have_branches_of_their_own() {
+    killed_at_any_commit("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_commit_calls_of_one_id_have_branches_of_their_own() {
+    killed_at_any_commit("same").await;
+}

@@ -1,0 +1,156 @@
+//! What a turn leaves on the record, and what the model is shown.
+
+use rath::body::{ModelRequested, ModelResponded, StepEntered, ToolFinished, ToolStarted};
+use rath::prelude::*;
+use rath::{Kind, Parameters};
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_is_recorded_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [Memory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
+        let script = Scripted::new("scripted").call("echo", json!({ "text": "hello" })).say("It said hello.");
+        let agent = Agent::new("parrot").prompt("Repeat.").model(script).tools(echo);
+        let session = agent.forward(asked(&store)).await.unwrap();
+        let wanted = [
+            "created",
+            "user",
+            "step_entered",
+            "model_requested",
+            "model_responded",
+            "assistant",
+            "tool_started",
+            "tool_finished",
+            "tool_result",
+            "model_requested",
+            "model_responded",
+            "assistant",
+            "step_left",
+        ];
+        assert_eq!(kinds(&session).await, wanted);
+        assert_eq!(session.at_risk(), 0, "the end of the outermost step is durable");
+        assert!(session.pending().is_empty());
+        let wanted = [
+            "user Please.",
+            "assistant → echo({\"text\":\"hello\"}) [call-0-0]",
+            "tool [call-0-0] hello",
+            "assistant It said hello.",
+        ];
+        assert_eq!(transcript(&session).await, wanted);
+        // Who did it: the agent in its step, the person outside.
+        for record in line(&session).await {
+            let header = record.header().unwrap();
+            let inside = !matches!(record.kind(), Kind::Created | Kind::User | Kind::StepEntered | Kind::StepLeft);
+            let wanted = if inside { Actor::agent("parrot") } else { Actor::person("ada") };
+            assert_eq!(header.actor, wanted, "{}", record.kind());
+            assert_eq!(header.step.is_some(), inside || *record.kind() == Kind::StepLeft, "{}", record.kind());
+        }
+        let requests = bodies::<ModelRequested>(&session).await;
+        assert_eq!(requests[0].previous, None);
+        assert_eq!(requests[1].previous, Some(line(&session).await[3].id()));
+        assert_ne!(requests[0].request, requests[1].request);
+        let started = bodies::<ToolStarted>(&session).await;
+        assert_eq!((&*started[0].call, &*started[0].tool, started[0].attempt), ("call-0-0", "echo", 1));
+        assert_eq!(bodies::<ModelResponded>(&session).await[0].stop.as_deref(), Some("tool_use"));
+        let usage: Usage =
+            bodies::<ModelResponded>(&session).await.iter().fold(Usage::default(), |all, one| all + one.usage);
+        assert_eq!(session.usage(), usage);
+        // The prompt and the tools are named once, by the step.
+        let config = bodies::<StepEntered>(&session).await[0].config.clone().unwrap();
+        let config = store.blob_get(config.digest).await.unwrap().unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        assert_eq!((config["prompt"].as_str(), config["tools"][0]["name"].as_str()), (Some("Repeat."), Some("echo")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_output_is_a_blob_and_the_model_is_shown_all_of_it() {
+    let store = Memory::new();
+    let long = "word ".repeat(100_000);
+    let (model, seen) =
+        watched(Scripted::new("scripted").call("echo", json!({ "text": long })).turn(Turn::new().text("Long.")));
+    let session = Agent::new("parrot").model(model).tools(echo).forward(asked(&store)).await.unwrap();
+    let finished = bodies::<ToolFinished>(&session).await;
+    assert!(finished[0].output[0].text.is_none() && finished[0].output[0].blob.is_some());
+    assert_eq!(seen.lock().unwrap().len(), 2);
+    let blob = finished[0].output[0].blob.as_ref().unwrap();
+    assert_eq!(&*store.blob_get(blob.digest).await.unwrap().unwrap(), long.as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_rule_shows_its_part() {
+    for (rule, before) in [
+        (Rule::Whole, &["user Please.", "assistant Which one?", "user This one.", "assistant Noted."][..]),
+        (Rule::LastAnswer, &["assistant Noted."][..]),
+        (Rule::OwnStep, &[][..]),
+    ] {
+        let store = Memory::new();
+        let (model, seen) = watched(Scripted::new("scripted").call("nothing", json!({})).say("Done."));
+        let agent = Agent::new("shown").model(model).tools(nothing).view(rule);
+        let mut session = asked(&store);
+        session.assistant("Which one?").unwrap();
+        session.user("This one.").unwrap();
+        let earlier = Agent::new("earlier").model(Scripted::new("scripted").say("Noted."));
+        let session = earlier.forward(session).await.unwrap();
+        let session = agent.forward(session).await.unwrap();
+        let own = ["assistant → nothing({}) [call-0-0]", "tool [call-0-0] nothing"];
+        let seen = seen.lock().unwrap().clone();
+        assert_eq!(seen[0], before, "{rule}");
+        assert_eq!(seen[1], [before, &own].concat(), "{rule}");
+        assert!(bodies::<ModelRequested>(&session).await[1..].iter().all(|request| request.rule == rule));
+        let all = transcript(&session).await;
+        assert_eq!(all.len(), 7, "what was not shown is still there: {all:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_answer_is_a_person_s_where_nobody_answered() {
+    let store = Memory::new();
+    let (model, seen) = watched(Scripted::new("scripted").say("Done."));
+    let mut session = asked(&store);
+    session.user("And quickly.").unwrap();
+    Agent::new("shown").model(model).view(Rule::LastAnswer).forward(session).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [["user And quickly."]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_is_told_agent_prompt_tools_turn_and_attempt() {
+    let store = Memory::new();
+    let model = Scripted::from_async_fn(|seen| async move {
+        tokio::task::yield_now().await;
+        assert_eq!((&*seen.agent, &*seen.prompt), ("coded", "Be brief."));
+        assert_eq!(seen.tools, ["echo", "nothing"]);
+        match (seen.turn, seen.attempt) {
+            (0, 1) => Turn::new().fails(rath::Failure::for_now("not yet")),
+            (0, 2) => Turn::new().call("echo", json!({ "text": seen.latest })),
+            (1, 1) => Turn::from(format!("I heard: {}", seen.latest)),
+            other => panic!("{other:?}"),
+        }
+    });
+    let agent = Agent::new("coded").prompt("Be brief.").model(model).tools((echo, nothing)).retries(1, Duration::ZERO);
+    let agent = agent.parameters(Parameters { max_tokens: Some(7), ..Parameters::default() });
+    let session = agent.forward(asked(&store)).await.unwrap();
+    assert_eq!(session.text().await.unwrap().as_deref(), Some("I heard: Please."));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_without_a_model_says_so() {
+    let store = Memory::new();
+    let error = Agent::new("mute").forward(asked(&store)).await.unwrap_err();
+    assert!(error.to_string().contains("has no model: give it one with `.model(…)`"), "{error}");
+    assert!(error.sessions()[0].pending().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_count_from_nought_in_every_step() {
+    let store = Memory::new();
+    let script = Scripted::new("scripted").call("nothing", json!({})).say("Done.");
+    let agent = Agent::new("twice").model(script).tools(nothing);
+    let session = agent.forward(asked(&store)).await.unwrap();
+    let session = agent.forward(session).await.unwrap();
+    assert_eq!(count(&session, Kind::Assistant).await, 4);
+    // The same call id came again, in another step.
+    assert_eq!(results(&session).await.len(), 2);
+}

@@ -1,0 +1,571 @@
+//! Random programs of steps, forks, agents and questions: whatever happens to the process, they come to the same end,
+//! and what cannot be taken back happens once.
+//!
+//! Everything is on one thread and made of the case alone, so that a failure shrinks. `RATH_RUN_CASES` says how many.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use rath::body::{About, Asked, Cancelled, Outcome, StepLeft, ToolFinished, ToolStarted, Verdict};
+use rath::prelude::*;
+use rath::store::{BoxFuture, Post, Posted, Query, Scan, Which};
+use rath::{Digest, ErrorKind, Failure, Kind, Said};
+use rath_testkit::{Moment, Mortal};
+use serde_json::json;
+
+use crate::agents::Hooked;
+
+/// A part of a program.
+#[derive(Clone, Debug)]
+enum Node {
+    /// A person's words.
+    Say,
+    /// A random number, and words made of it.
+    Sample,
+    /// A question of the workflow's.
+    Ask,
+    /// An agent: its turns, each with what it calls together and how often it fails before.
+    Agent(Vec<(Vec<Use>, u32)>),
+    Step(Vec<Node>),
+    Fork(Vec<Node>, Vec<Node>, Together),
+}
+
+/// What a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Count,
+    Put,
+    /// As `put`, after a person said yes or no.
+    Pay,
+    Send,
+    Fail,
+    AskHuman,
+    /// A sub-agent, which sends.
+    Helper,
+    Missing,
+}
+
+/// How branches come together.
+#[derive(Clone, Copy, Debug)]
+enum Together {
+    Append,
+    KeepLeft,
+    KeepRight,
+}
+
+fn a_use() -> impl Strategy<Value = Use> {
+    prop_oneof![
+        2 => Just(Use::Count),
+        2 => Just(Use::Put),
+        1 => Just(Use::Pay),
+        4 => Just(Use::Send),
+        1 => Just(Use::Fail),
+        1 => Just(Use::AskHuman),
+        2 => Just(Use::Helper),
+        1 => Just(Use::Missing),
+    ]
+}
+
+fn an_agent() -> impl Strategy<Value = Node> {
+    let turn = (proptest::collection::vec(a_use(), 1..4), 0..3_u32);
+    proptest::collection::vec(turn, 0..4).prop_map(Node::Agent)
+}
+
+fn a_program() -> impl Strategy<Value = Vec<Node>> {
+    let leaf = prop_oneof![
+        1 => Just(Node::Say),
+        1 => Just(Node::Sample),
+        1 => Just(Node::Ask),
+        4 => an_agent(),
+    ];
+    let node = leaf.prop_recursive(3, 10, 3, |inner| {
+        let nodes = || proptest::collection::vec(inner.clone(), 1..3);
+        let how = prop_oneof![Just(Together::Append), Just(Together::KeepLeft), Just(Together::KeepRight)];
+        prop_oneof![nodes().prop_map(Node::Step), (nodes(), nodes(), how).prop_map(|(l, r, how)| Node::Fork(l, r, how))]
+    });
+    proptest::collection::vec(node, 1..4)
+}
+
+/// A process that dies at a commit.
+#[derive(Clone, Copy, Debug)]
+struct Kill {
+    after: u64,
+    before_it: bool,
+}
+
+fn kills() -> impl Strategy<Value = Vec<Kill>> {
+    let kill = (0..12_u64, any::<bool>()).prop_map(|(after, before_it)| Kill { after, before_it });
+    proptest::collection::vec(kill, 1..5)
+}
+
+/// What is outside and outlives every process.
+#[derive(Default)]
+struct World {
+    sent: Mutex<Vec<String>>,
+    objects: Mutex<BTreeMap<Digest, String>>,
+}
+
+/// Counts.
+#[tool(effect = "pure")]
+fn count(text: String) -> String {
+    text.len().to_string()
+}
+
+/// Puts an object.
+#[tool(effect = "idempotent")]
+async fn put(text: String, call: &Call, world: State<World>) -> String {
+    world.objects.lock().unwrap().insert(call.key, text.clone());
+    format!("put {text}")
+}
+
+/// Pays.
+#[tool(effect = "idempotent")]
+async fn pay(text: String, call: &Call, world: State<World>) -> String {
+    world.objects.lock().unwrap().insert(call.key, text.clone());
+    format!("paid {text}")
+}
+
+/// Sends.
+#[tool(effect = "irreversible")]
+async fn send(text: String, world: State<World>) -> String {
+    world.sent.lock().unwrap().push(text.clone());
+    format!("sent {text}")
+}
+
+/// Fails.
+#[tool(effect = "pure")]
+fn fail(text: String) -> Result<String, String> {
+    Err(format!("cannot do {text}"))
+}
+
+/// An agent with a script. Without `troubles` its model never fails.
+fn agent(name: &str, turns: &[(Vec<Use>, u32)], troubles: bool) -> Agent {
+    let mut script = Scripted::new("scripted");
+    for (at, (uses, fails)) in turns.iter().enumerate() {
+        let mut turn = Turn::new();
+        for (place, what) in uses.iter().enumerate() {
+            let text = format!("{name}.{at}.{place}");
+            let arguments = match what {
+                Use::AskHuman => json!({ "question": format!("What about {text}?") }),
+                Use::Helper => json!({ "task": text }),
+                _ => json!({ "text": text }),
+            };
+            let tool = match what {
+                Use::Count => "count",
+                Use::Put => "put",
+                Use::Pay => "pay",
+                Use::Send => "send",
+                Use::Fail => "fail",
+                Use::AskHuman => "ask_human",
+                Use::Helper => "helper",
+                Use::Missing => "missing",
+            };
+            turn = turn.call(tool, arguments);
+        }
+        if troubles {
+            turn = turn.fails_first(*fails, Failure::for_now("overloaded"));
+        }
+        script = script.turn(turn);
+    }
+    let helper = Scripted::from_fn(|seen| match seen.turn {
+        0 => Turn::new()
+            .call("send", json!({ "text": format!("for {}", seen.latest) }))
+            .call("count", json!({ "text": "x" })),
+        _ => Turn::from("helped"),
+    });
+    let helper = Agent::new("helper").model(helper).tools((send, count)).as_tool("Helps.");
+    Agent::new(name)
+        .model(script.say(format!("{name} is done.")))
+        .tools((count, put, pay, send, fail, tools::ask_human, helper))
+        .policy("pay", Decision::Ask)
+        .retries(100, Duration::ZERO)
+}
+
+/// Runs a program. What a part is called follows from its place.
+fn follow(
+    nodes: Vec<Node>,
+    mut session: Session,
+    place: String,
+    troubles: bool,
+) -> BoxFuture<'static, Result<Session>> {
+    Box::pin(async move {
+        for (at, node) in nodes.into_iter().enumerate() {
+            let place = format!("{place}{at}");
+            let failed = |error: Error, session| Err(error.with_sessions(vec![session]));
+            session = match node {
+                Node::Say => match session.user(format!("words {place}")) {
+                    Ok(_) => session,
+                    Err(error) => return failed(error, session),
+                },
+                Node::Sample => {
+                    let said = session.random().and_then(|number| session.user(format!("number {number}")));
+                    match said {
+                        Ok(_) => session,
+                        Err(error) => return failed(error, session),
+                    }
+                }
+                Node::Ask => {
+                    let said = match session.ask(format!("Which way at {place}?")).await {
+                        Ok(Verdict::Text(text)) => session.user(format!("they say {text}")),
+                        Ok(verdict) => panic!("{verdict:?}"),
+                        Err(error) => return failed(error, session),
+                    };
+                    match said {
+                        Ok(_) => session,
+                        Err(error) => return failed(error, session),
+                    }
+                }
+                Node::Agent(turns) => agent(&format!("a{place}"), &turns, troubles).forward(session).await?,
+                Node::Step(nodes) => {
+                    let inside = format!("{place}.");
+                    let work = async move |session: Session| follow(nodes, session, inside, troubles).await;
+                    session.step(format!("s{place}"), work).await?
+                }
+                Node::Fork(left, right, how) => {
+                    let forks = [session.fork(format!("l{place}")), session.fork(format!("r{place}"))];
+                    let [one, other] = forks;
+                    let left = follow(left, one, format!("{place}l"), troubles);
+                    let right = follow(right, other, format!("{place}r"), troubles);
+                    let (left, right) = tokio::join!(left, right);
+                    let (left, right) = both(left, right).await?;
+                    let how = match how {
+                        Together::Append => How::Append,
+                        Together::KeepLeft => How::keep(left.id(), "left is better"),
+                        Together::KeepRight => How::keep(right.id(), "right is better"),
+                    };
+                    session.merge([left, right], how).await?
+                }
+            };
+        }
+        Ok(session)
+    })
+}
+
+/// Both branches, or the error that counts. A branch that waits is stopped when the other one is over for good.
+async fn both(left: Result<Session>, right: Result<Session>) -> Result<(Session, Session)> {
+    let dead = |error: &Error| matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Diverged(_));
+    let over = |error: &Error| !error.leaves_the_run_open();
+    match (left, right) {
+        (Ok(left), Ok(right)) => Ok((left, right)),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+        (Err(one), Err(other)) => {
+            if dead(&one) || dead(&other) {
+                return Err(if dead(&one) { one } else { other });
+            }
+            let (ends, waits) = match (over(&one), over(&other)) {
+                (true, _) => (one, other),
+                (_, true) => (other, one),
+                _ => return Err(other.with_sessions(one.into_sessions())),
+            };
+            if !over(&waits) {
+                for session in waits.into_sessions() {
+                    stop(session).await?;
+                }
+            }
+            Err(ends)
+        }
+    }
+}
+
+/// Gives up what is open on a branch, and on the branches of its calls: the session does not know of those.
+fn stop(mut session: Session) -> BoxFuture<'static, Result<()>> {
+    Box::pin(async move {
+        session.cancel("the other branch is over")?;
+        session.publish().await?;
+        let (store, id, actor) = (session.store().clone(), session.id(), session.actor().clone());
+        drop(session);
+        for row in store.sessions(Which::ChildrenOf(id).into()).await? {
+            if !row.closed {
+                stop(store.open(row.id, actor.clone()).await?).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+async fn run(store: &Arc<dyn Store>, program: &[Node], world: &Arc<World>, troubles: bool) -> Result<Session> {
+    let start = rath::Start::new("random", Actor::program("test"));
+    let input = async |session: &mut Session| session.user("Go.").map(|_| ());
+    let mut session = store.begin_run(start, input).await?;
+    session.equip_shared(world.clone());
+    let program = program.to_vec();
+    session.go_on(&move |session| follow(program.clone(), session, String::new(), troubles)).await
+}
+
+/// Answers everything that is asked, truthfully. Returns how many questions there were.
+async fn answer(store: &Arc<dyn Store>, world: &World) -> usize {
+    let mut answered = 0;
+    for row in store.sessions(Query::default()).await.unwrap() {
+        for ask in View::of(store, row.id, None).await.unwrap().pending().asks {
+            let asked: Asked = View::of(store, row.id, Some(ask.seq)).await.unwrap().record().body().unwrap();
+            let shown = asked.shown.to_string();
+            let verdict = match ask.about {
+                About::Question => Verdict::Text(format!("re: {shown}").into()),
+                About::Approval if shown.len().is_multiple_of(3) => Verdict::No,
+                About::Approval => Verdict::Yes,
+                About::InDoubt => {
+                    let arguments: serde_json::Value = serde_json::from_str(shown.lines().nth(1).unwrap()).unwrap();
+                    let text = arguments["text"].as_str().unwrap();
+                    match world.sent.lock().unwrap().iter().any(|sent| sent == text) {
+                        true => Verdict::Text(format!("sent {text}").into()),
+                        false => Verdict::No,
+                    }
+                }
+            };
+            let what = Posted::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
+            store.post(Post::new(row.id, Actor::person("ada"), what)).await.unwrap();
+            answered += 1;
+        }
+    }
+    answered
+}
+
+/// How a run ended.
+enum End {
+    Done(Session),
+    Stopped(Error),
+    Killed,
+}
+
+/// Goes on, answering questions, until the run is over or its process is dead.
+async fn go_on(
+    store: &Arc<dyn Store>,
+    through: &Arc<dyn Store>,
+    program: &[Node],
+    world: &Arc<World>,
+    troubles: bool,
+) -> End {
+    for _ in 0..200 {
+        match run(through, program, world, troubles).await {
+            Ok(session) => return End::Done(session),
+            Err(error) => match error.kind() {
+                ErrorKind::Waiting(_) => {
+                    drop(error);
+                    assert!(answer(store, world).await > 0, "a run that waits has asked something");
+                }
+                ErrorKind::Store(_) if error.to_string().contains("the process is dead") => return End::Killed,
+                ErrorKind::Cancelled { .. } | ErrorKind::Ended { .. } => return End::Stopped(error),
+                _ => panic!("{error}"),
+            },
+        }
+    }
+    panic!("the run does not come to an end");
+}
+
+/// What a run came to, without what is different in every run.
+#[derive(Debug, PartialEq)]
+struct Came {
+    transcript: Vec<String>,
+    steps: Vec<String>,
+    usage: Usage,
+    sent: Vec<String>,
+    objects: Vec<String>,
+}
+
+async fn came(session: &Session, world: &World) -> Came {
+    let words = |said: &Said| match said {
+        Said::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
+        Said::User(user) if user.text.to_string().starts_with("number") => "user number".into(),
+        said => format!("{} {said}", said.role()),
+    };
+    let context = session.context().await.unwrap();
+    let history = session.history().await.unwrap().all().await.unwrap();
+    let mut steps: Vec<_> =
+        history.iter().filter(|record| *record.kind() == Kind::StepEntered).map(rath::summary::of).collect();
+    steps.sort();
+    let mut sent = world.sent.lock().unwrap().clone();
+    sent.sort();
+    let mut objects: Vec<_> = world.objects.lock().unwrap().values().cloned().collect();
+    objects.sort();
+    let transcript = context.iter().map(|message| words(&message.said)).collect();
+    Came { transcript, steps, usage: session.usage(), sent, objects }
+}
+
+/// Effects whose end is not on the record.
+async fn unrecorded(store: &Arc<dyn Store>, world: &World) -> usize {
+    let mut ended = 0;
+    for row in store.sessions(Query::default()).await.unwrap() {
+        let scan = Scan::session(row.id, 0, u64::MAX - 1).kinds(&[Kind::ToolFinished]);
+        let records = store.scan(scan).await.unwrap().records;
+        let ends = records.iter().filter_map(|record| record.body::<ToolFinished>().ok());
+        ended += ends.filter(|end| format!("{:?}", end.output).contains("\"sent ")).count();
+    }
+    world.sent.lock().unwrap().len().saturating_sub(ended)
+}
+
+/// Sends that were begun and then given up: nobody was asked what came of them.
+async fn given_up(store: &Arc<dyn Store>) -> usize {
+    let mut given_up = 0;
+    for row in store.sessions(Query::default()).await.unwrap() {
+        let mut open = BTreeSet::new();
+        for record in store.scan(Scan::session(row.id, 0, u64::MAX - 1)).await.unwrap().records {
+            if let Ok(started) = record.body::<ToolStarted>() {
+                open.extend((started.tool == "send").then_some(started.call));
+            } else if let Ok(finished) = record.body::<ToolFinished>() {
+                open.remove(&finished.call);
+            } else if let Ok(cancelled) = record.body::<Cancelled>() {
+                given_up += cancelled.calls.iter().filter(|call| open.remove(*call)).count();
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+    given_up
+}
+
+/// A store, on disk or not, and how to see that it is sound.
+struct Place {
+    dir: Option<tempfile::TempDir>,
+    store: Arc<dyn Store>,
+}
+
+impl Place {
+    fn new(on_disk: bool) -> Self {
+        match on_disk {
+            true => {
+                let dir = tempfile::tempdir().unwrap();
+                let store = Embedded::create(dir.path().join("store")).unwrap();
+                Self { dir: Some(dir), store }
+            }
+            false => Self { dir: None, store: Memory::new() },
+        }
+    }
+
+    fn check(self) {
+        drop(self.store);
+        if let Some(dir) = self.dir {
+            let store = Embedded::open_here(dir.path().join("store"), "test").unwrap();
+            let report = store.verify(None, &mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "{:?}", report.findings);
+        }
+    }
+}
+
+fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(work)
+}
+
+/// As many cases as wanted, the same ones every time.
+fn runner() -> TestRunner {
+    let cases = std::env::var("RATH_RUN_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48);
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+#[test]
+fn killed_wherever_it_ends_like_a_run_that_was_not() {
+    let [killed, in_between, cases_in_between, cases] = [const { AtomicU64::new(0) }; 4];
+    let strategy = (a_program(), kills(), prop::bool::weighted(0.15));
+    let done = runner().run(&strategy, |(program, kills, on_disk)| {
+        on_one_thread(async {
+            let world = Arc::new(World::default());
+            let store = Memory::new();
+            let End::Done(session) = go_on(&store, &store, &program, &world, false).await else { panic!("not done") };
+            let wanted = came(&session, &world).await;
+            drop(session);
+
+            let (world, place) = (Arc::new(World::default()), Place::new(on_disk));
+            let mut between = 0;
+            for Kill { after, before_it } in kills {
+                let moment = if before_it { Moment::Before } else { Moment::After };
+                let mortal: Arc<dyn Store> = Mortal::new(place.store.clone(), after, moment);
+                match go_on(&place.store, &mortal, &program, &world, true).await {
+                    End::Killed => {
+                        killed.fetch_add(1, Ordering::Relaxed);
+                        between += u64::from(unrecorded(&place.store, &world).await > 0);
+                    }
+                    End::Done(_) => break,
+                    End::Stopped(error) => panic!("{error}"),
+                }
+            }
+            in_between.fetch_add(between, Ordering::Relaxed);
+            cases_in_between.fetch_add(u64::from(between > 0), Ordering::Relaxed);
+            cases.fetch_add(1, Ordering::Relaxed);
+            let end = go_on(&place.store, &place.store, &program, &world, true).await;
+            let End::Done(session) = end else { panic!("not done") };
+            assert_eq!(came(&session, &world).await, wanted);
+            assert!(session.pending().is_empty() && session.at_risk() == 0);
+            drop(session);
+            place.check();
+        });
+        Ok(())
+    });
+    done.unwrap_or_else(|failure| panic!("{failure}"));
+    let [killed, in_between, cases_in_between, cases] =
+        [killed, in_between, cases_in_between, cases].map(AtomicU64::into_inner);
+    eprintln!("{cases} cases, {killed} kills, {in_between} between effect and record, in {cases_in_between} cases");
+    assert!(killed >= cases, "most cases are killed: {killed} of {cases}");
+    assert!(
+        cases_in_between * 5 >= cases,
+        "too few kills fell between effect and record: {cases_in_between} of {cases}"
+    );
+}
+
+#[test]
+fn stopped_wherever_nothing_stays_open() {
+    let stopped = AtomicU64::new(0);
+    let cases = AtomicU64::new(0);
+    let strategy = (a_program(), 1..30_u64, proptest::option::of(kills()), prop::bool::weighted(0.15));
+    let done = runner().run(&strategy, |(program, stop_at, kills, on_disk)| {
+        on_one_thread(async {
+            let (world, place) = (Arc::new(World::default()), Place::new(on_disk));
+            let commits = AtomicU64::new(0);
+            // Somebody stops the session whose records come with that commit.
+            let store = Hooked::new(place.store.clone(), move |batch| {
+                let at = commits.fetch_add(1, Ordering::AcqRel) + 1;
+                let session = batch.parts.last().filter(|_| at == stop_at)?.session;
+                Some(Post::new(session, Actor::person("grace"), Posted::Cancel { why: "enough".into() }))
+            });
+            let killed = kills.is_some();
+            for Kill { after, before_it } in kills.into_iter().flatten() {
+                let moment = if before_it { Moment::Before } else { Moment::After };
+                let mortal: Arc<dyn Store> = Mortal::new(store.clone(), after, moment);
+                match go_on(&store, &mortal, &program, &world, true).await {
+                    End::Killed => {}
+                    End::Done(_) | End::Stopped(_) => break,
+                }
+            }
+            let end = go_on(&store, &store, &program, &world, true).await;
+            cases.fetch_add(1, Ordering::Relaxed);
+            let id = match &end {
+                End::Done(session) => session.id(),
+                End::Stopped(error) => {
+                    stopped.fetch_add(1, Ordering::Relaxed);
+                    assert!(error.is_recorded(), "{error}");
+                    error.sessions()[0].id()
+                }
+                End::Killed => panic!("nobody killed it"),
+            };
+            let stopped = matches!(end, End::Stopped(_));
+            drop(end);
+            for row in store.sessions(Query::default()).await.unwrap() {
+                let pending = View::of(&store, row.id, None).await.unwrap().pending();
+                assert!(pending.is_empty(), "{}: {pending:?}", row.id);
+            }
+            let scan = Scan::session(id, 0, u64::MAX - 1).kinds(&[Kind::StepLeft]);
+            let left = store.scan(scan).await.unwrap().records;
+            let outcome = left.last().unwrap().body::<StepLeft>().unwrap().outcome;
+            assert_eq!(outcome != Outcome::Done, stopped);
+            let mut sent = world.sent.lock().unwrap().clone();
+            let all = sent.len();
+            sent.sort();
+            sent.dedup();
+            assert_eq!(sent.len(), all, "something was sent twice");
+            // What was in doubt when the run was stopped has a beginning on the record, and no end.
+            let (unrecorded, given_up) = (unrecorded(&store, &world).await, given_up(&store).await);
+            assert!(unrecorded <= given_up, "{unrecorded} were sent and no record says so; {given_up} were given up");
+            assert!(killed || given_up == 0, "without a crash every call that began has an end");
+            drop(store);
+            place.check();
+        });
+        Ok(())
+    });
+    done.unwrap_or_else(|failure| panic!("{failure}"));
+    let (stopped, cases) = (stopped.into_inner(), cases.into_inner());
+    eprintln!("{stopped} of {cases} runs were stopped");
+    assert!(stopped * 4 >= cases, "{stopped} of {cases}");
+}

@@ -1,0 +1,8 @@
+use rath::tool;
+
+#[tool]
+async fn count() -> String {
+    String::new()
+}
+
+fn main() {}

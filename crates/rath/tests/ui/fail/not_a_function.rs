@@ -1,0 +1,7 @@
+use rath::tool;
+
+/// A thing.
+#[tool]
+struct Thing;
+
+fn main() {}

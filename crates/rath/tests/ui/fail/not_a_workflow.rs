@@ -1,0 +1,5 @@
+use rath::seq;
+
+fn main() {
+    let _ = seq().then(5);
+}
