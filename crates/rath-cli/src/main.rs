@@ -5,10 +5,12 @@ mod config;
 mod expression;
 mod graph;
 mod output;
+mod runfile;
 mod settings;
 mod space;
 mod terminal;
 mod time;
+mod transcript;
 
 use std::process::ExitCode;
 
@@ -21,13 +23,24 @@ use crate::settings::Settings;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Threads for what goes on beside the main thing: calls that run together.
+const WORKERS: usize = 2;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let settings = Settings::from_environment(&cli.global);
-    match pollster::block_on(cli.command.run(&settings)) {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::complain(&settings, &anyhow::Error::new(error).context("starting threads"));
+            return ExitCode::from(1);
+        }
+    };
+    match runtime.block_on(cli.command.run(&settings)) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(3),
         Ok(Answer::Failed) => ExitCode::from(1),
+        Ok(Answer::Waiting) => ExitCode::from(5),
         Err(error) => {
             output::complain(&settings, &error);
             ExitCode::from(if error.is::<expression::Unclear>() { 2 } else { 1 })

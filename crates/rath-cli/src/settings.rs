@@ -186,6 +186,12 @@ impl Settings {
         actor.authenticated(&self.user, "os-user")
     }
 
+    /// The actor that began a session: whoever resumes its run makes the records in its name.
+    pub(crate) async fn actor_of(&self, store: &Arc<dyn Store>, session: rath::SessionId) -> Result<Actor> {
+        let first = rath::View::of(store, session, Some(0)).await?;
+        Ok(first.record().header()?.actor)
+    }
+
     /// `path` seen from where the user stands.
     pub(crate) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.here).unwrap_or(path).display().to_string()

@@ -1,8 +1,10 @@
 //! The commands, a file each.
 
 mod add;
+mod answer;
 mod apply;
 mod blame;
+mod cancel;
 mod cat;
 mod close;
 mod completions;
@@ -16,6 +18,7 @@ mod explain;
 mod files;
 mod fork;
 mod gc;
+mod inbox;
 mod init;
 mod label;
 pub(crate) mod log;
@@ -24,10 +27,15 @@ mod new;
 mod place;
 mod resolve;
 mod restore;
+mod run;
 mod sandbox;
 mod save;
+mod say;
 mod sh;
 mod show;
+mod state;
+mod steps;
+mod tail;
 mod undo;
 mod verify;
 
@@ -44,7 +52,7 @@ use crate::settings::Settings;
 #[command(name = "rath", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Start with `rath demo`, or `rath init` and `rath new \"first try\"`.\n\
     Exit codes: 0 yes, 1 failed, 2 usage, 3 the answer is no (tampered, differs,\n\
-    in conflict).")]
+    in conflict, diverged), 5 waiting for a person.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -88,6 +96,9 @@ pub(crate) enum Command {
     Add(add::Add),
     Log(log::Log),
     Show(show::Show),
+    Steps(steps::Steps),
+    State(state::State),
+    Tail(tail::Tail),
     Diff(diff::Diff),
     Place(place::Place),
     Exec(exec::Exec),
@@ -102,6 +113,12 @@ pub(crate) enum Command {
     Conflicts(conflicts::Conflicts),
     Resolve(resolve::Resolve),
     Sandbox(sandbox::Sandbox),
+    Run(run::Run),
+    Resume(run::Resume),
+    Inbox(inbox::Inbox),
+    Answer(answer::Answer),
+    Say(say::Say),
+    Cancel(cancel::Cancel),
     Fork(fork::Fork),
     Detach(detach::Detach),
     Merge(merge::Merge),
@@ -120,6 +137,8 @@ pub(crate) enum Answer {
     No,
     /// What was asked for was done, and failed.
     Failed,
+    /// A person is asked and has not answered.
+    Waiting,
 }
 
 impl Command {
@@ -131,6 +150,9 @@ impl Command {
             Command::Add(command) => command.run(settings).await,
             Command::Log(command) => command.run(settings).await,
             Command::Show(command) => command.run(settings).await,
+            Command::Steps(command) => command.run(settings).await,
+            Command::State(command) => command.run(settings).await,
+            Command::Tail(command) => command.run(settings).await,
             Command::Diff(command) => command.run(settings).await,
             Command::Place(command) => command.run(settings).await,
             Command::Exec(command) => command.run(settings).await,
@@ -145,6 +167,12 @@ impl Command {
             Command::Conflicts(command) => command.run(settings).await,
             Command::Resolve(command) => command.run(settings).await,
             Command::Sandbox(command) => command.run(settings).await,
+            Command::Run(command) => command.run(settings).await,
+            Command::Resume(command) => command.run(settings).await,
+            Command::Inbox(command) => command.run(settings).await,
+            Command::Answer(command) => command.run(settings).await,
+            Command::Say(command) => command.run(settings).await,
+            Command::Cancel(command) => command.run(settings).await,
             Command::Fork(command) => command.run(settings).await,
             Command::Detach(command) => command.run(settings).await,
             Command::Merge(command) => command.run(settings).await,

@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use anyhow::Result;
-use rath::{Record, View};
+use rath::{Kind, Record, Store, View};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -7,17 +9,27 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
+use crate::transcript::{self, Blocks, How, Shown, Status, Teller, Verdict};
 
-/// Show a session as a conversation, or a record with everything it says
+/// Show a session as a conversation with its steps and calls, or a record with everything it says
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Show {
     /// The session or record; the session that changed last if absent
     #[arg(default_value = "@")]
     what: String,
-    /// With a record: the context a model would be shown there, item by item
-    #[arg(long)]
+    /// What the model saw there, part by part
+    #[arg(long, conflicts_with_all = ["patch", "no_diff", "all"])]
     context: bool,
+    /// Show differences of files whole
+    #[arg(long, short, conflicts_with = "no_diff")]
+    patch: bool,
+    /// Show no differences of files
+    #[arg(long)]
+    no_diff: bool,
+    /// Show every record, a line each
+    #[arg(long, conflicts_with_all = ["patch", "no_diff"])]
+    all: bool,
 }
 
 impl Show {
@@ -25,25 +37,62 @@ impl Show {
         let store = settings.store()?;
         let place = expression::resolve(&store, &self.what).await?;
         let view = View::of(&store, place.session, Some(place.seq)).await?;
-        match place.exact && !self.context {
-            true => record(settings, &view).await?,
-            false => session(settings, &view).await?,
+        let is_session = !place.exact || self.all || self.patch || self.no_diff;
+        if self.context {
+            match Shown::at(&store, view.record()).await? {
+                Some(shown) => context(settings, &shown)?,
+                None => self.session(settings, &store, &view).await?,
+            }
+        } else if is_session {
+            self.session(settings, &store, &view).await?;
+        } else {
+            record(settings, &view).await?;
         }
         Ok(Answer::Yes)
     }
+
+    async fn session(&self, settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Result<()> {
+        let (state, lineage) = (view.state(), view.lineage().await?);
+        let at = view.reference();
+        let run = Status::of(store, view).await?;
+        if settings.json {
+            return output::json(&json!({
+                "session": at.session, "at": at, "title": state.title, "labels": state.labels, "closed": state.closed,
+                "usage": state.usage, "pending": state.pending(), "lineage": lineage, "context": view.context().await?,
+                "placement": state.placement, "workspace": state.workspace, "run": run,
+            }));
+        }
+        let mut page = Page::default();
+        header(&mut page, view, &lineage, run.as_ref())?;
+        page.line("");
+        let records = transcript::records(store, at.session, 0, at.seq, &[]).await?;
+        if self.all {
+            for record in &records {
+                page.line(transcript::record_line(record)?);
+            }
+        } else if self.context || !has_work(&records) {
+            conversation(&mut page, view).await?;
+        } else {
+            let how = How { diff: !self.no_diff, whole: self.patch, live: false };
+            let mut teller = Teller::new(store.clone(), how);
+            let mut blocks = Blocks::default();
+            for record in &records {
+                blocks.add(teller.tell(record).await?);
+            }
+            blocks.write(&mut page);
+        }
+        page.show(settings)
+    }
 }
 
-async fn session(settings: &Settings, view: &View) -> Result<()> {
-    let (state, context, lineage) = (view.state(), view.context().await?, view.lineage().await?);
-    let at = view.reference();
-    if settings.json {
-        return output::json(&json!({
-            "session": at.session, "at": at, "title": state.title, "labels": state.labels, "closed": state.closed,
-            "usage": state.usage, "pending": state.pending(), "lineage": lineage, "context": context,
-            "placement": state.placement, "workspace": state.workspace,
-        }));
-    }
-    let mut page = Page::default();
+/// Whether there is more to show than what was said.
+fn has_work(records: &[Record]) -> bool {
+    let work = [Kind::StepEntered, Kind::ToolStarted, Kind::Asked, Kind::ModelRequested];
+    records.iter().any(|record| work.contains(record.kind()))
+}
+
+fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<&Status>) -> Result<()> {
+    let (state, at) = (view.state(), view.reference());
     let header = view.record().header()?;
     page.line(format_args!(
         "{} {}",
@@ -65,6 +114,9 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
             format!("stands on {}@{}", line.session.short(), line.to)
         };
         page.line(style::dim(format!("{who}{from}")));
+    }
+    for line in run.iter().flat_map(|run| run.lines(at.session)) {
+        page.line(line);
     }
     if !state.usage.is_zero() {
         page.line(style::dim(format!("usage: {}", state.usage)));
@@ -94,21 +146,95 @@ async fn session(settings: &Settings, view: &View) -> Result<()> {
     if state.closed {
         page.line(style::dim("closed"));
     }
-    page.line("");
-    for message in context {
-        let text = output::harmless(&message.to_string());
-        let (role, words) = text.split_at(text.char_indices().nth(9).map_or(text.len(), |(at, _)| at));
-        page.line(format_args!("{}{words}", style::record(role)));
-        if has_blob(&message) {
-            page.line(style::dim(format!("           (whole: rath show {})", message.origin)));
-        }
+    Ok(())
+}
+
+/// What a model would be shown here.
+async fn conversation(page: &mut Page, view: &View) -> Result<()> {
+    for message in view.context().await? {
+        said(page, &message);
     }
-    page.show(settings)
+    Ok(())
+}
+
+fn said(page: &mut Page, message: &rath::Message) {
+    let text = output::harmless(&message.to_string());
+    let (role, words) = text.split_at(text.char_indices().nth(9).map_or(text.len(), |(at, _)| at));
+    page.line(format_args!("{}{words}", style::record(role)));
+    if has_blob(message) {
+        page.line(style::dim(format!("           (whole: rath show {})", message.origin)));
+    }
 }
 
 /// Whether part of the message is too long to stand in a transcript.
 fn has_blob(message: &rath::Message) -> bool {
     serde_json::to_vec(&message.said).is_ok_and(|bytes| !rath::blob_references(&bytes).is_empty())
+}
+
+/// What a model saw, part by part.
+fn context(settings: &Settings, shown: &Shown) -> Result<()> {
+    let Shown { request, body, step, config, messages, verdict } = shown;
+    let parameters = body.parameters.clone().or_else(|| config.as_ref().map(|config| config.parameters.clone()));
+    if settings.json {
+        let (rebuilt, why) = match verdict {
+            Verdict::Rebuilt => (true, None),
+            Verdict::CannotBe(why) => (false, Some(why)),
+        };
+        return output::json(&json!({
+            "at": request.reference(), "step": step, "model": body.model, "rule": body.rule, "encoder": body.encoder,
+            "request": body.request, "attempt": body.attempt.unwrap_or(1), "parameters": parameters,
+            "prompt": config.as_ref().map(|config| &config.prompt), "tools": config.as_ref().map(|config| &config.tools),
+            "messages": messages, "rebuilt": rebuilt, "why": why,
+        }));
+    }
+    let mut page = Page::default();
+    let attempt = body.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
+    page.line(format_args!(
+        "{} {} asks {}{attempt}",
+        style::record(request.point()),
+        style::title(output::harmless(step)),
+        output::harmless(&body.model)
+    ));
+    page.line(style::dim(format!("view      {}", body.rule)));
+    page.line(style::dim(format!("encoder   {}", output::harmless(&body.encoder))));
+    page.line(style::dim(format!("request   {}", body.request)));
+    match verdict {
+        Verdict::Rebuilt => page.line(format_args!("{} rebuilt: the same request, byte for byte", style::good("✓"))),
+        Verdict::CannotBe(why) => {
+            page.line(format_args!("{} cannot be rebuilt: {}", style::bad("✗"), output::harmless(why)));
+        }
+    }
+    if let Some(parameters) = parameters.and_then(|parameters| serde_json::to_value(parameters).ok()) {
+        for (name, value) in parameters.as_object().into_iter().flatten() {
+            page.line(style::dim(format!("{name:<9} {value}")));
+        }
+    }
+    if let Some(config) = config {
+        page.line("");
+        page.line(format_args!("{} {}", style::title("prompt"), style::dim(format!("{} bytes", config.prompt.len()))));
+        for line in output::harmless(&config.prompt).lines() {
+            page.line(format_args!("  {line}"));
+        }
+        page.line("");
+        page.line(format_args!("{} {}", style::title("tools"), style::dim(config.tools.len())));
+        for tool in &config.tools {
+            let about = rath::summary::one_line(&tool.description);
+            page.line(format_args!(
+                "  {}  {}",
+                style::record(output::harmless(&tool.name)),
+                super::log::clip(&about, 100)
+            ));
+        }
+    }
+    page.line("");
+    page.line(format_args!("{} {}", style::title("messages"), style::dim(messages.len())));
+    for part in messages {
+        let step = part.step.as_ref().map(|step| format!(", in {step}")).unwrap_or_default();
+        let about = output::harmless(&format!("{} bytes{step}", part.bytes));
+        page.line(format_args!("{} {}", style::record(part.message.origin), style::dim(about)));
+        said(&mut page, &part.message);
+    }
+    page.show(settings)
 }
 
 async fn record(settings: &Settings, view: &View) -> Result<()> {

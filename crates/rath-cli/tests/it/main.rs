@@ -7,6 +7,7 @@ mod crash;
 mod errors;
 mod hostile;
 mod local;
+mod runs;
 mod shell;
 mod transcript;
 mod transcripts;

@@ -1,7 +1,7 @@
 //! Transcripts in Markdown, run again.
 //!
 //! A block marked `console` holds commands (`$ …`) and what they print; a command that fails ends with `[exit N]`.
-//! All blocks of a file share one directory. Ids, times and process numbers differ from run to run: a written id
+//! A block marked `toml NAME` is a file of that name. All blocks of a file share one directory. Ids, times and process numbers differ from run to run: a written id
 //! must stand for the same real id throughout, and later commands may use it. `RATH_UPDATE_TRANSCRIPTS=1` writes
 //! what really came out into the file.
 
@@ -22,6 +22,16 @@ pub(crate) fn check(file: &Path) {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         writeln!(out, "{line}").unwrap();
+        if let Some(name) = line.trim_end().strip_prefix("```toml ") {
+            let mut content = String::new();
+            for line in lines.by_ref().take_while(|line| !line.starts_with("```")) {
+                writeln!(content, "{line}").unwrap();
+            }
+            std::fs::write(run.dir.join(name), &content).unwrap();
+            out.push_str(&content);
+            out.push_str("```\n");
+            continue;
+        }
         if line.trim_end() != "```console" {
             continue;
         }
@@ -153,7 +163,8 @@ fn plain(text: &str) -> String {
         (r#""(time|born)":\d+"#, r#""TIME""#),
         (r"process \d+", "process N"),
         (r"rath-demo-\w+", "rath-demo-X"),
-        (r"in \d+ ms", "in N ms"),
+        (r"\b(in|for) (\d+ ms|\d+\.\d s|\d+ min \d+ s)", "in N ms"),
+        (r"\b[0-9a-f]{32}\b", "ID"),
         (r"SQLite [\d.]+", "SQLite V"),
     ] {
         text = Regex::new(pattern).unwrap().replace_all(&text, name).into_owned();

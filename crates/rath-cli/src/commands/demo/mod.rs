@@ -1,3 +1,5 @@
+mod fixing;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use crate::graph;
 use crate::output::{self, Page, style};
 use crate::settings::{STORE_DIR, Settings};
 
-/// See it work: sessions and their files are made, forked, merged, blamed, undone, verified, tampered with and caught
+/// See it work: sessions and their files are forked, merged, blamed and undone; an agent is killed and goes on; a forger is caught
 ///
 /// Runs offline in a few seconds and leaves its store behind to play with.
 #[derive(clap::Args)]
@@ -50,7 +52,7 @@ impl Demo {
         let root = dir.join(STORE_DIR);
         ensure!(!Embedded::exists(&root), "{} has a store already: name an empty directory", settings.shown(&dir));
         let store = Embedded::create(&root)?;
-        let workshop = settings.workshop_on(store.clone(), &root, true)?;
+        let workshop = Arc::new(settings.workshop_on(store.clone(), &root, true)?);
         let story = Teller(settings);
 
         story.chapter(1, "A session is made over a directory; every record is hashed onto the one before")?;
@@ -119,7 +121,9 @@ impl Demo {
         let view = View::of(&store, id, None).await?;
         graph::draw(&Settings { pager: None, json: false, ..settings.clone() }, &store, Some(&view), None).await?;
 
-        story.chapter(7, "An auditor looks: every hash, every link and every file is derived again")?;
+        let fixed = fixing::tell(settings, &story, &workshop, &dir, &root).await?;
+
+        story.chapter(9, "An auditor looks: every hash, every link and every file is derived again")?;
         let report = Embedded::open_here(&root, "rath demo")?.verify(None, &mut |_, _| {})?;
         ensure!(report.is_sound(), "the demo's own store is not sound: {:?}", report.findings);
         story.tell(format_args!(
@@ -130,7 +134,7 @@ impl Demo {
             report.blobs
         ))?;
 
-        story.chapter(8, "Somebody changes one letter of what an agent said, in a copy of the store")?;
+        story.chapter(10, "Somebody changes one letter of what an agent said, in a copy of the store")?;
         let forged = forge(&story, &dir, &root)?;
         let report = Embedded::open_here(forged.join(STORE_DIR), "rath demo")?.verify(None, &mut |_, _| {})?;
         let finding = report.findings.iter().find(|finding| finding.what == What::AlteredBody);
@@ -143,6 +147,8 @@ impl Demo {
             (format!("cd {at}"), "the store is in .rath there"),
             ("rath log --graph".into(), "the picture again"),
             (format!("rath show {session}"), "the conversation"),
+            (format!("rath steps {}", fixed.short()), "what the agent did, and how long it took"),
+            (format!("rath show {}", fixed.short()), "every call of it, with what it changed"),
             (format!("rath diff {branch} {session}"), "what the merge added to one branch"),
             (format!("rath fork {session}@{} \"what if\"", question.seq), "another try from the question"),
             (format!("rath blame {CONFIG}:2 -S {session}"), "who wrote that line"),
@@ -184,7 +190,7 @@ impl Turn {
         ensure!(done.finished.ended.well(), "`{}` failed: {:?}", self.shell, done.finished);
         let tokens = self.tokens;
         let usage = Usage { requests: 2, input_tokens: tokens, output_tokens: tokens / 10, ..Usage::default() };
-        session.append(ModelResponded { model: Some("scripted".into()), usage })?;
+        session.append(ModelResponded { model: Some("scripted".into()), usage, ..ModelResponded::default() })?;
         session.assistant(answer)?;
         session.leave(Outcome::Done)?;
         Ok(())

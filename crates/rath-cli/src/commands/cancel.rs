@@ -1,0 +1,51 @@
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::store::{Posted, Which};
+use rath::{SessionId, Store, View};
+
+use super::Answer;
+use super::answer::hand_in;
+use crate::expression;
+use crate::settings::Settings;
+
+/// Stop the work on a session; what was done stays on the record
+///
+/// While a process works on it, that process is told and stops at its next boundary. Else open calls and steps are
+/// closed as cancelled here.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Cancel {
+    /// The session
+    session: String,
+    /// The reason
+    #[arg(long, value_name = "TEXT", default_value = "no reason given")]
+    why: String,
+}
+
+/// The branches of a session, and theirs, on which something is open.
+async fn open_branches(store: &Arc<dyn Store>, session: SessionId) -> Result<Vec<SessionId>> {
+    let (mut open, mut parents) = (Vec::new(), vec![session]);
+    while let Some(parent) = parents.pop() {
+        for row in store.sessions(Which::ChildrenOf(parent).into()).await? {
+            parents.push(row.id);
+            if !row.closed && !View::of(store, row.id, None).await?.pending().is_empty() {
+                open.push(row.id);
+            }
+        }
+    }
+    Ok(open)
+}
+
+impl Cancel {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let id = expression::resolve_session(&store, &self.session).await?;
+        // What its branches ask is asked for nothing from here on.
+        for branch in open_branches(&store, id).await? {
+            hand_in(settings, &store, branch, Posted::Cancel { why: self.why.clone() }).await?;
+        }
+        hand_in(settings, &store, id, Posted::Cancel { why: self.why }).await?;
+        Ok(Answer::Yes)
+    }
+}

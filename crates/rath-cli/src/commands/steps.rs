@@ -1,0 +1,97 @@
+use anyhow::Result;
+use rath::Time;
+use rath::body::{Outcome, Role};
+
+use super::Answer;
+use crate::expression;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+use crate::time;
+use crate::transcript::{self, Node, span, usage};
+
+/// Show the steps of a session and of its branches: how long each took, how it ended, what it used
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Steps {
+    /// The session, or a record of it: then only what was before that
+    #[arg(default_value = "@")]
+    session: String,
+}
+
+impl Steps {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let place = expression::resolve(&store, &self.session).await?;
+        let nodes = transcript::steps(&store, place.session, place.seq).await?;
+        if settings.json {
+            output::json_lines(nodes)?;
+            return Ok(Answer::Yes);
+        }
+        if nodes.is_empty() {
+            output::remark(format_args!("session {} has no steps", place.session.short()));
+        }
+        let mut page = Page::default();
+        for node in &nodes {
+            page.line(line(node));
+        }
+        page.show(settings)?;
+        Ok(Answer::Yes)
+    }
+}
+
+fn line(node: &Node) -> String {
+    match node {
+        Node::Branch { depth, session, from, why, closed, .. } => {
+            let indent = depth * 2;
+            let open = if *closed { "" } else { ", open" };
+            let about = format!(" {}, from {from}{open}", super::log::clip(&rath::summary::one_line(why), 100));
+            format!("{:indent$}⑂ {}{}", "", style::session(session.short()), style::dim(about))
+        }
+        Node::Step {
+            depth,
+            seq,
+            name,
+            role,
+            model,
+            entered,
+            duration_us,
+            outcome,
+            why,
+            turns,
+            calls,
+            usage: used,
+            ..
+        } => {
+            let indent = depth * 2;
+            let about = match (role, model) {
+                (Some(Role::Agent), Some(model)) => format!(" (agent, {model})"),
+                (Some(Role::Agent), None) => " (agent)".to_owned(),
+                _ => String::new(),
+            };
+            let ended = match outcome {
+                Some(Outcome::Done) => style::good("done"),
+                Some(Outcome::Failed) => style::bad("failed"),
+                Some(Outcome::Cancelled) => style::label("cancelled"),
+                None => style::label("open"),
+            };
+            let took = match duration_us {
+                Some(us) => format!(" in {}", span(*us)),
+                None => format!(" since {}, for {}", time::local(*entered), span(Time::now().micros_since(*entered))),
+            };
+            let turns = if *turns > 0 { format!(", {}", output::count(*turns, "turn")) } else { String::new() };
+            let calls = if *calls > 0 { format!(", {}", output::count(*calls, "call")) } else { String::new() };
+            let why = match (why, outcome) {
+                (Some(why), Some(_)) => format!(": {}", output::harmless(&rath::summary::one_line(why))),
+                _ => String::new(),
+            };
+            format!(
+                "{:indent$}▸ {}{} {} {ended}{}{why}",
+                "",
+                style::title(output::harmless(name)),
+                style::dim(output::harmless(&about)),
+                style::record(format!("@{seq}")),
+                style::dim(format!("{took}{turns}{calls}{}", usage(used))),
+            )
+        }
+    }
+}

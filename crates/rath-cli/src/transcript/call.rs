@@ -1,0 +1,160 @@
+//! A call: what it was asked, how it ended, what it changed, what the model was shown.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::body::{CallOutcome, Exit, ToolFinished, ToolResult, ToolStarted};
+use rath::{Content, Point, Store};
+
+use super::words::{Words, seq, span};
+use super::{How, changes};
+use crate::commands::log::clip;
+use crate::output::{self, style};
+
+/// As much of a call's arguments as stands in its line.
+const ARGUMENTS: usize = 160;
+
+/// `→ shell {"command":"ls"} [call-0-1]`
+pub(super) fn made(tool: &str, arguments: &Content, id: &str) -> String {
+    let arguments = clip(&arguments.to_string(), ARGUMENTS);
+    let (tool, id) = (style::title(output::harmless(tool)), style::dim(output::harmless(&format!("[{id}]"))));
+    format!("→ {tool} {arguments} {id}")
+}
+
+/// A call that no model made: a command, mostly.
+pub(super) fn made_by_hand(started: &ToolStarted) -> String {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        argv: Option<Vec<String>>,
+        shell: Option<String>,
+    }
+    let text = started.arguments.as_ref().map(ToString::to_string).unwrap_or_default();
+    let line = match serde_json::from_str::<Line>(&text) {
+        Ok(Line { shell: Some(shell), .. }) => shell,
+        Ok(Line { argv: Some(argv), .. }) => argv.join(" "),
+        _ => text,
+    };
+    let tool = if started.tool == "exec" { "$".to_owned() } else { output::harmless(&started.tool) };
+    format!("→ {} {}", style::title(tool), clip(&line, ARGUMENTS))
+}
+
+/// What is unusual about the beginning of a call.
+pub(super) fn started(started: &ToolStarted, again: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if again {
+        lines.push(style::label("it was interrupted, and is made again"));
+    }
+    if started.attempt > 1 {
+        lines.push(style::label(format!("attempt {}", started.attempt)));
+    }
+    if !started.outside.is_empty() {
+        let paths = output::count(started.outside.total, "path");
+        lines.push(style::label(format!("{paths} had changed outside before it")));
+    }
+    lines
+}
+
+/// Who the lines are about, where they do not stand under their call.
+pub(super) type Whose<'a> = Option<(&'a str, &'a str)>;
+
+fn whose(named: Whose<'_>) -> String {
+    named.map(|(tool, id)| style::dim(output::harmless(&format!("{tool} [{id}] ")))).unwrap_or_default()
+}
+
+/// How it ended, what it changed, and what the model was shown of it.
+pub(super) async fn finished(
+    store: &Arc<dyn Store>,
+    body: &ToolFinished,
+    how: &How,
+    named: Whose<'_>,
+    indent: usize,
+    at: Point,
+) -> Result<Vec<String>> {
+    let took = body.duration_us.map(|us| format!(" in {}", span(us))).unwrap_or_default();
+    let told = changes::tell(store, &body.changed, how).await?;
+    let paths = if told.paths.is_empty() { String::new() } else { format!(", {}", style::label(&told.paths)) };
+    let isolated = match body.isolated {
+        Some(false) => format!(", {}", style::label("not isolated")),
+        _ => String::new(),
+    };
+    let mut lines = vec![format!(
+        "{:indent$}← {}{}{}{paths}{isolated} {}",
+        "",
+        whose(named),
+        ended(body),
+        style::dim(took),
+        seq(at)
+    )];
+    let below = indent + 2;
+    for refused in &body.refused {
+        let what = output::harmless(&format!("refused: {} ×{}", refused.what, refused.times));
+        lines.push(format!("{:below$}{}", "", style::bad(what)));
+    }
+    if let Some(beyond) = &body.beyond {
+        let what = style::bad(output::harmless(&format!("stopped beyond its limit: {beyond}")));
+        lines.push(format!("{:below$}{what}", ""));
+    }
+    for effect in &body.effects {
+        let kept = if effect.reversible { "" } else { ", cannot be taken back" };
+        let what = output::harmless(&format!("outside: {} {}{kept}", effect.system, effect.object));
+        lines.push(format!("{:below$}{}", "", style::label(what)));
+    }
+    if body.left_behind > 0 {
+        let what = format!("{} left behind, killed", output::count(body.left_behind, "process"));
+        lines.push(format!("{:below$}{}", "", style::label(what)));
+    }
+    for remark in &body.remarks {
+        lines.push(format!("{:below$}{}", "", style::label(output::harmless(remark))));
+    }
+    lines.extend(told.lines.into_iter().map(|line| format!("{:below$}{line}", "")));
+    match body.shown() {
+        Some(shown) => lines.extend(Words::of(store, &shown).await?.behind("│ ", below, at)),
+        None => lines.push(format!("{:below$}{}", "", style::dim(format!("(what it put out: rath show {at})")))),
+    }
+    Ok(lines)
+}
+
+fn ended(body: &ToolFinished) -> String {
+    let code = match body.exit {
+        Some(Exit::Code(code)) => format!("exit {code}"),
+        Some(Exit::Signal(signal)) => format!("killed by signal {signal}"),
+        None => String::new(),
+    };
+    match body.outcome {
+        CallOutcome::Done if code.is_empty() => style::good("done"),
+        CallOutcome::Done if code == "exit 0" => style::good(code),
+        CallOutcome::Done => style::label(code),
+        CallOutcome::Failed if code.is_empty() => style::bad("failed"),
+        CallOutcome::Failed => style::bad(code),
+        CallOutcome::TimedOut => style::bad("timed out"),
+        CallOutcome::Cancelled => style::label("stopped"),
+        CallOutcome::Lost => style::bad("nobody saw it end"),
+    }
+}
+
+/// What the model was told where no call ended: a refusal, an answer, arguments that could not be used.
+pub(super) async fn result(
+    store: &Arc<dyn Store>,
+    body: &ToolResult,
+    named: Whose<'_>,
+    indent: usize,
+    at: Point,
+) -> Result<Vec<String>> {
+    let Some(shown) = &body.shown else {
+        return Ok(vec![format!(
+            "{:indent$}← {}{}",
+            "",
+            whose(named),
+            if body.failed { style::bad("failed") } else { style::good("done") }
+        )]);
+    };
+    let mut words = Words::of(store, shown).await?;
+    let first = if words.lines.is_empty() { String::new() } else { words.lines.remove(0) };
+    let first = match body.failed {
+        true => format!("{} {first}", style::bad("failed:")),
+        false => first,
+    };
+    let mut lines = vec![format!("{:indent$}← {}{first}", "", whose(named)).trim_end().to_owned()];
+    lines.extend(words.indented(indent + 2, at));
+    Ok(lines)
+}

@@ -1,0 +1,69 @@
+//! What a model said, and when it did not.
+
+use rath::body::{Assistant, Block, ModelFailed, ModelResponded};
+use rath::{Content, Point};
+
+use super::words::{Words, seq, span, usage};
+use crate::output::{self, style};
+
+/// Where words begin, behind the role.
+pub(super) const COLUMN: usize = 11;
+
+/// A role and what it says, as a conversation shows it.
+pub(super) fn say(role: &str, content: &Content, indent: usize, at: Point) -> Vec<String> {
+    let text = content.to_string();
+    let mut words = Words::whole(&text).lines.into_iter();
+    let below = indent + COLUMN;
+    let first = words.next().unwrap_or_default();
+    let mut lines =
+        vec![format!("{:indent$}{}  {first}", "", style::record(format!("{role:>9}"))).trim_end().to_owned()];
+    lines.extend(words.map(|line| format!("{:below$}{line}", "").trim_end().to_owned()));
+    if matches!(content, Content::Blob(_)) {
+        lines.push(format!("{:below$}{}", "", style::dim(format!("(whole: rath show {at})"))));
+    }
+    lines
+}
+
+/// The words of a turn; its calls stand below.
+pub(super) fn turn(turn: &Assistant, indent: usize, at: Point) -> Vec<String> {
+    let mut lines = Vec::new();
+    for block in &turn.blocks {
+        let content = match block {
+            Block::Text { text } => text.clone(),
+            Block::Reasoning { text } => Content::Text(format!("(thinks: {text})")),
+            Block::Image { image } => Content::Text(format!("[picture, {} bytes]", image.bytes)),
+            Block::ToolUse { .. } => continue,
+        };
+        let role = if lines.is_empty() { "assistant" } else { "" };
+        lines.extend(say(role, &content, indent, at));
+    }
+    lines
+}
+
+/// How turns end when nothing is unusual.
+const ORDINARY: &[&str] = &["end_turn", "tool_use", "stop", "tool_calls"];
+
+/// What a turn cost, and why it ended where that is unusual.
+pub(super) fn cost(answer: &ModelResponded, turn: u64, at: Point) -> String {
+    let took = answer.latency_us.map(|us| format!(" in {}", span(us))).unwrap_or_default();
+    let stop = answer.stop.as_ref().filter(|stop| !ORDINARY.contains(&stop.as_str()));
+    let stop = stop.map(|stop| style::label(output::harmless(&format!(", stopped: {stop}")))).unwrap_or_default();
+    format!("{}{stop} {}", style::dim(format!("· turn {turn}{took}{}", usage(&answer.usage))), seq(at))
+}
+
+pub(super) fn failed(failed: &ModelFailed, indent: usize, at: Point) -> Vec<String> {
+    let status = failed.status.map(|status| format!(" ({status})")).unwrap_or_default();
+    let what = if failed.lost { "request lost" } else { "model failed" };
+    let text = output::harmless(&format!("✗ {what}{status}: {}", failed.why));
+    let text = match failed.retried {
+        true => style::label(format!("{text}; asked again")),
+        false => style::bad(text),
+    };
+    let mut lines = vec![format!("{:indent$}{text} {}", "", seq(at))];
+    if let Some(partial) = &failed.partial {
+        let below = indent + 2;
+        lines.push(format!("{:below$}{}", "", style::dim("had said:")));
+        lines.extend(Words::cut(&partial.to_string()).indented(below, at));
+    }
+    lines
+}

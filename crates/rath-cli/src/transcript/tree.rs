@@ -1,0 +1,252 @@
+//! The steps of a session and of its branches, as a tree.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::body::{
+    Cancelled, Failed, Forked, Merged, ModelResponded, Outcome, Role, StepEntered, StepLeft, ToolFinished, ToolStarted,
+};
+use rath::store::{BoxFuture, Which};
+use rath::{Kind, Point, Record, RecordId, SessionId, Store, Time, Usage};
+use serde::Serialize;
+
+use super::step::Config;
+
+/// The kinds that a tree is made of.
+const KINDS: &[Kind] = &[
+    Kind::Forked,
+    Kind::StepEntered,
+    Kind::StepLeft,
+    Kind::ModelResponded,
+    Kind::ToolStarted,
+    Kind::ToolFinished,
+    Kind::Merged,
+    Kind::Failed,
+    Kind::Cancelled,
+];
+
+/// A step, or a branch that was forked in one.
+#[derive(Serialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub(crate) enum Node {
+    /// A step.
+    Step {
+        depth: usize,
+        session: SessionId,
+        seq: u64,
+        record: RecordId,
+        /// The step around it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        around: Option<RecordId>,
+        name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        role: Option<Role>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+        entered: Time,
+        left: Option<Time>,
+        duration_us: Option<u64>,
+        outcome: Option<Outcome>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+        turns: u64,
+        calls: u64,
+        usage: Usage,
+    },
+    /// A session that was forked.
+    Branch {
+        depth: usize,
+        session: SessionId,
+        from: Point,
+        why: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
+        closed: bool,
+    },
+}
+
+/// A tree in the order it is read.
+pub(crate) type Nodes = Vec<Node>;
+
+/// A node and what stands in it.
+struct Found {
+    node: Node,
+    inside: Vec<Found>,
+}
+
+/// The tree of a session up to one of its records.
+pub(crate) async fn of(store: &Arc<dyn Store>, session: SessionId, to: u64) -> Result<Nodes> {
+    let mut nodes = Nodes::new();
+    flatten(line(store, session, to).await?, 0, &mut nodes);
+    Ok(nodes)
+}
+
+fn flatten(found: Vec<Found>, at: usize, into: &mut Nodes) {
+    for Found { mut node, inside } in found {
+        match &mut node {
+            Node::Step { depth, .. } | Node::Branch { depth, .. } => *depth = at,
+        }
+        into.push(node);
+        flatten(inside, at + 1, into);
+    }
+}
+
+/// The steps of one line, with the branches that were forked in them.
+fn line(store: &Arc<dyn Store>, session: SessionId, to: u64) -> BoxFuture<'_, Result<Vec<Found>>> {
+    Box::pin(async move {
+        let mut branches = Vec::new();
+        for row in store.sessions(Which::ChildrenOf(session).into()).await? {
+            let Some(origin) = row.origin.filter(|origin| origin.seq <= to) else { continue };
+            let first = super::records(store, row.id, 0, 0, &[Kind::Forked]).await?;
+            let forked = first.first().and_then(|record| record.body::<Forked>().ok());
+            let (why, call) = forked.map_or_else(Default::default, |forked| (forked.why, forked.call));
+            let from = origin.point();
+            let node = Node::Branch { depth: 0, session: row.id, from, why, call, closed: row.closed };
+            let inside = line(store, row.id, row.seq).await?;
+            branches.push((origin.seq, row.id, Found { node, inside }));
+        }
+        branches.sort_by_key(|(seq, id, _)| (*seq, *id));
+        let mut fold =
+            Fold { store, branches: branches.into(), top: Vec::new(), open: Vec::new(), running: HashSet::new() };
+        for record in super::records(store, session, 0, to, KINDS).await? {
+            fold.take(&record).await?;
+        }
+        Ok(fold.close())
+    })
+}
+
+struct Fold<'a> {
+    store: &'a Arc<dyn Store>,
+    /// Branches that are not in the tree yet, by fork point.
+    branches: VecDeque<(u64, SessionId, Found)>,
+    top: Vec<Found>,
+    open: Vec<Found>,
+    /// Calls that have not ended.
+    running: HashSet<String>,
+}
+
+impl Fold<'_> {
+    fn add(&mut self, found: Found) {
+        match self.open.last_mut() {
+            Some(step) => step.inside.push(found),
+            None => self.top.push(found),
+        }
+    }
+
+    /// Branches that were forked before this record stand in the step that is open.
+    fn branches_before(&mut self, seq: u64) {
+        while self.branches.front().is_some_and(|(from, ..)| *from < seq) {
+            if let Some((_, _, found)) = self.branches.pop_front() {
+                self.add(found);
+            }
+        }
+    }
+
+    async fn take(&mut self, record: &Record) -> Result<()> {
+        self.branches_before(record.seq());
+        let time = record.time()?;
+        match record.kind() {
+            Kind::StepEntered => {
+                let Ok(body) = record.body::<StepEntered>() else { return Ok(()) };
+                let model = Config::read(self.store, body.config.as_ref()).await?.and_then(|config| config.model);
+                let around = self.open.last().and_then(|found| match &found.node {
+                    Node::Step { record, .. } => Some(*record),
+                    Node::Branch { .. } => None,
+                });
+                let node = Node::Step {
+                    depth: 0,
+                    session: record.session(),
+                    seq: record.seq(),
+                    record: record.id(),
+                    around,
+                    name: body.name,
+                    role: body.role,
+                    model,
+                    entered: time,
+                    left: None,
+                    duration_us: None,
+                    outcome: None,
+                    why: None,
+                    turns: 0,
+                    calls: 0,
+                    usage: Usage::default(),
+                };
+                self.open.push(Found { node, inside: Vec::new() });
+            }
+            Kind::StepLeft => {
+                let Ok(body) = record.body::<StepLeft>() else { return Ok(()) };
+                self.leave(&body, time);
+            }
+            Kind::ModelResponded => {
+                if let Ok(body) = record.body::<ModelResponded>() {
+                    self.count(1, 0, body.usage);
+                }
+            }
+            Kind::ToolStarted => {
+                // A call that was interrupted begins twice and is one.
+                let is_new = record.body::<ToolStarted>().is_ok_and(|body| self.running.insert(body.call));
+                self.count(0, u64::from(is_new), Usage::default());
+            }
+            Kind::ToolFinished => {
+                if let Ok(body) = record.body::<ToolFinished>() {
+                    self.running.remove(&body.call);
+                }
+            }
+            Kind::Merged => {
+                if let Ok(body) = record.body::<Merged>() {
+                    self.count(0, 0, body.usage);
+                }
+            }
+            Kind::Failed => self.because(record.body::<Failed>().ok().map(|body| body.why)),
+            Kind::Cancelled => self.because(record.body::<Cancelled>().ok().map(|body| body.why)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Turns and calls count in the innermost step, usage in all that are open.
+    fn count(&mut self, more_turns: u64, more_calls: u64, used: Usage) {
+        let innermost = self.open.len().saturating_sub(1);
+        for (at, found) in self.open.iter_mut().enumerate() {
+            if let Node::Step { turns, calls, usage, .. } = &mut found.node {
+                *usage += used;
+                if at == innermost {
+                    (*turns, *calls) = (*turns + more_turns, *calls + more_calls);
+                }
+            }
+        }
+    }
+
+    fn because(&mut self, reason: Option<String>) {
+        if let Some(Found { node: Node::Step { why, .. }, .. }) = self.open.last_mut() {
+            *why = reason.or(why.take());
+        }
+    }
+
+    fn leave(&mut self, body: &StepLeft, time: Time) {
+        let is = |found: &Found| matches!(&found.node, Node::Step { record, .. } if *record == body.step);
+        let Some(place) = self.open.iter().rposition(is) else { return };
+        while self.open.len() > place {
+            let Some(mut found) = self.open.pop() else { return };
+            if self.open.len() == place
+                && let Node::Step { entered, left, duration_us, outcome, why, .. } = &mut found.node
+            {
+                (*left, *outcome) = (Some(time), Some(body.outcome));
+                *duration_us = Some(time.micros_since(*entered));
+                if body.outcome == Outcome::Done {
+                    *why = None;
+                }
+            }
+            self.add(found);
+        }
+    }
+
+    fn close(mut self) -> Vec<Found> {
+        self.branches_before(u64::MAX);
+        while let Some(found) = self.open.pop() {
+            self.add(found);
+        }
+        self.top
+    }
+}

@@ -1,0 +1,140 @@
+//! Texts, numbers and times as they stand in a transcript.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::{Content, Point, Record, Store, Usage};
+
+use crate::output::{self, style};
+use crate::time;
+
+/// At most this many lines of what a call gave.
+const SHOWN: usize = 10;
+/// No line is longer.
+const WIDE: usize = 200;
+/// A longer content is not read only to be cut.
+const READ: u64 = 1 << 20;
+
+/// A text, cut to what a transcript has room for.
+pub(crate) struct Words {
+    pub(crate) lines: Vec<String>,
+    cut: bool,
+}
+
+impl Words {
+    /// All of a text.
+    pub(crate) fn whole(text: &str) -> Self {
+        Self { lines: output::harmless(text).lines().map(str::to_owned).collect(), cut: false }
+    }
+
+    /// The first lines of a text.
+    pub(crate) fn cut(text: &str) -> Self {
+        let mut cut = false;
+        let mut lines: Vec<String> = Vec::new();
+        for line in text.trim_end_matches('\n').lines() {
+            if lines.len() == SHOWN {
+                cut = true;
+                break;
+            }
+            match line.char_indices().nth(WIDE) {
+                Some((at, _)) => {
+                    cut = true;
+                    lines.push(output::harmless(&line[..at]) + "…");
+                }
+                None => lines.push(output::harmless(line)),
+            }
+        }
+        Self { lines, cut }
+    }
+
+    /// The first lines of a content, read from its blob where it has one.
+    pub(crate) async fn of(store: &Arc<dyn Store>, content: &Content) -> Result<Self> {
+        match content {
+            Content::Text(text) => Ok(Self::cut(text)),
+            Content::Blob(blob) if blob.bytes <= READ && blob.media_type.starts_with("text/") => {
+                match store.blob_get(blob.digest).await? {
+                    Some(bytes) => Ok(Self::cut(&String::from_utf8_lossy(&bytes))),
+                    None => Ok(Self {
+                        lines: vec![format!("({} bytes that are not in the store)", blob.bytes)],
+                        cut: false,
+                    }),
+                }
+            }
+            Content::Blob(blob) => Ok(Self { lines: vec![format!("({} bytes)", blob.bytes)], cut: true }),
+        }
+    }
+
+    /// The lines behind `indent`, and where the whole text is.
+    pub(crate) fn indented(self, indent: usize, at: Point) -> Vec<String> {
+        self.behind("", indent, at)
+    }
+
+    /// The same, each line behind a mark.
+    pub(crate) fn behind(self, mark: &str, indent: usize, at: Point) -> Vec<String> {
+        let mark = if mark.is_empty() { String::new() } else { style::dim(mark) };
+        let line = |line: String| format!("{:indent$}{mark}{line}", "").trim_end().to_owned();
+        let mut lines: Vec<String> = self.lines.into_iter().map(line).collect();
+        if self.cut {
+            lines.push(format!("{:indent$}{}", "", style::dim(format!("(whole: rath show {at})"))));
+        }
+        lines
+    }
+}
+
+/// A time span as a person reads it.
+pub(crate) fn span(micros: u64) -> String {
+    match micros / 1000 {
+        millis @ 0..=999 => format!("{millis} ms"),
+        millis @ 1000..=59_999 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
+        millis => format!("{} min {} s", millis / 60_000, millis / 1000 % 60),
+    }
+}
+
+/// The place of a record on its line, for whoever wants to see all of it.
+pub(crate) fn seq(at: Point) -> String {
+    style::dim(format!("@{}", at.seq))
+}
+
+/// What was used, and nothing where that is nothing.
+pub(crate) fn usage(usage: &Usage) -> String {
+    match usage.input_tokens + usage.output_tokens + usage.cost_nano_usd {
+        0 => String::new(),
+        _ => format!(", {usage}"),
+    }
+}
+
+/// A record in one line.
+pub(crate) fn record_line(record: &Record) -> Result<String> {
+    let time = record.time()?;
+    Ok(format!(
+        "{}  {}  {}  {}",
+        style::record(format!("{:>4}", record.seq())),
+        style::dim(&record.id().short()[..8]),
+        style::dim(time::local(time).get(11..19).unwrap_or_default()),
+        style::warn_of_isolation(&crate::commands::log::clip(&rath::summary::of(record), 100)),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_short() {
+        assert_eq!(span(0), "0 ms");
+        assert_eq!(span(999_999), "999 ms");
+        assert_eq!(span(2_950_000), "2.9 s");
+        assert_eq!(span(59_999_999), "59.9 s");
+        assert_eq!(span(61_000_000), "1 min 1 s");
+    }
+
+    #[test]
+    fn long_texts_say_where_the_rest_is() {
+        let ten = "x\n".repeat(10);
+        assert!(!Words::cut(&ten).cut);
+        let cut = Words::cut(&"x\n".repeat(11));
+        assert!(cut.cut && cut.lines.len() == 10);
+        assert!(Words::cut(&"é".repeat(201)).cut);
+        assert_eq!(Words::cut("\u{1b}[2J").lines, ["\\u{1b}[2J"]);
+    }
+}
