@@ -1,11 +1,15 @@
 //! Measuring. The work is done by `rath-bench`; see benches/.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::run::run;
 
-/// Measures one area: `ledger` or `placement`.
+/// The areas that can be measured.
+const AREAS: [&str; 3] = ["ledger", "placement", "loop"];
+
+/// Measures one area.
 pub(crate) fn area(area: &str, flags: &[&str]) -> Result<()> {
+    ensure!(AREAS.contains(&area), "there is no benchmark {area:?}: {}", AREAS.join(", "));
     run("cargo build --release --quiet --package rath-bench")?;
     run(&format!("target/release/compare {area} {}", flags.join(" ")))
 }

@@ -25,8 +25,10 @@ const LESS: &[(&str, &str)] = &[
     ("RATH_CRASH_ROUNDS", "4"),
     ("RATH_WORKSPACE_CASES", "40"),
     ("RATH_OPEN_ROUNDS", "20"),
+    ("RATH_KILL_EVERY", "8"),
+    ("RATH_RUN_CASES", "8"),
 ];
-const LEFT_OUT: &str = "a_hundred_thousand_files --skip nothing_gets_out --skip without_a_sandbox";
+const LEFT_OUT: &str = "a_hundred_thousand_files --skip nothing_gets_out --skip without_a_sandbox --skip ui::";
 
 /// The warm loop.
 pub(crate) fn fast() -> Result<()> {
