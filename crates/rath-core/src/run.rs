@@ -78,8 +78,9 @@ impl Run {
         (self.turns, self.attempts) = (self.turns + 1, 0);
     }
 
-    pub(crate) fn model_failed(&mut self, retried: bool) {
-        self.attempts += 1;
+    /// An attempt that a crash cut off is not one that the model failed.
+    pub(crate) fn model_failed(&mut self, retried: bool, lost: bool) {
+        self.attempts += u32::from(!lost);
         self.phase = if retried { Phase::Ready } else { Phase::Failed };
     }
 }

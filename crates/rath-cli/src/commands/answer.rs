@@ -80,8 +80,8 @@ pub(super) async fn hand_in(
     match store.open(session, settings.actor()).await {
         Ok(mut session) => {
             // What waits in the inbox came first.
-            session.take_posts().await?;
-            if let Some(why) = session.take_post(&post)? {
+            let before = session.take_posts().await?;
+            if let Some(why) = session.take_post(&post)?.or(before) {
                 session.cancel(why)?;
             }
             session.publish().await?;

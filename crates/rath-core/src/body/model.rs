@@ -96,7 +96,7 @@ impl Body for ModelFailed {
     const KIND: Kind = Kind::ModelFailed;
     fn fold(&self, _: &At, state: &mut State) {
         if let Some(run) = state.run_mut() {
-            run.model_failed(self.retried);
+            run.model_failed(self.retried, self.lost);
         }
     }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {

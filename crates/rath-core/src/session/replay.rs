@@ -94,6 +94,8 @@ impl Branch {
             true => Lease::taken(store.clone(), row.id, 0),
             false => Lease::taken(store.clone(), row.id, store.lease(row.id).await?),
         };
+        // What somebody added before it was held belongs to it.
+        let row = crate::view::row(store, row.id).await?;
         hold.published.store(row.seq + 1, Ordering::Release);
         let point = Point { session: row.id, seq: 0 };
         let reader = Reader::new(store.clone());

@@ -102,7 +102,12 @@ impl dyn Store {
 
     /// The session of a run by its id, resuming. [`Session::go_on`] runs the workflow on it.
     pub async fn resume(self: &Arc<Self>, session: SessionId, actor: Actor) -> Result<Session> {
-        Ok(Session::resume_run(self, session, actor).await?.0)
+        let (mut session, begun) = Session::resume_run(self, session, actor).await?;
+        if !begun {
+            // It was killed before its first step: what is there is its input.
+            session.jump_to_the_end().await?;
+        }
+        Ok(session)
     }
 }
 
