@@ -85,7 +85,7 @@ impl Said {
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::System(System { text }) | Said::User(User { text }) | Said::Summary { text } => text.fmt(f),
+            Said::System(System { text }) | Said::User(User { text, .. }) | Said::Summary { text } => text.fmt(f),
             Said::Assistant(turn) => {
                 for (i, block) in turn.blocks.iter().enumerate() {
                     if i > 0 {

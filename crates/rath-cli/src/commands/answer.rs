@@ -3,7 +3,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use rath::body::{About, Verdict};
 use rath::store::{Error as StoreError, Post, Posted};
-use rath::{OpenAsk, SessionId, Store, View};
+use rath::{OpenAsk, OpenCall, SessionId, Store, View};
 
 use super::Answer as Exit;
 use crate::expression;
@@ -78,6 +78,14 @@ pub(super) async fn hand_in(
 ) -> Result<()> {
     let post = Post::new(session, settings.actor(), what);
     match store.open(session, settings.actor()).await {
+        // Words come after the results of the calls that the model waits for: whoever goes on takes them in.
+        Ok(open)
+            if matches!(post.what, Posted::Message { .. }) && open.state().calls.iter().any(OpenCall::is_models) =>
+        {
+            store.post(post).await?;
+            output::remark(format_args!("{} until it goes on", style::good("left")));
+            Ok(())
+        }
         Ok(mut session) => {
             // What waits in the inbox came first.
             let before = session.take_posts().await?;

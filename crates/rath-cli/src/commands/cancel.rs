@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::body::Forked;
 use rath::store::{Posted, Which};
 use rath::{SessionId, Store, View};
 
@@ -28,6 +29,12 @@ async fn open_branches(store: &Arc<dyn Store>, session: SessionId) -> Result<Vec
     let (mut open, mut parents) = (Vec::new(), vec![session]);
     while let Some(parent) = parents.pop() {
         for row in store.sessions(Which::ChildrenOf(parent).into()).await? {
+            // A person's own fork is none of the run's.
+            let first = View::of(store, row.id, Some(0)).await?;
+            let forked = first.record().body::<Forked>();
+            if !forked.is_ok_and(|forked| forked.ordinal.is_some() || forked.call.is_some()) {
+                continue;
+            }
             parents.push(row.id);
             if !row.closed && !View::of(store, row.id, None).await?.pending().is_empty() {
                 open.push(row.id);

@@ -21,6 +21,9 @@ pub struct System {
 pub struct User {
     /// The message.
     pub text: Content,
+    /// The post that it came as: words from outside the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post: Option<String>,
 }
 
 /// What the model is shown of a finished tool call.

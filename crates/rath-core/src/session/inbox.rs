@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::actor::Actor;
-use crate::body::{About, Answered, Asked, Body as _, Verdict};
+use crate::body::{About, Answered, Asked, Body as _, User, Verdict};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
@@ -46,7 +46,9 @@ impl Session {
                     Answered { asked: *asked, shown_digest: *shown_digest, verdict: verdict.clone(), why: why.clone() };
                 self.append(answered).map(|_| None)
             }
-            Posted::Message { text } => self.user(text.clone()).map(|_| None),
+            Posted::Message { text } => {
+                self.append(User { text: text.clone().into(), post: Some(post.id.clone()) }).map(|_| None)
+            }
             Posted::Label { labelled } => self.append(labelled.clone()).map(|_| None),
             Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
         };
@@ -66,11 +68,11 @@ impl Session {
         if let Some(verdict) = self.recorded_answer(question, digest)? {
             return Ok(verdict);
         }
-        let stop = self.take_posts().await?;
-        self.publish().await?;
-        if let Some(why) = stop {
+        // A wish to stop leaves the inbox with the record that says so, which is written by the step.
+        if let Some(why) = self.take_posts().await? {
             return Err(ErrorKind::Cancelled { why }.into());
         }
+        self.publish().await?;
         self.answer_to(question, digest).await?.ok_or_else(|| ErrorKind::Waiting(self.id()).into())
     }
 

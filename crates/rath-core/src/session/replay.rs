@@ -14,7 +14,7 @@ use super::gear::Gear;
 use super::lease::Lease;
 use super::{Context, Head, Line, Session, Voice};
 use crate::actor::Actor;
-use crate::body::{self, Forked, Manner, Merged, StepLeft};
+use crate::body::{self, Forked, Manner, Merged, StepLeft, User};
 use crate::context::{Item, Items};
 use crate::error::{Diverged, ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
@@ -174,7 +174,8 @@ impl Replay {
 
 /// Whether a record is none of the program's: of the machine, or of somebody else than `known`.
 fn is_ambient(record: &Record, known: [&Actor; 2]) -> bool {
-    AMBIENT.contains(record.kind()) || !record.header().is_ok_and(|header| known.contains(&&header.actor))
+    let posted = || record.body::<User>().is_ok_and(|user| user.post.is_some());
+    AMBIENT.contains(record.kind()) || posted() || !record.header().is_ok_and(|header| known.contains(&&header.actor))
 }
 
 fn head_of(record: &Record) -> Result<Head> {

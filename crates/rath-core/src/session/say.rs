@@ -18,7 +18,7 @@ impl Session {
 
     /// What a person says.
     pub fn user(&mut self, text: impl Into<Content>) -> Result<RecordId> {
-        self.append(User { text: text.into() })
+        self.append(User { text: text.into(), post: None })
     }
 
     /// What a model says, as plain text.

@@ -52,7 +52,7 @@ async fn read_item(reader: &Reader, item: &Item) -> Result<Option<Message>> {
 /// The same with long texts read from their blobs.
 async fn whole(reader: &Reader, mut said: Said) -> Result<Said> {
     let texts: Vec<&mut Content> = match &mut said {
-        Said::System(System { text }) | Said::User(User { text }) | Said::Summary { text } => vec![text],
+        Said::System(System { text }) | Said::User(User { text, .. }) | Said::Summary { text } => vec![text],
         Said::Tool(ToolResult { shown, .. }) => shown.iter_mut().collect(),
         Said::Assistant(turn) => turn.texts(),
         Said::Marker { .. } | Said::Erased => Vec::new(),

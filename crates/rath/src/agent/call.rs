@@ -218,6 +218,11 @@ impl Agent {
 }
 
 impl Running {
+    /// Why the work on its branch could not go on, where that says nothing about the work.
+    pub(super) fn left_open(&self) -> Option<Error> {
+        self.branch.as_ref().and_then(|branch| branch.left_open())
+    }
+
     /// Whether it works on a branch, and the branch waits for a person.
     pub(super) fn waits(&self) -> bool {
         self.branch.as_ref().is_some_and(|branch| branch.waits())
@@ -242,7 +247,8 @@ impl Running {
             tokio::select! {
                 biased;
                 done = working => match done {
-                    Ok(reply) if cancel.is_cancelled() => (reply, Some(CallOutcome::Cancelled)),
+                    // What succeeded in spite of it has happened.
+                    Ok(reply) if cancel.is_cancelled() && reply.failed => (reply, Some(CallOutcome::Cancelled)),
                     Ok(reply) => (reply, None),
                     Err(panic) => (Reply::failed(format!("The tool broke down: {}", words_of(&*panic))), None),
                 },

@@ -20,6 +20,8 @@ use crate::tools::ASK_HUMAN;
 pub(super) struct Job {
     pub(super) call: OpenCall,
     pub(super) plan: Plan,
+    /// What the call does with the files, also while it waits for a person.
+    touches: Touches,
     stage: Stage,
 }
 
@@ -70,7 +72,8 @@ impl Agent {
             let arguments = arguments_of(session, &turn, &call.id).await?;
             let plan = self.plan(session, bench, &call, arguments).await?;
             let stage = if matches!(plan, Plan::Make(_)) { Stage::Ahead } else { Stage::Over };
-            jobs.push(Job { call, plan, stage });
+            let touches = self.touches(&call.tool);
+            jobs.push(Job { call, plan, touches, stage });
         }
         let mut branches = std::mem::take(&mut bench.branches);
         branches.extend(self.run_jobs(session, bench, &mut jobs).await?);
@@ -88,6 +91,16 @@ impl Agent {
             session.append(ToolResult { call: call.id, finished, shown, failed })?;
         }
         Ok(())
+    }
+
+    /// What a call does with the files. One that works on a branch begins with a copy of them.
+    fn touches(&self, tool: &str) -> Touches {
+        let spec = self.tools.iter().map(|known| known.spec()).find(|spec| spec.name == tool);
+        match spec {
+            Some(spec) if spec.branches && spec.touches == Touches::Nothing => Touches::Reads,
+            Some(spec) => spec.touches,
+            None => Touches::Nothing,
+        }
     }
 
     /// What is to be done about a call.
@@ -242,12 +255,15 @@ impl Agent {
                     Some(why) if jobs.iter().any(|job| job.stage == Stage::Ahead) => {
                         return Err(ErrorKind::Cancelled { why: why.to_string() }.into());
                     }
-                    None if jobs.iter().any(|job| job.stage == Stage::Ahead) => continue,
+                    None if (0..jobs.len()).any(|at| may_start(jobs, at)) => continue,
                     _ => return Ok(branches),
                 }
             };
             let at = ended.at;
             let Some(call) = open[at].take() else { continue };
+            if let Some(error) = call.left_open() {
+                return Err(error);
+            }
             if call.waits() {
                 bench.left_waiting = true;
                 (jobs[at].plan, jobs[at].stage) = (Plan::Wait, Stage::Over);
@@ -280,15 +296,12 @@ fn may_start(jobs: &[Job], at: usize) -> bool {
     if jobs[at].stage != Stage::Ahead {
         return false;
     }
-    let touches = |job: &Job| match &job.plan {
-        Plan::Make(make) => make.tool.spec().touches,
-        _ => Touches::Nothing,
-    };
-    let mut before = jobs[..at].iter().filter(|job| job.stage != Stage::Over);
-    match touches(&jobs[at]) {
+    // A call that waits for a person may be made yet: what comes after it on the files comes after it.
+    let mut before = jobs[..at].iter().filter(|job| job.stage != Stage::Over || matches!(job.plan, Plan::Wait));
+    match jobs[at].touches {
         Touches::Nothing => true,
-        Touches::Reads => before.all(|job| touches(job) != Touches::Writes),
-        Touches::Writes => before.all(|job| touches(job) == Touches::Nothing),
+        Touches::Reads => before.all(|job| job.touches != Touches::Writes),
+        Touches::Writes => before.all(|job| job.touches == Touches::Nothing),
     }
 }
 
@@ -326,7 +339,7 @@ async fn arguments_of(session: &Session, turn: &Assistant, call: &str) -> Result
     }
 }
 
-/// One tool of an agent.
+/// What can be done about a call of which nobody knows whether it happened: the less safe of the tool's and the place's.
 pub(super) fn spec_effect(tool: &BoxTool, isolated: bool) -> Effect {
     // What a command does outside the files can be taken back only where it cannot get there.
     match tool.spec().effect {

@@ -64,6 +64,10 @@ impl Agent {
         {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
             let _ = super::sub::give_up(&session, &error.to_string()).await;
+            if matches!(error.kind(), ErrorKind::Cancelled { .. }) {
+                // The wish that was heard in the middle of a turn leaves the inbox with its record.
+                let _ = session.take_posts().await;
+            }
         }
         let cleared = self.clear(&mut session, &mut bench).await;
         session.act_as(me);

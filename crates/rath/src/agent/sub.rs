@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rath_core::body::Effect;
 use rath_core::store::BoxFuture;
 use rath_core::{
-    BoxWorkflow, Call, ErrorKind, OpenCall, Reply, Result, Rule, Session, Tool, ToolSpec, Touches, Workflow,
+    BoxWorkflow, Call, Error, ErrorKind, OpenCall, Reply, Result, Rule, Session, Tool, ToolSpec, Touches, Workflow,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -20,15 +20,21 @@ use crate::Workshop;
 pub(crate) struct Branch {
     session: Mutex<Option<Session>>,
     waits: AtomicBool,
+    /// An error that leaves the run open: a store that fails, code that diverged.
+    left_open: Mutex<Option<Error>>,
 }
 
 impl Branch {
     pub(super) fn new(session: Session) -> Self {
-        Self { session: Mutex::new(Some(session)), waits: AtomicBool::new(false) }
+        Self { session: Mutex::new(Some(session)), waits: AtomicBool::new(false), left_open: Mutex::new(None) }
     }
 
     pub(super) fn take_back(&self) -> Option<Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn left_open(&self) -> Option<Error> {
+        self.left_open.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether the work on it waits for a person.
@@ -200,6 +206,10 @@ impl Tool for SubAgent {
                     // The call is not over: the whole run waits, and comes back to it.
                     lent.waits.store(matches!(error.kind(), ErrorKind::Waiting(_)), Ordering::Release);
                     let text = format!("It failed: {error}");
+                    if error.leaves_the_run_open() && !lent.waits() {
+                        *lent.left_open.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        return Reply::failed(text);
+                    }
                     if let Some(session) = error.into_sessions().into_iter().next() {
                         lent.give(session);
                     }

@@ -150,10 +150,10 @@ fn nothing() -> String {
     "nothing".into()
 }
 
-/// Says when it begins, and works until it is told to stop.
+/// Says when it begins, works until it is told to stop, and says that it did not get to the end.
 #[tool(effect = "pure")]
-async fn until_stopped(call: &Call, begun: State<tokio::sync::Notify>) -> String {
+async fn until_stopped(call: &Call, begun: State<tokio::sync::Notify>) -> Result<String, &'static str> {
     begun.notify_one();
     call.cancel.cancelled().await;
-    "stopped in good order".into()
+    Err("stopped in good order")
 }

@@ -499,8 +499,9 @@ fn killed_wherever_it_ends_like_a_run_that_was_not() {
         [killed, in_between, cases_in_between, cases].map(AtomicU64::into_inner);
     eprintln!("{cases} cases, {killed} kills, {in_between} between effect and record, in {cases_in_between} cases");
     assert!(killed >= cases, "most cases are killed: {killed} of {cases}");
+    // A handful of cases, as in the quick run, need not hit it.
     assert!(
-        cases_in_between * 5 >= cases,
+        cases < 32 || cases_in_between * 5 >= cases,
         "too few kills fell between effect and record: {cases_in_between} of {cases}"
     );
 }

@@ -259,6 +259,39 @@ async fn files_are_as_the_call_order_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_follows_a_call_that_waits_for_a_person_waits_too() {
+    let shop = Shop::new();
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
+    session.equip(shop.second());
+    session.equip(rath::agent::Patience::Wait);
+    let turn = Turn::new().call("write", json!({ "path": "a", "content": "new" })).call("read", json!({ "path": "a" }));
+    let script = Scripted::new("scripted").turn(turn.call("echo", json!({ "text": "apart" }))).say("Done.");
+    let agent = Agent::new("writer").model(script).tools((tools::coding(), echo)).policy("write", Decision::Ask);
+    let (store, id) = (shop.store.clone(), session.id());
+    let answering = async {
+        let ask = loop {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            let Ok(view) = View::of(&store, id, None).await else { continue };
+            // What does not touch the files went ahead.
+            let ended = view.state().calls.iter().filter(|call| call.finished.is_some()).count();
+            if let Some(ask) = view.pending().asks.into_iter().next().filter(|_| ended == 1) {
+                break ask;
+            }
+        };
+        let started = View::of(&store, id, None).await.unwrap().own().await.unwrap();
+        let started = started.iter().filter_map(|record| record.body::<ToolStarted>().ok());
+        assert_eq!(started.map(|started| started.tool).collect::<Vec<_>>(), ["echo"]);
+        let (asked, shown_digest) = (ask.record, ask.shown_digest);
+        let yes = rath::body::Verdict::Yes;
+        post(&store, id, Posted::Answer { asked, shown_digest, verdict: yes, why: None }).await;
+    };
+    let (session, ()) = in_time(async { tokio::join!(agent.forward(session), answering) }).await;
+    let results = results(&session.unwrap()).await;
+    assert!(results[1].1.contains("new"), "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_for_files_without_a_place_say_so() {
     let script = || Scripted::new("scripted").call("read", json!({ "path": "a" })).say("Oh.");
     let session = asked(&Memory::new());
