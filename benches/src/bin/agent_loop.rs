@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use rath::SNAPSHOT_EVERY;
 use rath::agent::Budget;
 use rath::prelude::*;
 use rath::sandbox::{Backend as _, Local, Registry, Spec};
 use rath::workshop::Place;
 use rath::workspace::{Options, Workspace};
-use rath::{SNAPSHOT_EVERY, Start};
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use serde_json::json;
 
@@ -273,7 +273,7 @@ async fn resume(dir: &Path, quick: bool) -> Result<()> {
         for _ in 0..5 {
             let store = Embedded::open(&path)?;
             let start = Instant::now();
-            let session = store.begin_run(Start::new(key, Actor::program("bench")), prepared).await?;
+            let session = store.begin_run(&key, Actor::program("bench"), prepared).await?;
             let ended = match key {
                 "long" => session.go_on(&long).await,
                 _ => session.go_on(&short).await,

@@ -87,6 +87,9 @@ pub enum ErrorKind {
     /// A fork point that is not behind the session.
     #[error("record {0} is not in the history of this session")]
     NotBehind(Point),
+    /// A session that would be no part of the run it is made in.
+    #[error("session {} is in the middle of a run, which could not find a detached session again", .0.short())]
+    DetachInRun(SessionId),
     /// There is no step to leave.
     #[error("session {} has no step of its own open", .0.short())]
     NoStep(SessionId),
@@ -234,6 +237,7 @@ impl Error {
             ErrorKind::BadBody { .. } => "bad-body",
             ErrorKind::Range(_) => "bad-range",
             ErrorKind::NotBehind(_) => "not-in-history",
+            ErrorKind::DetachInRun(_) => "detach-in-run",
             ErrorKind::NoStep(_) => "no-step",
             ErrorKind::BadMerge(_) => "bad-merge",
             ErrorKind::Record { .. } => "tampered",

@@ -76,7 +76,7 @@ pub use message::{Message, Said};
 pub use model::{Answer, Asking, BoxModel, Delta, Encoded, Failure, Model, Parameters, Rule, Shown};
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
-pub use session::{BODY_LIMIT, Durability, Entered, How, OnDivergence, Session, Start};
+pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OnDivergence, Session};
 pub use state::{At, OpenAsk, OpenCall, OpenStep, Pending, Placement, SNAPSHOT_EVERY, SandboxName, Started, State};
 pub use store::{Blobs, Store};
 pub use tool::{BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches};

@@ -171,9 +171,6 @@ impl Reader {
                 }
                 from = page.position;
             }
-            if !to_fold.is_empty() {
-                state = state.inherited();
-            }
         }
         Ok(state)
     }

@@ -21,6 +21,7 @@ pub const SNAPSHOT_EVERY: u64 = 256;
 /// The kinds that change a state, besides those that were [typed later](TYPED_LATER).
 const FOLDED: &[Kind] = &[
     Kind::Created,
+    Kind::Forked,
     Kind::Merged,
     Kind::Closed,
     Kind::Labelled,
@@ -262,6 +263,17 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl State {
+    /// The state of a line on which a run goes on instead of on the one it left: the steps are its to leave.
+    #[must_use]
+    pub fn continued(&self) -> Self {
+        let mut state = self.inherited();
+        for (step, before) in state.steps.iter_mut().zip(&self.steps) {
+            (step.inherited, step.entered) = (before.inherited, before.entered);
+        }
+        state.entered = self.entered;
+        state
+    }
+
     /// The state a fork starts with: what is open stays visible, and belongs to the parent.
     #[must_use]
     pub fn inherited(&self) -> Self {
@@ -348,6 +360,7 @@ impl State {
                 Err(fault) => return Err(fault),
                 Ok(None) => {}
             },
+            None if *record.kind() == Kind::Forked => *self = self.inherited(),
             None => self.closed |= *record.kind() == Kind::Closed,
         }
         Ok(())

@@ -13,11 +13,12 @@ use crate::settings::Settings;
 /// Answer a question that a session asks
 ///
 /// `yes`, `no`, or words. The answer binds to exactly what was shown. The first answer counts; a late one is kept and
-/// changes nothing.
+/// changes nothing. What allows or repeats a call is answered at its record, SESSION@SEQ, as `rath inbox` shows it: by
+/// then the session may ask something else.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Answer {
-    /// The session, or the record that asks (where a session asks several things)
+    /// The record that asks; the session will do where it asks one thing that is not about a call
     session: String,
     /// yes, no, or words
     answer: String,
@@ -57,7 +58,12 @@ fn choose(asks: &[OpenAsk], seq: Option<u64>, session: SessionId) -> Result<&Ope
                 bail!("{}@{seq} is not an open question\n  help: `rath inbox` lists what is asked", session.short())
             }
         },
-        ([one], None) => Ok(one),
+        ([one], None) if one.about == About::Question => Ok(one),
+        ([one], None) => Err(expression::unclear(format!(
+            "this answer decides on a call: name what you have read\n  help: `rath inbox`, then `rath answer {}@{} …`",
+            session.short(),
+            one.seq
+        ))),
         (several, None) => {
             let places: Vec<_> = several.iter().map(|ask| format!("{}@{}", session.short(), ask.seq)).collect();
             Err(expression::unclear(format!(

@@ -32,7 +32,7 @@ async fn open_branches(store: &Arc<dyn Store>, session: SessionId) -> Result<Vec
             // A person's own fork is none of the run's.
             let first = View::of(store, row.id, Some(0)).await?;
             let forked = first.record().body::<Forked>();
-            if !forked.is_ok_and(|forked| forked.ordinal.is_some() || forked.call.is_some()) {
+            if !forked.is_ok_and(|forked| forked.is_of_run()) {
                 continue;
             }
             parents.push(row.id);

@@ -33,6 +33,7 @@ pub(crate) const PAGES: &[(&str, &str)] = pages![
     "cannot-start",
     "changed-meanwhile",
     "directory-not-empty",
+    "detach-in-run",
     "diverged",
     "head-moved",
     "in-the-way",

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use rath::agent::{Event, Listener, Patience};
-use rath::{Blob, Cancel, Delta, ErrorKind, OnDivergence, Session, SessionId, Start, Store, Workshop};
+use rath::body::{Created, Forked};
+use rath::{Blob, Cancel, Conditions, Delta, ErrorKind, Kind, OnDivergence, Session, SessionId, Store, Workshop};
 use serde_json::json;
 
 use super::Answer;
@@ -47,7 +48,7 @@ pub(crate) struct Resume {
     /// Another run file than the one it began with: what changed is shown, and it stops there
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Where the agents no longer do what is recorded, go on on a fork
+    /// Where the agents no longer do what is recorded, go on on a fork; again, on the same fork
     #[arg(long)]
     fork: bool,
     #[command(flatten)]
@@ -79,9 +80,9 @@ impl Run {
         let store = workshop.store().clone();
         let key = self.key.clone().unwrap_or_else(|| format!("rath-run-{}", &rath::fresh_name()[..12]));
         let program = Some(Blob::new(text.into_bytes(), "application/toml"));
-        let start = Start { program, ..Start::new(key, settings.actor()) };
+        let conditions = Conditions { program, ..settings.actor().into() };
         let (place, title) = (&self.place, file.title);
-        let prepared = store.begin_run(start, async |session: &mut Session| {
+        let prepared = store.begin_run(&key, conditions, async |session: &mut Session| {
             if let Some(title) = title {
                 session.set_title(title)?;
             }
@@ -107,20 +108,34 @@ impl Resume {
             None => program(&store, id).await?,
         };
         let agent = RunFile::parse(&text)?.agent()?;
-        let mut session = store.resume(id, settings.actor_of(&store, id).await?).await?;
-        if self.fork {
-            session.on_divergence(OnDivergence::Fork);
-        }
+        let conditions = Conditions {
+            actor: settings.actor_of(&store, id).await?,
+            program: Some(Blob::new(text.into_bytes(), "application/toml")),
+            on_divergence: if self.fork { OnDivergence::Fork } else { OnDivergence::Stop },
+        };
+        let session = store.resume(id, conditions).await?;
         self.going.go_on(settings, &workshop, session, &agent).await
     }
 }
 
-/// The text that a run was begun with.
+/// The text that a run is made of, on this line of it.
 async fn program(store: &Arc<dyn Store>, id: SessionId) -> Result<String> {
-    let first = rath::View::of(store, id, Some(0)).await?;
-    let created: rath::body::Created = first.record().body().with_context(|| not_ours(id))?;
-    let program = created.program.with_context(|| not_ours(id))?;
-    Ok(first.content(&rath::Content::Blob(program)).await?)
+    let mut line = id;
+    loop {
+        let first = rath::View::of(store, line, Some(0)).await?;
+        let program = match first.record().kind() {
+            Kind::Forked => {
+                let forked: Forked = first.record().body().with_context(|| not_ours(id))?;
+                if forked.program.is_none() && (forked.instead || forked.is_of_run()) {
+                    line = forked.maker.map_or(forked.from.session, |maker| maker.session);
+                    continue;
+                }
+                forked.program
+            }
+            _ => first.record().body::<Created>().with_context(|| not_ours(id))?.program,
+        };
+        return Ok(first.content(&rath::Content::Blob(program.with_context(|| not_ours(id))?)).await?);
+    }
 }
 
 fn not_ours(id: SessionId) -> String {
@@ -158,6 +173,9 @@ impl Going {
         let done = session.go_on(agent).await;
         match done {
             Ok(session) => {
+                if session.id() != id {
+                    output::remark(format_args!("went on as session {}", style::session(session.id().short())));
+                }
                 let text = session.text().await?.unwrap_or_default();
                 match settings.json {
                     true => output::json(&json!({
@@ -184,7 +202,7 @@ impl Going {
                 }
                 ErrorKind::Diverged(_) => {
                     output::complain(settings, &error.into());
-                    output::remark("  help: `rath resume --fork` goes on from there on a fork");
+                    output::remark("  help: the same with `--fork` goes on from there on a fork");
                     Ok(Answer::No)
                 }
                 _ => Err(error.into()),

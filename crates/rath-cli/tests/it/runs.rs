@@ -147,6 +147,13 @@ fn waits(bench: &Bench) -> Option<String> {
     asked.iter().find(|line| line.get("asked").is_some()).map(|line| line["session"].as_str().unwrap().to_owned())
 }
 
+/// The record that asks first.
+fn question(bench: &Bench) -> String {
+    let asked = lines(&bench.ok(&["inbox", "--json"]));
+    let ask = asked.iter().find(|line| line.get("asked").is_some()).unwrap();
+    format!("{}@{}", ask["session"].as_str().unwrap(), ask["at"]["seq"])
+}
+
 #[test]
 fn a_run_asks_is_answered_and_comes_to_its_end() {
     if !isolates() {
@@ -157,12 +164,15 @@ fn a_run_asks_is_answered_and_comes_to_its_end() {
     let session = root(&bench).unwrap();
     let asked = bench.ok(&["inbox"]);
     assert!(asked.contains("wants to call shell") && asked.contains("yes | no"), "{asked}");
-    let said = bench.fails(2, &["answer", &session, "perhaps"]);
+    let said = bench.fails(2, &["answer", &question(&bench), "perhaps"]);
     assert!(said.contains("yes or no"), "{said}");
+    // What decides on a call is answered where it was read, not whatever the session asks by now.
+    let said = bench.fails(2, &["answer", &session, "yes"]);
+    assert!(said.contains("name what you have read") && said.contains(&format!("{}@", short(&session))), "{said}");
     assert_eq!(bench.json(&["show", &session])["run"]["is"], "waiting");
     // Nothing was answered: it still waits.
     bench.fails(5, &["resume", &session, "-q"]);
-    bench.ok(&["answer", &session, "yes", "--why", "it is only notes"]);
+    bench.ok(&["answer", &question(&bench), "yes", "--why", "it is only notes"]);
     bench.fails(5, &["resume", &session, "-q"]);
     assert!(bench.ok(&["inbox"]).contains("Which name?"));
     bench.ok(&["answer", &session, "Ada"]);
@@ -424,7 +434,15 @@ fn a_changed_run_stops_and_says_what_changed() {
     assert_eq!((&done["outcome"], &done["text"]), (&"done".into(), &"I know.".into()));
     let fork = sessions(&bench).into_iter().find(|row| !row["origin"].is_null()).unwrap();
     assert_eq!(done["session"], fork["id"]);
-    assert!(bench.ok(&["show", fork["id"].as_str().unwrap()]).contains("⑂ forked from"));
+    let fork = fork["id"].as_str().unwrap();
+    let shown = bench.ok(&["show", fork]);
+    assert!(shown.contains("⑂ forked from") && shown.contains("run: done"), "{shown}");
+    assert!(bench.ok(&["steps", fork]).contains("done in"));
+    // Once more, on the same fork: by the name of the run, or by its own, with the file that it has been made of since.
+    for again in [&["resume", &session, "--file", "changed.toml", "--fork", "-q"][..], &["resume", fork, "-q"]] {
+        assert_eq!(bench.json(again)["session"], fork);
+        assert_eq!(sessions(&bench).len(), 2);
+    }
     bench.ok(&["answer", &session, "yes"]);
     assert_eq!(bench.ok(&["resume", &session, "-q"]), "So be it.");
     bench.sound();
@@ -510,7 +528,7 @@ fn a_branch_asks_and_the_run_waits() {
     let run = bench.json(&["show", &session])["run"].clone();
     assert_eq!((&run["is"], &run["waiting"][0]["about"]), (&"waiting".into(), &"approval".into()));
     assert!(bench.ok(&["show", &session]).contains(&format!("(rath answer {}@", short(&branch))));
-    bench.ok(&["answer", &branch, "no", "--why", "not today"]);
+    bench.ok(&["answer", &question(&bench), "no", "--why", "not today"]);
     assert_eq!(bench.ok(&["resume", &session, "-q"]), "It is written.");
     let shown = bench.ok(&["show", &branch]);
     assert!(shown.contains("! person ada answers no: not today"), "{shown}");
@@ -604,7 +622,7 @@ text = "Done."
     assert!(shown.contains("asks whether this call happened"), "{shown}");
     let state = bench.ok(&["state", &session]);
     assert!(state.contains("cannot be taken back, asked about, not answered"), "{state}");
-    bench.ok(&["answer", &session, "no"]);
+    bench.ok(&["answer", &question(&bench), "no"]);
     assert_eq!(bench.ok(&["resume", &session, "-q"]), "Done.");
     let shown = bench.ok(&["show", &session]);
     assert!(shown.contains("attempt 2") && shown.contains("not isolated"), "{shown}");

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::BlobRef;
-use crate::id::{Point, Reference};
+use crate::id::{Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
 
@@ -35,6 +35,38 @@ pub struct Forked {
     /// The tool call that it was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
+    /// Who made it, where that is not the fork point's line in the fork point's step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maker: Option<Maker>,
+    /// Whether its run goes on here instead of on the line that it left, because the code diverged there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub instead: bool,
+    /// What the run is made of from here on, where the text of a program says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<BlobRef>,
+}
+
+impl Forked {
+    /// A fork at `from`.
+    pub fn new(from: Point, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { from, why, ordinal: None, call: None, maker: None, instead: false, program: None }
+    }
+
+    /// Whether it is a branch that a run made, and will find again.
+    pub fn is_of_run(&self) -> bool {
+        self.ordinal.is_some() || self.call.is_some()
+    }
+}
+
+/// The step of a line in which a run made a fork.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Maker {
+    /// The line.
+    pub session: SessionId,
+    /// The step's `step_entered`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<RecordId>,
 }
 
 /// The first record of a session that starts anew from another's context: history and usage begin at zero.
@@ -80,6 +112,10 @@ impl Body for Created {
 
 impl Body for Forked {
     const KIND: Kind = Kind::Forked;
+    /// Folded onto the state at the fork point.
+    fn fold(&self, _: &At, state: &mut State) {
+        *state = if self.instead { state.continued() } else { state.inherited() };
+    }
 }
 
 impl Body for Detached {

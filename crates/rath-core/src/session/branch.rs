@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::publish::{Durability, Unpublished};
+use super::run::OnDivergence;
 use super::{Birth, Context, Head, Session, Voice, encode};
 use crate::actor::Actor;
 use crate::blob::Blob;
 use crate::body::{Detached, Forked};
 use crate::context::{self, Items};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Diverged, ErrorKind, Result};
 use crate::history::Reach;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
@@ -41,14 +42,27 @@ impl Session {
     /// A branch that is new, whatever is recorded.
     pub(super) fn fork_anew(&self, why: String, ordinal: Option<u64>, call: Option<&str>) -> Session {
         let (state, context) = (self.0.state.inherited(), self.0.context.clone());
-        let forked = Forked { from: self.point(), why, ordinal, call: call.map(Into::into) };
-        self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base())
+        let forked = Forked { ordinal, call: call.map(Into::into), ..Forked::new(self.point(), why) };
+        self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), None)
     }
 
     /// A branch from an earlier record, of this session or of one behind it.
     pub async fn fork_at(&self, point: Point, why: impl Into<String>) -> Result<Session> {
         if point == self.point() {
             return Ok(self.fork(why));
+        }
+        let ordinal = self.0.gear.next_fork();
+        if let Some(fork) = self.recorded_fork(ordinal.unwrap_or_default(), None) {
+            let origin = fork.origin().map(|origin| origin.point());
+            if origin == Some(point) {
+                return Ok(fork);
+            }
+            if self.0.gear.on_divergence() == OnDivergence::Stop {
+                let recorded = origin.map_or_else(|| "no fork".into(), |origin| format!("a fork at {origin}"));
+                let now = format!("a fork at {point}");
+                let diverged = Diverged { point: self.point(), recorded, now, changed: Vec::new() };
+                return Err(ErrorKind::Diverged(Box::new(diverged)).into());
+            }
         }
         let reader = self.reader();
         let reach = Reach::of(&reader, &[self.point()]).await?;
@@ -60,9 +74,11 @@ impl Session {
         let head = Head { id: record.id(), seq: point.seq, time: header.time, generation: record.generation() };
         let state = reader.state_at(point).await?.inherited();
         let context = Context { base: Some(point), items: Items::default() };
-        let ancestors = up_to(self.fork_base(), point);
-        let forked = Forked { from: point, why: why.into(), ordinal: None, call: None };
-        Ok(self.branch(record.reference(), &head, forked, state, context, ancestors))
+        let maker = ordinal.map(|_| self.as_maker());
+        // A run finds the fork by who made it: that must be stored before the fork is.
+        let ancestors = if maker.is_some() { self.fork_base() } else { up_to(self.fork_base(), point) };
+        let forked = Forked { ordinal, maker, ..Forked::new(point, why) };
+        Ok(self.branch(record.reference(), &head, forked, state, context, ancestors, None))
     }
 
     /// What a fork from the head stands on and the store does not have.
@@ -77,7 +93,8 @@ impl Session {
         base.clone()
     }
 
-    fn branch(
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the new line")]
+    pub(super) fn branch(
         &self,
         from: Reference,
         at: &Head,
@@ -85,6 +102,7 @@ impl Session {
         state: State,
         context: Context,
         ancestors: List<Unpublished>,
+        extras: Option<Extras>,
     ) -> Session {
         let birth = Birth {
             store: self.0.store.clone(),
@@ -97,11 +115,16 @@ impl Session {
             durability: self.0.durability,
             gear: self.0.gear.inherited(),
         };
-        Self::born(birth, Kind::Forked, &encode(&forked), None)
+        Self::born(birth, Kind::Forked, &encode(&forked), extras)
     }
 
     /// A new root with a copy of this session's context. Its history and usage start at zero.
+    ///
+    /// It is no part of a run: in the middle of one it is refused, since resuming could not find it again.
     pub async fn detach(&self, why: impl Into<String>) -> Result<Session> {
+        if self.0.gear.is_in_run() && !self.pending().steps.is_empty() {
+            return Err(ErrorKind::DetachInRun(self.id()).into());
+        }
         let mut child = detach(&self.reader(), self.head(), self.0.actor.clone(), why.into()).await?;
         child.0.durability = self.0.durability;
         Ok(child)
@@ -126,7 +149,7 @@ impl View {
             durability: Durability::default(),
             gear: super::Gear::default(),
         };
-        let forked = Forked { from: point, why, ordinal: None, call: None };
+        let forked = Forked::new(point, why);
         Ok(Session::born(birth, Kind::Forked, &encode(&forked), None))
     }
 

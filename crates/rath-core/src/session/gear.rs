@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Session;
-use super::replay::{Replay, Tree};
+use super::replay::Replay;
 use super::run::OnDivergence;
+use super::tree::Tree;
+use crate::blob::Blob;
 use crate::cancel::Cancel;
 use crate::equipment::Equipment;
 
@@ -24,6 +26,8 @@ pub(super) struct Shared {
     /// Whether a run works on it: then forks are counted, to be found again.
     pub(super) in_run: bool,
     pub(super) on_divergence: OnDivergence,
+    /// What the run is made of, where the text of a program says it.
+    pub(super) program: Option<Blob>,
     pub(super) equipment: Equipment,
     pub(super) cancel: Option<Cancel>,
 }
@@ -50,8 +54,7 @@ impl Gear {
 
     /// What a fork carries.
     pub(super) fn inherited(&self) -> Self {
-        let in_run = self.shared().is_some_and(|shared| shared.in_run);
-        Self { shared: self.shared.clone(), own: in_run.then(Box::default) }
+        Self { shared: self.shared.clone(), own: self.is_in_run().then(Box::default) }
     }
 
     pub(super) fn shared(&self) -> Option<&Shared> {
@@ -68,6 +71,17 @@ impl Gear {
 
     pub(super) fn own_mut(&mut self) -> &mut Own {
         self.own.get_or_insert_default()
+    }
+
+    pub(super) fn is_in_run(&self) -> bool {
+        self.shared().is_some_and(|shared| shared.in_run)
+    }
+
+    /// What is put on the same line when it is opened again: all but what lies ahead of a cursor.
+    pub(super) fn kept(&self) -> Self {
+        let forks_outside = self.own().map(|own| own.forks_outside.clone());
+        let own = forks_outside.map(|forks_outside| Box::new(Own { forks_outside, ..Own::default() }));
+        Self { shared: self.shared.clone(), own }
     }
 
     pub(super) fn tree(&self) -> Option<&Arc<Tree>> {
@@ -104,7 +118,7 @@ impl Gear {
 
     /// Which fork of the innermost step the next one is, where a run counts them.
     pub(super) fn next_fork(&self) -> Option<u64> {
-        let counted = self.own().filter(|_| self.shared().is_some_and(|shared| shared.in_run));
+        let counted = self.own().filter(|_| self.is_in_run());
         counted.map(|own| own.forks.fetch_add(1, Ordering::AcqRel))
     }
 

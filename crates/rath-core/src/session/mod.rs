@@ -14,6 +14,7 @@ mod sample;
 mod say;
 mod shown;
 mod step;
+mod tree;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ use crate::view;
 
 pub use merge::How;
 pub use publish::Durability;
-pub use run::{OnDivergence, Start};
+pub use run::{Conditions, OnDivergence};
 pub use step::Entered;
 
 use gear::Gear;
@@ -286,9 +287,9 @@ impl Session {
             return Err(ErrorKind::TooLarge { size: body.len() }.into());
         }
         if !self.is_live() {
-            let taken = self.take_recorded(&kind, |record| record.body_bytes() == Some(body));
             let now = || format!("{kind}: {}", crate::summary::one_line(&String::from_utf8_lossy(body)));
-            if let Some(record) = self.unless_diverged(taken, now)? {
+            let taken = self.take_recorded(&kind, |record| record.body_bytes() == Some(body));
+            if let Some(record) = self.unless_diverged(taken.map_err(|error| error.now(now())))? {
                 self.absorb(record.clone())?;
                 return Ok(record);
             }

@@ -5,25 +5,23 @@
 //! was left is jumped over. At the last record the session is live, and nothing reminds of the cursor.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap as HashMap;
 
-use super::gear::Gear;
-use super::lease::Lease;
-use super::{Context, Head, Line, Session, Voice};
+use super::run::OnDivergence;
+use super::tree::Branch;
+use super::{Context, Head, Session};
 use crate::actor::Actor;
-use crate::body::{self, Forked, Manner, Merged, StepLeft, User};
+use crate::body::{self, Forked, Manner, Merged, StepEntered, User};
 use crate::context::{Item, Items};
-use crate::error::{Diverged, ErrorKind, Result};
+use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
 use crate::reader::Reader;
-use crate::record::Record;
-use crate::state::State;
-use crate::store::{self, Row, Scan, Store, Which};
+use crate::record::{Extras, Record};
+use crate::store::{self, Scan};
 use crate::summary;
 
 /// How many records are read ahead at once.
@@ -56,119 +54,46 @@ pub(super) struct Replay {
     /// Who began the line: records of others are not the program's.
     began: Actor,
     /// Where steps were left, by their `step_entered`.
-    left: Arc<HashMap<RecordId, u64>>,
-}
-
-/// The branches that a run has stored, by the fork that made them. They are taken out one by one.
-#[derive(Default)]
-pub(super) struct Tree(Mutex<HashMap<ForkKey, Branch>>);
-
-/// Which fork of which step of which line.
-#[derive(PartialEq, Eq, Hash)]
-struct ForkKey {
-    line: SessionId,
-    step: Option<RecordId>,
-    which: ForkName,
-}
-
-#[derive(PartialEq, Eq, Hash)]
-enum ForkName {
-    Ordinal(u64),
-    Call(String),
-}
-
-/// A stored branch, held.
-struct Branch {
-    row: Row,
-    hold: Lease,
-    first: Record,
-    state: State,
-    replay: Replay,
-}
-
-/// How a stored line begins: what a session at its first record is made of.
-impl Branch {
-    async fn load(store: &Arc<dyn Store>, row: Row) -> Result<Self> {
-        let hold = match row.closed {
-            // Nothing can be added to it: nobody need hold it.
-            true => Lease::taken(store.clone(), row.id, 0),
-            false => Lease::taken(store.clone(), row.id, store.lease(row.id).await?),
-        };
-        // What somebody added before it was held belongs to it.
-        let row = crate::view::row(store, row.id).await?;
-        hold.published.store(row.seq + 1, Ordering::Release);
-        let point = Point { session: row.id, seq: 0 };
-        let reader = Reader::new(store.clone());
-        let first = reader.record(point).await?;
-        let state = reader.state_at(point).await?;
-        let began = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.actor;
-        let left = Arc::new(left(&reader, &row).await?);
-        let mut replay = Replay { ahead: VecDeque::new(), until: row.seq, began, left };
-        replay.look_ahead(&reader, row.id, 0).await?;
-        Ok(Self { row, hold, first, state, replay })
-    }
-
-    fn into_session(self, store: Arc<dyn Store>, actor: Arc<Voice>, tree: Arc<Tree>) -> Result<Session> {
-        let Self { row, hold, first, state, replay } = self;
-        let head = head_of(&first)?;
-        let point = first.point();
-        let mut records = List::new();
-        records.push(first);
-        let live = replay.until == 0;
-        Ok(Session(Box::new(Line {
-            store,
-            hold,
-            origin: row.origin,
-            head,
-            actor,
-            state,
-            context: Context { base: Some(point), items: Items::default() },
-            records,
-            ancestors: List::new(),
-            fork_base: OnceLock::new(),
-            durability: super::Durability::default(),
-            needs_snapshot: false,
-            oldest_unpublished: crate::clock::Time(0),
-            at_boundary: false,
-            gear: {
-                let mut gear = Gear::of_run(Some(tree));
-                gear.set_replay((!live).then_some(replay));
-                gear
-            },
-        })))
-    }
-}
-
-/// Where the steps of a line were left.
-async fn left(reader: &Reader, row: &Row) -> Result<HashMap<RecordId, u64>> {
-    let (mut left, mut from) = (HashMap::default(), 0);
-    loop {
-        let page = reader.page(row.id, from, row.seq, &[Kind::StepLeft]).await?;
-        for record in &page.records {
-            let body: StepLeft = record.body().map_err(|why| crate::reader::tampered(record, why))?;
-            left.insert(body.step, record.seq());
-        }
-        match page.more {
-            true => from = page.position,
-            false => return Ok(left),
-        }
-    }
+    pub(super) left: HashMap<RecordId, Point>,
+    /// The line on which the run went on instead of on this one.
+    then: Option<Box<Branch>>,
 }
 
 impl Replay {
+    pub(super) fn new(until: u64, began: Actor, left: HashMap<RecordId, Point>) -> Self {
+        Self { ahead: VecDeque::new(), until, began, left, then: None }
+    }
+
+    /// Behind the last record the run goes on on another line, where steps of this one may be left.
+    pub(super) fn goes_on(&mut self, then: Branch) {
+        self.left.extend(then.steps_left());
+        self.then = Some(Box::new(then));
+    }
+
     /// Reads on from behind `seq`, so far that everything is at hand which may be asked for before the next operation
     /// that can wait.
-    async fn look_ahead(&mut self, reader: &Reader, session: SessionId, seq: u64) -> Result<()> {
-        let waits = |record: &Record| matches!(record.kind(), Kind::StepEntered | Kind::Merged | Kind::Closed);
+    pub(super) async fn look_ahead(&mut self, reader: &Reader, session: SessionId, seq: u64) -> Result<()> {
         let mut last = self.ahead.back().map_or(seq, Record::seq);
-        while last < self.until && !self.ahead.iter().any(waits) {
+        let mut enough = self.ahead.iter().any(can_wait);
+        while last < self.until && !enough {
             let scan = Scan::session(session, last + 1, self.until).limit(PAGE);
             let page = reader.store.scan(scan).await?;
             let Some(record) = page.records.last() else { break };
             last = record.seq();
+            enough = page.records.iter().any(can_wait);
             self.ahead.extend(page.records);
         }
         Ok(())
+    }
+}
+
+/// Whether a record is made by an operation that can wait, and so reads on.
+fn can_wait(record: &Record) -> bool {
+    match record.kind() {
+        Kind::Merged | Kind::Closed => true,
+        // `enter` makes one without a role, and cannot.
+        Kind::StepEntered => record.body::<StepEntered>().is_ok_and(|step| step.role.is_some()),
+        _ => false,
     }
 }
 
@@ -178,60 +103,16 @@ fn is_ambient(record: &Record, known: [&Actor; 2]) -> bool {
     AMBIENT.contains(record.kind()) || posted() || !record.header().is_ok_and(|header| known.contains(&&header.actor))
 }
 
-fn head_of(record: &Record) -> Result<Head> {
+pub(super) fn head_of(record: &Record) -> Result<Head> {
     let point = record.point();
     let time = record.time().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
     Ok(Head { id: record.id(), seq: record.seq(), time, generation: record.generation() })
 }
 
 impl Session {
-    /// Opens the session of a run at its first record, with everything that its branches have recorded.
-    pub(super) async fn resume(store: &Arc<dyn Store>, session: SessionId, actor: Actor) -> Result<Self> {
-        let row = crate::view::row(store, session).await?;
-        let root = Branch::load(store, row).await?;
-        let tree = Arc::new(Tree::default());
-        let mut parents = vec![session];
-        while let Some(parent) = parents.pop() {
-            for row in store.sessions(Which::ChildrenOf(parent).into()).await? {
-                if row.birth != Kind::Forked {
-                    continue;
-                }
-                let first = Reader::new(store.clone()).record(Point { session: row.id, seq: 0 }).await?;
-                let forked: Forked = first.body().map_err(|why| crate::reader::tampered(&first, why))?;
-                let which = match (forked.call, forked.ordinal) {
-                    (Some(call), _) => ForkName::Call(call),
-                    (None, Some(ordinal)) => ForkName::Ordinal(ordinal),
-                    // Somebody else's: a fork that no run made.
-                    (None, None) => continue,
-                };
-                let point = first.point();
-                let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
-                parents.push(row.id);
-                let key = ForkKey { line: parent, step, which };
-                let branch = Branch::load(store, row).await?;
-                tree.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, branch);
-            }
-        }
-        root.into_session(store.clone(), Voice::new(actor), tree)
-    }
-
     /// Whether the session is at its last record: what it does is new.
     pub fn is_live(&self) -> bool {
         self.0.gear.replay().is_none()
-    }
-
-    /// The branch that this fork made before, if the run has it.
-    pub(super) fn recorded_fork(&self, ordinal: u64, call: Option<&str>) -> Option<Session> {
-        let tree = self.0.gear.tree()?;
-        let which = call.map_or(ForkName::Ordinal(ordinal), |call| ForkName::Call(call.into()));
-        let key = ForkKey { line: self.id(), step: self.0.state.step().copied(), which };
-        let branch = tree.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)?;
-        let mut fork = branch.into_session(self.0.store.clone(), self.0.actor.clone(), tree.clone()).ok()?;
-        fork.0.durability = self.0.durability;
-        let replay = fork.0.gear.own_mut().replay.take();
-        fork.0.gear = self.0.gear.inherited();
-        fork.0.gear.set_replay(replay);
-        Some(fork)
     }
 
     /// The branch that was made for a call and never taken in, at its end.
@@ -245,17 +126,10 @@ impl Session {
     pub(super) fn take_recorded(&mut self, kind: &Kind, same: impl Fn(&Record) -> bool) -> Result<Option<Record>> {
         while let Some(replay) = self.0.gear.replay_mut() {
             let Some(next) = replay.ahead.front() else {
-                if self.0.head.seq < replay.until {
-                    let seq = replay.until;
-                    let point = self.point();
-                    return Err(store::Error::machine(
-                        "resuming",
-                        format!("records {} to {seq} of {} were not read", point.seq + 1, point.session.short()),
-                    )
-                    .into());
-                }
-                self.0.gear.set_replay(None);
-                break;
+                let until = replay.until;
+                let Point { session, seq } = self.point();
+                let why = format!("records {} to {until} of {} were not read", seq + 1, session.short());
+                return Err(store::Error::machine("resuming", why).into());
             };
             if next.kind() == kind && same(next) {
                 let next = replay.ahead.pop_front();
@@ -265,9 +139,7 @@ impl Session {
                 self.absorb_next()?;
                 continue;
             }
-            let (point, recorded) = (next.point(), summary::of(next));
-            let diverged = Diverged { point, recorded, now: kind.to_string(), changed: Vec::new() };
-            return Err(ErrorKind::Diverged(Box::new(diverged)).into());
+            return Err(diverged(next, kind.to_string()));
         }
         Ok(None)
     }
@@ -296,21 +168,14 @@ impl Session {
     }
 
     /// What was taken; where the code diverges, live on a fork if that is wanted.
-    pub(super) fn unless_diverged(
-        &mut self,
-        taken: Result<Option<Record>>,
-        now: impl FnOnce() -> String,
-    ) -> Result<Option<Record>> {
+    pub(super) fn unless_diverged(&mut self, taken: Result<Option<Record>>) -> Result<Option<Record>> {
         match taken {
-            Err(error) if matches!(error.kind(), ErrorKind::Diverged(_)) => {
-                let error = error.now(now());
-                match self.0.gear.on_divergence() {
-                    super::OnDivergence::Stop => Err(error),
-                    super::OnDivergence::Fork => {
-                        self.go_on_as_fork(error.to_string());
-                        Ok(None)
-                    }
-                }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Diverged(_))
+                    && self.0.gear.on_divergence() == OnDivergence::Fork =>
+            {
+                self.go_on_as_fork(error.to_string());
+                Ok(None)
             }
             taken => taken,
         }
@@ -331,15 +196,21 @@ impl Session {
         }
         self.0.records.push(record);
         self.0.fork_base = OnceLock::new();
-        self.come_to_life();
-        Ok(())
+        self.come_to_life()
     }
 
-    /// Forgets the cursor when nothing lies ahead.
-    fn come_to_life(&mut self) {
-        if self.0.gear.replay().is_some_and(|replay| self.0.head.seq >= replay.until) {
-            self.0.gear.set_replay(None);
+    /// Where nothing lies ahead, goes over to the line on which the run went on, or forgets the cursor.
+    pub(super) fn come_to_life(&mut self) -> Result<()> {
+        let seq = self.0.head.seq;
+        let Some(replay) = self.0.gear.replay_mut().filter(|replay| seq >= replay.until) else { return Ok(()) };
+        match replay.then.take() {
+            Some(branch) => {
+                let line = self.revive(*branch)?;
+                self.move_to(line);
+            }
+            None => self.0.gear.set_replay(None),
         }
+        Ok(())
     }
 
     /// Sees to it that what may be asked for next is at hand.
@@ -351,8 +222,9 @@ impl Session {
         Ok(())
     }
 
-    /// Moves the cursor to `seq` without looking at what is between.
-    pub(super) async fn jump(&mut self, to: u64) -> Result<()> {
+    /// Moves the cursor to the record at `to` without looking at what is between. Returns that record, if the cursor was
+    /// not there.
+    pub(super) async fn jump(&mut self, to: u64) -> Result<Option<Record>> {
         let (id, reader) = (self.id(), Reader::new(self.0.store.clone()));
         let until = self.0.gear.replay().map_or(to, |replay| replay.until);
         let mut ahead = self.0.gear.replay_mut().map(|replay| std::mem::take(&mut replay.ahead)).unwrap_or_default();
@@ -376,31 +248,43 @@ impl Session {
                 last = Some(record);
             }
         }
-        if let Some(record) = last {
-            self.0.head = head_of(&record)?;
+        if let Some(record) = &last {
+            self.0.head = head_of(record)?;
             self.0.records = List::new();
-            self.0.records.push(record);
+            self.0.records.push(record.clone());
         }
         self.0.fork_base = OnceLock::new();
         self.0.context = Context { base: Some(Point { session: id, seq: to }), items: Items::default() };
         if let Some(replay) = self.0.gear.replay_mut() {
             replay.ahead = ahead;
         }
-        self.come_to_life();
-        self.look_ahead().await
+        self.come_to_life()?;
+        self.look_ahead().await?;
+        Ok(last)
     }
 
     /// Where the step that was just entered again was left.
-    pub(super) fn was_left(&self, step: &RecordId) -> Option<u64> {
+    pub(super) fn was_left(&self, step: &RecordId) -> Option<Point> {
         self.0.gear.replay().and_then(|replay| replay.left.get(step)).copied()
+    }
+
+    /// Moves the cursor over to a record of this line, or of one on which the run went on.
+    pub(super) async fn jump_over(&mut self, to: Point) -> Result<Record> {
+        while self.id() != to.session
+            && let Some(until) = self.0.gear.replay().map(|replay| replay.until)
+        {
+            self.jump(until).await?;
+        }
+        let missing = || store::Error::NotFound(format!("record {to}"));
+        Ok(self.jump(to.seq).await?.ok_or_else(missing)?)
     }
 
     /// Jumps to the end of the line: what an agent's step goes on from.
     pub(super) async fn jump_to_the_end(&mut self) -> Result<()> {
-        match self.0.gear.replay().map(|replay| replay.until) {
-            Some(until) => self.jump(until).await,
-            None => Ok(()),
+        while let Some(until) = self.0.gear.replay().map(|replay| replay.until) {
+            self.jump(until).await?;
         }
+        Ok(())
     }
 
     /// A merge that is recorded: these branches, in this manner. Returns where its records stand.
@@ -408,30 +292,17 @@ impl Session {
         let mut places = Vec::new();
         let mut left: VecDeque<SessionId> = others.iter().map(Session::id).collect();
         while !left.is_empty() {
-            let Some(record) = self.peek_recorded(&Kind::Merged)? else {
-                if let Some(next) = self.0.gear.replay().and_then(|replay| replay.ahead.front()) {
-                    let (point, recorded) = (next.point(), summary::of(next));
-                    let diverged = Diverged { point, recorded, now: "merged".into(), changed: Vec::new() };
-                    return Err(ErrorKind::Diverged(Box::new(diverged)).into());
-                }
-                return Ok(None);
+            let record = match self.recorded_part_of_merge(&mut left, others, how) {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(None),
+                // Half a merge cannot be made anew.
+                Err(error) if !places.is_empty() => return Err(error),
+                Err(error) => match self.unless_diverged(Err(error))? {
+                    Some(record) => record,
+                    None => return Ok(None),
+                },
             };
             let point = record.point();
-            let body: Merged = record.body().map_err(|why| ErrorKind::Record { point, why })?;
-            let same_manner = match (&body.how, how) {
-                (Manner::Keep { chosen }, super::How::Keep { chosen: now, .. }) => chosen == now,
-                (Manner::Append, super::How::Append)
-                | (Manner::Synthesize, super::How::Synthesize(_))
-                | (Manner::TakeIn, super::How::TakeIn) => true,
-                _ => false,
-            };
-            let same = body.branches.iter().all(|branch| left.pop_front() == Some(branch.session));
-            if !(same && same_manner) {
-                let recorded = summary::of(&record);
-                let now = others.iter().map(|other| other.id().short()).collect::<Vec<_>>().join(", ");
-                let diverged = Diverged { point, recorded, now: format!("a merge of {now}"), changed: Vec::new() };
-                return Err(ErrorKind::Diverged(Box::new(diverged)).into());
-            }
             places.push(point);
             self.jump(point.seq).await?;
         }
@@ -445,11 +316,56 @@ impl Session {
         Ok(Some(places))
     }
 
+    /// The next `merged` of a merge, if one lies ahead. Its branches leave `left`.
+    fn recorded_part_of_merge(
+        &mut self,
+        left: &mut VecDeque<SessionId>,
+        others: &[Session],
+        how: &super::How,
+    ) -> Result<Option<Record>> {
+        let now = || {
+            let names: Vec<_> = others.iter().map(|other| other.id().short()).collect();
+            format!("a merge of {}", names.join(", "))
+        };
+        let Some(record) = self.peek_recorded(&Kind::Merged)? else {
+            return match self.0.gear.replay().and_then(|replay| replay.ahead.front()) {
+                Some(next) => Err(diverged(next, now())),
+                None => Ok(None),
+            };
+        };
+        let point = record.point();
+        let body: Merged = record.body().map_err(|why| ErrorKind::Record { point, why })?;
+        let same_manner = match (&body.how, how) {
+            (Manner::Keep { chosen }, super::How::Keep { chosen: now, .. }) => chosen == now,
+            (Manner::Append, super::How::Append)
+            | (Manner::Synthesize, super::How::Synthesize(_))
+            | (Manner::TakeIn, super::How::TakeIn) => true,
+            _ => false,
+        };
+        let same = body.branches.iter().all(|branch| left.pop_front() == Some(branch.session));
+        match same && same_manner {
+            true => Ok(Some(record)),
+            false => Err(diverged(&record, now())),
+        }
+    }
+
     /// Leaves the recorded line where it diverges, and goes on live on a fork of it at the cursor.
     pub(super) fn go_on_as_fork(&mut self, why: impl Into<String>) {
-        let mut fork = self.fork_anew(why.into(), None, None);
-        fork.0.gear = self.0.gear.inherited();
-        fork.0.gear.shared_mut().tree = None;
-        *self = fork;
+        let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
+        let forked = Forked {
+            instead: true,
+            program: program.as_ref().map(|program| program.reference.clone()),
+            ..Forked::new(self.point(), why)
+        };
+        let (state, context) = (self.0.state.continued(), self.0.context.clone());
+        let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
+        let fork = self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), extras);
+        self.move_to(fork);
     }
+}
+
+/// The code makes something else than this record.
+fn diverged(recorded: &Record, now: String) -> Error {
+    let (point, recorded) = (recorded.point(), summary::of(recorded));
+    ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed: Vec::new() })).into()
 }

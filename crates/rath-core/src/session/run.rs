@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Birth, Session, Voice, encode};
+use super::{Birth, Gear, Session, Voice, encode};
 use crate::actor::Actor;
 use crate::blob::Blob;
 use crate::body::{Created, Role, StepEntered};
@@ -16,21 +16,20 @@ use crate::workflow::Workflow;
 /// The step around a run.
 const RUN: &str = "run";
 
-/// How a run begins.
+/// How a run begins or goes on.
 #[derive(Clone, Debug)]
-pub struct Start {
-    /// Its key: the same key later finds the same session.
-    pub key: String,
+pub struct Conditions {
     /// Who makes the records.
     pub actor: Actor,
     /// What the run is made of, where the text of a program says it: whoever resumes it finds it there.
     pub program: Option<Blob>,
+    /// What happens when the code no longer makes what is recorded.
+    pub on_divergence: OnDivergence,
 }
 
-impl Start {
-    /// A run with this key.
-    pub fn new(key: impl Into<String>, actor: Actor) -> Self {
-        Self { key: key.into(), actor, program: None }
+impl From<Actor> for Conditions {
+    fn from(actor: Actor) -> Self {
+        Self { actor, program: None, on_divergence: OnDivergence::default() }
     }
 }
 
@@ -40,7 +39,7 @@ pub enum OnDivergence {
     /// Stops and shows both sides.
     #[default]
     Stop,
-    /// Goes on live on a fork at the last record that was the same.
+    /// Goes on live on a fork at the last record that was the same. Resuming it finds that fork again.
     Fork,
 }
 
@@ -57,29 +56,22 @@ impl dyn Store {
         workflow: &W,
         input: impl AsyncFnOnce(&mut Session) -> Result<()>,
     ) -> Result<Session> {
-        let session = self.begin_run(Start::new(run_key, actor), input).await?;
+        let session = self.begin_run(run_key, actor, input).await?;
         session.go_on(workflow).await
     }
 
     /// The session of a run, before its first step: new, or resuming. [`Session::go_on`] runs the workflow on it.
     pub async fn begin_run(
         self: &Arc<Self>,
-        start: Start,
+        run_key: &str,
+        conditions: impl Into<Conditions>,
         input: impl AsyncFnOnce(&mut Session) -> Result<()>,
     ) -> Result<Session> {
-        let Start { key, actor, program } = start;
-        let stored = self.sessions(Which::Run(key.clone()).into()).await?.into_iter().next();
+        let conditions = conditions.into();
+        let stored = self.sessions(Which::Run(run_key.into()).into()).await?.into_iter().next();
         let (mut session, begun) = match stored {
-            Some(row) => Session::resume_run(self, row.id, actor.clone()).await?,
-            None => {
-                let birth = Birth::root(self.clone(), Voice::new(actor.clone()));
-                let named = program.as_ref().map(|program| program.reference.clone());
-                let created = Created { title: None, run: Some(key), program: named };
-                let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
-                let mut session = Session::born(birth, Kind::Created, &encode(&created), extras);
-                session.0.gear = super::Gear::of_run(None);
-                (session, false)
-            }
+            Some(row) => Session::resume_run(self, row.id, conditions.clone()).await?,
+            None => (Session::of_new_run(self, run_key, conditions.clone()), false),
         };
         if begun {
             return Ok(session);
@@ -93,16 +85,19 @@ impl dyn Store {
             Err(error) => match error.kind() {
                 // Somebody began the same run a moment ago.
                 ErrorKind::Store(store::Error::RunTaken { session: taken, .. }) => {
-                    Ok(Session::resume_run(self, *taken, actor).await?.0)
+                    Ok(Session::resume_run(self, *taken, conditions).await?.0)
                 }
                 _ => Err(error.with_sessions(vec![session])),
             },
         }
     }
 
-    /// The session of a run by its id, resuming. [`Session::go_on`] runs the workflow on it.
-    pub async fn resume(self: &Arc<Self>, session: SessionId, actor: Actor) -> Result<Session> {
-        let (mut session, begun) = Session::resume_run(self, session, actor).await?;
+    /// The session of a run by the id of any of its lines, resuming. [`Session::go_on`] runs the workflow on it.
+    ///
+    /// A line on which the run went on where the code had diverged is come to again as it was; its branches belong to
+    /// the run as a whole.
+    pub async fn resume(self: &Arc<Self>, line: SessionId, conditions: impl Into<Conditions>) -> Result<Session> {
+        let (mut session, begun) = Session::resume_run(self, line, conditions.into()).await?;
         if !begun {
             // It was killed before its first step: what is there is its input.
             session.jump_to_the_end().await?;
@@ -112,10 +107,23 @@ impl dyn Store {
 }
 
 impl Session {
+    fn of_new_run(store: &Arc<dyn Store>, run_key: &str, conditions: Conditions) -> Self {
+        let Conditions { actor, program, on_divergence: _ } = conditions;
+        let named = program.as_ref().map(|program| program.reference.clone());
+        let created = Created { title: None, run: Some(run_key.into()), program: named };
+        let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
+        let birth = Birth::root(store.clone(), Voice::new(actor));
+        let mut session = Self::born(birth, Kind::Created, &encode(&created), extras);
+        session.0.gear = Gear::of_run(None);
+        session
+    }
+
     /// The session of a run before its first step, and whether its input was complete.
-    async fn resume_run(store: &Arc<dyn Store>, id: SessionId, actor: Actor) -> Result<(Self, bool)> {
-        let mut session = Self::resume(store, id, actor).await?;
-        let scan = Scan::session(id, 0, u64::MAX - 1).kinds(&[Kind::StepEntered]).limit(1);
+    async fn resume_run(store: &Arc<dyn Store>, line: SessionId, conditions: Conditions) -> Result<(Self, bool)> {
+        let Conditions { actor, program, on_divergence } = conditions;
+        let mut session = Self::resume(store, line, Voice::new(actor), on_divergence).await?;
+        session.0.gear.shared_mut().program = program;
+        let scan = Scan::session(session.id(), 0, u64::MAX - 1).kinds(&[Kind::StepEntered]).limit(1);
         match store.scan(scan).await?.records.first() {
             Some(first) => {
                 session.jump(first.seq() - 1).await?;
@@ -129,10 +137,5 @@ impl Session {
     pub async fn go_on<W: Workflow>(self, workflow: &W) -> Result<Session> {
         let step = StepEntered { role: Some(Role::Workflow), ..StepEntered::new(RUN) };
         self.in_step(step, None, |session, _| workflow.forward(session)).await
-    }
-
-    /// Says what happens when the code no longer makes what is recorded.
-    pub fn on_divergence(&mut self, what: OnDivergence) {
-        self.0.gear.shared_mut().on_divergence = what;
     }
 }

@@ -15,8 +15,8 @@ impl Session {
     /// A value that code between steps needs from outside: `make` is asked once, and resuming gives the same again.
     pub fn sample<T: Serialize + DeserializeOwned>(&mut self, what: &str, make: impl FnOnce() -> T) -> Result<T> {
         let named = |record: &Record| record.body::<Sampled>().is_ok_and(|body| body.what == what);
-        let taken = self.take_recorded(&Kind::Sampled, named);
-        if let Some(record) = taken.map_err(|error| error.now(format!("sampled: {what}")))? {
+        let taken = self.take_recorded(&Kind::Sampled, named).map_err(|error| error.now(format!("sampled: {what}")));
+        if let Some(record) = self.unless_diverged(taken)? {
             let point = record.point();
             let bad = |why: String| ErrorKind::BadBody { kind: format!("sampled at {point}"), why };
             let body: Sampled = record.body().map_err(|why| ErrorKind::Record { point, why })?;

@@ -6,6 +6,7 @@ use super::{Session, encode};
 use crate::blob::Blob;
 use crate::body::{Body as _, Failed, Outcome, Role, StepEntered, StepLeft};
 use crate::error::{Diverged, Error, ErrorKind, Result};
+use crate::id::Point;
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::store::Scan;
@@ -19,7 +20,12 @@ pub enum Entered {
     /// It was entered before a crash, and never left.
     Again,
     /// It was left: the session stands behind it.
-    Over(Outcome),
+    Over {
+        /// How.
+        outcome: Outcome,
+        /// Its `step_left`.
+        left: Point,
+    },
 }
 
 impl Session {
@@ -40,10 +46,11 @@ impl Session {
         Fut: Future<Output = Result<Session>>,
     {
         let name = step.name.clone();
+        let entering = (step.clone(), config.clone());
         let entered = match self.enter_step(step, config).await {
-            Ok(Entered::Over(Outcome::Done)) => return Ok(self),
-            Ok(Entered::Over(outcome)) => {
-                let error = match self.recorded_failure(outcome).await {
+            Ok(Entered::Over { outcome: Outcome::Done, .. }) => return Ok(self),
+            Ok(Entered::Over { outcome, left }) => {
+                let error = match self.recorded_failure(left, outcome).await {
                     Ok(why) => ErrorKind::Ended { step: name, outcome, why }.into(),
                     Err(error) => error,
                 };
@@ -53,6 +60,7 @@ impl Session {
             Err(error) => return Err(error.with_sessions(vec![self])),
         };
         let (id, store, actor) = (self.id(), self.0.store.clone(), self.0.actor.actor.clone());
+        let gear = self.0.gear.kept();
         let depth = self.0.state.steps.len();
         match work(self, entered).await {
             Ok(mut session) => match session.leave_step(depth, Outcome::Done).await {
@@ -61,13 +69,20 @@ impl Session {
             },
             Err(error) if error.leaves_the_run_open() => Err(error),
             Err(mut error) => {
+                // The run may have gone on on another line.
+                let id = gear.tree().map_or(id, |tree| tree.now(id));
                 // The error has the session of the line, or the code dropped it and the store has it.
-                let mut session = match error.take_session(id) {
-                    Some(session) => session,
-                    None => match Session::open(&store, id, actor).await {
-                        Ok(session) => session,
-                        Err(why) => return Err(error.not_recorded(&why)),
-                    },
+                let found = match error.take_session(id) {
+                    Some(session) => Ok(session),
+                    None => Session::open(&store, id, actor).await.and_then(|mut session| {
+                        session.0.gear = gear;
+                        session.enter_again(depth, entering)?;
+                        Ok(session)
+                    }),
+                };
+                let mut session = match found {
+                    Ok(session) => session,
+                    Err(why) => return Err(error.not_recorded(&why)),
                 };
                 let told = session.fail(depth, &mut error).await;
                 let error = match told {
@@ -83,40 +98,26 @@ impl Session {
     pub async fn enter_step(&mut self, step: StepEntered, config: Option<Blob>) -> Result<Entered> {
         self.look_ahead().await?;
         let named = |record: &Record| record.body::<StepEntered>().is_ok_and(|body| body.name == step.name);
-        let taken = self.take_recorded(&Kind::StepEntered, named);
-        let recorded = self.unless_diverged(taken, || format!("step_entered: {}", step.name))?;
-        let Some(record) = recorded else {
-            let blobs = config.into_iter().collect();
-            self.push(StepEntered::KIND, &encode(&step), &[], blobs, &step)?;
-            self.0.gear.step_entered();
-            return Ok(Entered::Fresh);
-        };
+        let now = || format!("step_entered: {}", step.name);
+        let taken = self.take_recorded(&Kind::StepEntered, named).map_err(|error| error.now(now()));
+        let Some(record) = self.unless_diverged(taken)? else { return self.enter_anew(&step, config) };
         let point = record.point();
         let body: StepEntered = record.body().map_err(|why| ErrorKind::Record { point, why })?;
         if body.fingerprint() != step.fingerprint() {
             let changed = self.what_changed(&body, &step, config.as_ref()).await;
             let recorded = summary::of(&record);
             let now = format!("step_entered: {}, which is not the same", step.name);
-            let diverged = Diverged { point, recorded, now, changed };
-            if self.0.gear.on_divergence() == super::OnDivergence::Stop {
-                return Err(ErrorKind::Diverged(Box::new(diverged)).into());
-            }
-            self.go_on_as_fork(diverged.to_string());
-            self.push(StepEntered::KIND, &encode(&step), &[], config.into_iter().collect(), &step)?;
-            self.0.gear.step_entered();
-            return Ok(Entered::Fresh);
+            let diverged = ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed }));
+            self.unless_diverged(Err(diverged.into()))?;
+            return self.enter_anew(&step, config);
         }
         let id = record.id();
         let left = self.was_left(&id);
         self.absorb(record)?;
-        if let Some(seq) = left {
-            self.jump(seq).await?;
-            let last = self.0.records.first().cloned();
-            let outcome = match last.map(|record| record.body::<StepLeft>()) {
-                Some(Ok(body)) => body.outcome,
-                _ => Outcome::Done,
-            };
-            return Ok(Entered::Over(outcome));
+        if let Some(left) = left {
+            let body: StepLeft =
+                self.jump_over(left).await?.body().map_err(|why| ErrorKind::Record { point: left, why })?;
+            return Ok(Entered::Over { outcome: body.outcome, left });
         }
         self.0.gear.step_entered();
         match step.role {
@@ -124,6 +125,23 @@ impl Session {
             _ => self.look_ahead().await?,
         }
         Ok(Entered::Again)
+    }
+
+    fn enter_anew(&mut self, step: &StepEntered, config: Option<Blob>) -> Result<Entered> {
+        self.push(StepEntered::KIND, &encode(step), &[], config.into_iter().collect(), step)?;
+        self.0.gear.step_entered();
+        Ok(Entered::Fresh)
+    }
+
+    /// Enters the step at `depth` on a session that was opened again, if the record of it was lost with the session that
+    /// the code dropped.
+    fn enter_again(&mut self, depth: usize, (step, config): (StepEntered, Option<Blob>)) -> Result<()> {
+        match depth.saturating_sub(self.0.state.steps.len()) {
+            0 => Ok(()),
+            1 => self.push(StepEntered::KIND, &encode(&step), &[], config.into_iter().collect(), &step).map(|_| ()),
+            // With it went the step around it, which will say so.
+            _ => Err(ErrorKind::NoStep(self.id()).into()),
+        }
     }
 
     /// Leaves the step at `depth`, with all inside it.
@@ -160,9 +178,9 @@ impl Session {
     }
 
     /// Why a step that was jumped over did not do what it was for.
-    async fn recorded_failure(&self, outcome: Outcome) -> Result<String> {
+    async fn recorded_failure(&self, left: Point, outcome: Outcome) -> Result<String> {
         let kind = if outcome == Outcome::Cancelled { Kind::Cancelled } else { Kind::Failed };
-        let scan = Scan::session(self.id(), 0, self.0.head.seq).kinds(&[kind]).backwards().limit(1);
+        let scan = Scan::session(left.session, 0, left.seq).kinds(&[kind]).backwards().limit(1);
         let page = self.0.store.scan(scan).await?;
         Ok(page.records.first().map(summary::of).unwrap_or_default())
     }

@@ -5,6 +5,7 @@
 mod ancestry;
 mod compile;
 mod files;
+mod forked_runs;
 mod memory;
 mod resume;
 mod session;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use rath_core::body::{Outcome, StepEntered, Verdict};
 use rath_core::store::{Post, Posted, Scan, Which};
 use rath_core::{
-    Actor, Error, ErrorKind, How, Kind, Memory, OnDivergence, Result, Said, Session, Start, Store, View, Workflow,
+    Actor, Conditions, Error, ErrorKind, How, Kind, Memory, OnDivergence, Result, Said, Session, Store, View, Workflow,
 };
 use rath_testkit::{Moment, Mortal};
 
@@ -229,14 +229,16 @@ fn changed_words_between_steps_are_noticed() {
     });
 }
 
+fn forking() -> Conditions {
+    Conditions { on_divergence: OnDivergence::Fork, ..Actor::program("test").into() }
+}
+
 #[test]
 fn a_diverged_run_goes_on_live_on_a_fork_if_that_is_wanted() {
     pollster::block_on(async {
         let store = Memory::new();
         let id = waiting(&store).await;
-        let start = Start::new("the way", Actor::program("test"));
-        let mut session = store.begin_run(start, input).await.unwrap();
-        session.on_divergence(OnDivergence::Fork);
+        let session = store.begin_run("the way", forking(), input).await.unwrap();
         let changed = async |session: Session| say(session, Log::default(), "another plan").await;
         let session = session.go_on(&changed).await.unwrap();
         assert_ne!(session.id(), id);

@@ -413,7 +413,6 @@ impl<'a> Audit<'a> {
                 }
                 from = if page.more { page.position } else { to + 1 };
             }
-            state = state.inherited();
         }
         Some(state)
     }

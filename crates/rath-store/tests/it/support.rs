@@ -16,7 +16,7 @@ use rath_core::body::{
 use rath_core::files::{Change, Changes, Forest, diff, graft};
 use rath_core::store::{Batch, Post, Posted};
 use rath_core::verify::Report;
-use rath_core::{Actor, How, SandboxName, Session, SessionId, Start, Store, Time, Usage};
+use rath_core::{Actor, How, SandboxName, Session, SessionId, Store, Time, Usage};
 use rath_store::Embedded;
 use rath_store::workspace::{Options, Workspace};
 use tempfile::TempDir;
@@ -77,7 +77,7 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
 pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
     let actor = Actor::program("nightly");
     let input = async |session: &mut Session| session.user("Tidy up.").map(drop);
-    let mut session = block_on(store.begin_run(Start::new("nightly", actor), input)).unwrap();
+    let mut session = block_on(store.begin_run(&"nightly", actor, input)).unwrap();
     let asked = Asked::new(About::Question, None, "May I?");
     let shown_digest = asked.shown_digest;
     session.append(asked).unwrap();

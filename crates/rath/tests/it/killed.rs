@@ -11,7 +11,7 @@ use rath::body::{About, Asked, Forked, OutsideEffect, StepEntered, StepLeft, Too
 use rath::prelude::*;
 use rath::store::{Post, Posted, Query, Scan, Which};
 use rath::workshop::Place;
-use rath::{ErrorKind, Kind, Said, Start};
+use rath::{ErrorKind, Kind, Said};
 use rath_testkit::{Moment, Mortal};
 use serde_json::json;
 use tempfile::TempDir;
@@ -140,10 +140,9 @@ fn everything() -> Everything {
 /// One process: a store, a workshop, a run on them.
 async fn run(store: Arc<dyn Store>, dir: &Path) -> Result<Session> {
     let workshop = Arc::new(workshop(&store, dir));
-    let start = Start::new("everything", Actor::program("test"));
     let origin = dir.join("origin");
     let mut session = store
-        .begin_run(start, async |session: &mut Session| {
+        .begin_run("everything", Actor::program("test"), async |session: &mut Session| {
             let placed = workshop.place(session, Place::copy_of("local", &origin)).await;
             match placed {
                 Ok(_) => {}

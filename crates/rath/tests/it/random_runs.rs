@@ -288,9 +288,8 @@ fn stop(mut session: Session) -> BoxFuture<'static, Result<()>> {
 }
 
 async fn run(store: &Arc<dyn Store>, program: &[Node], world: &Arc<World>, troubles: bool) -> Result<Session> {
-    let start = rath::Start::new("random", Actor::program("test"));
     let input = async |session: &mut Session| session.user("Go.").map(|_| ());
-    let mut session = store.begin_run(start, input).await?;
+    let mut session = store.begin_run("random", Actor::program("test"), input).await?;
     session.equip_shared(world.clone());
     let program = program.to_vec();
     session.go_on(&move |session| follow(program.clone(), session, String::new(), troubles)).await

@@ -1,0 +1,309 @@
+//! The lines of a run that is resumed: all are held and read at first, and taken out where the program comes to them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustc_hash::FxHashMap as HashMap;
+
+use super::gear::Gear;
+use super::lease::Lease;
+use super::replay::{Replay, head_of};
+use super::run::OnDivergence;
+use super::{Context, Durability, Line, Session, Voice};
+use crate::body::{Forked, Maker, StepLeft};
+use crate::clock::Time;
+use crate::context::Items;
+use crate::error::{ErrorKind, Result};
+use crate::id::{Point, RecordId, SessionId};
+use crate::kind::Kind;
+use crate::list::List;
+use crate::reader::{Reader, tampered};
+use crate::record::Record;
+use crate::state::State;
+use crate::store::{Row, Store, Which};
+
+/// The branches that a run has stored, by the fork that made them, and the lines that it left for others.
+#[derive(Default)]
+pub(super) struct Tree {
+    branches: Mutex<HashMap<ForkKey, Branch>>,
+    moved: Mutex<HashMap<SessionId, SessionId>>,
+}
+
+/// Which fork of which step of which line.
+#[derive(PartialEq, Eq, Hash)]
+struct ForkKey {
+    maker: Maker,
+    which: ForkName,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum ForkName {
+    Ordinal(u64),
+    Call(String),
+}
+
+impl Tree {
+    /// Takes out the branch of a fork.
+    pub(super) fn take(&self, maker: Maker, ordinal: u64, call: Option<&str>) -> Option<Branch> {
+        let which = call.map_or(ForkName::Ordinal(ordinal), |call| ForkName::Call(call.into()));
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner).remove(&ForkKey { maker, which })
+    }
+
+    /// Remembers that the run went on on another line.
+    pub(super) fn moved(&self, from: SessionId, to: SessionId) {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(from, to);
+    }
+
+    /// The line on which the run goes on that was on `line`.
+    pub(super) fn now(&self, mut line: SessionId) -> SessionId {
+        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(to) = moved.get(&line) {
+            line = *to;
+        }
+        line
+    }
+}
+
+/// A stored line at its first record.
+pub(super) struct Branch {
+    row: Row,
+    hold: Lease,
+    first: Record,
+    state: State,
+    replay: Replay,
+}
+
+impl Branch {
+    /// Reads a line: all of it, or up to where the run left it. Only what may grow is held.
+    async fn load(store: &Arc<dyn Store>, id: SessionId, left_at: Option<u64>) -> Result<Self> {
+        let row = crate::view::row(store, id).await?;
+        let hold = match row.closed || left_at.is_some() {
+            true => Lease::taken(store.clone(), id, 0),
+            false => Lease::taken(store.clone(), id, store.lease(id).await?),
+        };
+        // What somebody added before it was held belongs to it.
+        let row = crate::view::row(store, id).await?;
+        hold.published.store(row.seq + 1, Ordering::Release);
+        let point = Point { session: id, seq: 0 };
+        let reader = Reader::new(store.clone());
+        let first = reader.record(point).await?;
+        let state = reader.state_at(point).await?;
+        let began = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.actor;
+        let until = left_at.unwrap_or(row.seq);
+        let left = steps_left(&reader, id, until).await?;
+        let mut replay = Replay::new(until, began, left);
+        replay.look_ahead(&reader, id, 0).await?;
+        Ok(Self { row, hold, first, state, replay })
+    }
+
+    /// Where steps were left on it, or on a line after it.
+    pub(super) fn steps_left(&self) -> &HashMap<RecordId, Point> {
+        &self.replay.left
+    }
+
+    fn into_session(
+        self,
+        store: Arc<dyn Store>,
+        actor: Arc<Voice>,
+        durability: Durability,
+        mut gear: Gear,
+    ) -> Result<Session> {
+        let Self { row, hold, first, state, replay } = self;
+        let head = head_of(&first)?;
+        let point = first.point();
+        let mut records = List::new();
+        records.push(first);
+        gear.set_replay(Some(replay));
+        let mut session = Session(Box::new(Line {
+            store,
+            hold,
+            origin: row.origin,
+            head,
+            actor,
+            state,
+            context: Context { base: Some(point), items: Items::default() },
+            records,
+            ancestors: List::new(),
+            fork_base: OnceLock::new(),
+            durability,
+            needs_snapshot: false,
+            oldest_unpublished: Time(0),
+            at_boundary: false,
+            gear,
+        }));
+        session.come_to_life()?;
+        Ok(session)
+    }
+}
+
+/// Where the steps of a line were left.
+async fn steps_left(reader: &Reader, line: SessionId, until: u64) -> Result<HashMap<RecordId, Point>> {
+    let (mut left, mut from) = (HashMap::default(), 0);
+    loop {
+        let page = reader.page(line, from, until, &[Kind::StepLeft]).await?;
+        for record in &page.records {
+            let body: StepLeft = record.body().map_err(|why| tampered(record, why))?;
+            left.insert(body.step, record.point());
+        }
+        match page.more {
+            true => from = page.position,
+            false => return Ok(left),
+        }
+    }
+}
+
+/// Reads the lines of a run.
+struct Gathering<'a> {
+    store: &'a Arc<dyn Store>,
+    /// Where lines were left for others, on the way to the line that is asked for.
+    way: HashMap<SessionId, (u64, SessionId)>,
+    on_divergence: OnDivergence,
+    /// Lines whose branches are still to be read, and up to where the run was on them.
+    unread: Vec<(SessionId, u64)>,
+}
+
+impl Gathering<'_> {
+    /// The first line of the run that `line` belongs to. Remembers the way from there.
+    async fn root(&mut self, mut line: SessionId) -> Result<SessionId> {
+        loop {
+            let first = self.first_of(line).await?;
+            let Some(forked) = forked(&first)? else { return Ok(line) };
+            let from = forked.from.session;
+            if forked.instead {
+                self.way.insert(from, (forked.from.seq, line));
+            } else if !forked.is_of_run() {
+                return Ok(line);
+            }
+            line = forked.maker.map_or(from, |maker| maker.session);
+        }
+    }
+
+    /// Reads a line, and those on which the run went on instead.
+    async fn line(&mut self, line: SessionId) -> Result<Branch> {
+        let mut lines = vec![(line, None)];
+        while let Some((seq, next)) = self.left(lines[lines.len() - 1].0).await? {
+            if let Some(last) = lines.last_mut() {
+                last.1 = Some(seq);
+            }
+            lines.push((next, None));
+        }
+        let mut then: Option<Branch> = None;
+        while let Some((line, left_at)) = lines.pop() {
+            let mut branch = Branch::load(self.store, line, left_at).await?;
+            self.unread.push((line, left_at.unwrap_or(u64::MAX)));
+            if let Some(then) = then {
+                branch.replay.goes_on(then);
+            }
+            then = Some(branch);
+        }
+        then.ok_or_else(|| crate::store::Error::NotFound(format!("session {line}")).into())
+    }
+
+    /// Where the run left a line, and for which.
+    async fn left(&self, line: SessionId) -> Result<Option<(u64, SessionId)>> {
+        if let Some(known) = self.way.get(&line) {
+            return Ok(Some(*known));
+        }
+        if self.on_divergence == OnDivergence::Stop {
+            return Ok(None);
+        }
+        // Whoever forks where the code diverges goes on with the youngest such fork.
+        let mut youngest: Option<(u64, SessionId)> = None;
+        for (first, forked) in self.forks(line).await? {
+            let id = first.point().session;
+            if forked.instead && youngest.is_none_or(|(_, known)| known < id) {
+                youngest = Some((forked.from.seq, id));
+            }
+        }
+        Ok(youngest)
+    }
+
+    /// Reads the branches of all lines.
+    async fn branches(&mut self) -> Result<Tree> {
+        let tree = Tree::default();
+        while let Some((line, until)) = self.unread.pop() {
+            for (first, forked) in self.forks(line).await? {
+                if !forked.is_of_run() || forked.from.seq > until {
+                    continue;
+                }
+                let point = first.point();
+                let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
+                let maker = forked.maker.unwrap_or(Maker { session: line, step });
+                let which = match (forked.call, forked.ordinal) {
+                    (Some(call), _) => ForkName::Call(call),
+                    (None, ordinal) => ForkName::Ordinal(ordinal.unwrap_or_default()),
+                };
+                let branch = self.line(point.session).await?;
+                tree.branches.lock().unwrap_or_else(PoisonError::into_inner).insert(ForkKey { maker, which }, branch);
+            }
+        }
+        Ok(tree)
+    }
+
+    /// The forks off a line, by their first records.
+    async fn forks(&self, line: SessionId) -> Result<Vec<(Record, Forked)>> {
+        let mut forks = Vec::new();
+        for row in self.store.sessions(Which::ChildrenOf(line).into()).await? {
+            let first = self.first_of(row.id).await?;
+            if let Some(forked) = forked(&first)? {
+                forks.push((first, forked));
+            }
+        }
+        Ok(forks)
+    }
+
+    async fn first_of(&self, line: SessionId) -> Result<Record> {
+        Ok(Reader::new(self.store.clone()).record(Point { session: line, seq: 0 }).await?)
+    }
+}
+
+fn forked(first: &Record) -> Result<Option<Forked>> {
+    match first.kind() {
+        Kind::Forked => Ok(Some(first.body().map_err(|why| tampered(first, why))?)),
+        _ => Ok(None),
+    }
+}
+
+impl Session {
+    /// Opens the run that `line` belongs to at its first record, with everything that its branches have recorded.
+    /// Where the run went on on other lines it does so again, as far as to `line`.
+    pub(super) async fn resume(
+        store: &Arc<dyn Store>,
+        line: SessionId,
+        actor: Arc<Voice>,
+        on_divergence: OnDivergence,
+    ) -> Result<Self> {
+        let mut gathering = Gathering { store, way: HashMap::default(), on_divergence, unread: Vec::new() };
+        let root = gathering.root(line).await?;
+        let root = gathering.line(root).await?;
+        let tree = gathering.branches().await?;
+        let mut gear = Gear::of_run(Some(Arc::new(tree)));
+        gear.shared_mut().on_divergence = on_divergence;
+        root.into_session(store.clone(), actor, Durability::default(), gear)
+    }
+
+    /// A stored line of the run of this session, with what this session carries.
+    pub(super) fn revive(&self, branch: Branch) -> Result<Session> {
+        let line = &self.0;
+        branch.into_session(line.store.clone(), line.actor.clone(), line.durability, line.gear.inherited())
+    }
+
+    /// The branch that this fork made before, if the run has it.
+    pub(super) fn recorded_fork(&self, ordinal: u64, call: Option<&str>) -> Option<Session> {
+        let branch = self.0.gear.tree()?.take(self.as_maker(), ordinal, call)?;
+        self.revive(branch).ok()
+    }
+
+    /// This line, in its innermost step.
+    pub(super) fn as_maker(&self) -> Maker {
+        Maker { session: self.id(), step: self.0.state.step().copied() }
+    }
+
+    /// Goes on on another line of the run.
+    pub(super) fn move_to(&mut self, line: Session) {
+        if let Some(tree) = self.0.gear.tree() {
+            tree.moved(self.id(), line.id());
+        }
+        *self = line;
+    }
+}

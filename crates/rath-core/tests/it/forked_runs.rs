@@ -1,0 +1,377 @@
+//! Runs whose code changed and that go on on a fork; and other forks that a run has to find again.
+
+use std::sync::{Arc, Mutex};
+
+use rath_core::body::{Forked, Outcome, StepLeft};
+use rath_core::store::{Scan, Which};
+use rath_core::{
+    Actor, Conditions, Error, ErrorKind, How, Kind, Memory, OnDivergence, Result, Session, SessionId, Store, View,
+};
+use rath_testkit::{Moment, Mortal};
+
+/// What was really run, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+const KEY: &str = "the way";
+
+fn forking() -> Conditions {
+    Conditions { on_divergence: OnDivergence::Fork, ..Actor::program("test").into() }
+}
+
+async fn input(session: &mut Session) -> Result<()> {
+    session.user("Find the way.").map(|_| ())
+}
+
+async fn say(session: Session, log: &Log, words: &'static str) -> Result<Session> {
+    let log = log.clone();
+    let work = async move |mut session: Session| {
+        log.lock().unwrap().push(words.into());
+        let done = match session.assistant(words) {
+            Ok(_) => session.publish().await,
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => Ok(session),
+            Err(error) => Err(error.with_sessions(vec![session])),
+        }
+    };
+    session.step(words, work).await
+}
+
+/// A run that has done its first step and waits in its second.
+async fn stopped_run(store: &Arc<dyn Store>) -> SessionId {
+    let log = Log::default();
+    let first = async |session: Session| {
+        let session = say(session, &log, "a plan").await?;
+        let outer = async |session: Session| {
+            let mut session = say(session, &log, "the old way").await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        session.step("go", outer).await
+    };
+    match store.run(KEY, Actor::program("test"), &first, input).await.unwrap_err().kind() {
+        ErrorKind::Waiting(id) => *id,
+        other => panic!("{other}"),
+    }
+}
+
+/// The same with another way in the middle of the second step.
+async fn changed(session: Session, log: &Log) -> Result<Session> {
+    let session = say(session, log, "a plan").await?;
+    let outer = async |session: Session| {
+        let session = say(session, log, "the new way").await?;
+        let (left, right) = (session.fork("left"), session.fork("right"));
+        let left = say(left, log, "to the left").await?;
+        let right = say(right, log, "to the right").await?;
+        let session = session.merge([left, right], How::Append).await?;
+        say(session, log, "arrived").await
+    };
+    session.step("go", outer).await
+}
+
+async fn forks_of(store: &Arc<dyn Store>, line: SessionId) -> Vec<(SessionId, Forked)> {
+    let mut forks = Vec::new();
+    for row in store.sessions(Which::ChildrenOf(line).into()).await.unwrap() {
+        let first = View::of(store, row.id, Some(0)).await.unwrap();
+        forks.push((row.id, first.record().body().unwrap()));
+    }
+    forks
+}
+
+async fn records_of(store: &Arc<dyn Store>, line: SessionId, kind: Kind) -> usize {
+    store.scan(Scan::session(line, 0, u64::MAX - 1).kinds(&[kind])).await.unwrap().records.len()
+}
+
+#[test]
+fn killed_at_any_commit_it_goes_on_on_the_same_fork() {
+    pollster::block_on(async {
+        let (mut commits, mut deaths) = (0, 0);
+        loop {
+            let mut died = false;
+            for (moment, by_key) in [(Moment::Before, true), (Moment::After, true), (Moment::After, false)] {
+                let store: Arc<dyn Store> = Memory::new();
+                let original = stopped_run(&store).await;
+                let length = View::of(&store, original, None).await.unwrap().record().seq();
+                let mortal = Mortal::new(store.clone(), commits, moment);
+                let dying: Arc<dyn Store> = mortal.clone();
+                let log = Log::default();
+                let code = async |session: Session| changed(session, &log).await;
+                if let Ok(session) = dying.begin_run(KEY, forking(), input).await {
+                    drop(session.go_on(&code).await);
+                }
+                died |= mortal.is_dead();
+                deaths += u32::from(mortal.is_dead());
+                // By the key with the same wish, or by the name of the fork and nothing else.
+                let fork = forks_of(&store, original).await.into_iter().find(|(_, forked)| forked.instead);
+                let session = match fork {
+                    Some((fork, _)) if !by_key => store.resume(fork, Actor::program("test")).await.unwrap(),
+                    _ => store.begin_run(KEY, forking(), input).await.unwrap(),
+                };
+                let session = session.go_on(&code).await.unwrap();
+                let where_ = format!("killed {moment:?} commit {commits}");
+                assert_eq!(session.text().await.unwrap().as_deref(), Some("arrived"), "{where_}");
+                assert!(session.pending().is_empty(), "the steps around were left on the fork: {where_}");
+                let instead: Vec<_> = forks_of(&store, original).await;
+                assert_eq!(instead.len(), 1, "{where_}: {instead:?}");
+                assert_eq!(instead[0].0, session.id());
+                assert_eq!(forks_of(&store, session.id()).await.len(), 2, "{where_}");
+                let old = View::of(&store, original, None).await.unwrap();
+                assert_eq!((old.record().seq(), old.pending().asks.len()), (length, 1), "the old line waits as before");
+                for words in ["the new way", "to the left", "to the right", "arrived"] {
+                    let ran = log.lock().unwrap().iter().filter(|ran| *ran == words).count();
+                    // What died before its step was left is run again, and nothing else.
+                    assert!((1..=2).contains(&ran), "{words} ran {ran} times: {where_}");
+                }
+                assert!(!log.lock().unwrap().contains(&"a plan".into()), "it was done before: {where_}");
+                // When it is over nothing is run, and nothing is added.
+                let (id, head) = (session.id(), session.head());
+                drop(session);
+                let before = log.lock().unwrap().len();
+                let again = store.resume(id, Actor::program("test")).await.unwrap().go_on(&code).await.unwrap();
+                assert_eq!((again.head(), log.lock().unwrap().len()), (head, before), "{where_}");
+            }
+            if !died {
+                break;
+            }
+            commits += 1;
+        }
+        assert!(deaths > 10, "{deaths}");
+    });
+}
+
+#[test]
+fn code_that_changes_again_forks_the_fork() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let original = stopped_run(&store).await;
+        let log = Log::default();
+        let code = async |session: Session| {
+            let mut session = changed(session, &log).await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        let waiting = store.begin_run(KEY, forking(), input).await.unwrap().go_on(&code).await.unwrap_err();
+        let ErrorKind::Waiting(second) = *waiting.kind() else { panic!("{waiting}") };
+        drop(waiting);
+        let third = async |session: Session| {
+            let session = say(session, &log, "a plan").await?;
+            let outer = async |session: Session| say(session, &log, "the new way").await;
+            say(session.step("go", outer).await?, &log, "home").await
+        };
+        let stopped = store.resume(second, Actor::program("test")).await.unwrap().go_on(&third).await.unwrap_err();
+        assert!(matches!(stopped.kind(), ErrorKind::Diverged(_)), "{stopped}");
+        drop(stopped);
+        let session = store.resume(second, forking()).await.unwrap().go_on(&third).await.unwrap();
+        assert_eq!(session.origin().map(|origin| origin.session), Some(second));
+        assert_eq!(session.text().await.unwrap().as_deref(), Some("home"));
+        let id = session.id();
+        drop(session);
+        // By its key it is found where it went last; the lines before it by their names.
+        let last = store.begin_run(KEY, forking(), input).await.unwrap().go_on(&third).await.unwrap();
+        assert_eq!(last.id(), id);
+        drop(last);
+        let middle = store.resume(second, Actor::program("test")).await.unwrap().go_on(&code).await.unwrap_err();
+        assert!(matches!(*middle.kind(), ErrorKind::Waiting(id) if id == second), "{middle}");
+        assert_eq!(forks_of(&store, original).await.len(), 1);
+        assert_eq!(log.lock().unwrap().iter().filter(|words| *words == "the new way").count(), 1);
+    });
+}
+
+#[test]
+fn a_failure_on_the_fork_is_written_there() {
+    pollster::block_on(async {
+        for dropped in [false, true] {
+            let store: Arc<dyn Store> = Memory::new();
+            let original = stopped_run(&store).await;
+            let length = View::of(&store, original, None).await.unwrap().record().seq();
+            let log = Log::default();
+            let failing = async |session: Session| {
+                let session = say(session, &log, "a plan").await?;
+                let outer = async |session: Session| -> Result<Session> {
+                    let session = say(session, &log, "the new way").await?;
+                    match dropped {
+                        true => Err(ErrorKind::Workflow("no luck".into()).into()),
+                        false => Err(Error::workflow("no luck", session)),
+                    }
+                };
+                session.step("go", outer).await
+            };
+            let session = store.begin_run(KEY, forking(), input).await.unwrap();
+            let error = session.go_on(&failing).await.unwrap_err();
+            assert!(error.is_recorded(), "{error}");
+            let fork = error.sessions()[0].id();
+            assert_ne!(fork, original);
+            drop(error);
+            assert_eq!(View::of(&store, original, None).await.unwrap().record().seq(), length);
+            assert_eq!(records_of(&store, fork, Kind::Failed).await, 1);
+            let left = store.scan(Scan::session(fork, 0, 99).kinds(&[Kind::StepLeft])).await.unwrap().records;
+            let outcomes: Vec<_> = left.iter().map(|record| record.body::<StepLeft>().unwrap().outcome).collect();
+            // With the session went the record that the first was left.
+            let first = if dropped { Outcome::Failed } else { Outcome::Done };
+            assert_eq!(outcomes, [first, Outcome::Failed, Outcome::Failed], "the new way, go, run");
+            let again = store.resume(fork, Actor::program("test")).await.unwrap().go_on(&failing).await.unwrap_err();
+            assert!(again.to_string().contains("no luck"), "{again}");
+            assert_eq!(records_of(&store, fork, Kind::Failed).await, 1, "said once");
+        }
+    });
+}
+
+#[test]
+fn samples_and_merges_that_changed_fork_too() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let code = async |mut session: Session, what: &str, swapped: bool| {
+            session.sample(what, || 7)?;
+            let (one, other) = (session.fork("one"), session.fork("other"));
+            let both = if swapped { [other, one] } else { [one, other] };
+            let mut session = session.merge(both, How::Append).await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        let first = async |session: Session| code(session, "dice", false).await;
+        let waiting = store.run(KEY, Actor::program("test"), &first, input).await.unwrap_err();
+        let ErrorKind::Waiting(original) = *waiting.kind() else { panic!("{waiting}") };
+        drop(waiting);
+        let other_sample = async |session: Session| code(session, "coin", false).await;
+        let other_merge = async |session: Session| code(session, "dice", true).await;
+        for changed in [0, 1] {
+            let session = store.begin_run(KEY, Actor::program("test"), input).await.unwrap();
+            let stopped = match changed {
+                0 => session.go_on(&other_sample).await,
+                _ => session.go_on(&other_merge).await,
+            };
+            let error = stopped.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Diverged(_)), "{error}");
+        }
+        let error = store.resume(original, forking()).await.unwrap().go_on(&other_merge).await.unwrap_err();
+        let ErrorKind::Waiting(fork) = *error.kind() else { panic!("{error}") };
+        drop(error);
+        assert_eq!(records_of(&store, fork, Kind::Merged).await, 1);
+        let error = store.resume(original, forking()).await.unwrap().go_on(&other_sample).await.unwrap_err();
+        let ErrorKind::Waiting(sampled) = *error.kind() else { panic!("{error}") };
+        assert_eq!(records_of(&store, sampled, Kind::Sampled).await, 1);
+    });
+}
+
+#[test]
+fn forks_at_earlier_records_are_found_again() {
+    pollster::block_on(async {
+        for commits in 0..12 {
+            let store: Arc<dyn Store> = Memory::new();
+            let mortal = Mortal::new(store.clone(), commits, Moment::After);
+            let log = Log::default();
+            let code = async |session: Session| {
+                let session = say(session, &log, "one").await?;
+                let early = session.head().point();
+                let session = say(session, &log, "two").await?;
+                let branch = session.fork("a branch");
+                // The same point, from two lines: each finds its own.
+                let ours = session.fork_at(early, "back").await?;
+                let theirs = branch.fork_at(early, "back").await?;
+                let ours = say(ours, &log, "ours").await?;
+                let theirs = say(theirs, &log, "theirs").await?;
+                let session = session.merge([ours, theirs, branch], How::Append).await?;
+                say(session, &log, "three").await
+            };
+            let dying: Arc<dyn Store> = mortal.clone();
+            drop(dying.run(KEY, Actor::program("test"), &code, input).await);
+            let session = store.run(KEY, Actor::program("test"), &code, input).await.unwrap();
+            let forks = forks_of(&store, session.id()).await;
+            assert_eq!(forks.len(), 3, "killed at commit {commits}: {forks:?}");
+            let (one, three) = (forks.iter().filter(|(_, f)| f.why == "back").count(), forks.len());
+            assert_eq!((one, three), (2, 3));
+        }
+        // Another point is another fork, and that is said.
+        let store: Arc<dyn Store> = Memory::new();
+        let code = async |session: Session, back: u64| {
+            let session = say(session, &Log::default(), "one").await?;
+            let mut point = session.head().point();
+            point.seq -= back;
+            let mut session = say(session, &Log::default(), "two").await?;
+            let fork = say(session.fork_at(point, "back").await?, &Log::default(), "there").await?;
+            drop(fork);
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        let (near, far) = (async |session| code(session, 0).await, async |session| code(session, 1).await);
+        assert!(store.run(KEY, Actor::program("test"), &near, input).await.is_err());
+        let error = store.run(KEY, Actor::program("test"), &far, input).await.unwrap_err();
+        let ErrorKind::Diverged(diverged) = error.kind() else { panic!("{error}") };
+        assert!(diverged.recorded.contains("a fork at") && diverged.now.contains("a fork at"), "{diverged}");
+    });
+}
+
+#[test]
+fn a_run_does_not_detach_in_the_middle() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let code = async |session: Session| {
+            let error = session.detach("a copy").await.unwrap_err();
+            assert_eq!(error.code(), "detach-in-run");
+            say(session, &Log::default(), "done").await
+        };
+        let session = store.run(KEY, Actor::program("test"), &code, input).await.unwrap();
+        assert!(session.detach("a copy").await.is_ok(), "the run is over");
+    });
+}
+
+#[test]
+fn a_step_that_drops_its_session_does_not_miscount_forks() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let code = async |mut session: Session| {
+            session.equip(7_u32);
+            let one = say(session.fork("one"), &Log::default(), "first").await?;
+            let dropping = async |session: Session| -> Result<Session> {
+                drop(session);
+                Err(ErrorKind::Workflow("no luck".into()).into())
+            };
+            let error = session.step("luckless", dropping).await.unwrap_err();
+            let session = error.into_sessions().remove(0);
+            assert_eq!(*session.equipment().get::<u32>().unwrap(), 7, "what it carries is kept");
+            let two = say(session.fork("two"), &Log::default(), "second").await?;
+            let mut session = session.merge([one, two], How::Append).await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        for _ in 0..3 {
+            let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
+            let ErrorKind::Waiting(id) = *waiting.kind() else { panic!("{waiting}") };
+            drop(waiting);
+            assert_eq!(forks_of(&store, id).await.len(), 2);
+        }
+    });
+}
+
+#[test]
+fn many_records_in_a_step_that_is_entered_without_waiting_are_read() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let code = async |mut session: Session| {
+            session.enter("a lot")?;
+            for number in 0..700 {
+                session.user(format!("number {number}"))?;
+            }
+            session.leave(Outcome::Done)?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        for _ in 0..2 {
+            let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
+            assert!(matches!(waiting.kind(), ErrorKind::Waiting(_)), "{waiting}");
+        }
+    });
+}
