@@ -94,22 +94,11 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What a model is shown: the agent's prompt and tools, and a part of the session's context, read when it is needed.
+/// What a model is shown: what the agent brings, and a part of the session's context, read when it is needed.
 #[derive(Debug)]
 pub struct Shown<'a> {
     session: &'a Session,
-    /// The agent that asks.
-    pub agent: &'a str,
-    /// Its prompt.
-    pub prompt: &'a str,
-    /// The tools it may call.
-    pub tools: &'a [ToolSpec],
-    /// What is asked for besides.
-    pub parameters: &'a Parameters,
-    /// Which part of the context.
-    pub rule: Rule,
-    /// The digest of the agent's configuration: prompt, parameters, tools.
-    pub config: Digest,
+    asking: Asking<'a>,
     /// How many turns the model has had in this step.
     pub turn: u64,
     /// Counts how often this turn was asked for. The first is 1.
@@ -129,16 +118,22 @@ pub struct Asking<'a> {
     pub parameters: &'a Parameters,
     /// Which part of the context.
     pub rule: Rule,
-    /// The digest of all that.
+    /// The digest of the agent's configuration: prompt, parameters, tools.
     pub config: Digest,
+}
+
+impl<'a> std::ops::Deref for Shown<'a> {
+    type Target = Asking<'a>;
+    fn deref(&self) -> &Asking<'a> {
+        &self.asking
+    }
 }
 
 impl<'a> Shown<'a> {
     /// What `asking` shows of `session` as it is now.
     pub fn of(session: &'a Session, asking: Asking<'a>) -> Self {
-        let Asking { agent, prompt, tools, parameters, rule, config } = asking;
         let (turn, attempt) = session.state().run().map_or((0, 1), |run| (run.turns, run.attempts + 1));
-        Self { session, agent, prompt, tools, parameters, rule, config, turn, attempt }
+        Self { session, asking, turn, attempt }
     }
 
     /// The conversation, in order. Reads as much as there is.

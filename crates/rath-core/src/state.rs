@@ -50,31 +50,44 @@ const TYPED_LATER: &[Kind] = &[
 ];
 
 /// What the records of a line say together, apart from the context.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct State {
     /// Steps entered and not left, outermost first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<OpenStep>,
     /// How many steps the line has entered outside any step of its own.
+    #[serde(skip_serializing_if = "is_zero")]
     pub entered: u32,
     /// Tool calls without a result.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<OpenCall>,
     /// Questions without an answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<OpenAsk>,
     /// What everything behind the head used, each record once.
+    #[serde(skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
     /// What the records of this line alone used.
+    #[serde(skip_serializing_if = "Usage::is_zero")]
     pub own_usage: Usage,
     /// What the session is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Labels with their values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Where the session works. Boxed: most sessions have none, and a fork is to be small.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Box<Placement>>,
     /// The files, as they were last seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Version>,
     /// Conflicts between files that nobody has decided.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
     /// Whether the line has ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
 }
 
@@ -229,33 +242,17 @@ impl OpenCall {
 }
 
 /// How a state is stored.
-#[derive(Serialize, Deserialize)]
-struct Snapshot {
+#[derive(Serialize)]
+struct Snapshot<'a> {
     fold: u32,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    steps: Vec<OpenStep>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    entered: u32,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    calls: Vec<OpenCall>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    asks: Vec<OpenAsk>,
-    #[serde(default, skip_serializing_if = "Usage::is_zero")]
-    usage: Usage,
-    #[serde(default, skip_serializing_if = "Usage::is_zero")]
-    own_usage: Usage,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    closed: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    placement: Option<Box<Placement>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    workspace: Option<Version>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    conflicts: Vec<Conflict>,
+    #[serde(flatten)]
+    state: &'a State,
+}
+
+/// Which fold made a snapshot.
+#[derive(Deserialize)]
+struct Mark {
+    fold: u32,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -368,56 +365,21 @@ impl State {
 
     /// The bytes of a snapshot.
     pub fn to_snapshot(&self) -> Vec<u8> {
-        let State { steps, entered, calls, asks, usage, own_usage, .. } = self.clone();
-        let State { title, labels, closed, placement, workspace, conflicts, .. } = self.clone();
-        let fold = FOLD;
-        let snapshot = Snapshot {
-            fold,
-            steps,
-            entered,
-            calls,
-            asks,
-            usage,
-            own_usage,
-            title,
-            labels,
-            closed,
-            placement,
-            workspace,
-            conflicts,
-        };
-        serde_json::to_vec(&snapshot).unwrap_or_default()
+        serde_json::to_vec(&Snapshot { fold: FOLD, state: self }).unwrap_or_default()
     }
 
     /// Whether these bytes are a snapshot that another version folded.
     pub fn is_of_another_fold(bytes: &[u8]) -> bool {
-        #[derive(Deserialize)]
-        struct Mark {
-            fold: u32,
-        }
         serde_json::from_slice::<Mark>(bytes).is_ok_and(|mark| mark.fold != FOLD)
     }
 
     /// The state in a snapshot; `None` when another fold made it.
     pub fn from_snapshot(bytes: &[u8]) -> Option<Self> {
-        let snapshot: Snapshot = serde_json::from_slice(bytes).ok()?;
-        let Snapshot { fold, steps, entered, calls, asks, usage, own_usage, .. } = snapshot;
-        let Snapshot { title, labels, closed, placement, workspace, conflicts, .. } = snapshot;
-        let state = Self {
-            steps,
-            entered,
-            calls,
-            asks,
-            usage,
-            own_usage,
-            title,
-            labels,
-            placement,
-            workspace,
-            conflicts,
-            closed,
-        };
-        (fold == FOLD).then_some(state)
+        let mark: Mark = serde_json::from_slice(bytes).ok()?;
+        if mark.fold != FOLD {
+            return None;
+        }
+        serde_json::from_slice(bytes).ok()
     }
 }
 

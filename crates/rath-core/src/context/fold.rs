@@ -13,21 +13,7 @@ use crate::reader::{Reader, tampered};
 use crate::record::{Fault, Record};
 use crate::store::{Error, Result};
 
-/// The kinds that make or change a context.
-const CONTEXT: &[Kind] = &[
-    Kind::Created,
-    Kind::Forked,
-    Kind::Detached,
-    Kind::Imported,
-    Kind::Merged,
-    Kind::System,
-    Kind::User,
-    Kind::Assistant,
-    Kind::ToolResult,
-    Kind::Compressed,
-];
-
-/// The same, with the outputs that results only refer to.
+/// Kinds that a context is folded from, and the outputs that results only refer to.
 const WITH_OUTPUTS: &[Kind] = &[
     Kind::Created,
     Kind::Forked,
@@ -41,6 +27,9 @@ const WITH_OUTPUTS: &[Kind] = &[
     Kind::Compressed,
     Kind::ToolFinished,
 ];
+
+/// The same without the outputs.
+const CONTEXT: &[Kind] = WITH_OUTPUTS.split_at(WITH_OUTPUTS.len() - 1).0;
 
 /// What the model is shown of a call that has ended, where its result says nothing else.
 fn shown_of(finished: &Record) -> std::result::Result<Option<Content>, Fault> {

@@ -281,7 +281,8 @@ impl<'a> Committer<'a> {
             let row = params![blob.digest.0, blob.raw as i64, no, place.offset as i64, place.stored as i64];
             insert.execute(row).map_err(sql)?;
         }
-        let listed = self.db.execute("UPDATE packs SET length = ?2 WHERE no = ?1", params![no, length as i64]);
+        let list = self.db.prepare_cached("UPDATE packs SET length = ?2 WHERE no = ?1");
+        let listed = list.and_then(|mut list| list.execute(params![no, length as i64]));
         match listed.map_err(sql)? {
             1 => Ok(()),
             _ => Err(Error::machine("writing a blob", "its pack is not listed")),

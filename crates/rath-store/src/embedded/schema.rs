@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rath_core::store::{Error, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags, TransactionBehavior};
 
 /// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. An
@@ -190,6 +191,8 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let db = db.map_err(doing("opening the database"))?;
     db.busy_timeout(Duration::from_secs(30)).map_err(sql)?;
     db.set_prepared_statement_cache_capacity(64);
+    // Else a statement that might use a partial index is planned anew each time something is bound to it.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql)?;
     Ok(db)
 }
 

@@ -55,6 +55,7 @@ impl Walk<'_> {
         let walked: Vec<Option<Found>> = match below.len() {
             0 => return Ok(Vec::new()),
             1 => vec![walk(&below[0])?],
+            _ if rayon::current_thread_index().is_none() => below.iter().map(walk).collect::<Result<_>>()?,
             _ => below.par_iter().map(walk).collect::<Result<_>>()?,
         };
         let mut merged = Vec::new();

@@ -268,6 +268,17 @@ impl Dir {
         }
     }
 
+    /// Whether it holds no more than so many entries, with all below it.
+    pub(super) fn has_at_most(&self, most: usize) -> bool {
+        fn rest(dir: &Dir, most: usize) -> Option<usize> {
+            dir.items.iter().try_fold(most.checked_sub(dir.items.len())?, |left, item| match &item.what {
+                What::Dir(dir) => rest(dir, left),
+                _ => Some(left),
+            })
+        }
+        rest(self, most).is_some()
+    }
+
     /// Names the trees that are known.
     pub(super) fn each_tree(&self, known: &mut dyn FnMut(Digest)) {
         self.tree.iter().for_each(|(digest, _)| known(*digest));

@@ -43,12 +43,21 @@ impl Workspace {
 
     /// Saves, and says how many of the directories that were counted hold nothing versioned.
     pub(super) fn save_counted(&mut self) -> Result<(Saved, u64)> {
-        in_pool(|| self.save_here(false))
+        self.save_where(false)
     }
 
     /// Saves when nobody wrote since the index was made.
     pub(super) fn save_quiet(&mut self) -> Result<Saved> {
-        Ok(in_pool(|| self.save_here(true))?.0)
+        Ok(self.save_where(true)?.0)
+    }
+
+    /// Saves with threads for files, or here where little is to be looked at: waking them takes longer than that.
+    fn save_where(&mut self, is_quiet: bool) -> Result<(Saved, u64)> {
+        let is_small = self.index.root.tree.is_some() && self.index.root.has_at_most(FEW);
+        match is_small {
+            true => self.save_here(is_quiet),
+            false => in_pool(|| self.save_here(is_quiet)),
+        }
     }
 
     /// Looks who is there. A layered workspace is walked as a whole only where its upper does not say enough.
@@ -141,7 +150,10 @@ impl Workspace {
             drop(rest);
             Ok(intake.send(full)?)
         };
-        unread.par_chunks_mut(64).try_for_each(read_some)?;
+        match unread.len() <= FEW {
+            true => read_some(&mut unread)?,
+            false => in_pool(|| unread.par_chunks_mut(FEW).try_for_each(read_some))?,
+        }
         let changed = root.tree.is_none();
         drop_unread(&mut root);
         let mut trees = Vec::new();
@@ -153,9 +165,12 @@ impl Workspace {
             root.compute(&mut |digest, tree| trees.extend((!stored.contains(&digest)).then_some(tree)));
         let top = trees.pop();
         let mut blobs = rest.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match trees.len() <= 64 {
+        match trees.len() <= FEW {
             true => blobs.extend(trees.iter().map(Tree::to_blob)),
-            false => trees.par_chunks(64).try_for_each(|some| intake.send(some.iter().map(Tree::to_blob).collect()))?,
+            false => {
+                let send = |some: &[Tree]| intake.send(some.iter().map(Tree::to_blob).collect());
+                in_pool(|| trees.par_chunks(FEW).try_for_each(send))?;
+            }
         }
         let mut rule_files = std::mem::take(&mut *walk.rule_files.lock().unwrap_or_else(PoisonError::into_inner));
         let is_of_upper = walk.below.as_ref().is_some_and(|below| !below.is_walked());
@@ -266,6 +281,9 @@ impl Workspace {
         }
     }
 }
+
+/// As many files one thread looks at faster than several.
+const FEW: usize = 64;
 
 /// Does work with threads for files at hand.
 pub(super) fn in_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
