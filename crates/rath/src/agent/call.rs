@@ -16,6 +16,7 @@ use rath_core::{
 use super::Agent;
 use super::calls::{Job, Lent, Make, Plan, spec_effect};
 use super::drive::Bench;
+use super::pause::pause;
 use super::sub::Branch;
 use crate::Workshop;
 use crate::tools::Desk;
@@ -236,11 +237,11 @@ impl Running {
             let working = AssertUnwindSafe(async { tool.call(&call).await }).catch_unwind();
             let stop = async {
                 cancel.cancelled().await;
-                tokio::time::sleep(GRACE).await;
+                pause(GRACE).await;
             };
             let late = async {
                 match timeout {
-                    Some(timeout) => tokio::time::sleep(timeout).await,
+                    Some(timeout) => pause(timeout).await,
                     None => std::future::pending().await,
                 }
             };

@@ -8,6 +8,7 @@ use rath_core::store::{Posted, Scan};
 use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, SessionId, Store, Time};
 
 use super::event::{Event, Listener, Patience};
+use super::pause::pause;
 use super::{Agent, Sealed};
 use crate::tools::Desk;
 
@@ -107,11 +108,8 @@ impl Agent {
 
     /// Comes when somebody posts that the work is to stop; looks now and then while something else goes on.
     pub(super) async fn told_to_stop(session: SessionId, store: Arc<dyn Store>, cancel: Cancel) {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return std::future::pending().await;
-        }
         loop {
-            tokio::time::sleep(LOOK_NOW_AND_THEN).await;
+            pause(LOOK_NOW_AND_THEN).await;
             let posts = store.posts(session).await.unwrap_or_default();
             let stop = posts.iter().find_map(|post| match &post.what {
                 Posted::Cancel { why } => Some(format!("{} said so: {why}", post.actor)),
@@ -141,7 +139,7 @@ impl Agent {
             }
             tokio::select! {
                 () = bench.cancel.cancelled() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = pause(LOOK_EVERY) => {}
             }
             self.look_around(session, bench).await?;
         }

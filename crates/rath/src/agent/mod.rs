@@ -12,6 +12,7 @@ mod config;
 mod doubt;
 mod drive;
 mod event;
+mod pause;
 mod policy;
 mod sub;
 mod turn;

@@ -9,6 +9,7 @@ use rath_core::{Answer, Asking, ErrorKind, Failure, Result, Session, Shown, Time
 use super::Agent;
 use super::drive::Bench;
 use super::event::Event;
+use super::pause::pause;
 
 /// No wait before asking again is longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -60,7 +61,7 @@ impl Agent {
             let told = Self::told_to_stop(session.id(), session.store().clone(), bench.cancel.clone());
             let time_is_over = async {
                 match self.budget.time_left(bench.since) {
-                    Some(left) => tokio::time::sleep(left).await,
+                    Some(left) => pause(left).await,
                     None => std::future::pending().await,
                 }
             };
@@ -129,7 +130,7 @@ impl Agent {
         if !wait.is_zero() {
             tokio::select! {
                 () = bench.cancel.cancelled() => {}
-                () = tokio::time::sleep(wait) => {}
+                () = pause(wait) => {}
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The driver of agents: what it records, what models are shown, how runs end.
 
+mod bare;
 mod budgets;
 mod calls;
 mod cancels;
