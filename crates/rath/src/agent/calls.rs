@@ -132,13 +132,14 @@ impl Agent {
         if let Err(text) = checked {
             return Ok(Plan::Say { text, failed: true });
         }
-        if call.tool == ASK_HUMAN {
-            let question = crate::tools::question_of(&arguments).unwrap_or(arguments);
-            return self.ask(session, bench, call, About::Question, question);
-        }
         match self.policy.of(&call.tool) {
-            Decision::Allow => Ok(make(1)),
             Decision::Deny(why) => Ok(Plan::Say { text: format!("This call is not allowed: {why}"), failed: true }),
+            // A question needs no permission of whoever answers it.
+            Decision::Allow | Decision::Ask if call.tool == ASK_HUMAN => {
+                let question = crate::tools::question_of(&arguments).unwrap_or(arguments);
+                self.ask(session, bench, call, About::Question, question)
+            }
+            Decision::Allow => Ok(make(1)),
             Decision::Ask => {
                 let shown = format!("Agent {} wants to call {}:\n{arguments}", self.name, call.tool);
                 self.ask(session, bench, call, About::Approval, shown)

@@ -60,6 +60,30 @@ async fn a_refusal_by_rule_is_a_result() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_can_be_refused_by_rule() {
+    let script = Scripted::new("s").call("ask_human", json!({ "question": "Which colour?" })).say("Done.");
+    let agent = Agent::new("painter").model(script).tools(tools::ask_human);
+    let agent = agent.policy("ask_human", Decision::Deny("nobody is there".into()));
+    let session = agent.forward(asked(&Memory::new())).await.unwrap();
+    let refusal = "This call is not allowed: nobody is there";
+    assert_eq!(results(&session).await, [("call-0-0".into(), refusal.into(), true)]);
+    assert_eq!(count(&session, Kind::Asked).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_asked_whether_a_question_may_be_asked() {
+    let store = Memory::new();
+    let script = Scripted::new("s").call("ask_human", json!({ "question": "Which colour?" })).say("Done.");
+    let agent = Agent::new("painter").model(script).tools(tools::ask_human).policy("ask_human", Decision::Ask);
+    let id = waits(run(&store, &agent).await, 1).await;
+    let asked = stored::<Asked>(&store, id).await;
+    assert_eq!((asked[0].about, &*asked[0].shown.to_string()), (About::Question, "Which colour?"));
+    answer(&store, id, 0, Verdict::Text("red".into()), None).await;
+    let session = run(&store, &agent).await.unwrap();
+    assert_eq!(results(&session).await, [("call-0-0".into(), "red".into(), false)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_is_asked_first() {
     let no = |why: &str| format!("grace did not allow this call{why}");
     for (verdict, why, said, failed) in [
