@@ -14,9 +14,10 @@ use rath_core::{
 };
 
 use super::Agent;
-use super::calls::{Job, Lent, Make, Plan, spec_effect};
+use super::calls::{Job, Lent, spec_effect};
 use super::drive::Bench;
 use super::pause::pause;
+use super::plan::{Make, Plan};
 use super::sub::Branch;
 use crate::Workshop;
 use crate::tools::Desk;

@@ -1,20 +1,18 @@
 //! The calls of one turn: together, unless they conflict on the workspace; then in call order.
 
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use rath_core::body::{About, Asked, Assistant, Block, CallOutcome, Effect, ToolFinished, ToolResult, Verdict};
-use rath_core::{BoxTool, Content, ErrorKind, OpenCall, RecordId, Result, Session, Touches};
+use rath_core::body::{Assistant, Block, Effect, ToolResult};
+use rath_core::{BoxTool, Content, ErrorKind, OpenCall, Result, Session, Touches};
 
 use super::Agent;
-use super::call::{Ended, Running, words_of};
+use super::call::{Ended, Running};
 use super::drive::Bench;
 use super::event::Event;
-use super::policy::Decision;
-use crate::tools::ASK_HUMAN;
+use super::plan::Plan;
 
 /// A call of the turn and what is done about it.
 pub(super) struct Job {
@@ -23,30 +21,6 @@ pub(super) struct Job {
     /// What the call does with the files, also while it waits for a person.
     touches: Touches,
     stage: Stage,
-}
-
-/// What is done about a call.
-pub(super) enum Plan {
-    /// The model gets this, and nothing is called.
-    Say {
-        /// What it is shown.
-        text: String,
-        /// Whether it is told that the call failed.
-        failed: bool,
-    },
-    /// It ended; only the result is missing.
-    Report(RecordId, bool),
-    /// A person has been asked.
-    Wait,
-    /// It is made.
-    Make(Make),
-}
-
-/// A call that is to be made.
-pub(super) struct Make {
-    pub(super) tool: BoxTool,
-    pub(super) arguments: String,
-    pub(super) attempt: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,115 +75,6 @@ impl Agent {
             Some(spec) => spec.touches,
             None => Touches::Nothing,
         }
-    }
-
-    /// What is to be done about a call.
-    async fn plan(&self, session: &mut Session, bench: &Bench, call: &OpenCall, arguments: String) -> Result<Plan> {
-        if let Some((seq, finished)) = call.finished {
-            let failed = self.had_failed(session, seq).await?;
-            return Ok(Plan::Report(finished, failed));
-        }
-        let Some(tool) = self.tools.iter().find(|tool| tool.spec().name == call.tool) else {
-            let known: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
-            let text = match known.as_slice() {
-                [] => format!("There is no tool {:?}: there are none.", call.tool),
-                known => format!("There is no tool {:?}. There are: {}.", call.tool, known.join(", ")),
-            };
-            return Ok(Plan::Say { text, failed: true });
-        };
-        let make = |attempt: u32| Plan::Make(Make { tool: tool.clone(), arguments: arguments.clone(), attempt });
-        if let (Some(about), Some(seq)) = (call.asked, call.answered) {
-            return self.plan_answered(session, call, about, seq, make).await;
-        }
-        if call.asked.is_some() {
-            return Ok(Plan::Wait);
-        }
-        if let Some(started) = &call.started {
-            return self.plan_in_doubt(session, bench, call, started, &arguments, make).await;
-        }
-        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| tool.check(&arguments)));
-        let checked = checked.unwrap_or_else(|panic| Err(format!("The tool broke down: {}", words_of(&*panic))));
-        if let Err(text) = checked {
-            return Ok(Plan::Say { text, failed: true });
-        }
-        match self.policy.of(&call.tool) {
-            Decision::Deny(why) => Ok(Plan::Say { text: format!("This call is not allowed: {why}"), failed: true }),
-            // A question needs no permission of whoever answers it.
-            Decision::Allow | Decision::Ask if call.tool == ASK_HUMAN => {
-                let question = crate::tools::question_of(&arguments).unwrap_or(arguments);
-                self.ask(session, bench, call, About::Question, question)
-            }
-            Decision::Allow => Ok(make(1)),
-            Decision::Ask => {
-                let shown = format!("Agent {} wants to call {}:\n{arguments}", self.name, call.tool);
-                self.ask(session, bench, call, About::Approval, shown)
-            }
-        }
-    }
-
-    pub(super) fn ask(
-        &self,
-        session: &mut Session,
-        bench: &Bench,
-        call: &OpenCall,
-        about: About,
-        shown: String,
-    ) -> Result<Plan> {
-        bench.tell(session, &self.name, Event::Asked { shown: &shown });
-        session.append(Asked::new(about, Some(call.id.clone()), shown))?;
-        Ok(Plan::Wait)
-    }
-
-    /// A person answered: the call is made, or not, or the answer is the result.
-    async fn plan_answered(
-        &self,
-        session: &mut Session,
-        call: &OpenCall,
-        about: About,
-        seq: u64,
-        make: impl Fn(u32) -> Plan,
-    ) -> Result<Plan> {
-        let (answered, by) = session.answer_at(seq).await?;
-        let why = answered.why.map(|why| format!(": {why}")).unwrap_or_default();
-        let words = match &answered.verdict {
-            Verdict::Text(text) => Some(session.view().await?.content(text).await?),
-            _ => None,
-        };
-        Ok(match (about, answered.verdict) {
-            (About::Approval, Verdict::Yes) => make(call.started.as_ref().map_or(1, |started| started.attempt)),
-            (About::Approval, verdict) => {
-                let said = match (verdict, words) {
-                    (_, Some(words)) => format!("{} did not allow this call: {words}", by.name),
-                    _ => format!("{} did not allow this call{why}", by.name),
-                };
-                Plan::Say { text: said, failed: true }
-            }
-            (About::Question, verdict) => {
-                let said = match (verdict, words) {
-                    (_, Some(words)) => words,
-                    (Verdict::Yes, _) => format!("yes{why}"),
-                    _ => format!("no{why}"),
-                };
-                Plan::Say { text: said, failed: false }
-            }
-            // It did not happen: making it now repeats nothing.
-            (About::InDoubt, Verdict::No) => make(call.started.as_ref().map_or(1, |started| started.attempt + 1)),
-            (About::InDoubt, _) => {
-                let words = words.unwrap_or_else(|| format!("The call had happened{why}. Its output was lost."));
-                let mut finished = ToolFinished::new(&call.id, CallOutcome::Done);
-                finished.output.push(super::call::in_words(&words));
-                finished.remarks.push(format!("the process ended in the middle; {by} said what came of it"));
-                let finished = session.append(finished)?;
-                session.publish().await?;
-                Plan::Report(finished, false)
-            }
-        })
-    }
-
-    async fn had_failed(&self, session: &Session, seq: u64) -> Result<bool> {
-        let finished = session.record_at(seq).await?;
-        let outcome = finished.body::<ToolFinished>().map(|body| body.outcome);
-        Ok(!matches!(outcome, Ok(CallOutcome::Done)))
     }
 
     /// Runs what is to be made, as many together as may be. Returns the branches that calls worked on, with the place

@@ -5,8 +5,8 @@ use rath_core::{ErrorKind, OpenCall, Result, Session, Started};
 
 use super::Agent;
 use super::call::of_workshop;
-use super::calls::Plan;
 use super::drive::Bench;
+use super::plan::Plan;
 use crate::Workshop;
 
 impl Agent {

@@ -13,6 +13,7 @@ mod doubt;
 mod drive;
 mod event;
 mod pause;
+mod plan;
 mod policy;
 mod sub;
 mod turn;

@@ -1,0 +1,154 @@
+//! What is done about a call of the model's.
+
+use std::panic::AssertUnwindSafe;
+
+use rath_core::body::{About, Asked, CallOutcome, ToolFinished, Verdict};
+use rath_core::{BoxTool, OpenCall, RecordId, Result, Session};
+
+use super::Agent;
+use super::call::words_of;
+use super::drive::Bench;
+use super::event::Event;
+use super::policy::Decision;
+use crate::tools::ASK_HUMAN;
+
+/// What is done about a call.
+pub(super) enum Plan {
+    /// The model gets this, and nothing is called.
+    Say {
+        /// What it is shown.
+        text: String,
+        /// Whether it is told that the call failed.
+        failed: bool,
+    },
+    /// It ended; only the result is missing.
+    Report(RecordId, bool),
+    /// A person has been asked.
+    Wait,
+    /// It is made.
+    Make(Make),
+}
+
+/// A call that is to be made.
+pub(super) struct Make {
+    pub(super) tool: BoxTool,
+    pub(super) arguments: String,
+    pub(super) attempt: u32,
+}
+
+impl Agent {
+    /// What is to be done about a call.
+    pub(super) async fn plan(
+        &self,
+        session: &mut Session,
+        bench: &Bench,
+        call: &OpenCall,
+        arguments: String,
+    ) -> Result<Plan> {
+        if let Some((seq, finished)) = call.finished {
+            let failed = self.had_failed(session, seq).await?;
+            return Ok(Plan::Report(finished, failed));
+        }
+        let Some(tool) = self.tools.iter().find(|tool| tool.spec().name == call.tool) else {
+            let known: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+            let text = match known.as_slice() {
+                [] => format!("There is no tool {:?}: there are none.", call.tool),
+                known => format!("There is no tool {:?}. There are: {}.", call.tool, known.join(", ")),
+            };
+            return Ok(Plan::Say { text, failed: true });
+        };
+        let make = |attempt: u32| Plan::Make(Make { tool: tool.clone(), arguments: arguments.clone(), attempt });
+        if let (Some(about), Some(seq)) = (call.asked, call.answered) {
+            return self.plan_answered(session, call, about, seq, make).await;
+        }
+        if call.asked.is_some() {
+            return Ok(Plan::Wait);
+        }
+        if let Some(started) = &call.started {
+            return self.plan_in_doubt(session, bench, call, started, &arguments, make).await;
+        }
+        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| tool.check(&arguments)));
+        let checked = checked.unwrap_or_else(|panic| Err(format!("The tool broke down: {}", words_of(&*panic))));
+        if let Err(text) = checked {
+            return Ok(Plan::Say { text, failed: true });
+        }
+        match self.policy.of(&call.tool) {
+            Decision::Deny(why) => Ok(Plan::Say { text: format!("This call is not allowed: {why}"), failed: true }),
+            // A question needs no permission of whoever answers it.
+            Decision::Allow | Decision::Ask if call.tool == ASK_HUMAN => {
+                let question = crate::tools::question_of(&arguments).unwrap_or(arguments);
+                self.ask(session, bench, call, About::Question, question)
+            }
+            Decision::Allow => Ok(make(1)),
+            Decision::Ask => {
+                let shown = format!("Agent {} wants to call {}:\n{arguments}", self.name, call.tool);
+                self.ask(session, bench, call, About::Approval, shown)
+            }
+        }
+    }
+
+    pub(super) fn ask(
+        &self,
+        session: &mut Session,
+        bench: &Bench,
+        call: &OpenCall,
+        about: About,
+        shown: String,
+    ) -> Result<Plan> {
+        bench.tell(session, &self.name, Event::Asked { shown: &shown });
+        session.append(Asked::new(about, Some(call.id.clone()), shown))?;
+        Ok(Plan::Wait)
+    }
+
+    /// A person answered: the call is made, or not, or the answer is the result.
+    async fn plan_answered(
+        &self,
+        session: &mut Session,
+        call: &OpenCall,
+        about: About,
+        seq: u64,
+        make: impl Fn(u32) -> Plan,
+    ) -> Result<Plan> {
+        let (answered, by) = session.answer_at(seq).await?;
+        let why = answered.why.map(|why| format!(": {why}")).unwrap_or_default();
+        let words = match &answered.verdict {
+            Verdict::Text(text) => Some(session.view().await?.content(text).await?),
+            _ => None,
+        };
+        Ok(match (about, answered.verdict) {
+            (About::Approval, Verdict::Yes) => make(call.started.as_ref().map_or(1, |started| started.attempt)),
+            (About::Approval, verdict) => {
+                let said = match (verdict, words) {
+                    (_, Some(words)) => format!("{} did not allow this call: {words}", by.name),
+                    _ => format!("{} did not allow this call{why}", by.name),
+                };
+                Plan::Say { text: said, failed: true }
+            }
+            (About::Question, verdict) => {
+                let said = match (verdict, words) {
+                    (_, Some(words)) => words,
+                    (Verdict::Yes, _) => format!("yes{why}"),
+                    _ => format!("no{why}"),
+                };
+                Plan::Say { text: said, failed: false }
+            }
+            // It did not happen: making it now repeats nothing.
+            (About::InDoubt, Verdict::No) => make(call.started.as_ref().map_or(1, |started| started.attempt + 1)),
+            (About::InDoubt, _) => {
+                let words = words.unwrap_or_else(|| format!("The call had happened{why}. Its output was lost."));
+                let mut finished = ToolFinished::new(&call.id, CallOutcome::Done);
+                finished.output.push(super::call::in_words(&words));
+                finished.remarks.push(format!("the process ended in the middle; {by} said what came of it"));
+                let finished = session.append(finished)?;
+                session.publish().await?;
+                Plan::Report(finished, false)
+            }
+        })
+    }
+
+    async fn had_failed(&self, session: &Session, seq: u64) -> Result<bool> {
+        let finished = session.record_at(seq).await?;
+        let outcome = finished.body::<ToolFinished>().map(|body| body.outcome);
+        Ok(!matches!(outcome, Ok(CallOutcome::Done)))
+    }
+}
