@@ -8,16 +8,17 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use rath_core::body::{CallOutcome, Effect, Output, SHOWN, ToolFinished, ToolStarted};
 use rath_core::files::{Changes, Version};
+use rath_core::store::BoxFuture;
 use rath_core::{
-    Blob, BoxTool, Call, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, RecordId, Reply, Result, Session,
-    Time, Touches,
+    Blob, BoxTool, Call, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, OpenCall, RecordId, Reply, Result,
+    Session, Time, Touches,
 };
 
 use super::Agent;
-use super::calls::{Job, Lent, spec_effect};
 use super::drive::Bench;
 use super::pause::pause;
 use super::plan::{Make, Plan};
+use super::round::Job;
 use super::sub::Branch;
 use crate::Workshop;
 use crate::tools::Desk;
@@ -40,7 +41,7 @@ pub(super) struct Running {
     /// The files before it, where it may write.
     before: Option<Version>,
     isolated: Option<bool>,
-    branch: Option<Lent>,
+    branch: Option<Arc<Branch>>,
 }
 
 /// What came of it.
@@ -104,7 +105,7 @@ impl Agent {
         })?;
         let mut branch = None;
         if spec.branches {
-            let lent = Arc::new(Branch::new(self.branch_for(session, bench, &job.call).await?));
+            let lent = self.lend(session, bench, &job.call).await?;
             equipment = equipment.with(lent.clone());
             branch = Some(lent);
         }
@@ -128,6 +129,19 @@ impl Agent {
             isolated,
             branch,
         }))
+    }
+
+    /// The branch for a call to work on. Where none can be made, neither is the call.
+    async fn lend(&self, session: &mut Session, bench: &Bench, call: &OpenCall) -> Result<Arc<Branch>> {
+        match self.branch_for(session, bench, call).await {
+            Ok(branch) => Ok(Arc::new(Branch::new(branch))),
+            Err(error) => {
+                if !error.leaves_the_run_open() {
+                    session.append(not_made(&call.id, &error))?;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Where workspace tools work; in words for the model, why there is no such place.
@@ -204,7 +218,7 @@ impl Agent {
                     // How it ended is known even where its files cannot be.
                     finished.remarks.push(format!("the files were not saved: {error}"));
                     session.append(finished)?;
-                    session.publish().await?;
+                    let _ = session.publish().await;
                     return Err(of_workshop(error));
                 }
             }
@@ -231,7 +245,7 @@ impl Running {
     }
 
     /// Sets the call going.
-    pub(super) fn begin(&self, at: usize, alone: bool) -> Pin<Box<dyn Future<Output = Ended> + Send>> {
+    pub(super) fn begin(&self, at: usize, alone: bool) -> BoxFuture<'static, Ended> {
         let (tool, call) = (self.made.clone(), self.call.clone());
         let working = async move {
             let (cancel, timeout) = (call.cancel.clone(), tool.spec().timeout);
@@ -352,6 +366,23 @@ async fn output(session: &Session, stream: &str, bytes: Vec<u8>, cut_from: Optio
             session.store().blob_put(vec![blob]).await?;
             Ok(Output { stream, text: None, blob: Some(reference), cut_from })
         }
+    }
+}
+
+/// The end of a call that is on the record as started, and never was.
+pub(super) fn not_made(call: &str, error: &Error) -> ToolFinished {
+    let mut finished = ToolFinished::new(call, CallOutcome::Cancelled);
+    finished.output.push(in_words("The call was not made."));
+    finished.remarks.push(format!("it could not begin: {error}"));
+    finished
+}
+
+/// What can be done about a call of which nobody knows whether it happened: the less safe of the tool's and the place's.
+fn spec_effect(tool: &BoxTool, isolated: bool) -> Effect {
+    // What a command does outside the files can be taken back only where it cannot get there.
+    match tool.spec().effect {
+        Effect::Workspace if !isolated => Effect::Irreversible,
+        effect => effect,
     }
 }
 

@@ -126,7 +126,7 @@ impl Agent {
     /// Waits for an answer, or says that the run waits.
     pub(super) async fn await_answer(&self, session: &mut Session, bench: &Bench) -> Result<()> {
         session.publish().await?;
-        if bench.left_waiting {
+        if bench.left_waiting && !bench.cancel.is_cancelled() {
             return Err(ErrorKind::Waiting(session.id()).into());
         }
         let open = |session: &Session| session.state().asks.iter().filter(|ask| !ask.inherited).count();

@@ -15,6 +15,7 @@ mod event;
 mod pause;
 mod plan;
 mod policy;
+mod round;
 mod sub;
 mod turn;
 

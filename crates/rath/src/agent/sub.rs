@@ -12,9 +12,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Agent;
-use super::calls::Job;
 use super::drive::Bench;
 use super::plan::Plan;
+use super::round::Job;
 use crate::Workshop;
 
 /// A branch of the session that a call works on. The tool takes it and gives it back.
