@@ -13,7 +13,9 @@ pub struct Budget {
     pub tokens: Option<u64>,
     /// Money, in billionths of a US dollar.
     pub cost_nano_usd: Option<u64>,
-    /// Time since this process began or resumed the step.
+    /// Time since this process began or resumed the step. When it is over, a request is given up, calls that run are
+    /// told to stop, and nothing is tried again. Where only a person is waited for, the run is left waiting instead, and
+    /// has all its time again when it is resumed.
     pub wall_time: Option<Duration>,
 }
 
@@ -64,18 +66,19 @@ impl Budget {
         if let Some(most) = self.cost_nano_usd.filter(|most| used.cost_nano_usd >= *most) {
             return Some(format!("${:.4} of ${:.4}", used.cost_nano_usd as f64 / 1e9, most as f64 / 1e9));
         }
-        let gone = self.wall_time.map(|_| Duration::from_micros(Time::now().micros_since(since)));
-        if let (Some(most), Some(gone)) = (self.wall_time, gone)
-            && gone >= most
-        {
-            return Some(format!("{:.1} s of {:.1} s", gone.as_secs_f64(), most.as_secs_f64()));
-        }
-        None
+        self.time_left(since).filter(Duration::is_zero).map(|_| self.time_spent(since))
+    }
+
+    /// The time that is spent once it is over.
+    pub(super) fn time_spent(&self, since: Time) -> String {
+        let most = self.wall_time.unwrap_or_default();
+        let gone = Duration::from_micros(Time::now().micros_since(since)).max(most);
+        format!("{:.1} s of {:.1} s", gone.as_secs_f64(), most.as_secs_f64())
     }
 
     /// How much time is left.
     pub(super) fn time_left(&self, since: Time) -> Option<Duration> {
-        let gone = Duration::from_micros(Time::now().micros_since(since));
-        self.wall_time.map(|most| most.saturating_sub(gone))
+        let gone = || Duration::from_micros(Time::now().micros_since(since));
+        self.wall_time.map(|most| most.saturating_sub(gone()))
     }
 }

@@ -10,8 +10,8 @@ use rath_core::body::{CallOutcome, Effect, Output, SHOWN, ToolFinished, ToolStar
 use rath_core::files::{Changes, Version};
 use rath_core::store::BoxFuture;
 use rath_core::{
-    Blob, BoxTool, Call, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, OpenCall, RecordId, Reply, Result,
-    Session, Time, Touches,
+    Blob, BoxTool, Call, Cancel, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, OpenCall, RecordId, Reply,
+    Result, Session, Time, Touches,
 };
 
 use super::Agent;
@@ -58,6 +58,7 @@ impl Agent {
         session: &mut Session,
         bench: &mut Bench,
         job: &mut Job,
+        cancel: Cancel,
     ) -> Result<Option<Running>> {
         let Plan::Make(Make { tool, arguments, attempt }) = &job.plan else { return Ok(None) };
         let (tool, arguments, attempt) = (tool.clone(), arguments.clone(), *attempt);
@@ -109,15 +110,8 @@ impl Agent {
             equipment = equipment.with(lent.clone());
             branch = Some(lent);
         }
-        let call = Call {
-            id: job.call.id.clone(),
-            tool: job.call.tool.clone(),
-            arguments,
-            key,
-            attempt,
-            cancel: bench.cancel.child(),
-            equipment,
-        };
+        let call =
+            Call { id: job.call.id.clone(), tool: job.call.tool.clone(), arguments, key, attempt, cancel, equipment };
         Ok(Some(Running {
             id: job.call.id.clone(),
             tool: job.call.tool.clone(),
@@ -134,7 +128,10 @@ impl Agent {
     /// The branch for a call to work on. Where none can be made, neither is the call.
     async fn lend(&self, session: &mut Session, bench: &Bench, call: &OpenCall) -> Result<Arc<Branch>> {
         match self.branch_for(session, bench, call).await {
-            Ok(branch) => Ok(Arc::new(Branch::new(branch))),
+            Ok(mut branch) => {
+                branch.equip_shared(bench.late.clone());
+                Ok(Arc::new(Branch::new(branch)))
+            }
             Err(error) => {
                 if !error.leaves_the_run_open() {
                     session.append(not_made(&call.id, &error))?;

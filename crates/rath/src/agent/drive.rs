@@ -1,22 +1,21 @@
 //! The driver: asks the machine what is next and does it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, ModelFailed};
-use rath_core::store::{Posted, Scan};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, SessionId, Store, Time};
+use rath_core::store::Scan;
+use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
 
 use super::event::{Event, Listener, Patience};
 use super::pause::pause;
+use super::stop::Late;
 use super::{Agent, Sealed};
 use crate::tools::Desk;
 
 /// How often an inbox is looked at while a run waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// How often it is looked at while a model answers or calls run.
-const LOOK_NOW_AND_THEN: Duration = Duration::from_millis(300);
 
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
@@ -33,6 +32,8 @@ pub(super) struct Bench {
     pub(super) branches: Vec<(usize, Session)>,
     /// Whether the work on a branch was left waiting for a person: only a resumed run finds its way back into it.
     pub(super) left_waiting: bool,
+    /// Whether the time is over.
+    pub(super) late: Arc<Late>,
 }
 
 impl Bench {
@@ -52,6 +53,7 @@ impl Agent {
             sealed,
             cancel: session.cancel_token().child(),
             listener: equipment.get::<Listener>().ok(),
+            late: Arc::new(Late::under(equipment.get::<Late>().ok())),
             equipment,
             since: Time::now(),
             turn: None,
@@ -106,40 +108,30 @@ impl Agent {
         }
     }
 
-    /// Comes when somebody posts that the work is to stop; looks now and then while something else goes on.
-    pub(super) async fn told_to_stop(session: SessionId, store: Arc<dyn Store>, cancel: Cancel) {
-        loop {
-            pause(LOOK_NOW_AND_THEN).await;
-            let posts = store.posts(session).await.unwrap_or_default();
-            let stop = posts.iter().find_map(|post| match &post.what {
-                Posted::Cancel { why } => Some(format!("{} said so: {why}", post.actor)),
-                _ => None,
-            });
-            // The post itself is taken at the next boundary.
-            if let Some(why) = stop {
-                cancel.cancel(why);
-                return;
-            }
-        }
-    }
-
     /// Waits for an answer, or says that the run waits.
     pub(super) async fn await_answer(&self, session: &mut Session, bench: &Bench) -> Result<()> {
         session.publish().await?;
-        if bench.left_waiting && !bench.cancel.is_cancelled() {
-            return Err(ErrorKind::Waiting(session.id()).into());
+        let left_waiting = ErrorKind::Waiting(session.id()).into();
+        if bench.late.is_said() || bench.left_waiting && !bench.cancel.is_cancelled() {
+            return Err(left_waiting);
         }
+        let mut time = pin!(self.time_is_over(bench));
         let open = |session: &Session| session.state().asks.iter().filter(|ask| !ask.inherited).count();
         let waiting = open(session);
         self.look_around(session, bench).await?;
         while open(session) == waiting {
             let patience = bench.equipment.get::<Patience>().map(|patience| *patience).unwrap_or_default();
             if patience == Patience::Leave {
-                return Err(ErrorKind::Waiting(session.id()).into());
+                return Err(left_waiting);
             }
             tokio::select! {
+                biased;
                 () = bench.cancel.cancelled() => {}
+                () = &mut time => return Err(left_waiting),
                 () = pause(LOOK_EVERY) => {}
+            }
+            if bench.late.is_said() {
+                return Err(left_waiting);
             }
             self.look_around(session, bench).await?;
         }

@@ -16,6 +16,7 @@ mod pause;
 mod plan;
 mod policy;
 mod round;
+mod stop;
 mod sub;
 mod turn;
 

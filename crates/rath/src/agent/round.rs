@@ -4,7 +4,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rath_core::body::Effect;
 use rath_core::store::BoxFuture;
-use rath_core::{Error, ErrorKind, OpenCall, Result, Session, Touches};
+use rath_core::{Cancel, Error, OpenCall, Result, Session, Touches};
 
 use super::Agent;
 use super::call::{Ended, Running, not_made};
@@ -49,6 +49,8 @@ pub(super) struct Round<'a> {
     open: Vec<Option<Running>>,
     /// The branches that calls worked on, with the place of the call.
     branches: Vec<(usize, Session)>,
+    /// What those that run are stopped by.
+    cancel: Cancel,
     /// Comes when they are to be stopped; gone once it came.
     stop: Option<BoxFuture<'static, ()>>,
     /// Whether a call ended after that.
@@ -63,7 +65,8 @@ impl<'a> Round<'a> {
             running: FuturesUnordered::new(),
             open: jobs.iter().map(|_| None).collect(),
             branches: Vec::new(),
-            stop: Some(Box::pin(Agent::told_to_stop(session.id(), session.store().clone(), bench.cancel.clone()))),
+            cancel: bench.cancel.child(),
+            stop: Some(agent.stop(session, bench)),
             cut: false,
             error: None,
             agent,
@@ -95,7 +98,7 @@ impl<'a> Round<'a> {
 
     /// Whether another call may begin now. None does after an error, nor after the work was stopped.
     fn may_begin(&self) -> bool {
-        self.error.is_none() && self.any_may_start() && stopped(self.bench).is_none()
+        self.error.is_none() && self.any_may_start() && self.agent.stopped(self.bench).is_none()
     }
 
     /// Whether there is a call that nothing before it keeps from beginning.
@@ -131,8 +134,8 @@ impl<'a> Round<'a> {
             if !may_start(self.jobs, at) {
                 continue;
             }
-            let job = &mut self.jobs[at];
-            match self.agent.start(self.session, self.bench, job).await? {
+            let (job, cancel) = (&mut self.jobs[at], self.cancel.child());
+            match self.agent.start(self.session, self.bench, job, cancel).await? {
                 Some(call) => {
                     job.stage = Stage::Running;
                     fresh.push((at, call));
@@ -176,6 +179,8 @@ impl<'a> Round<'a> {
                 () = stop => {}
             }
             self.stop = None;
+            // What somebody said they have heard already.
+            self.cancel.cancel("the time of the budget is over");
         }
         self.running.next().await
     }
@@ -195,7 +200,7 @@ impl<'a> Round<'a> {
         }
         let recorded = self.record(call, ended).await;
         self.note(recorded);
-        self.cut |= self.bench.cancel.is_cancelled();
+        self.cut |= self.stop.is_none() || self.bench.cancel.is_cancelled();
     }
 
     /// Puts on the record what came of a call.
@@ -218,7 +223,7 @@ impl<'a> Round<'a> {
     /// Nothing runs any more, and nothing may begin.
     async fn over(self) -> Result<Vec<(usize, Session)>> {
         let cut = self.cut || self.any_may_start();
-        match (self.error, stopped(self.bench).filter(|_| cut)) {
+        match (self.error, self.agent.stopped(self.bench).filter(|_| cut)) {
             (Some(error), _) => Err(error),
             (None, Some(error)) => {
                 self.session.publish().await?;
@@ -227,11 +232,6 @@ impl<'a> Round<'a> {
             (None, None) => Ok(self.branches),
         }
     }
-}
-
-/// Why the work is to stop, if it is.
-fn stopped(bench: &Bench) -> Option<Error> {
-    bench.cancel.why().map(|why| ErrorKind::Cancelled { why: why.to_string() }.into())
 }
 
 /// Whether nothing that comes before a call is in its way.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
-use rath_core::{Answer, Asking, ErrorKind, Failure, Result, Session, Shown, Time};
+use rath_core::{Answer, Asking, Error, ErrorKind, Failure, Result, Session, Shown, Time};
 
 use super::Agent;
 use super::drive::Bench;
@@ -58,30 +58,17 @@ impl Agent {
                 }
             };
             let sending = model.send(&shown, &encoded, &heard);
-            let told = Self::told_to_stop(session.id(), session.store().clone(), bench.cancel.clone());
-            let time_is_over = async {
-                match self.budget.time_left(bench.since) {
-                    Some(left) => pause(left).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 answer = sending => Some(answer),
-                () = bench.cancel.cancelled() => Some(Err(Failure::for_good("stopped"))),
-                () = told => Some(Err(Failure::for_good("stopped"))),
-                () = time_is_over => None,
+                () = self.stop(session, bench) => None,
             }
         };
-        match answer {
-            Some(Ok(answer)) => self.answered(session, bench, answer, began).await,
-            Some(Err(failure)) => self.failed(session, bench, failure, run.attempts).await,
-            None => {
-                let why = "the time of the budget is over".to_owned();
-                let spent = self.budget.spent(&run, session.usage(), bench.since).unwrap_or_else(|| why.clone());
-                session.append(ModelFailed { why, status: None, retried: false, lost: false, partial: None })?;
-                Err(ErrorKind::Budget { agent: self.name.clone(), spent }.into())
-            }
+        match (answer, self.stopped(bench)) {
+            (Some(Ok(answer)), _) => self.answered(session, bench, answer, began).await,
+            (Some(Err(failure)), _) => self.failed(session, bench, failure, run.attempts).await,
+            (None, Some(error)) => cut_off(session, bench, None, error),
+            (None, None) => Ok(()),
         }
     }
 
@@ -108,14 +95,7 @@ impl Agent {
     async fn failed(&self, session: &mut Session, bench: &Bench, failure: Failure, attempts: u32) -> Result<()> {
         let Failure { why, retry, after, status, partial } = failure;
         if let Some(why) = bench.cancel.why() {
-            session.append(ModelFailed {
-                why: "stopped".into(),
-                status,
-                retried: false,
-                lost: false,
-                partial: None,
-            })?;
-            return Err(ErrorKind::Cancelled { why: why.to_string() }.into());
+            return cut_off(session, bench, status, ErrorKind::Cancelled { why: why.to_string() }.into());
         }
         let retried = retry && attempts < self.retries;
         let partial = partial.map(Into::into);
@@ -127,14 +107,22 @@ impl Agent {
         bench.tell(session, &self.name, Event::Retrying { why: &why });
         let doubled = self.backoff.saturating_mul(1 << attempts.min(16));
         let wait = after.unwrap_or(doubled).min(LONGEST_WAIT);
-        if !wait.is_zero() {
-            tokio::select! {
-                () = bench.cancel.cancelled() => {}
-                () = pause(wait) => {}
-            }
+        if wait.is_zero() {
+            return Ok(());
         }
-        Ok(())
+        tokio::select! {
+            biased;
+            () = pause(wait) => Ok(()),
+            () = self.stop(session, bench) => self.stopped(bench).map_or(Ok(()), Err),
+        }
     }
+}
+
+/// Puts on the record that nobody waits for the answer any more.
+fn cut_off(session: &mut Session, bench: &Bench, status: Option<u16>, error: Error) -> Result<()> {
+    let why = if bench.cancel.is_cancelled() { "stopped" } else { "the time of the budget is over" };
+    session.append(ModelFailed { why: why.into(), status, retried: false, lost: false, partial: None })?;
+    Err(error)
 }
 
 /// Sees to it that every call of a turn has a name of its own. A call without one gets one that no other turn has.

@@ -15,6 +15,7 @@ mod turns;
 
 pub(crate) use hooked::Hooked;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -158,4 +159,18 @@ async fn until_stopped(call: &Call, begun: State<tokio::sync::Notify>) -> Result
     begun.notify_one();
     call.cancel.cancelled().await;
     Err("stopped in good order")
+}
+
+/// Does not hear that it is to stop.
+#[tool(effect = "pure")]
+async fn deaf(begun: State<tokio::sync::Notify>, dropped: State<AtomicU64>) -> String {
+    struct Dropped<'a>(&'a AtomicU64);
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    let _dropped = Dropped(&dropped);
+    begun.notify_one();
+    std::future::pending().await
 }

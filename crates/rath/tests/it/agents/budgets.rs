@@ -1,6 +1,8 @@
 //! Budgets: a run that reaches one ends cleanly and says which.
 
-use rath::body::{Failed, Outcome, StepLeft};
+use rath::agent::Patience;
+use rath::body::{About, Asked, CallOutcome, Failed, ModelFailed, Outcome, StepLeft, ToolFinished, Verdict};
+use rath::store::Which;
 use rath::{ErrorKind, Kind};
 use serde_json::json;
 
@@ -13,7 +15,13 @@ fn endless(usage: Usage) -> Scripted {
 
 async fn spent(budget: Budget, model: Scripted, retries: u32) -> (Session, String) {
     let agent = Agent::new("spender").model(model).tools(nothing).budget(budget).retries(retries, Duration::ZERO);
-    let error = in_time(agent.forward(asked(&Memory::new()))).await.unwrap_err();
+    spent_on(&Memory::new(), agent).await
+}
+
+async fn spent_on(store: &Arc<dyn Store>, agent: Agent) -> (Session, String) {
+    let mut session = asked(store);
+    session.equip(Patience::Wait);
+    let error = in_time(agent.forward(session)).await.unwrap_err();
     assert_eq!(error.code(), "budget-spent", "{error}");
     let ErrorKind::Budget { agent, spent } = error.kind() else { panic!("{error}") };
     assert_eq!(agent, "spender");
@@ -68,9 +76,112 @@ async fn time_in_the_middle_of_an_answer() {
         let budget = Budget::UNLIMITED.wall_time(Duration::from_millis(30));
         let (session, said) = spent(budget, slow, retries).await;
         assert!(said.ends_with(" s of 0.0 s"), "{said}");
-        let failed = bodies::<rath::body::ModelFailed>(&session).await;
+        let failed = bodies::<ModelFailed>(&session).await;
         assert_eq!(failed.len(), 1, "{failed:?}");
         assert!(!failed[0].retried, "nothing was tried again");
+    }
+}
+
+/// Half a minute.
+fn short() -> Budget {
+    Budget::UNLIMITED.wall_time(Duration::from_secs(30))
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_while_calls_run() {
+    for calls in [1, 3] {
+        let turn = (0..calls).fold(Turn::new(), |turn, _| turn.call("until_stopped", json!({})));
+        let agent = Agent::new("spender").model(Scripted::new("s").turn(turn)).tools(until_stopped);
+        let agent = agent.with(tokio::sync::Notify::new()).budget(short());
+        let (session, said) = spent_on(&Memory::new(), agent).await;
+        assert_eq!(said, "30.0 s of 30.0 s");
+        let ends = bodies::<ToolFinished>(&session).await;
+        assert_eq!((ends.len(), count(&session, Kind::ToolStarted).await), (calls, calls));
+        for end in ends {
+            assert_eq!(end.outcome, CallOutcome::Cancelled);
+            assert_eq!(end.output[0].text.as_deref(), Some("stopped in good order"));
+        }
+        assert_eq!(count(&session, Kind::ModelRequested).await, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_while_calls_run_that_do_not_hear() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let turn = Turn::new().call("deaf", json!({})).call("until_stopped", json!({}));
+    let agent = Agent::new("spender").model(Scripted::new("s").turn(turn)).tools((deaf, until_stopped));
+    let agent = agent.with(tokio::sync::Notify::new()).with_shared(dropped.clone()).budget(short());
+    let (session, _) = spent_on(&Memory::new(), agent).await;
+    assert_eq!(dropped.load(Ordering::Acquire), 1);
+    assert!(bodies::<ToolFinished>(&session).await.iter().all(|end| end.outcome == CallOutcome::Cancelled));
+    assert_eq!(count(&session, Kind::ToolFinished).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_before_the_next_attempt() {
+    let busy = Failure { after: Some(Duration::from_secs(60)), ..Failure::for_now("busy") };
+    let agent = Agent::new("spender").model(Scripted::new("s").turn(busy)).budget(short()).retries(3, Duration::ZERO);
+    let (session, said) = spent_on(&Memory::new(), agent).await;
+    assert_eq!(said, "30.0 s of 30.0 s");
+    assert_eq!(count(&session, Kind::ModelRequested).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_of_a_caller_stops_a_sub_agent() {
+    let store = Memory::new();
+    let inner = Agent::new("helper").model(Scripted::new("s").call("until_stopped", json!({}))).tools(until_stopped);
+    let inner = inner.with(tokio::sync::Notify::new()).as_tool("Helps.");
+    let outer = Scripted::new("s").call("helper", json!({ "task": "help" }));
+    let agent = Agent::new("spender").model(outer).tools(inner).budget(short());
+    let (session, _) = spent_on(&store, agent).await;
+    let children = store.sessions(Which::ChildrenOf(session.id()).into()).await.unwrap();
+    let view = View::of(&store, children[0].id, None).await.unwrap();
+    assert!(view.pending().is_empty(), "{:?}", view.pending());
+    assert_eq!(stored::<ToolFinished>(&store, children[0].id).await[0].outcome, CallOutcome::Cancelled);
+}
+
+/// Answers the one question that is open in the store.
+async fn answer_it(store: &Arc<dyn Store>) {
+    for row in store.sessions(Which::All.into()).await.unwrap() {
+        if let [ask] = &*View::of(store, row.id, None).await.unwrap().pending().asks {
+            let (asked, shown_digest) = (ask.record, ask.shown_digest);
+            post(store, row.id, Posted::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None }).await;
+        }
+    }
+}
+
+/// A run that waits for answers.
+async fn run_patiently(store: &Arc<dyn Store>, agent: &Agent) -> Result<Session> {
+    let patient = async |mut session: Session| {
+        session.equip(Patience::Wait);
+        agent.forward(session).await
+    };
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    in_time(store.run("r", Actor::program("test"), &patient, input)).await
+}
+
+fn asks(name: &str) -> Agent {
+    let script = Scripted::new("s").call("ask_human", json!({ "question": "Which?" })).say("Thanks.");
+    Agent::new(name).model(script).tools(tools::ask_human)
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_while_only_a_person_is_waited_for_leaves_the_run_waiting() {
+    let calls_one = Scripted::new("s").call("helper", json!({ "task": "ask" })).say("Thanks.");
+    let calls_one = Agent::new("spender").model(calls_one).tools(asks("helper").as_tool("Asks."));
+    for agent in [asks("spender"), calls_one] {
+        let (store, agent) = (Memory::new(), agent.budget(short()));
+        let error = run_patiently(&store, &agent).await.unwrap_err();
+        assert_eq!(error.code(), "waiting", "{error}");
+        drop(error);
+        answer_it(&store).await;
+        let session = run_patiently(&store, &agent).await.unwrap();
+        assert_eq!(session.text().await.unwrap().as_deref(), Some("Thanks."));
+        for row in store.sessions(Which::All.into()).await.unwrap() {
+            let asked = stored::<Asked>(&store, row.id).await;
+            assert!(asked.iter().all(|asked| asked.about == About::Question));
+            assert_eq!(stored::<Failed>(&store, row.id).await.len(), 0, "nothing failed");
+        }
     }
 }
 

@@ -68,6 +68,24 @@ async fn during_a_wait_before_the_next_attempt() {
     clean(in_time(agent.forward(session)).await.unwrap_err(), "no more").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn by_a_post_during_a_wait_before_the_next_attempt() {
+    let store = Memory::new();
+    let session = asked(&store);
+    let (inner, id) = (store.clone(), session.id());
+    let model = Scripted::from_async_fn(move |_| {
+        let store = inner.clone();
+        async move {
+            post(&store, id, Posted::Cancel { why: "no more".into() }).await;
+            Failure { after: Some(Duration::from_secs(60)), ..Failure::for_now("later") }
+        }
+    });
+    let agent = Agent::new("waiting").model(model).retries(5, FOR_EVER);
+    let ended = tokio::time::timeout(Duration::from_secs(30), agent.forward(session)).await;
+    clean(ended.expect("it is heard before the wait is over").unwrap_err(), "no more").await;
+    assert!(store.posts(id).await.unwrap().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn during_calls() {
     for calls in [1, 3] {

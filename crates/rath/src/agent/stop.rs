@@ -1,0 +1,89 @@
+//! What ends the work before it is done: somebody who says so, here or by a post, and the time of the budget.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rath_core::store::{BoxFuture, Posted};
+use rath_core::{Error, ErrorKind, Session, SessionId, Store};
+
+use super::Agent;
+use super::drive::Bench;
+use super::pause::pause;
+
+/// How often an inbox is looked at while a model answers, calls run or the next attempt is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// Whether the time of a budget is over: of the agent's own, or of an agent's that it works for.
+#[derive(Default)]
+pub(super) struct Late {
+    own: AtomicBool,
+    caller: Option<Arc<Late>>,
+}
+
+impl Late {
+    pub(super) fn under(caller: Option<Arc<Late>>) -> Self {
+        Self { own: AtomicBool::new(false), caller }
+    }
+
+    /// Whether anybody's time is over.
+    pub(super) fn is_said(&self) -> bool {
+        self.is_own() || self.caller.as_ref().is_some_and(|caller| caller.is_said())
+    }
+
+    fn is_own(&self) -> bool {
+        self.own.load(Ordering::Acquire)
+    }
+}
+
+impl Agent {
+    /// Comes when the work is to stop: [`stopped`](Self::stopped) then says why.
+    pub(super) fn stop(&self, session: &Session, bench: &Bench) -> BoxFuture<'static, ()> {
+        let (id, store, time) = (session.id(), session.store().clone(), self.time_is_over(bench));
+        let (cancel, late) = (bench.cancel.clone(), bench.late.clone());
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                why = told(id, &*store) => cancel.cancel(why),
+                () = time => late.own.store(true, Ordering::Release),
+            }
+        })
+    }
+
+    /// Comes when the time of the budget is over.
+    pub(super) fn time_is_over(&self, bench: &Bench) -> impl Future<Output = ()> + Send + use<> {
+        let left = self.budget.time_left(bench.since);
+        async move {
+            match left {
+                Some(left) => pause(left).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Why the work is to stop, if it is.
+    pub(super) fn stopped(&self, bench: &Bench) -> Option<Error> {
+        if let Some(why) = bench.cancel.why() {
+            return Some(ErrorKind::Cancelled { why: why.to_string() }.into());
+        }
+        let late = bench.late.is_own() || self.budget.time_left(bench.since).is_some_and(|left| left.is_zero());
+        late.then(|| ErrorKind::Budget { agent: self.name.clone(), spent: self.budget.time_spent(bench.since) }.into())
+    }
+}
+
+/// Comes when somebody posts that the work is to stop. The post itself is taken at the next boundary.
+async fn told(session: SessionId, store: &dyn Store) -> String {
+    loop {
+        pause(LOOK_EVERY).await;
+        let posts = store.posts(session).await.unwrap_or_default();
+        let stop = posts.iter().find_map(|post| match &post.what {
+            Posted::Cancel { why } => Some(format!("{} said so: {why}", post.actor)),
+            _ => None,
+        });
+        if let Some(why) = stop {
+            return why;
+        }
+    }
+}
