@@ -184,7 +184,7 @@ impl Agent {
         let evidence = evidence.map(|evidence| *evidence).unwrap_or_default();
         let outcome = ended.outcome.or(evidence.outcome);
         let outcome = outcome.unwrap_or(if failed { CallOutcome::Failed } else { CallOutcome::Done });
-        let mut finished = ToolFinished::new(call.id, outcome);
+        let mut finished = ToolFinished::new(&call.id, outcome);
         let Evidence { outcome: _, exit, streams, order, effects, left_behind, refused, beyond, remarks } = evidence;
         finished.output = outputs(session, text, streams).await?;
         finished.exit = exit;
@@ -226,7 +226,7 @@ impl Agent {
         if let Some(workshop) = workshop {
             workshop.noted(session).map_err(of_workshop)?;
         }
-        Ok((record, failed, call.branch.and_then(|lent| lent.take_back())))
+        Ok((record, failed, call.branch()))
     }
 }
 
@@ -239,6 +239,11 @@ impl Running {
     /// Whether it works on a branch, and the branch waits for a person.
     pub(super) fn waits(&self) -> bool {
         self.branch.as_ref().is_some_and(|branch| branch.waits())
+    }
+
+    /// The branch that it worked on.
+    pub(super) fn branch(&self) -> Option<Session> {
+        self.branch.as_ref().and_then(|branch| branch.take_back())
     }
 
     /// Sets the call going.

@@ -1,5 +1,6 @@
 //! The driver: asks the machine what is next and does it.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +31,8 @@ pub(super) struct Bench {
     pub(super) desk: Option<Arc<Desk>>,
     /// Branches of calls that ended while others of their turn wait for a person, with the place of the call.
     pub(super) branches: Vec<(usize, Session)>,
-    /// Whether the work on a branch was left waiting for a person: only a resumed run finds its way back into it.
-    pub(super) left_waiting: bool,
+    /// Branches of calls that were left waiting for a person, by call: only a resumed run finds its way back into them.
+    pub(super) waiting: HashMap<String, Session>,
     /// Whether the time is over.
     pub(super) late: Arc<Late>,
 }
@@ -59,14 +60,15 @@ impl Agent {
             turn: None,
             desk: None,
             branches: Vec::new(),
-            left_waiting: false,
+            waiting: HashMap::new(),
         };
         let done = self.work(&mut session, &mut bench).await;
         if let Err(error) = &done
             && !error.leaves_the_run_open()
         {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
-            let _ = super::sub::give_up(&session, &error.to_string()).await;
+            let waiting = std::mem::take(&mut bench.waiting);
+            let _ = super::sub::give_up(&mut session, waiting, &error.to_string()).await;
             if matches!(error.kind(), ErrorKind::Cancelled { .. }) {
                 // The wish that was heard in the middle of a turn leaves the inbox with its record.
                 let _ = session.take_posts().await;
@@ -112,7 +114,7 @@ impl Agent {
     pub(super) async fn await_answer(&self, session: &mut Session, bench: &Bench) -> Result<()> {
         session.publish().await?;
         let left_waiting = ErrorKind::Waiting(session.id()).into();
-        if bench.late.is_said() || bench.left_waiting && !bench.cancel.is_cancelled() {
+        if bench.late.is_said() || !bench.waiting.is_empty() && !bench.cancel.is_cancelled() {
             return Err(left_waiting);
         }
         let mut time = pin!(self.time_is_over(bench));

@@ -195,7 +195,7 @@ impl<'a> Round<'a> {
         }
         if call.waits() {
             self.jobs[at].plan = Plan::Wait;
-            self.bench.left_waiting = true;
+            self.bench.waiting.extend(call.branch().map(|branch| (call.id, branch)));
             return;
         }
         let recorded = self.record(call, ended).await;

@@ -1,9 +1,10 @@
 //! Agents as tools: each call works on a branch of the session, and the branch is taken in when it is done.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rath_core::body::Effect;
+use rath_core::body::{CallOutcome, Effect, ToolFinished};
 use rath_core::store::BoxFuture;
 use rath_core::{
     BoxWorkflow, Call, Error, ErrorKind, OpenCall, Reply, Result, Rule, Session, Tool, ToolSpec, Touches, Workflow,
@@ -119,18 +120,45 @@ fn name_of(call: &OpenCall) -> String {
     format!("{}/{}", call.record.short(), call.id)
 }
 
-/// Gives up what is open on the branches of open calls, which an earlier process left waiting.
-pub(super) fn give_up<'a>(session: &'a Session, why: &'a str) -> BoxFuture<'a, Result<()>> {
+/// Gives up the open calls, with the branches that wait in this process or were left by an earlier one. What began has
+/// an end on the record, though nobody saw it.
+pub(super) fn give_up<'a>(
+    session: &'a mut Session,
+    mut waiting: HashMap<String, Session>,
+    why: &'a str,
+) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
         for call in session.pending().calls {
-            if let Some(mut branch) = session.branch_of_call(&name_of(&call)).await? {
-                give_up(&branch, why).await?;
+            let branch = match waiting.remove(&call.id) {
+                Some(branch) => Some(branch),
+                None => session.branch_of_call(&name_of(&call)).await?,
+            };
+            let branches = branch.is_some();
+            if let Some(mut branch) = branch {
+                give_up(&mut branch, HashMap::new(), why).await?;
                 branch.cancel(why)?;
                 branch.publish().await?;
+            }
+            if call.started.is_some() && call.finished.is_none() {
+                session.append(unseen(&call, branches))?;
             }
         }
         Ok(())
     })
+}
+
+/// The end of a call that nobody saw.
+fn unseen(call: &OpenCall, branches: bool) -> ToolFinished {
+    let (outcome, remark) = match branches {
+        true => (CallOutcome::Cancelled, "the run was stopped, and the work on its branch was given up"),
+        false => (
+            CallOutcome::Lost,
+            "the process ended in the middle of it, and the run was stopped before anybody said what came of it",
+        ),
+    };
+    let mut finished = ToolFinished::new(&call.id, outcome);
+    finished.remarks.push(remark.into());
+    finished
 }
 
 impl SubAgent {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use rath::body::{About, Asked, Cancelled, Outcome, StepLeft, ToolFinished, ToolStarted, Verdict};
+use rath::body::{About, Asked, CallOutcome, Cancelled, Outcome, StepLeft, ToolFinished, ToolStarted, Verdict};
 use rath::prelude::*;
 use rath::store::{BoxFuture, Post, Posted, Query, Scan, Which};
 use rath::{Digest, ErrorKind, Failure, Kind, Said};
@@ -405,7 +405,8 @@ async fn given_up(store: &Arc<dyn Store>) -> usize {
             if let Ok(started) = record.body::<ToolStarted>() {
                 open.extend((started.tool == "send").then_some(started.call));
             } else if let Ok(finished) = record.body::<ToolFinished>() {
-                open.remove(&finished.call);
+                let began = open.remove(&finished.call);
+                given_up += usize::from(began && finished.outcome == CallOutcome::Lost);
             } else if let Ok(cancelled) = record.body::<Cancelled>() {
                 given_up += cancelled.calls.iter().filter(|call| open.remove(*call)).count();
             }

@@ -185,6 +185,20 @@ async fn time_while_only_a_person_is_waited_for_leaves_the_run_waiting() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn time_while_others_than_a_person_are_waited_for() {
+    let turn = Turn::new().call("helper", json!({ "task": "ask" })).call("until_stopped", json!({}));
+    let agent = Agent::new("spender").model(Scripted::new("s").turn(turn));
+    let agent = agent.tools((asks("helper").as_tool("Asks."), until_stopped)).with(tokio::sync::Notify::new());
+    let store = Memory::new();
+    let (session, _) = spent_on(&store, agent.budget(short())).await;
+    assert_eq!(count(&session, Kind::ToolFinished).await, 2, "every call that began has an end");
+    for row in store.sessions(Which::All.into()).await.unwrap() {
+        let pending = View::of(&store, row.id, None).await.unwrap().pending();
+        assert!(pending.is_empty(), "{pending:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_pays_only_for_itself() {
     let script = Scripted::new("s")

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rath::body::{Asked, Effect, ToolFinished, ToolStarted, Verdict};
+use rath::body::{Asked, CallOutcome, Cancelled, Effect, ToolFinished, ToolStarted, Verdict};
+use rath::store::Which;
 use rath::{Digest, ErrorKind};
 use rath_testkit::{Moment, Mortal};
 use serde_json::json;
@@ -225,4 +226,66 @@ async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happe
         }
     }
     assert!(asked_about.load(Ordering::Acquire) > 3, "nothing was in doubt");
+}
+
+/// The ends of a line's calls. Each that began has one, and it comes before the call is given up.
+async fn ends(store: &Arc<dyn Store>, id: SessionId) -> Vec<ToolFinished> {
+    let (mut open, mut ends) = (std::collections::BTreeSet::new(), Vec::new());
+    for record in store.scan(Scan::session(id, 0, u64::MAX - 1).limit(100_000)).await.unwrap().records {
+        if let Ok(started) = record.body::<ToolStarted>() {
+            open.insert(started.call);
+        } else if let Ok(finished) = record.body::<ToolFinished>() {
+            open.remove(&finished.call);
+            ends.push(finished);
+        } else if record.body::<Cancelled>().is_ok() {
+            assert!(open.is_empty(), "these have no end: {open:?}");
+        }
+    }
+    assert!(open.is_empty(), "these have no end: {open:?}");
+    ends
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_in_doubt_has_an_end_when_the_run_is_stopped() {
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let (mut lost, mut given_up) = (0, 0);
+    for inside in [false, true] {
+        for commits in 0..14 {
+            for moment in [Moment::Before, Moment::After] {
+                let (store, keys) = (Memory::new(), Arc::new(Keys::default()));
+                let agent = match inside {
+                    false => keyed_agent("keyed_once", &keys),
+                    true => {
+                        let script = Scripted::new("s").call("keyed", json!({ "task": "note" })).say("Done.");
+                        let inner = keyed_agent("keyed_once", &keys).as_tool("Notes.");
+                        Agent::new("outer").model(script).tools(inner)
+                    }
+                };
+                let mortal: Arc<dyn Store> = Mortal::new(store.clone(), commits, moment);
+                drop(mortal.run("r", Actor::program("test"), &agent, input).await);
+                let Some(root) = store.sessions(Which::Run("r".into()).into()).await.unwrap().pop() else { continue };
+                post(&store, root.id, Posted::Cancel { why: "never mind".into() }).await;
+                let before = keys.lock().unwrap().len();
+                let ended = store.run("r", Actor::program("test"), &agent, input).await;
+                if let Err(error) = ended {
+                    assert_eq!(error.code(), "cancelled", "killed {moment:?} commit {commits}: {error}");
+                }
+                assert_eq!(keys.lock().unwrap().len(), before, "nothing is made after that");
+                for row in store.sessions(Which::All.into()).await.unwrap() {
+                    assert!(View::of(&store, row.id, None).await.unwrap().pending().is_empty());
+                    for end in ends(&store, row.id).await {
+                        match end.outcome {
+                            CallOutcome::Lost => {
+                                assert!(end.remarks[0].contains("before anybody said what came of it"), "{end:?}");
+                                lost += 1;
+                            }
+                            CallOutcome::Cancelled => given_up += 1,
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(lost > 1 && given_up > 1, "{lost} were lost, {given_up} given up with their branches");
 }
