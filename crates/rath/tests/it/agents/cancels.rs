@@ -231,3 +231,42 @@ async fn while_somebody_is_asked() {
     });
     clean(ended.unwrap_err(), "nobody is here").await;
 }
+
+/// Comes to its end a while after it is told to stop.
+#[tool(effect = "pure")]
+async fn end_after(seconds: u64, call: &Call, begun: State<Notify>) -> String {
+    begun.notify_one();
+    call.cancel.cancelled().await;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    "ended".into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_does_not_hear_is_dropped_after_ten_seconds() {
+    let alone = Turn::new().call("deaf", json!({}));
+    let together = alone.clone().call("end_after", json!({ "seconds": 9 }));
+    for (turn, calls) in [(alone, 1), (together, 2)] {
+        let agent = Agent::new("busy").model(Scripted::new("s").turn(turn)).tools((deaf, end_after));
+        let (begun, dropped) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
+        let mut session = asked(&Memory::new());
+        session.equip_shared(begun.clone());
+        session.equip_shared(dropped.clone());
+        let token = session.cancel_token();
+        let (ended, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(11), agent.forward(session)), async {
+            begun.notified().await;
+            token.cancel("enough");
+        });
+        let session = clean(ended.expect("it is dropped").unwrap_err(), "enough").await;
+        assert_eq!(dropped.load(Ordering::Acquire), 1, "nothing of it goes on");
+        let ends = bodies::<ToolFinished>(&session).await;
+        assert_eq!(ends.len(), calls);
+        let dropped = ends.last().unwrap();
+        assert_eq!(
+            (dropped.outcome, dropped.output[0].text.as_deref()),
+            (CallOutcome::Cancelled, Some("The call was stopped."))
+        );
+        if let [heard, _] = ends.as_slice() {
+            assert_eq!((heard.outcome, heard.output[0].text.as_deref()), (CallOutcome::Done, Some("ended")));
+        }
+    }
+}
