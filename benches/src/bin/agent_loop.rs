@@ -273,7 +273,7 @@ async fn resume(dir: &Path, quick: bool) -> Result<()> {
         for _ in 0..5 {
             let store = Embedded::open(&path)?;
             let start = Instant::now();
-            let session = store.begin_run(&key, Actor::program("bench"), prepared).await?;
+            let session = store.begin_run(key, Actor::program("bench"), prepared).await?;
             let ended = match key {
                 "long" => session.go_on(&long).await,
                 _ => session.go_on(&short).await,

@@ -520,7 +520,7 @@ pub fn taken_posts_do_not_come_back(store: &TheStore) {
 fn run_made_elsewhere(key: &str) -> Vec<Record> {
     let elsewhere = Memory::new();
     let begun =
-        block_on(elsewhere.begin_run(&key, Actor::program("elsewhere"), async |session| session.user("go").map(drop)));
+        block_on(elsewhere.begin_run(key, Actor::program("elsewhere"), async |session| session.user("go").map(drop)));
     stored(&elsewhere, begun.unwrap().id())
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
 pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
     let actor = Actor::program("nightly");
     let input = async |session: &mut Session| session.user("Tidy up.").map(drop);
-    let mut session = block_on(store.begin_run(&"nightly", actor, input)).unwrap();
+    let mut session = block_on(store.begin_run("nightly", actor, input)).unwrap();
     let asked = Asked::new(About::Question, None, "May I?");
     let shown_digest = asked.shown_digest;
     session.append(asked).unwrap();
