@@ -21,12 +21,12 @@ pub(crate) fn all() -> Result<()> {
 /// What the warm loop does less of: fewer processes are killed, fewer sandboxes opened, and the largest tree and the
 /// escape suite are left out.
 const LESS: &[(&str, &str)] = &[
-    ("RATH_KILL_ROUNDS", "4"),
-    ("RATH_CRASH_ROUNDS", "4"),
-    ("RATH_WORKSPACE_CASES", "40"),
-    ("RATH_OPEN_ROUNDS", "20"),
+    ("RATH_KILL_ROUNDS", "2"),
+    ("RATH_CRASH_ROUNDS", "2"),
+    ("RATH_WORKSPACE_CASES", "12"),
+    ("RATH_OPEN_ROUNDS", "10"),
     ("RATH_KILL_EVERY", "8"),
-    ("RATH_RUN_CASES", "8"),
+    ("RATH_RUN_CASES", "4"),
 ];
 const LEFT_OUT: &str = "a_hundred_thousand_files --skip nothing_gets_out --skip without_a_sandbox --skip ui::";
 
