@@ -175,6 +175,10 @@ impl Error {
         &self.0.sessions
     }
 
+    pub(crate) fn sessions_mut(&mut self) -> &mut [Session] {
+        &mut self.0.sessions
+    }
+
     /// Takes the sessions back.
     pub fn into_sessions(self) -> Vec<Session> {
         self.0.sessions
