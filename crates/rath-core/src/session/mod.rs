@@ -3,6 +3,7 @@
 mod branch;
 mod compress;
 mod gear;
+mod giving_up;
 mod inbox;
 mod lease;
 mod merge;

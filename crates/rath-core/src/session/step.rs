@@ -9,7 +9,6 @@ use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::Point;
 use crate::kind::Kind;
 use crate::record::Record;
-use crate::state::Pending;
 use crate::store::Scan;
 use crate::summary;
 
@@ -85,11 +84,12 @@ impl Session {
                     Ok(session) => session,
                     Err(why) => return Err(error.not_recorded(&why)),
                 };
-                // Nobody comes back to its branches: what they asked for is asked for nothing.
+                // Nobody comes back to its branches. What fails here is done by hand, with `rath cancel`.
                 let why = format!("the step failed: {error}");
                 for branch in error.sessions_mut() {
                     let _ = branch.give_up(&why).await;
                 }
+                let _ = session.give_up_branches(depth, &why).await;
                 let told = session.fail(depth, &mut error).await;
                 let error = match told {
                     Ok(()) => error.recorded(),
@@ -181,17 +181,6 @@ impl Session {
         }
         self.leave_step(depth, if stopped { Outcome::Cancelled } else { Outcome::Failed }).await?;
         self.publish().await
-    }
-
-    /// Gives up what is open on a branch of a step that failed.
-    async fn give_up(&mut self, why: &str) -> Result<()> {
-        self.jump_to_the_end().await?;
-        let Pending { steps, calls, asks, conflicts: _ } = self.pending();
-        if !self.0.state.closed && !(steps.is_empty() && calls.is_empty() && asks.is_empty()) {
-            self.cancel(why)?;
-            self.publish().await?;
-        }
-        Ok(())
     }
 
     /// Why a step that was jumped over did not do what it was for.

@@ -257,7 +257,7 @@ impl Gathering<'_> {
     }
 }
 
-fn forked(first: &Record) -> Result<Option<Forked>> {
+pub(super) fn forked(first: &Record) -> Result<Option<Forked>> {
     match first.kind() {
         Kind::Forked => Ok(Some(first.body().map_err(|why| tampered(first, why))?)),
         _ => Ok(None),
