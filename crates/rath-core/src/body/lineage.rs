@@ -41,6 +41,9 @@ pub struct Forked {
     /// Whether its run goes on here instead of on the line that it left, because the code diverged there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub instead: bool,
+    /// Names the resumption in which the code diverged: lines of one run that were left in it belong together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edition: Option<String>,
     /// What the run is made of from here on, where the text of a program says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<BlobRef>,
@@ -50,7 +53,7 @@ impl Forked {
     /// A fork at `from`.
     pub fn new(from: Point, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { from, why, ordinal: None, call: None, maker: None, instead: false, program: None }
+        Self { from, why, ordinal: None, call: None, maker: None, instead: false, edition: None, program: None }
     }
 
     /// Whether it is a branch that a run made, and will find again.

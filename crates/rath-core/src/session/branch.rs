@@ -33,17 +33,19 @@ impl Session {
 
     fn fork_for(&self, why: String, call: Option<&str>) -> Session {
         let ordinal = if call.is_none() { self.0.gear.next_fork() } else { None };
-        if let Some(fork) = self.recorded_fork(ordinal.unwrap_or_default(), call) {
-            return fork;
-        }
-        self.fork_anew(why, ordinal, call)
-    }
-
-    /// A branch that is new, whatever is recorded.
-    pub(super) fn fork_anew(&self, why: String, ordinal: Option<u64>, call: Option<&str>) -> Session {
-        let (state, context) = (self.0.state.inherited(), self.0.context.clone());
         let forked = Forked { ordinal, call: call.map(Into::into), ..Forked::new(self.point(), why) };
-        self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), None)
+        let mut fork = match self.recorded_fork(&forked) {
+            Some(fork) => fork,
+            None => {
+                let (state, context) = (self.0.state.inherited(), self.0.context.clone());
+                self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), None)
+            }
+        };
+        if call.is_some() && self.0.gear.on_divergence() == OnDivergence::Fork {
+            // What a call came to is on the caller's line: its branch cannot become another one.
+            fork.0.gear.shared_mut().on_divergence = OnDivergence::Stop;
+        }
+        fork
     }
 
     /// A branch from an earlier record, of this session or of one behind it.
@@ -52,17 +54,18 @@ impl Session {
             return Ok(self.fork(why));
         }
         let ordinal = self.0.gear.next_fork();
-        if let Some(fork) = self.recorded_fork(ordinal.unwrap_or_default(), None) {
-            let origin = fork.origin().map(|origin| origin.point());
-            if origin == Some(point) {
-                return Ok(fork);
-            }
-            if self.0.gear.on_divergence() == OnDivergence::Stop {
-                let recorded = origin.map_or_else(|| "no fork".into(), |origin| format!("a fork at {origin}"));
-                let now = format!("a fork at {point}");
-                let diverged = Diverged { point: self.point(), recorded, now, changed: Vec::new() };
-                return Err(ErrorKind::Diverged(Box::new(diverged)).into());
-            }
+        let maker = ordinal.map(|_| self.as_maker());
+        let forked = Forked { ordinal, maker, ..Forked::new(point, why) };
+        if let Some(fork) = self.recorded_fork(&forked) {
+            return Ok(fork);
+        }
+        if let (Some(tree), Some(maker)) = (self.0.gear.tree(), &forked.maker)
+            && self.0.gear.on_divergence() == OnDivergence::Stop
+            && let Some(at) = tree.elsewhere(maker, ordinal.unwrap_or_default(), point)
+        {
+            let (recorded, now) = (format!("a fork at {at}"), format!("a fork at {point}"));
+            let diverged = Diverged { point: self.point(), recorded, now, changed: Vec::new() };
+            return Err(ErrorKind::Diverged(Box::new(diverged)).into());
         }
         let reader = self.reader();
         let reach = Reach::of(&reader, &[self.point()]).await?;
@@ -74,10 +77,8 @@ impl Session {
         let head = Head { id: record.id(), seq: point.seq, time: header.time, generation: record.generation() };
         let state = reader.state_at(point).await?.inherited();
         let context = Context { base: Some(point), items: Items::default() };
-        let maker = ordinal.map(|_| self.as_maker());
         // A run finds the fork by who made it: that must be stored before the fork is.
-        let ancestors = if maker.is_some() { self.fork_base() } else { up_to(self.fork_base(), point) };
-        let forked = Forked { ordinal, maker, ..Forked::new(point, why) };
+        let ancestors = if forked.maker.is_some() { self.fork_base() } else { up_to(self.fork_base(), point) };
         Ok(self.branch(record.reference(), &head, forked, state, context, ancestors, None))
     }
 

@@ -117,7 +117,8 @@ impl Session {
 
     /// The branch that was made for a call and never taken in, at its end.
     pub async fn branch_of_call(&self, call: &str) -> Result<Option<Session>> {
-        let Some(mut branch) = self.recorded_fork(0, Some(call)) else { return Ok(None) };
+        let forked = Forked { call: Some(call.into()), ..Forked::new(self.point(), "") };
+        let Some(mut branch) = self.recorded_fork(&forked) else { return Ok(None) };
         branch.jump_to_the_end().await?;
         Ok(Some(branch).filter(|branch| !branch.0.state.closed))
     }
@@ -127,6 +128,10 @@ impl Session {
         while let Some(replay) = self.0.gear.replay_mut() {
             let Some(next) = replay.ahead.front() else {
                 let until = replay.until;
+                if self.0.head.seq >= until {
+                    self.go_over()?;
+                    continue;
+                }
                 let Point { session, seq } = self.point();
                 let why = format!("records {} to {until} of {} were not read", seq + 1, session.short());
                 return Err(store::Error::machine("resuming", why).into());
@@ -148,7 +153,13 @@ impl Session {
     pub(super) fn peek_recorded(&mut self, kind: &Kind) -> Result<Option<Record>> {
         loop {
             let Some(replay) = self.0.gear.replay() else { return Ok(None) };
-            let Some(next) = replay.ahead.front() else { return Ok(None) };
+            let Some(next) = replay.ahead.front() else {
+                if self.0.head.seq < replay.until {
+                    return Ok(None);
+                }
+                self.go_over()?;
+                continue;
+            };
             if next.kind() == kind {
                 return Ok(Some(next.clone()));
             }
@@ -196,14 +207,22 @@ impl Session {
         }
         self.0.records.push(record);
         self.0.fork_base = OnceLock::new();
-        self.come_to_life()
+        self.come_to_life();
+        Ok(())
     }
 
-    /// Where nothing lies ahead, goes over to the line on which the run went on, or forgets the cursor.
-    pub(super) fn come_to_life(&mut self) -> Result<()> {
+    /// Forgets the cursor where nothing lies ahead.
+    pub(super) fn come_to_life(&mut self) {
         let seq = self.0.head.seq;
-        let Some(replay) = self.0.gear.replay_mut().filter(|replay| seq >= replay.until) else { return Ok(()) };
-        match replay.then.take() {
+        if self.0.gear.replay().is_some_and(|replay| seq >= replay.until && replay.then.is_none()) {
+            self.0.gear.set_replay(None);
+        }
+    }
+
+    /// At the end of a line that the run left, goes over to the one on which it went on; else is live. Not before a
+    /// record is asked for: the forks that the program makes here are of this line.
+    fn go_over(&mut self) -> Result<()> {
+        match self.0.gear.replay_mut().and_then(|replay| replay.then.take()) {
             Some(branch) => {
                 let line = self.revive(*branch)?;
                 self.move_to(line);
@@ -211,6 +230,21 @@ impl Session {
             None => self.0.gear.set_replay(None),
         }
         Ok(())
+    }
+
+    /// Sees to it that a branch which is to be merged has nothing but its end ahead: then another merge closed it, and it
+    /// stays so.
+    pub(super) fn end_for_merge(&mut self) -> Result<()> {
+        if self.is_live() || self.peek_recorded(&Kind::Closed)?.is_some() {
+            return Ok(());
+        }
+        match self.0.gear.replay().and_then(|replay| replay.ahead.front()) {
+            Some(next) => {
+                let error = diverged(next, "closed: merged".into());
+                self.unless_diverged(Err(error)).map(drop)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Sees to it that what may be asked for next is at hand.
@@ -258,7 +292,7 @@ impl Session {
         if let Some(replay) = self.0.gear.replay_mut() {
             replay.ahead = ahead;
         }
-        self.come_to_life()?;
+        self.come_to_life();
         self.look_ahead().await?;
         Ok(last)
     }
@@ -274,6 +308,7 @@ impl Session {
             && let Some(until) = self.0.gear.replay().map(|replay| replay.until)
         {
             self.jump(until).await?;
+            self.go_over()?;
         }
         let missing = || store::Error::NotFound(format!("record {to}"));
         Ok(self.jump(to.seq).await?.ok_or_else(missing)?)
@@ -283,6 +318,7 @@ impl Session {
     pub(super) async fn jump_to_the_end(&mut self) -> Result<()> {
         while let Some(until) = self.0.gear.replay().map(|replay| replay.until) {
             self.jump(until).await?;
+            self.go_over()?;
         }
         Ok(())
     }
@@ -352,8 +388,10 @@ impl Session {
     /// Leaves the recorded line where it diverges, and goes on live on a fork of it at the cursor.
     pub(super) fn go_on_as_fork(&mut self, why: impl Into<String>) {
         let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
+        let title = self.0.state.title.clone();
         let forked = Forked {
             instead: true,
+            edition: self.0.gear.tree().map(|tree| tree.edition()),
             program: program.as_ref().map(|program| program.reference.clone()),
             ..Forked::new(self.point(), why)
         };
@@ -361,6 +399,10 @@ impl Session {
         let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
         let fork = self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), extras);
         self.move_to(fork);
+        if let Some(title) = title {
+            // It is the same run: people find it by its name. What cannot be said is not said.
+            let _ = self.set_title(title);
+        }
     }
 }
 

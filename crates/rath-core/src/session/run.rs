@@ -121,7 +121,8 @@ impl Session {
     /// The session of a run before its first step, and whether its input was complete.
     async fn resume_run(store: &Arc<dyn Store>, line: SessionId, conditions: Conditions) -> Result<(Self, bool)> {
         let Conditions { actor, program, on_divergence } = conditions;
-        let mut session = Self::resume(store, line, Voice::new(actor), on_divergence).await?;
+        let made_of = program.as_ref().map(|program| program.reference.digest);
+        let mut session = Self::resume(store, line, Voice::new(actor), on_divergence, made_of).await?;
         session.0.gear.shared_mut().program = program;
         let scan = Scan::session(session.id(), 0, u64::MAX - 1).kinds(&[Kind::StepEntered]).limit(1);
         match store.scan(scan).await?.records.first() {

@@ -70,12 +70,13 @@ impl Session {
             Err(error) if error.leaves_the_run_open() => Err(error),
             Err(mut error) => {
                 // The run may have gone on on another line.
-                let id = gear.tree().map_or(id, |tree| tree.now(id));
+                let now = gear.tree().map_or(id, |tree| tree.now(id));
+                let (moved, id) = (now != id, now);
                 // The error has the session of the line, or the code dropped it and the store has it.
                 let found = match error.take_session(id) {
                     Some(session) => Ok(session),
                     None => Session::open(&store, id, actor).await.and_then(|mut session| {
-                        session.0.gear = gear;
+                        session.0.gear = if moved { gear.inherited() } else { gear };
                         session.enter_again(depth, entering)?;
                         Ok(session)
                     }),

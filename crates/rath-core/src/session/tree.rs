@@ -14,7 +14,7 @@ use crate::body::{Forked, Maker, StepLeft};
 use crate::clock::Time;
 use crate::context::Items;
 use crate::error::{ErrorKind, Result};
-use crate::id::{Point, RecordId, SessionId};
+use crate::id::{Digest, Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
 use crate::reader::{Reader, tampered};
@@ -26,6 +26,7 @@ use crate::store::{Row, Store, Which};
 #[derive(Default)]
 pub(super) struct Tree {
     branches: Mutex<HashMap<ForkKey, Branch>>,
+    edition: OnceLock<String>,
     moved: Mutex<HashMap<SessionId, SessionId>>,
 }
 
@@ -39,14 +40,40 @@ struct ForkKey {
 #[derive(PartialEq, Eq, Hash)]
 enum ForkName {
     Ordinal(u64),
+    At(u64, Point),
     Call(String),
+}
+
+impl ForkName {
+    fn of(forked: &Forked) -> Self {
+        let ordinal = forked.ordinal.unwrap_or_default();
+        match (&forked.call, &forked.maker) {
+            (Some(call), _) => ForkName::Call(call.clone()),
+            (None, Some(_)) => ForkName::At(ordinal, forked.from),
+            (None, None) => ForkName::Ordinal(ordinal),
+        }
+    }
 }
 
 impl Tree {
     /// Takes out the branch of a fork.
-    pub(super) fn take(&self, maker: Maker, ordinal: u64, call: Option<&str>) -> Option<Branch> {
-        let which = call.map_or(ForkName::Ordinal(ordinal), |call| ForkName::Call(call.into()));
+    pub(super) fn take(&self, maker: Maker, forked: &Forked) -> Option<Branch> {
+        let which = ForkName::of(forked);
         self.branches.lock().unwrap_or_else(PoisonError::into_inner).remove(&ForkKey { maker, which })
+    }
+
+    /// Where else than at `point` the fork of this number was made.
+    pub(super) fn elsewhere(&self, maker: &Maker, ordinal: u64, point: Point) -> Option<Point> {
+        let branches = self.branches.lock().unwrap_or_else(PoisonError::into_inner);
+        branches.keys().filter(|key| key.maker == *maker).find_map(|key| match key.which {
+            ForkName::At(number, at) if number == ordinal && at != point => Some(at),
+            _ => None,
+        })
+    }
+
+    /// The name of this resumption, or of the one that it goes on with.
+    pub(super) fn edition(&self) -> String {
+        self.edition.get_or_init(|| format!("{:016x}", crate::entropy::number())).clone()
     }
 
     /// Remembers that the run went on on another line.
@@ -131,7 +158,7 @@ impl Branch {
             at_boundary: false,
             gear,
         }));
-        session.come_to_life()?;
+        session.come_to_life();
         Ok(session)
     }
 }
@@ -155,9 +182,16 @@ async fn steps_left(reader: &Reader, line: SessionId, until: u64) -> Result<Hash
 /// Reads the lines of a run.
 struct Gathering<'a> {
     store: &'a Arc<dyn Store>,
+    /// The line that was asked for.
+    wanted: SessionId,
     /// Where lines were left for others, on the way to the line that is asked for.
     way: HashMap<SessionId, (u64, SessionId)>,
+    /// The resumptions that the way leads through.
+    editions: Vec<String>,
+    /// The last of them that had the same code.
+    current: Option<String>,
     on_divergence: OnDivergence,
+    program: Option<Digest>,
     /// Lines whose branches are still to be read, and up to where the run was on them.
     unread: Vec<(SessionId, u64)>,
 }
@@ -171,6 +205,10 @@ impl Gathering<'_> {
             let from = forked.from.session;
             if forked.instead {
                 self.way.insert(from, (forked.from.seq, line));
+                if self.has_the_code_of(&forked) && self.current.is_none() {
+                    self.current.clone_from(&forked.edition);
+                }
+                self.editions.extend(forked.edition);
             } else if !forked.is_of_run() {
                 return Ok(line);
             }
@@ -200,22 +238,43 @@ impl Gathering<'_> {
     }
 
     /// Where the run left a line, and for which.
-    async fn left(&self, line: SessionId) -> Result<Option<(u64, SessionId)>> {
+    async fn left(&mut self, line: SessionId) -> Result<Option<(u64, SessionId)>> {
         if let Some(known) = self.way.get(&line) {
             return Ok(Some(*known));
         }
-        if self.on_divergence == OnDivergence::Stop {
-            return Ok(None);
-        }
-        // Whoever forks where the code diverges goes on with the youngest such fork.
-        let mut youngest: Option<(u64, SessionId)> = None;
-        for (first, forked) in self.forks(line).await? {
+        // The line that was asked for is not left, and of the others only those that were left together with it; whoever
+        // forks where the code diverges goes on with the youngest.
+        let mut youngest: Option<(SessionId, Forked)> = None;
+        for (first, forked) in self.forks(line).await?.into_iter().filter(|(_, forked)| forked.instead) {
             let id = first.point().session;
-            if forked.instead && youngest.is_none_or(|(_, known)| known < id) {
-                youngest = Some((forked.from.seq, id));
+            let is_together =
+                line != self.wanted && forked.edition.as_ref().is_some_and(|it| self.editions.contains(it));
+            let is_meant = is_together || self.on_divergence == OnDivergence::Fork && self.goes_on(id, &forked).await?;
+            if is_meant && youngest.as_ref().is_none_or(|(known, _)| *known < id) {
+                youngest = Some((id, forked));
             }
         }
-        Ok(youngest)
+        let Some((id, forked)) = youngest else { return Ok(None) };
+        if self.has_the_code_of(&forked) {
+            self.current.clone_from(&forked.edition);
+        }
+        self.editions.extend(forked.edition);
+        Ok(Some((forked.from.seq, id)))
+    }
+
+    fn has_the_code_of(&self, forked: &Forked) -> bool {
+        forked.program.as_ref().map(|program| program.digest) == self.program
+    }
+
+    /// Whether code that is made of what this run is made of now can go on on a fork: not where other code came to its
+    /// end there.
+    async fn goes_on(&self, line: SessionId, forked: &Forked) -> Result<bool> {
+        if self.has_the_code_of(forked) {
+            return Ok(true);
+        }
+        let seq = crate::view::row(self.store, line).await?.seq;
+        let state = Reader::new(self.store.clone()).state_at(Point { session: line, seq }).await?;
+        Ok(state.steps.iter().any(|step| !step.inherited))
     }
 
     /// Reads the branches of all lines.
@@ -228,11 +287,8 @@ impl Gathering<'_> {
                 }
                 let point = first.point();
                 let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
+                let which = ForkName::of(&forked);
                 let maker = forked.maker.unwrap_or(Maker { session: line, step });
-                let which = match (forked.call, forked.ordinal) {
-                    (Some(call), _) => ForkName::Call(call),
-                    (None, ordinal) => ForkName::Ordinal(ordinal.unwrap_or_default()),
-                };
                 let branch = self.line(point.session).await?;
                 tree.branches.lock().unwrap_or_else(PoisonError::into_inner).insert(ForkKey { maker, which }, branch);
             }
@@ -272,11 +328,18 @@ impl Session {
         line: SessionId,
         actor: Arc<Voice>,
         on_divergence: OnDivergence,
+        program: Option<Digest>,
     ) -> Result<Self> {
-        let mut gathering = Gathering { store, way: HashMap::default(), on_divergence, unread: Vec::new() };
+        let (way, editions, unread) = (HashMap::default(), Vec::new(), Vec::new());
+        let current = None;
+        let mut gathering = Gathering { store, wanted: line, way, editions, current, on_divergence, program, unread };
         let root = gathering.root(line).await?;
         let root = gathering.line(root).await?;
         let tree = gathering.branches().await?;
+        // What diverges from here on belongs to what diverged before.
+        if let Some(edition) = gathering.current {
+            let _ = tree.edition.set(edition);
+        }
         let mut gear = Gear::of_run(Some(Arc::new(tree)));
         gear.shared_mut().on_divergence = on_divergence;
         root.into_session(store.clone(), actor, Durability::default(), gear)
@@ -289,8 +352,8 @@ impl Session {
     }
 
     /// The branch that this fork made before, if the run has it.
-    pub(super) fn recorded_fork(&self, ordinal: u64, call: Option<&str>) -> Option<Session> {
-        let branch = self.0.gear.tree()?.take(self.as_maker(), ordinal, call)?;
+    pub(super) fn recorded_fork(&self, forked: &Forked) -> Option<Session> {
+        let branch = self.0.gear.tree()?.take(self.as_maker(), forked)?;
         self.revive(branch).ok()
     }
 

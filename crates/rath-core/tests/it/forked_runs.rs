@@ -375,3 +375,134 @@ fn many_records_in_a_step_that_is_entered_without_waiting_are_read() {
         }
     });
 }
+
+/// Forks right before the code diverges, work on them, and merges of branches that the line which was left has merged.
+async fn forking_early(session: Session, log: &Log, words: Option<&'static str>, wait: bool) -> Result<Session> {
+    let branch = say(session.fork("a branch"), log, "branch work").await?;
+    let session = match words {
+        Some(words) => say(session, log, words).await?,
+        None => session,
+    };
+    let session = session.merge([branch], How::Append).await?;
+    let mut session = say(session, log, "after").await?;
+    match wait {
+        false => Ok(session),
+        true => match session.ask("Further?").await {
+            Ok(_) => Ok(session),
+            Err(error) => Err(error.with_sessions(vec![session])),
+        },
+    }
+}
+
+#[test]
+fn branches_from_before_the_divergence_are_found_and_merged_again() {
+    pollster::block_on(async {
+        let (mut commits, mut died) = (0, true);
+        while died {
+            died = false;
+            for moment in [Moment::Before, Moment::After] {
+                let store: Arc<dyn Store> = Memory::new();
+                let old = async |session: Session| forking_early(session, &Log::default(), None, true).await;
+                let waiting = store.run(KEY, Actor::program("test"), &old, input).await.unwrap_err();
+                let ErrorKind::Waiting(original) = *waiting.kind() else { panic!("{waiting}") };
+                drop(waiting);
+                let log = Log::default();
+                let new = async |session: Session| forking_early(session, &log, Some("look first"), true).await;
+                let mortal = Mortal::new(store.clone(), commits, moment);
+                let dying: Arc<dyn Store> = mortal.clone();
+                if let Ok(session) = dying.begin_run(KEY, forking(), input).await {
+                    drop(session.go_on(&new).await);
+                }
+                died |= mortal.is_dead();
+                let mut fork = None;
+                for by_key in [true, false, true, false] {
+                    let session = match fork.filter(|_| !by_key) {
+                        Some(fork) => store.resume(fork, Actor::program("test")).await.unwrap(),
+                        None => store.begin_run(KEY, forking(), input).await.unwrap(),
+                    };
+                    let error = session.go_on(&new).await.unwrap_err();
+                    let ErrorKind::Waiting(id) = *error.kind() else { panic!("killed {moment:?} {commits}: {error}") };
+                    assert!(fork.is_none_or(|fork| fork == id));
+                    fork = Some(id);
+                }
+                let ran = log.lock().unwrap().clone();
+                assert!(!ran.contains(&"branch work".into()), "killed {moment:?} {commits}: {ran:?}");
+                let after = ran.iter().filter(|words| *words == "after").count();
+                assert!((1..=2).contains(&after), "{ran:?}");
+                assert_eq!(forks_of(&store, original).await.len(), 2, "the branch, and the line that went on");
+                let again =
+                    store.resume(original, Actor::program("test")).await.unwrap().go_on(&old).await.unwrap_err();
+                assert!(matches!(*again.kind(), ErrorKind::Waiting(id) if id == original), "{again}");
+            }
+            commits += 1;
+        }
+        assert!(commits > 4);
+    });
+}
+
+#[test]
+fn branches_that_diverge_are_left_together() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let code = async |session: Session, log: &Log, words: [&'static str; 2]| {
+            let (one, other) = (session.fork("one"), session.fork("other"));
+            let one = say(one, log, words[0]).await?;
+            let other = say(other, log, words[1]).await?;
+            let mut session = session.merge([one, other], How::Append).await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        let log = Log::default();
+        let old = async |session: Session| code(session, &log, ["a", "b"]).await;
+        let new = async |session: Session| code(session, &log, ["c", "d"]).await;
+        let waiting = store.run(KEY, Actor::program("test"), &old, input).await.unwrap_err();
+        let ErrorKind::Waiting(original) = *waiting.kind() else { panic!("{waiting}") };
+        drop(waiting);
+        let mut fork = None;
+        for round in 0..4 {
+            let session = match fork.filter(|_| round % 2 == 1) {
+                Some(fork) => store.resume(fork, Actor::program("test")).await.unwrap(),
+                None => store.begin_run(KEY, forking(), input).await.unwrap(),
+            };
+            let error = session.go_on(&new).await.unwrap_err();
+            let ErrorKind::Waiting(id) = *error.kind() else { panic!("round {round}: {error}") };
+            assert!(id != original && fork.is_none_or(|fork| fork == id), "round {round}");
+            fork = Some(id);
+        }
+        let waiting = store.resume(original, Actor::program("test")).await.unwrap().go_on(&old).await.unwrap_err();
+        assert!(matches!(*waiting.kind(), ErrorKind::Waiting(id) if id == original), "{waiting}");
+        assert_eq!(*log.lock().unwrap(), ["a", "b", "c", "d"], "each once");
+    });
+}
+
+#[test]
+fn forks_are_counted_anew_on_the_line_that_goes_on() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let original = stopped_run(&store).await;
+        let log = Log::default();
+        let code = async |session: Session| {
+            let session = say(session, &log, "a plan").await?;
+            drop(session.fork("nothing"));
+            let dropping = async |session: Session| -> Result<Session> {
+                drop(say(session, &log, "the new way").await?);
+                Err(ErrorKind::Workflow("no luck".into()).into())
+            };
+            let session = session.step("go", dropping).await.unwrap_err().into_sessions().remove(0);
+            let branch = say(session.fork("again"), &log, "branch work").await?;
+            let mut session = session.merge([branch], How::Append).await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        for _ in 0..3 {
+            let session = store.begin_run(KEY, forking(), input).await.unwrap();
+            let error = session.go_on(&code).await.unwrap_err();
+            assert!(matches!(*error.kind(), ErrorKind::Waiting(id) if id != original), "{error}");
+        }
+        assert_eq!(log.lock().unwrap().iter().filter(|words| *words == "branch work").count(), 1);
+    });
+}

@@ -94,6 +94,9 @@ impl Session {
         {
             return Ok(merged);
         }
+        for other in others.iter_mut() {
+            other.end_for_merge()?;
+        }
         let undo: Vec<_> = std::iter::once(&*self).chain(others.iter()).map(Session::mark).collect();
         let merged = match self.check_merge(others, how) {
             Ok(()) => self.write_merge(others, how, drivers).await,
@@ -153,7 +156,7 @@ impl Session {
             let merged = self.push_merged(&reader, group, how, drivers).await?;
             places.push(merged.0.point());
             reader.add_tail(vec![merged.1]);
-            for other in group.iter_mut() {
+            for other in group.iter_mut().filter(|other| other.is_live()) {
                 other.push_closed(Closed { merged_into: Some(merged.0), why: None })?;
             }
         }
@@ -163,12 +166,12 @@ impl Session {
             }
         }
         self.collect(&mut batch);
-        for other in others.iter() {
+        for other in others.iter().filter(|other| other.is_live()) {
             other.collect(&mut batch);
         }
         self.0.store.commit(batch).await?;
         self.mark_published();
-        others.iter_mut().for_each(Session::mark_published);
+        others.iter_mut().filter(|other| other.is_live()).for_each(Session::mark_published);
         Ok(places)
     }
 

@@ -1,0 +1,68 @@
+//! Giving up: what is open on the branches of a step that failed, to which nobody comes back.
+
+use super::Session;
+use crate::body::Maker;
+use crate::error::{ErrorKind, Result};
+use crate::id::{Point, RecordId};
+use crate::kind::Kind;
+use crate::state::Pending;
+use crate::store::{BoxFuture, Row, Which};
+
+impl Session {
+    /// Gives up what is open here and on the branches of this line.
+    pub(super) fn give_up<'a>(&'a mut self, why: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.jump_to_the_end().await?;
+            self.give_up_branches(0, why).await?;
+            let Pending { steps, calls, asks, conflicts: _ } = self.pending();
+            let is_open = !(steps.is_empty() && calls.is_empty() && asks.is_empty());
+            if is_open {
+                self.cancel(why)?;
+            }
+            // What was taken out of its inbox is on the record too.
+            match is_open || !self.0.gear.taken().is_empty() {
+                true => self.publish().await,
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Gives up the branches that the steps at `depth` and inside it have made.
+    pub(super) async fn give_up_branches(&mut self, depth: usize, why: &str) -> Result<()> {
+        let steps = self.0.state.steps.iter().skip(depth.saturating_sub(1));
+        let steps: Vec<RecordId> = steps.map(|step| step.record).collect();
+        for row in self.0.store.sessions(Which::ChildrenOf(self.id()).into()).await? {
+            if row.birth != Kind::Forked || row.closed {
+                continue;
+            }
+            if let Some(mut branch) = self.branch_of(&row, |step| depth == 0 || steps.contains(step)).await? {
+                branch.give_up(why).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A branch of this line, if one of these steps made it and nobody works on it.
+    async fn branch_of(&self, row: &Row, is_meant: impl Fn(&RecordId) -> bool) -> Result<Option<Session>> {
+        let point = Point { session: row.id, seq: 0 };
+        let first = self.reader().record(point).await?;
+        let Some(forked) = super::tree::forked(&first)?.filter(|forked| forked.is_of_run()) else { return Ok(None) };
+        let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
+        let maker = forked.maker.clone().unwrap_or(Maker { session: self.id(), step });
+        if maker.session != self.id() || !maker.step.as_ref().is_none_or(is_meant) {
+            return Ok(None);
+        }
+        let recorded = self.0.gear.tree().and_then(|tree| tree.take(maker, &forked));
+        match recorded {
+            Some(branch) => self.revive(branch).map(Some),
+            // Whoever holds it works on it still.
+            None => match Session::open(&self.0.store, row.id, self.0.actor.actor.clone()).await {
+                Ok(mut session) => {
+                    session.0.gear = self.0.gear.inherited();
+                    Ok(Some(session))
+                }
+                Err(_) => Ok(None),
+            },
+        }
+    }
+}
