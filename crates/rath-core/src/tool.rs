@@ -58,6 +58,9 @@ pub struct ToolSpec {
     /// How long a call may take; the runtime stops it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
+    /// The configuration of the agent that it is, for a tool that is one: whoever changes that changes the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Value>,
 }
 
 /// What a tool does with the session's files. Calls of one turn run together, but for one that writes: it waits for

@@ -1,12 +1,16 @@
 //! Giving up: what is open on the branches of a step that failed, to which nobody comes back.
 
 use super::Session;
-use crate::body::Maker;
+use crate::body::{CallOutcome, Maker, ToolFinished};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Point, RecordId};
 use crate::kind::Kind;
-use crate::state::Pending;
+use crate::state::{OpenCall, Pending};
 use crate::store::{BoxFuture, Row, Which};
+
+/// What is remarked at the end of a call in doubt.
+const UNSEEN: &str =
+    "the process ended in the middle of it, and the run was stopped before anybody said what came of it";
 
 impl Session {
     /// Gives up what is open here and on the branches of this line.
@@ -25,6 +29,16 @@ impl Session {
                 false => Ok(()),
             }
         })
+    }
+
+    /// Gives the calls that began an end on the record, though nobody saw it. Returns the names of all.
+    pub(super) fn end_calls(&mut self, calls: Vec<OpenCall>) -> Result<Vec<String>> {
+        for call in calls.iter().filter(|call| call.started.is_some() && call.finished.is_none()) {
+            let mut finished = ToolFinished::new(&call.id, CallOutcome::Lost);
+            finished.remarks.push(UNSEEN.into());
+            self.append(finished)?;
+        }
+        Ok(calls.into_iter().map(|call| call.id).collect())
     }
 
     /// Gives up the branches that the steps at `depth` and inside it have made.

@@ -2,8 +2,8 @@
 
 use super::Session;
 use crate::actor::Actor;
-use crate::body::{About, Answered, Asked, Body as _, User, Verdict};
-use crate::error::{ErrorKind, Result};
+use crate::body::{About, Answered, Asked, Body as _, Cancelled, User, Verdict};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
 use crate::record::Record;
@@ -67,6 +67,13 @@ impl Session {
         };
         if let Some(verdict) = self.recorded_answer(question, digest)? {
             return Ok(verdict);
+        }
+        if let Some(record) = self.peek_recorded(&Kind::Cancelled)? {
+            // It was given up, and the process ended before it said so elsewhere.
+            let point = record.point();
+            let body: Cancelled = record.body().map_err(|why| ErrorKind::Record { point, why })?;
+            self.jump_to_the_end().await?;
+            return Err(Error::from(ErrorKind::Cancelled { why: body.why }).recorded());
         }
         // A wish to stop leaves the inbox with the record that says so, which is written by the step.
         if let Some(why) = self.take_posts().await? {

@@ -76,7 +76,7 @@ impl Session {
         let pending = self.pending();
         let why = why.into();
         if !pending.is_empty() {
-            let calls = pending.calls.into_iter().map(|call| call.id).collect();
+            let calls = self.end_calls(pending.calls)?;
             self.append(Cancelled { calls, why })?;
         }
         for _ in pending.steps {

@@ -166,19 +166,19 @@ impl Session {
         self.jump_to_the_end().await?;
         let stopped =
             matches!(error.kind(), ErrorKind::Cancelled { .. } | ErrorKind::Ended { outcome: Outcome::Cancelled, .. });
-        if stopped {
-            let open: Vec<String> = self.pending().calls.into_iter().map(|call| call.id).collect();
-            if !error.is_recorded() || !open.is_empty() {
+        let calls = self.pending().calls;
+        let open = self.end_calls(calls)?;
+        match stopped {
+            true if !error.is_recorded() || !open.is_empty() => {
                 self.append(crate::body::Cancelled { calls: open, why: error.to_string() })?;
             }
-        } else {
-            let open: Vec<String> = self.pending().calls.into_iter().map(|call| call.id).collect();
-            if !open.is_empty() {
+            false if !open.is_empty() => {
                 self.append(crate::body::Cancelled { calls: open, why: format!("the step failed: {error}") })?;
             }
-            if !error.is_recorded() {
-                self.append(Failed { why: error.to_string(), code: Some(error.code().into()) })?;
-            }
+            _ => {}
+        }
+        if !stopped && !error.is_recorded() {
+            self.append(Failed { why: error.to_string(), code: Some(error.code().into()) })?;
         }
         self.leave_step(depth, if stopped { Outcome::Cancelled } else { Outcome::Failed }).await?;
         self.publish().await

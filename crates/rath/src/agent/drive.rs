@@ -114,11 +114,13 @@ impl Agent {
     pub(super) async fn await_answer(&self, session: &mut Session, bench: &Bench) -> Result<()> {
         session.publish().await?;
         let left_waiting = ErrorKind::Waiting(session.id()).into();
-        if bench.late.is_said() || !bench.waiting.is_empty() && !bench.cancel.is_cancelled() {
+        let open = |session: &Session| session.state().asks.iter().filter(|ask| !ask.inherited).count();
+        // What is asked on a branch is answered there: nothing comes here.
+        let is_asked_elsewhere = !bench.waiting.is_empty() || open(session) == 0;
+        if bench.late.is_said() || is_asked_elsewhere && !bench.cancel.is_cancelled() {
             return Err(left_waiting);
         }
         let mut time = pin!(self.time_is_over(bench));
-        let open = |session: &Session| session.state().asks.iter().filter(|ask| !ask.inherited).count();
         let waiting = open(session);
         self.look_around(session, bench).await?;
         while open(session) == waiting {

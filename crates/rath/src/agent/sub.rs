@@ -54,6 +54,8 @@ pub struct SubAgent {
     workflow: BoxWorkflow,
     name: String,
     description: String,
+    /// The agent's configuration, if it is one.
+    agent: Option<serde_json::Value>,
     spec: OnceLock<ToolSpec>,
 }
 
@@ -68,7 +70,9 @@ impl Agent {
     pub fn as_tool(self, description: impl Into<String>) -> SubAgent {
         let name = self.name.clone();
         // The task is the last thing said before the agent's step.
-        SubAgent::new(name, description, self.view(Rule::LastAnswer))
+        let agent = self.view(Rule::LastAnswer);
+        let config = serde_json::from_slice(&agent.sealed().blob.bytes).ok();
+        SubAgent { agent: config, ..SubAgent::new(name, description, agent) }
     }
 
     /// The branch for a call: the one it had before a crash, or a new one.
@@ -120,8 +124,7 @@ fn name_of(call: &OpenCall) -> String {
     format!("{}/{}", call.record.short(), call.id)
 }
 
-/// Gives up the open calls, with the branches that wait in this process or were left by an earlier one. What began has
-/// an end on the record, though nobody saw it.
+/// Gives up the branches of open calls: those that wait in this process, and those that an earlier one left.
 pub(super) fn give_up<'a>(
     session: &'a mut Session,
     mut waiting: HashMap<String, Session>,
@@ -133,32 +136,18 @@ pub(super) fn give_up<'a>(
                 Some(branch) => Some(branch),
                 None => session.branch_of_call(&name_of(&call)).await?,
             };
-            let branches = branch.is_some();
-            if let Some(mut branch) = branch {
-                give_up(&mut branch, HashMap::new(), why).await?;
-                branch.cancel(why)?;
-                branch.publish().await?;
-            }
+            let Some(mut branch) = branch else { continue };
+            give_up(&mut branch, HashMap::new(), why).await?;
+            branch.cancel(why)?;
+            branch.publish().await?;
             if call.started.is_some() && call.finished.is_none() {
-                session.append(unseen(&call, branches))?;
+                let mut finished = ToolFinished::new(&call.id, CallOutcome::Cancelled);
+                finished.remarks.push("the run was stopped, and the work on its branch was given up".into());
+                session.append(finished)?;
             }
         }
         Ok(())
     })
-}
-
-/// The end of a call that nobody saw.
-fn unseen(call: &OpenCall, branches: bool) -> ToolFinished {
-    let (outcome, remark) = match branches {
-        true => (CallOutcome::Cancelled, "the run was stopped, and the work on its branch was given up"),
-        false => (
-            CallOutcome::Lost,
-            "the process ended in the middle of it, and the run was stopped before anybody said what came of it",
-        ),
-    };
-    let mut finished = ToolFinished::new(&call.id, outcome);
-    finished.remarks.push(remark.into());
-    finished
 }
 
 impl SubAgent {
@@ -168,6 +157,7 @@ impl SubAgent {
             workflow: BoxWorkflow::new(workflow),
             name: name.into(),
             description: description.into(),
+            agent: None,
             spec: OnceLock::new(),
         }
     }
@@ -206,6 +196,7 @@ impl Tool for SubAgent {
             touches: Touches::Nothing,
             branches: true,
             timeout: None,
+            agent: self.agent.clone(),
         })
     }
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rath::body::{About, Asked, CallOutcome, Cancelled, Outcome, StepLeft, ToolFinished, ToolStarted, Verdict};
 use rath::prelude::*;
-use rath::store::{BoxFuture, Post, Posted, Query, Scan, Which};
+use rath::store::{BoxFuture, Post, Posted, Query, Scan};
 use rath::{Digest, ErrorKind, Failure, Kind, Said};
 use rath_testkit::{Moment, Mortal};
 use serde_json::json;
@@ -245,7 +245,8 @@ fn follow(
     })
 }
 
-/// Both branches, or the error that counts. A branch that waits is stopped when the other one is over for good.
+/// Both branches, or the error that counts. A branch that waits is given up by the step, when the other one is over for
+/// good.
 async fn both(left: Result<Session>, right: Result<Session>) -> Result<(Session, Session)> {
     let dead = |error: &Error| matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Diverged(_));
     let over = |error: &Error| !error.leaves_the_run_open();
@@ -261,30 +262,10 @@ async fn both(left: Result<Session>, right: Result<Session>) -> Result<(Session,
                 (_, true) => (other, one),
                 _ => return Err(other.with_sessions(one.into_sessions())),
             };
-            if !over(&waits) {
-                for session in waits.into_sessions() {
-                    stop(session).await?;
-                }
-            }
+            drop(waits);
             Err(ends)
         }
     }
-}
-
-/// Gives up what is open on a branch, and on the branches of its calls: the session does not know of those.
-fn stop(mut session: Session) -> BoxFuture<'static, Result<()>> {
-    Box::pin(async move {
-        session.cancel("the other branch is over")?;
-        session.publish().await?;
-        let (store, id, actor) = (session.store().clone(), session.id(), session.actor().clone());
-        drop(session);
-        for row in store.sessions(Which::ChildrenOf(id).into()).await? {
-            if !row.closed {
-                stop(store.open(row.id, actor.clone()).await?).await?;
-            }
-        }
-        Ok(())
-    })
 }
 
 async fn run(store: &Arc<dyn Store>, program: &[Node], world: &Arc<World>, troubles: bool) -> Result<Session> {
