@@ -8,6 +8,7 @@ use rath::{SessionId, Store, View};
 use super::Answer;
 use super::answer::hand_in;
 use crate::expression;
+use crate::output::{self, style};
 use crate::settings::Settings;
 
 /// Stop the work on a session; what was done stays on the record
@@ -29,10 +30,10 @@ async fn open_branches(store: &Arc<dyn Store>, session: SessionId) -> Result<Vec
     let (mut open, mut parents) = (Vec::new(), vec![session]);
     while let Some(parent) = parents.pop() {
         for row in store.sessions(Which::ChildrenOf(parent).into()).await? {
-            // A person's own fork is none of the run's.
+            // A person's own fork is none of the run's; what goes on instead of the session itself is another session.
             let first = View::of(store, row.id, Some(0)).await?;
             let forked = first.record().body::<Forked>();
-            if !forked.is_ok_and(|forked| forked.is_of_run()) {
+            if !forked.is_ok_and(|forked| forked.is_of_run() || forked.instead && parent != session) {
                 continue;
             }
             parents.push(row.id);
@@ -53,6 +54,17 @@ impl Cancel {
             hand_in(settings, &store, branch, Posted::Cancel { why: self.why.clone() }).await?;
         }
         hand_in(settings, &store, id, Posted::Cancel { why: self.why }).await?;
+        for row in store.sessions(Which::ChildrenOf(id).into()).await? {
+            let forked = View::of(&store, row.id, Some(0)).await?.record().body::<Forked>();
+            if forked.is_ok_and(|forked| forked.instead) && !View::of(&store, row.id, None).await?.pending().is_empty()
+            {
+                output::remark(format_args!(
+                    "the run went on as session {}, which is not cancelled\n  help: `rath cancel {}`",
+                    style::session(row.id.short()),
+                    row.id.short()
+                ));
+            }
+        }
         Ok(Answer::Yes)
     }
 }

@@ -1,12 +1,15 @@
 use std::collections::HashMap;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use rath::agent::{Event, Listener, Patience};
 use rath::body::{Created, Forked};
-use rath::{Blob, Cancel, Conditions, Delta, ErrorKind, Kind, OnDivergence, Session, SessionId, Store, Workshop};
+use rath::{
+    Blob, BlobRef, Cancel, Conditions, Content, Delta, ErrorKind, Kind, OnDivergence, Session, SessionId, Store, View,
+    Workshop,
+};
 use serde_json::json;
 
 use super::Answer;
@@ -94,7 +97,7 @@ impl Run {
             Ok(())
         });
         let session = prepared.await?;
-        self.going.go_on(settings, &workshop, session, &agent).await
+        self.going.go_on(settings, &workshop, session, &agent, Some(&self.file)).await
     }
 }
 
@@ -103,38 +106,57 @@ impl Resume {
         let workshop = Arc::new(settings.workshop(true)?);
         let store = workshop.store().clone();
         let id = expression::resolve_session(&store, &self.session).await?;
+        let origin = origin(&store, id).await?;
         let text = match &self.file {
             Some(file) => read(file)?,
-            None => program(&store, id).await?,
+            None => origin.program(&store, id).await?,
         };
         let agent = RunFile::parse(&text)?.agent()?;
         let conditions = Conditions {
-            actor: settings.actor_of(&store, id).await?,
+            actor: settings.actor_of(&store, origin.root).await?,
             program: Some(Blob::new(text.into_bytes(), "application/toml")),
             on_divergence: if self.fork { OnDivergence::Fork } else { OnDivergence::Stop },
         };
         let session = store.resume(id, conditions).await?;
-        self.going.go_on(settings, &workshop, session, &agent).await
+        self.going.go_on(settings, &workshop, session, &agent, self.file.as_deref()).await
     }
 }
 
-/// The text that a run is made of, on this line of it.
-async fn program(store: &Arc<dyn Store>, id: SessionId) -> Result<String> {
-    let mut line = id;
+/// Where a line of a run comes from.
+struct Origin {
+    /// The run's first line.
+    root: SessionId,
+    /// The line that names what the run is made of here, and that.
+    program: Option<(SessionId, BlobRef)>,
+}
+
+async fn origin(store: &Arc<dyn Store>, id: SessionId) -> Result<Origin> {
+    let mut origin = Origin { root: id, program: None };
     loop {
-        let first = rath::View::of(store, line, Some(0)).await?;
-        let program = match first.record().kind() {
+        let first = View::of(store, origin.root, Some(0)).await?;
+        let line = origin.root;
+        let (program, next) = match first.record().kind() {
             Kind::Forked => {
-                let forked: Forked = first.record().body().with_context(|| not_ours(id))?;
-                if forked.program.is_none() && (forked.instead || forked.is_of_run()) {
-                    line = forked.maker.map_or(forked.from.session, |maker| maker.session);
-                    continue;
-                }
-                forked.program
+                let forked: Forked = first.record().body()?;
+                let goes_on = forked.instead || forked.is_of_run();
+                let from = forked.maker.map_or(forked.from.session, |maker| maker.session);
+                (forked.program, goes_on.then_some(from))
             }
-            _ => first.record().body::<Created>().with_context(|| not_ours(id))?.program,
+            _ => (first.record().body::<Created>().ok().and_then(|created| created.program), None),
         };
-        return Ok(first.content(&rath::Content::Blob(program.with_context(|| not_ours(id))?)).await?);
+        origin.program = origin.program.or(program.map(|program| (line, program)));
+        match next {
+            Some(next) => origin.root = next,
+            None => return Ok(origin),
+        }
+    }
+}
+
+impl Origin {
+    /// The text that the run is made of, on this line of it.
+    async fn program(&self, store: &Arc<dyn Store>, id: SessionId) -> Result<String> {
+        let (line, program) = self.program.clone().with_context(|| not_ours(id))?;
+        Ok(View::of(store, line, Some(0)).await?.content(&Content::Blob(program)).await?)
     }
 }
 
@@ -161,20 +183,22 @@ impl Going {
         workshop: &Arc<Workshop>,
         mut session: Session,
         agent: &rath::Agent,
+        file: Option<&Path>,
     ) -> Result<Answer> {
-        let id = session.id();
-        output::remark(format_args!("session {}", style::session(id.short())));
+        let first = session.id();
+        output::remark(format_args!("session {}", style::session(first.short())));
         session.equip_shared(workshop.clone());
         session.equip(if self.wait { Patience::Wait } else { Patience::Leave });
-        if !self.quiet && !settings.json {
-            session.equip(teller());
+        let silent = self.quiet || settings.json;
+        if !silent {
+            session.equip(teller(first, agent.name()));
         }
         stop_on_interrupt(settings, session.cancel_token())?;
         let done = session.go_on(agent).await;
         match done {
             Ok(session) => {
-                if session.id() != id {
-                    output::remark(format_args!("went on as session {}", style::session(session.id().short())));
+                if silent {
+                    went_on(first, session.id());
                 }
                 let text = session.text().await?.unwrap_or_default();
                 match settings.json {
@@ -188,7 +212,9 @@ impl Going {
             }
             Err(error) => match error.kind() {
                 ErrorKind::Waiting(id) => {
-                    // A run that diverged goes on under another name.
+                    if silent {
+                        went_on(first, *id);
+                    }
                     let id = *id;
                     if settings.json {
                         output::json(&json!({ "session": id, "outcome": "waiting" }))?;
@@ -202,10 +228,17 @@ impl Going {
                 }
                 ErrorKind::Diverged(_) => {
                     output::complain(settings, &error.into());
-                    output::remark("  help: the same with `--fork` goes on from there on a fork");
+                    let file = file.map(|file| format!(" --file {}", file.display())).unwrap_or_default();
+                    let command = format!("rath resume {}{file} --fork", first.short());
+                    output::remark(format_args!("  help: `{command}` goes on from there on a fork"));
                     Ok(Answer::No)
                 }
-                _ => Err(error.into()),
+                _ => {
+                    if let Some(session) = error.sessions().first().filter(|_| silent) {
+                        went_on(first, session.id());
+                    }
+                    Err(error.into())
+                }
             },
         }
     }
@@ -221,13 +254,22 @@ fn stop_on_interrupt(settings: &Settings, token: Cancel) -> Result<()> {
     Ok(())
 }
 
-/// Tells on stderr what happens.
-fn teller() -> Listener {
+/// Says that a run goes on under another name: its agents had changed.
+fn went_on(first: SessionId, now: SessionId) {
+    if first != now {
+        output::remark(format_args!("went on as session {}", style::session(now.short())));
+    }
+}
+
+/// Tells on stderr what happens in a run that began on this session with this agent.
+fn teller(first: SessionId, begins: &str) -> Listener {
+    let begins = begins.to_owned();
     let heard: Mutex<HashMap<SessionId, String>> = Mutex::default();
     Listener::new(move |session, agent, event| {
         let who = style::record(output::harmless(agent));
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
+            Event::Began if agent == begins => went_on(first, session),
             Event::Heard(Delta::Text(text)) => heard.entry(session).or_default().push_str(text),
             Event::TurnOver => {
                 if let Some(text) = heard.remove(&session).filter(|text| !text.trim().is_empty()) {

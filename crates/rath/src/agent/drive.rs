@@ -62,6 +62,7 @@ impl Agent {
             branches: Vec::new(),
             waiting: HashMap::new(),
         };
+        bench.tell(&session, &self.name, Event::Began);
         let done = self.work(&mut session, &mut bench).await;
         if let Err(error) = &done
             && !error.leaves_the_run_open()

@@ -9,6 +9,8 @@ use rath_core::{Delta, SessionId};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// The agent begins on this session, or goes on.
+    Began,
     /// A part of the model's answer came.
     Heard(&'a Delta),
     /// The model's turn is over.

@@ -75,6 +75,11 @@ pub(crate) struct Sealed {
 }
 
 impl Agent {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// An agent called `name`, without a model.
     pub fn new(name: impl Into<String>) -> Self {
         Self {

@@ -6,7 +6,7 @@ use rath::agent::{Patience, SubAgent};
 use rath::body::{Manner, Merged, ToolFinished, Verdict};
 use rath::store::Which;
 use rath::workshop::Place;
-use rath::{Kind, seq};
+use rath::{ErrorKind, Kind, seq};
 use rath_testkit::{Moment, Mortal};
 use serde_json::json;
 
@@ -328,16 +328,46 @@ async fn an_answer_beside_a_waiting_sub_agent_repeats_nothing() {
 /// A workflow that asks leaves, also where agents wait: so does the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_as_a_tool_that_asks_makes_a_patient_run_leave() {
-    let asks = async |mut session: Session| match session.ask("Inside?").await {
+    let keeps = async |mut session: Session| match session.ask("Inside?").await {
         Ok(_) => Ok(session),
         Err(error) => Err(error.with_sessions(vec![session])),
     };
-    let tool = SubAgent::new("asks", "Asks.", asks);
-    let agent = Agent::new("outer").model(Scripted::new("s").call("asks", json!({ "task": "a" }))).tools(tool);
-    let mut session = asked(&Memory::new());
-    session.equip(Patience::Wait);
-    let error = in_time(agent.forward(session)).await.unwrap_err();
-    assert_eq!(error.code(), "waiting", "{error}");
+    let drops = async |mut session: Session| {
+        session.ask("Inside?").await?;
+        Ok(session)
+    };
+    for tool in [SubAgent::new("asks", "Asks.", keeps), SubAgent::new("asks", "Asks.", drops)] {
+        let agent = Agent::new("outer").model(Scripted::new("s").call("asks", json!({ "task": "a" }))).tools(tool);
+        let mut session = asked(&Memory::new());
+        session.equip(Patience::Wait);
+        let error = in_time(agent.forward(session)).await.unwrap_err();
+        assert_eq!(error.code(), "waiting", "{error}");
+    }
+}
+
+/// A caller is not the same when an agent that it calls is another: on resume that is said before anything is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_changed_changes_its_caller() {
+    let caller = |prompt: &str| {
+        let asking = Scripted::new("a").call("ask_human", json!({ "question": "Really?" })).say("Done.");
+        let inner = Agent::new("inner").prompt(prompt).model(asking).tools(tools::ask_human).as_tool("Works.");
+        let middle = Scripted::new("m").call("inner", json!({ "task": "a" })).say("Done.");
+        let middle = Agent::new("middle").model(middle).tools(inner).as_tool("Has it done.");
+        Agent::new("outer").model(Scripted::new("o").call("middle", json!({ "task": "a" })).say("Done.")).tools(middle)
+    };
+    let store: Arc<dyn Store> = Memory::new();
+    let input = async |session: &mut Session| session.user("Please.").map(|_| ());
+    let waiting = store.run("r", Actor::program("test"), &caller("Be kind."), input).await.unwrap_err();
+    assert_eq!(waiting.code(), "waiting", "{waiting}");
+    drop(waiting);
+    let lengths =
+        async || store.sessions(rath::store::Query::default()).await.unwrap().iter().map(|row| row.seq).sum::<u64>();
+    let length = lengths().await;
+    let error = store.run("r", Actor::program("test"), &caller("Be quick."), input).await.unwrap_err();
+    let ErrorKind::Diverged(diverged) = error.kind() else { panic!("{error}") };
+    let changed = "tools.middle.agent.tools.inner.agent.prompt: \"Be kind.\" was recorded, now it is \"Be quick.\"";
+    assert_eq!(diverged.changed, [changed]);
+    assert_eq!(lengths().await, length, "nothing was done");
 }
 
 /// An outer agent that calls a helper in two turns, each call with this id.
