@@ -72,19 +72,7 @@ impl Teller {
     pub(crate) async fn after(store: Arc<dyn Store>, how: How, view: &View) -> Result<Self> {
         let mut teller = Self::new(store.clone(), how);
         let state = view.state();
-        for open in state.steps.iter().filter(|step| !step.inherited) {
-            let entered = store.get(Lookup::Id(open.record)).await?;
-            let Some(entered) = entered.first() else { continue };
-            let before = View::of(&store, entered.session(), Some(entered.seq())).await?.usage();
-            teller.steps.push(Step {
-                record: open.record,
-                name: open.name.clone(),
-                agent: open.run.is_some(),
-                since: entered.time()?,
-                turns: open.run.as_ref().map_or(0, |run| run.turns),
-                usage: state.usage - before,
-            });
-        }
+        teller.take_over(view).await?;
         for open in state.calls.iter().filter(|call| !call.inherited) {
             let running = open.started.is_some() && open.finished.is_none();
             let known = Open { tool: open.tool.clone(), running, told: open.finished.is_some() };
@@ -93,6 +81,25 @@ impl Teller {
         teller.asks = state.asks.iter().map(|ask| (ask.record, ask.call.clone())).collect();
         teller.unknown_asks = true;
         Ok(teller)
+    }
+
+    /// Takes over the steps that are open at `view`: they are left on this line.
+    async fn take_over(&mut self, view: &View) -> Result<()> {
+        let state = view.state();
+        for open in state.steps.iter().filter(|step| !step.inherited) {
+            let entered = self.store.get(Lookup::Id(open.record)).await?;
+            let Some(entered) = entered.first() else { continue };
+            let before = View::of(&self.store, entered.session(), Some(entered.seq())).await?.usage();
+            self.steps.push(Step {
+                record: open.record,
+                name: open.name.clone(),
+                agent: open.run.is_some(),
+                since: entered.time()?,
+                turns: open.run.as_ref().map_or(0, |run| run.turns),
+                usage: state.usage - before,
+            });
+        }
+        Ok(())
     }
 
     /// How many steps are open.
@@ -217,7 +224,15 @@ impl Teller {
                 entries.extend(self.plain(style::label(output::harmless(&format!("✗ cancelled: {}", body.why)))));
                 entries
             }
-            Kind::Forked => self.plain(files::forked(&record.body::<Forked>()?)),
+            Kind::Forked => {
+                let body: Forked = record.body()?;
+                let told = self.plain(files::forked(&body));
+                if body.instead {
+                    let view = View::of(&self.store, record.session(), Some(0)).await?;
+                    self.take_over(&view).await?;
+                }
+                told
+            }
             Kind::Merged => {
                 let body: Merged = record.body()?;
                 self.steps.iter_mut().for_each(|step| step.usage += body.usage);
