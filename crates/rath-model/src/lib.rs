@@ -11,5 +11,6 @@
 //! ```
 
 pub mod scripted;
+pub mod sse;
 
 pub use scripted::Scripted;
