@@ -3,6 +3,9 @@
 //! [`Scripted`] answers from code or from a file, always the same way: for tests, examples and demos that run without a
 //! key and without a network. Its turns are [`scripted::Turn`]s.
 //!
+//! What providers send is read by [`anthropic`], [`chat`] and [`responses`]: from bytes, in any pieces, to a [`Turn`] that
+//! keeps all of it, or to a [`Failure`] with what had come. They do no IO.
+//!
 //! ```
 //! use rath_model::Scripted;
 //! use serde_json::json;
@@ -10,7 +13,21 @@
 //! let model = Scripted::new("scripted").call("add", json!({"a": 1, "b": 2})).say("Three.");
 //! ```
 
+pub mod anthropic;
+pub mod chat;
+mod failure;
+mod fields;
+mod reply;
+pub mod responses;
 pub mod scripted;
 pub mod sse;
+mod stream;
+mod turn;
+mod used;
 
+pub use failure::{Cause, Failure, Said};
+pub use fields::Fields;
+pub use reply::Reply;
 pub use scripted::Scripted;
+pub use turn::{Block, Part, Rest, Stop, Turn, Why, Within};
+pub use used::Used;

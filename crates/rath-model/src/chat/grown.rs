@@ -1,0 +1,129 @@
+//! A JSON value that grows with each delta.
+
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::fields::{Fields, Seen, is_null, items_of, text_of};
+
+/// A value that came in pieces.
+#[derive(Debug)]
+pub(super) enum Grown {
+    /// What does not grow: numbers, `true`, `false`, `null`.
+    Fixed(Box<RawValue>),
+    Text(String),
+    List(Vec<Grown>),
+    Object(Object),
+}
+
+/// An object that came in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Object(Vec<(String, Grown)>);
+
+impl Grown {
+    fn of(value: &RawValue) -> Self {
+        match value.get().as_bytes().first() {
+            Some(b'"') => Self::Text(text_of(value).unwrap_or_default().into_owned()),
+            Some(b'[') => Self::List(items_of(value).into_iter().map(Self::of).collect()),
+            Some(b'{') => {
+                let mut object = Object::default();
+                object.add_all(&Seen::of_value(value));
+                Self::Object(object)
+            }
+            _ => Self::Fixed(value.to_owned()),
+        }
+    }
+
+    fn add(&mut self, key: &str, value: &RawValue) {
+        match (self, value.get().as_bytes().first()) {
+            (Self::Text(held), Some(b'"')) => add_text(key, held, &text_of(value).unwrap_or_default()),
+            (Self::List(held), Some(b'[')) => items_of(value).into_iter().for_each(|item| add_item(held, item)),
+            (Self::Object(held), Some(b'{')) => held.add_all(&Seen::of_value(value)),
+            (held, _) => *held = Self::of(value),
+        }
+    }
+}
+
+impl Object {
+    /// Takes a field: what is there already grows; `null` says nothing.
+    pub(super) fn add(&mut self, key: &str, value: &RawValue) {
+        match self.0.iter_mut().find(|(name, _)| name == key) {
+            Some(_) if is_null(value) => {}
+            Some((_, held)) => held.add(key, value),
+            None => self.0.push((key.to_owned(), Grown::of(value))),
+        }
+    }
+
+    fn add_all(&mut self, fields: &Seen<'_>) {
+        fields.iter().for_each(|(key, value)| self.add(key, value));
+    }
+
+    /// Keeps a place for a field that is read into something else.
+    pub(super) fn keep_place(&mut self, key: &str) {
+        if !self.has(key) {
+            self.0.push((key.to_owned(), Grown::Fixed(RawValue::NULL.to_owned())));
+        }
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == key)
+    }
+
+    pub(super) fn close(&self) -> Fields {
+        let mut fields = Fields::default();
+        for (key, value) in &self.0 {
+            fields.put(key, value);
+        }
+        fields
+    }
+
+    fn index(&self) -> Option<&str> {
+        self.0.iter().find_map(|(key, value)| match value {
+            Grown::Fixed(index) if key == "index" => Some(index.get()),
+            _ => None,
+        })
+    }
+}
+
+/// Words are added to words; a label that is sent along with every piece stays one.
+fn add_text(key: &str, held: &mut String, more: &str) {
+    let words = ["text", "content", "summary", "data", "arguments", "input", "thinking", "transcript"];
+    let labels = ["id", "type", "role", "name", "format", "object"];
+    if labels.contains(&key) {
+        more.clone_into(held);
+    } else if words.contains(&key) || key.starts_with("reasoning") || held != more {
+        held.push_str(more);
+    }
+}
+
+/// An item with a number belongs to the one that has it already; others are new.
+fn add_item(held: &mut Vec<Grown>, item: &RawValue) {
+    let seen = Seen::of_value(item);
+    let known = seen.get("index").and_then(|index| {
+        held.iter_mut().find_map(|old| match old {
+            Grown::Object(old) if old.index() == Some(index.get()) => Some(old),
+            _ => None,
+        })
+    });
+    match known {
+        Some(known) => known.add_all(&seen),
+        None => held.push(Grown::of(item)),
+    }
+}
+
+impl Serialize for Grown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fixed(value) => value.serialize(serializer),
+            Self::Text(text) => text.serialize(serializer),
+            Self::List(list) => list.serialize(serializer),
+            Self::Object(Object(fields)) => {
+                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                for (key, value) in fields {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
