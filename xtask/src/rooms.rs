@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-testkit", &["rath-core", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-bench", &["rath", "rath-core", "rath-sandbox", "rath-store"]),
-    ("xtask", &[]),
+    ("xtask", &["rath-model"]),
 ];
 
 /// What no dependency of rath-core may be: a runtime, a client, a database.

@@ -17,6 +17,8 @@ pub mod anthropic;
 pub mod chat;
 mod failure;
 mod fields;
+#[cfg(feature = "recordings")]
+pub mod recordings;
 mod reply;
 pub mod responses;
 pub mod scripted;

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod file;
+mod recordings;
 mod script;
 mod stream;
 mod support;

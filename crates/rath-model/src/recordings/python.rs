@@ -1,0 +1,115 @@
+//! How Python writes JSON values, for the words of its errors; and how its JSON reader ends what was broken off.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::fields::{Seen, items_of, text_of};
+
+/// A JSON value as Python prints it.
+pub(super) fn repr(value: &RawValue) -> String {
+    let mut out = String::new();
+    write(value, &mut out);
+    out
+}
+
+fn write(value: &RawValue, out: &mut String) {
+    match value.get() {
+        "null" => out.push_str("None"),
+        "true" => out.push_str("True"),
+        "false" => out.push_str("False"),
+        text if text.starts_with('"') => quoted(&text_of(value).unwrap_or_default(), out),
+        text if text.starts_with('[') => {
+            out.push('[');
+            for (at, item) in items_of(value).into_iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                write(item, out);
+            }
+            out.push(']');
+        }
+        text if text.starts_with('{') => {
+            out.push('{');
+            for (at, (key, item)) in Seen::of_value(value).iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                quoted(key, out);
+                out.push_str(": ");
+                write(item, out);
+            }
+            out.push('}');
+        }
+        number => out.push_str(number),
+    }
+}
+
+fn quoted(text: &str, out: &mut String) {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    out.push(quote);
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c == quote => out.extend(['\\', c]),
+            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push(quote);
+}
+
+/// The value of JSON that was broken off: what was whole counts, a string at the end does not.
+pub(super) fn broken_off(json: &str) -> Option<Value> {
+    let mut ends: Vec<usize> = json.char_indices().map(|(at, _)| at).filter(|at| *at > 0).collect();
+    ends.push(json.len());
+    ends.into_iter().rev().find_map(|end| closed(&json[..end]))
+}
+
+/// The value of the text with its open objects and lists closed.
+fn closed(json: &str) -> Option<Value> {
+    let mut open = Vec::new();
+    let (mut within, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if within => escaped = true,
+            b'"' => within = !within,
+            _ if within => {}
+            b'{' => open.push('}'),
+            b'[' => open.push(']'),
+            b'}' | b']' => drop(open.pop()),
+            _ => {}
+        }
+    }
+    let text = json.trim_end().trim_end_matches(',');
+    if within {
+        return None;
+    }
+    let whole: String = text.chars().chain(open.into_iter().rev()).collect();
+    serde_json::from_str(&whole).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_printed_as_python_does() {
+        let json = r#"{"a":[1,true,null,"it's","\"it's\"","é\n"],"b":{}}"#;
+        let raw = RawValue::from_string(json.into()).unwrap();
+        assert_eq!(repr(&raw), r#"{'a': [1, True, None, "it's", '"it\'s"', 'é\n'], 'b': {}}"#);
+    }
+
+    #[test]
+    fn what_was_whole_counts() {
+        assert_eq!(broken_off(r#"{"a": "x", "b": "y"#), Some(json!({"a": "x"})));
+        assert_eq!(broken_off(r#"{"a": [1, 2"#), Some(json!({"a": [1, 2]})));
+        assert_eq!(broken_off(r#"{"a": {"b": true"#), Some(json!({"a": {"b": true}})));
+        assert_eq!(broken_off(r#"{"#), Some(json!({})));
+    }
+}
