@@ -36,6 +36,8 @@ pub struct Rest {
     pub choice: Fields,
     /// Chat Completions: the message in the choice.
     pub message: Fields,
+    /// Chat Completions: the other choices, where more than one was asked for.
+    pub others: Vec<Fields>,
     /// Responses, streamed: the event that ended it.
     pub event: Fields,
 }

@@ -63,6 +63,7 @@ struct Message {
 impl Events for Message {
     fn event(&mut self, event: Told<'_>, heard: &mut dyn FnMut(Delta)) -> Result<(), Failure> {
         match &*event.kind {
+            _ if self.stopped => {}
             "content_block_delta" => self.grow(&event.seen, heard),
             "content_block_start" => self.begin(&event.seen, heard),
             "message_start" if !self.started => {

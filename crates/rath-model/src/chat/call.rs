@@ -93,9 +93,10 @@ impl Calling {
             }
         }
         for (key, value) in piece.inner.iter() {
-            match matches!(key, "name" | "arguments" | "input") {
-                true => self.inner.keep_place(key),
-                false => self.inner.add(key, value),
+            match key {
+                "arguments" if value.get().starts_with('{') => self.inner.keep_place_of_object(key),
+                "name" | "arguments" | "input" => self.inner.keep_place(key),
+                _ => self.inner.add(key, value),
             }
         }
     }

@@ -1,10 +1,13 @@
 //! From bytes to a turn.
 
+use std::collections::BTreeMap;
+
 use rath_core::Delta;
 use serde_json::value::RawValue;
 
 use super::grown::Object;
 use super::message::Message;
+use super::write;
 use crate::failure::Failure;
 use crate::fields::{Fields, Seen, is_null, items_of};
 use crate::reply::Reply;
@@ -52,29 +55,31 @@ pub fn decode_whole(reply: &Reply<'_>) -> Result<Turn, Failure> {
     }
     let mut completion = Completion::default();
     completion.answer(&answer);
-    for choice in answer.get("choices").map(items_of).unwrap_or_default() {
-        completion.choice(&Seen::of_value(choice), &mut |_| {});
-    }
+    completion.choices(&answer, &mut |_| {});
     Ok(completion.turn())
 }
 
-/// A completion as its chunks make it. Of several choices it is the first.
+/// A completion as its chunks make it.
 #[derive(Debug, Default)]
 struct Completion {
     answer: Fields,
-    choice: Object,
-    message: Message,
-    stop: Option<Stop>,
+    choices: BTreeMap<u64, Choice>,
     used: Fields,
     closed: bool,
+}
+
+/// One of the answers. Mostly there is one.
+#[derive(Debug, Default)]
+struct Choice {
+    rest: Object,
+    message: Message,
+    stop: Option<Stop>,
 }
 
 impl Events for Completion {
     fn event(&mut self, event: Told<'_>, heard: &mut dyn FnMut(Delta)) -> Result<(), Failure> {
         self.answer(&event.seen);
-        for choice in event.seen.get("choices").map(items_of).unwrap_or_default() {
-            self.choice(&Seen::of_value(choice), heard);
-        }
+        self.choices(&event.seen, heard);
         Ok(())
     }
 
@@ -84,25 +89,44 @@ impl Events for Completion {
 
     /// Not every dialect closes the stream, but all say why the turn ended.
     fn whole(&self) -> bool {
-        self.stop.is_some() || (self.closed && !self.answer.is_empty())
+        let stopped = self.choices.values().next().is_some_and(|choice| choice.stop.is_some());
+        stopped || (self.closed && !self.answer.is_empty())
     }
 
     fn turn(self) -> Turn {
         let mut answer = self.answer;
-        let choice = self.choice.close();
-        let (blocks, message) = self.message.close();
-        let elsewhere = [answer.object("x_groq").object("usage"), choice.object("usage")];
+        let mut choices = self.choices.into_values().map(Choice::turn);
+        let mut turn = choices.next().unwrap_or_default();
+        turn.rest.others = choices.map(|other| write::choice(&other)).collect();
+        let elsewhere = [answer.object("x_groq").object("usage"), turn.rest.choice.object("usage")];
         let used = [self.used].into_iter().chain(elsewhere).find(|used| !used.is_empty());
-        let turn = Turn {
-            id: answer.take_text("id"),
-            model: answer.take_text("model"),
-            blocks,
-            stop: self.stop,
-            used: Used::chat(used.unwrap_or_default()),
-            rest: Rest { choice, message, ..Rest::default() },
-            ..Turn::default()
-        };
+        turn.used = Used::chat(used.unwrap_or_default());
+        turn.id = answer.take_text("id");
+        turn.model = answer.take_text("model");
         turn.with_answer(answer)
+    }
+}
+
+impl Choice {
+    fn turn(self) -> Turn {
+        let (blocks, message) = self.message.close();
+        let rest = Rest { choice: self.rest.close(), message, ..Rest::default() };
+        Turn { blocks, stop: self.stop, rest, ..Turn::default() }
+    }
+
+    fn add(&mut self, choice: &Seen<'_>, heard: &mut dyn FnMut(Delta)) {
+        for (key, value) in choice.iter() {
+            match key {
+                "delta" => self.message.add(&Seen::of_value(value), heard),
+                "message" if choice.get("delta").is_none() => self.message.add_whole(&Seen::of_value(value)),
+                "message" => {}
+                "finish_reason" => self.rest.keep_place(key),
+                _ => self.rest.add(key, value),
+            }
+        }
+        if let Some(word) = choice.text("finish_reason").filter(|word| !word.is_empty()) {
+            self.stop = Some(Stop::of(word));
+        }
     }
 }
 
@@ -112,8 +136,11 @@ impl Completion {
         for (key, value) in chunk.iter() {
             match key {
                 "choices" => {}
-                "usage" if is_null(value) => {}
-                "usage" => self.used = Fields::parse(value.get()).unwrap_or_default(),
+                "usage" if !is_null(value) => {
+                    self.used = Fields::parse(value.get()).unwrap_or_default();
+                    self.keep(key, RawValue::NULL);
+                }
+                "system_fingerprint" if !is_null(value) => self.answer.set(key, value.to_owned()),
                 _ => self.keep(key, value),
             }
         }
@@ -121,7 +148,7 @@ impl Completion {
 
     fn keep(&mut self, key: &str, value: &RawValue) {
         match self.answer.get(key) {
-            Some(held) if matches!(held.get(), "null" | "\"\"") => self.answer.set(key, value.to_owned()),
+            Some(held) if matches!(held.get(), "null" | "\"\"" | "0") => self.answer.set(key, value.to_owned()),
             Some(held) if held.get().starts_with('{') && value.get().starts_with('{') => {
                 let mut fields = self.answer.object(key);
                 for (key, value) in Seen::of_value(value).iter() {
@@ -136,21 +163,16 @@ impl Completion {
         }
     }
 
-    fn choice(&mut self, choice: &Seen<'_>, heard: &mut dyn FnMut(Delta)) {
-        if choice.index("index").is_some_and(|index| index > 0) {
-            return;
-        }
-        for (key, value) in choice.iter() {
-            match key {
-                "delta" => self.message.add(&Seen::of_value(value), heard),
-                "message" if choice.get("delta").is_none() => self.message.add_whole(&Seen::of_value(value)),
-                "message" => {}
-                "finish_reason" => self.choice.keep_place(key),
-                _ => self.choice.add(key, value),
+    /// Takes the choices. Only the first is heard.
+    fn choices(&mut self, chunk: &Seen<'_>, heard: &mut dyn FnMut(Delta)) {
+        for choice in chunk.get("choices").map(items_of).unwrap_or_default() {
+            let choice = Seen::of_value(choice);
+            let index = choice.index("index").unwrap_or(0);
+            let held = self.choices.entry(index).or_default();
+            match index {
+                0 => held.add(&choice, heard),
+                _ => held.add(&choice, &mut |_| {}),
             }
-        }
-        if let Some(word) = choice.text("finish_reason").filter(|word| !word.is_empty()) {
-            self.stop = Some(Stop::of(word));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::fields::{Fields, Seen, is_null, items_of, text_of};
 
@@ -65,8 +65,25 @@ impl Object {
         }
     }
 
+    /// Keeps a place for an object that is read into something else: an empty one.
+    pub(super) fn keep_place_of_object(&mut self, key: &str) {
+        self.0.retain(|(name, _)| name != key);
+        self.0.push((key.to_owned(), Grown::Object(Object::default())));
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(name, _)| name == key)
+    }
+
+    pub(super) fn has_list(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, value)| name == key && matches!(value, Grown::List(_)))
+    }
+
+    /// Puts an item at the end of a list.
+    pub(super) fn push(&mut self, key: &str, item: &impl Serialize) {
+        if let Ok(list) = to_raw_value(&[item]) {
+            self.add(key, &list);
+        }
     }
 
     pub(super) fn close(&self) -> Fields {

@@ -1,6 +1,7 @@
 //! A message while it is coming.
 
 use rath_core::Delta;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::call::{Calling, Piece};
@@ -76,6 +77,9 @@ impl Message {
         let Some(more) = text_of(value) else { return self.parts(value, heard) };
         self.rest.keep_place("content");
         self.has_content = true;
+        if self.rest.has_list("content") && !more.is_empty() {
+            self.rest.push("content", &json!({"type": "text", "text": more}));
+        }
         self.say(&more, heard);
     }
 
@@ -132,8 +136,12 @@ impl Message {
     }
 
     fn call(&mut self, value: &RawValue, whole: bool, heard: &mut dyn FnMut(Delta)) {
-        self.rest.keep_place("tool_calls");
-        for piece in items_of(value) {
+        let pieces = items_of(value);
+        match pieces.is_empty() {
+            true => self.rest.add("tool_calls", value),
+            false => self.rest.keep_place("tool_calls"),
+        }
+        for piece in pieces {
             let piece = Piece::of(piece);
             let at = match piece.place(&self.calls).filter(|_| !whole) {
                 Some(at) => at,
@@ -151,7 +159,7 @@ impl Message {
     /// The parts and the other fields.
     pub(super) fn close(self) -> (Vec<Block>, Fields) {
         let mut rest = self.rest.close();
-        if self.has_content && self.text.is_empty() {
+        if self.has_content && self.text.is_empty() && !self.rest.has_list("content") {
             rest.put("content", "");
         }
         let Self { order, mut text, mut refusal, mut reasoning, calls, .. } = self;

@@ -1,5 +1,7 @@
 //! From a turn back to the vendor's JSON.
 
+use serde_json::value::RawValue;
+
 use crate::fields::Fields;
 use crate::turn::{Block, Part, Turn};
 
@@ -10,16 +12,24 @@ pub fn write(turn: &Turn) -> Fields {
     if completion.text("object").as_deref() == Some("chat.completion.chunk") {
         completion.put("object", "chat.completion");
     }
+    let is_empty = turn.rest.choice.is_empty() && turn.rest.message.is_empty() && turn.blocks.is_empty();
+    let first = (!is_empty).then(|| choice(turn));
+    let choices: Vec<Fields> = first.into_iter().chain(turn.rest.others.iter().cloned()).collect();
+    completion.put("choices", &choices);
+    if !turn.used.raw.is_empty() {
+        completion.put("usage", &turn.used.raw);
+    }
+    completion
+}
+
+/// The turn as one of the choices.
+pub(super) fn choice(turn: &Turn) -> Fields {
     let mut choice = turn.rest.choice.clone();
     if let Some(stop) = &turn.stop {
         choice.put("finish_reason", &stop.word);
     }
     choice.put("message", &message(turn));
-    completion.put("choices", &[choice]);
-    if !turn.used.raw.is_empty() {
-        completion.put("usage", &turn.used.raw);
-    }
-    completion
+    choice
 }
 
 /// The message of the turn, ready to be sent back.
@@ -55,7 +65,11 @@ fn call(block: &Block, id: &str, name: &str, arguments: &str) -> Fields {
     };
     let mut inner = call.object(held);
     inner.put("name", name);
-    inner.put(key, arguments);
+    let is_object = inner.get(key).is_some_and(|place| place.get() == "{}");
+    match RawValue::from_string(arguments.to_owned()) {
+        Ok(object) if is_object => inner.set(key, object),
+        _ => inner.put(key, arguments),
+    }
     call.put(held, &inner);
     call
 }

@@ -52,13 +52,22 @@ fn quoted(text: &str, out: &mut String) {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if c == quote => out.extend(['\\', c]),
-            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
+            c if !is_printable(c) => {
+                let _ = match c as u32 {
+                    code @ ..0x100 => write!(out, "\\x{code:02x}"),
+                    code @ ..0x10000 => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
             }
             c => out.push(c),
         }
     }
     out.push(quote);
+}
+
+/// Rust prints the same characters as they are, save that a mark needs a letter before it.
+fn is_printable(c: char) -> bool {
+    matches!(c, '"' | '\'' | '\\') || ['a', c].iter().collect::<String>().escape_debug().count() == 2
 }
 
 /// The value of JSON that was broken off: what was whole counts, a string at the end does not.
@@ -100,9 +109,9 @@ mod tests {
 
     #[test]
     fn values_are_printed_as_python_does() {
-        let json = r#"{"a":[1,true,null,"it's","\"it's\"","é\n"],"b":{}}"#;
+        let json = r#"{"a":[1,true,null,"it's","\"it's\"","é\n\u200b\u0007"],"b":{}}"#;
         let raw = RawValue::from_string(json.into()).unwrap();
-        assert_eq!(repr(&raw), r#"{'a': [1, True, None, "it's", '"it\'s"', 'é\n'], 'b': {}}"#);
+        assert_eq!(repr(&raw), r#"{'a': [1, True, None, "it's", '"it\'s"', 'é\n\u200b\x07'], 'b': {}}"#);
     }
 
     #[test]
