@@ -1,5 +1,7 @@
 //! What a turn used, by each vendor's way of counting.
 
+use rath_core::Usage;
+
 use crate::fields::Fields;
 
 /// What a turn used. All vendors count here alike: cached tokens are part of the input, reasoning is part of the output.
@@ -20,18 +22,23 @@ pub struct Used {
 }
 
 impl Used {
-    /// Anthropic counts cached tokens beside the input.
+    /// Anthropic counts cached tokens beside the input, and what it used to shorten the conversation in a list beside
+    /// both.
     pub fn anthropic(raw: Fields) -> Self {
-        let cached = raw.count("cache_read_input_tokens");
-        let written = raw.count("cache_creation_input_tokens");
-        Self {
-            input: raw.count("input_tokens").saturating_add(cached).saturating_add(written),
-            cached,
-            written,
-            output: raw.count("output_tokens"),
-            reasoning: raw.object("output_tokens_details").count("thinking_tokens"),
-            raw,
+        let rounds: Vec<Fields> = raw.read("iterations").unwrap_or_default();
+        let beside = rounds.iter().filter(|round| round.text("type").as_deref() == Some("compaction"));
+        let mut used =
+            Self { reasoning: raw.object("output_tokens_details").count("thinking_tokens"), ..Self::default() };
+        for counted in beside.chain([&raw]) {
+            let cached = counted.count("cache_read_input_tokens");
+            let written = counted.count("cache_creation_input_tokens");
+            let read = counted.count("input_tokens").saturating_add(cached).saturating_add(written);
+            used.input = used.input.saturating_add(read);
+            used.cached = used.cached.saturating_add(cached);
+            used.written = used.written.saturating_add(written);
+            used.output = used.output.saturating_add(counted.count("output_tokens"));
         }
+        Self { raw, ..used }
     }
 
     /// Chat Completions count cached tokens within the input. DeepSeek has a field of its own for them; some count
@@ -42,7 +49,7 @@ impl Used {
         let reasoning = wrote.count("reasoning_tokens");
         let beside = input.saturating_add(output).saturating_add(reasoning);
         if reasoning > 0 && raw.count("total_tokens") == beside {
-            output += reasoning;
+            output = output.saturating_add(reasoning);
         }
         let cached = read.count("cached_tokens").max(raw.count("prompt_cache_hit_tokens"));
         Self { input, cached, written: read.count("cache_write_tokens"), output, reasoning, raw }
@@ -58,6 +65,20 @@ impl Used {
             output: raw.count("output_tokens"),
             reasoning: raw.object("output_tokens_details").count("reasoning_tokens"),
             raw,
+        }
+    }
+}
+
+impl From<&Used> for Usage {
+    /// What one answer used. What it cost is for others to say.
+    fn from(used: &Used) -> Self {
+        Self {
+            requests: 1,
+            input_tokens: used.input,
+            cached_tokens: used.cached,
+            output_tokens: used.output,
+            reasoning_tokens: used.reasoning,
+            cost_nano_usd: 0,
         }
     }
 }

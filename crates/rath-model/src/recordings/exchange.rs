@@ -30,6 +30,10 @@ pub fn read(file: &[u8]) -> Result<Vec<Exchange>, String> {
     if lines.iter().all(|line| is_object(line) || line.trim() == "[DONE]") {
         return bare(lines.iter().map(|line| format!("data: {line}\n\n")).collect::<String>().into_bytes());
     }
+    let is_dense = lines.len() == text.lines().count();
+    if is_dense && lines.iter().all(|line| line.starts_with("data:")) {
+        return bare(lines.iter().map(|line| format!("{line}\n\n")).collect::<String>().into_bytes());
+    }
     if lines.first().is_some_and(|line| ["data:", "event:", "id:", ":"].iter().any(|field| line.starts_with(field))) {
         return bare(file.to_vec());
     }
