@@ -65,9 +65,10 @@ impl Failure {
     /// A response that is an error as a whole.
     pub fn refused(reply: &Reply<'_>) -> Self {
         let body = String::from_utf8_lossy(reply.body).trim().to_owned();
-        let mut said = match Seen::of(&body) {
-            Ok(seen) => Said::of(&seen),
-            Err(_) => Said { message: short(&body), ..Said::default() },
+        let list: Vec<Seen<'_>> = serde_json::from_str(&body).unwrap_or_default();
+        let mut said = match Seen::of(&body).ok().or(list.into_iter().next()) {
+            Some(seen) => Said::of(&seen),
+            None => Said { message: short(&body), ..Said::default() },
         };
         said.request = said.request.or_else(|| reply.request().map(str::to_owned));
         said.body = body;
@@ -215,6 +216,7 @@ mod tests {
         assert_eq!(said(r#"{"error":"no"}"#), is("", "", "no"));
         assert_eq!(said(r#"{"object":"error","message":"no","type":"T","code":400}"#), is("T", "400", "no"));
         assert_eq!(said(r#"{"detail":"no"}"#), is("", "", "no"));
+        assert_eq!(said(r#"[{"error":{"code":404,"message":"no"}}]"#), is("", "404", "no"));
         assert_eq!(said("<html>"), is("", "", "<html>"));
         assert_eq!(said(""), is("", "", ""));
     }

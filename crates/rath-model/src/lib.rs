@@ -12,6 +12,19 @@
 //!
 //! let model = Scripted::new("scripted").call("add", json!({"a": 1, "b": 2})).say("Three.");
 //! ```
+//!
+//! ```
+//! use rath_model::chat::Decoder;
+//!
+//! let mut decoder = Decoder::new();
+//! let mut heard = Vec::new();
+//! for piece in ["data: {\"choices\":[{\"delta\":{\"content\":\"Hel", "lo\"},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]"] {
+//!     decoder.feed(piece.as_bytes(), &mut |delta| heard.push(delta));
+//! }
+//! assert_eq!(decoder.finish()?.text(), "Hello");
+//! assert_eq!(heard, [rath_core::Delta::Text("Hello".into())]);
+//! # Ok::<(), rath_model::Failure>(())
+//! ```
 
 pub mod anthropic;
 pub mod chat;

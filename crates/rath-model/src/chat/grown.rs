@@ -94,11 +94,16 @@ impl Object {
         fields
     }
 
-    fn index(&self) -> Option<&str> {
-        self.0.iter().find_map(|(key, value)| match value {
-            Grown::Fixed(index) if key == "index" => Some(index.get()),
-            _ => None,
-        })
+    /// Whether an item is more of this one: it has the same number, and is no other type of thing.
+    fn goes_on_with(&self, item: &Seen<'_>) -> bool {
+        let is = |key: &str, other: Option<&RawValue>| {
+            self.0.iter().find(|(name, _)| name == key).and_then(|(_, value)| match value {
+                Grown::Fixed(held) => Some(other?.get() == held.get()),
+                Grown::Text(held) => Some(text_of(other?)? == *held),
+                _ => None,
+            })
+        };
+        is("index", item.get("index")) == Some(true) && is("type", item.get("type")) != Some(false)
     }
 }
 
@@ -113,14 +118,12 @@ fn add_text(key: &str, held: &mut String, more: &str) {
     }
 }
 
-/// An item with a number belongs to the one that has it already; others are new.
+/// An item goes on with one that is there already, or is new.
 fn add_item(held: &mut Vec<Grown>, item: &RawValue) {
     let seen = Seen::of_value(item);
-    let known = seen.get("index").and_then(|index| {
-        held.iter_mut().find_map(|old| match old {
-            Grown::Object(old) if old.index() == Some(index.get()) => Some(old),
-            _ => None,
-        })
+    let known = held.iter_mut().find_map(|old| match old {
+        Grown::Object(old) if old.goes_on_with(&seen) => Some(old),
+        _ => None,
     });
     match known {
         Some(known) => known.add_all(&seen),

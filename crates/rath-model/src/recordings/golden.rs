@@ -7,7 +7,7 @@
 //!   fields, which only they have.
 //! - Numbers are compared by value: clients turn `1` into `1.0`.
 //! - In a stream, clients repeat labels that come with every chunk (`assistantassistant`): a golden that is ours several
-//!   times over is ours. They add up calls that have the same number, so ours are added up, too. They take names and
+//!   times over is ours. They add up items that have the same number, so ours are added up, too. They take names and
 //!   times from the first chunk even where it has empty ones, and pass over content that is no text.
 //! - Clients leave blocks of kinds that they do not know as they began: of those the kind is compared.
 //! - Clients do not notice that a stream was cut, or that an answer says it failed: what had come is compared.
@@ -167,10 +167,11 @@ fn shape(api: Api, is_stream: bool, turn: &Turn) -> Value {
     match api {
         Api::Messages => end_inputs(&mut shape, turn),
         Api::Chat if is_stream => {
-            add_up_calls(&mut shape);
-            let content = &mut shape["choices"][0]["message"]["content"];
-            if content.is_array() {
-                *content = turn.text().into();
+            let message = &mut shape["choices"][0]["message"];
+            add_up(&mut message["tool_calls"]);
+            add_up(&mut message["reasoning_details"]);
+            if message["content"].is_array() {
+                message["content"] = turn.text().into();
             }
         }
         Api::Responses if is_stream => {
@@ -193,25 +194,32 @@ fn end_inputs(message: &mut Value, turn: &Turn) {
     }
 }
 
-/// Calls that have the same number, as one.
-fn add_up_calls(completion: &mut Value) {
-    let Some(calls) = completion["choices"][0]["message"]["tool_calls"].as_array_mut() else { return };
+/// Items that have the same number, as one.
+fn add_up(list: &mut Value) {
+    let Some(items) = list.as_array_mut() else { return };
     let mut sums: Vec<Value> = Vec::new();
-    for call in std::mem::take(calls) {
-        let index = call.get("index").filter(|index| !index.is_null());
+    for item in std::mem::take(items) {
+        let index = item.get("index").filter(|index| !index.is_null());
         match sums.iter_mut().find(|sum| index.is_some() && sum.get("index") == index) {
-            Some(sum) => {
-                for pointer in ["/id", "/function/name", "/function/arguments"] {
-                    let more = call.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                    if let Some(Value::String(held)) = sum.pointer_mut(pointer) {
-                        held.push_str(more);
-                    }
-                }
-            }
-            None => sums.push(call),
+            Some(sum) => add(sum, item),
+            None => sums.push(item),
         }
     }
-    *calls = sums;
+    *items = sums;
+}
+
+/// Adds words to words, but no label to itself; anything else takes the place of what was there.
+fn add(sum: &mut Value, item: Value) {
+    let (Some(sum), Value::Object(fields)) = (sum.as_object_mut(), item) else { return };
+    for (key, value) in fields {
+        match (sum.get_mut(&key), value) {
+            (Some(Value::String(held)), Value::String(more)) if key != "type" => {
+                held.push_str(if *held == more { "" } else { &more });
+            }
+            (Some(held @ Value::Object(_)), value @ Value::Object(_)) => add(held, value),
+            (_, value) => drop(sum.insert(key, value)),
+        }
+    }
 }
 
 struct Rules {

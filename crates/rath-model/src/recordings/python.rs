@@ -38,8 +38,20 @@ fn write(value: &RawValue, out: &mut String) {
             }
             out.push('}');
         }
-        number => out.push_str(number),
+        number => out.push_str(&float(number).unwrap_or_else(|| number.to_owned())),
     }
+}
+
+/// A number that is not whole: with an exponent of two digits where it is very small or very large.
+fn float(number: &str) -> Option<String> {
+    let value: f64 = number.contains(['.', 'e', 'E']).then(|| number.parse().ok())??;
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e')?;
+    let exponent: i32 = exponent.parse().ok()?;
+    Some(match exponent {
+        -4..16 => format!("{value:?}"),
+        _ => format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+    })
 }
 
 fn quoted(text: &str, out: &mut String) {
@@ -109,9 +121,12 @@ mod tests {
 
     #[test]
     fn values_are_printed_as_python_does() {
-        let json = r#"{"a":[1,true,null,"it's","\"it's\"","é\n\u200b\u0007"],"b":{}}"#;
+        let json = r#"{"a":[1,1.50,0.00007159,1e16,true,null,"it's","\"it's\"","é\n\u200b\u0007"],"b":{}}"#;
         let raw = RawValue::from_string(json.into()).unwrap();
-        assert_eq!(repr(&raw), r#"{'a': [1, True, None, "it's", '"it\'s"', 'é\n\u200b\x07'], 'b': {}}"#);
+        assert_eq!(
+            repr(&raw),
+            r#"{'a': [1, 1.5, 7.159e-05, 1e+16, True, None, "it's", '"it\'s"', 'é\n\u200b\x07'], 'b': {}}"#
+        );
     }
 
     #[test]

@@ -112,6 +112,7 @@ fn what_nobody_knows_goes_back() {
         chunk(json!({"role": "assistant", "content": "", "reasoning_details": detail("text", "a")})),
         chunk(json!({"role": "assistant", "content": "", "reasoning_details": detail("text", "a")})),
         chunk(json!({"role": "assistant", "reasoning_details": detail("signature", "S")})),
+        chunk(json!({"reasoning_details": [{"type": "reasoning.encrypted", "index": 0, "data": "E"}]})),
         call(
             json!({"index": 0, "id": "a", "type": "function", "extra": {"s": 1}, "function": {"name": "f", "arguments": ""}}),
         ),
@@ -119,7 +120,8 @@ fn what_nobody_knows_goes_back() {
     ];
     let turn = turn(Chat, &events);
     let back = serde_json::to_value(chat::message(&turn)).unwrap();
-    let details = json!([{"type": "reasoning.text", "format": "v1", "index": 0, "text": "aa", "signature": "S"}]);
+    let details = json!([{"type": "reasoning.text", "format": "v1", "index": 0, "text": "aa", "signature": "S"},
+        {"type": "reasoning.encrypted", "index": 0, "data": "E"}]);
     let function = json!({"name": "f", "arguments": ""});
     let tool = json!({"index": 0, "id": "a", "type": "function", "extra": {"s": 1}, "function": function});
     let message = json!({"role": "assistant", "content": "", "reasoning_details": details, "tool_calls": [tool]});
