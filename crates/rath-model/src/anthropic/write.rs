@@ -13,7 +13,9 @@ pub fn write(turn: &Turn) -> Fields {
     if let Some(stop) = &turn.stop {
         message.put("stop_reason", &stop.word);
     }
-    message.put("usage", &turn.used.raw);
+    if !turn.used.raw.is_empty() {
+        message.put("usage", &turn.used.raw);
+    }
     message
 }
 

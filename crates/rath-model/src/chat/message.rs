@@ -104,9 +104,11 @@ impl Message {
     }
 
     fn refuse(&mut self, value: &RawValue, heard: &mut dyn FnMut(Delta)) {
-        self.rest.keep_place("refusal");
         let more = text_of(value).unwrap_or_default();
-        if !more.is_empty() {
+        if more.is_empty() {
+            self.rest.add("refusal", value);
+        } else {
+            self.rest.keep_place("refusal");
             self.begins(Kind::Refusal);
             self.refusal.push_str(&more);
             heard(Delta::Text(more.into_owned()));

@@ -1,7 +1,7 @@
 //! OpenAI Chat Completions, and what others make of them: Ollama, vLLM, llama.cpp, OpenRouter, DeepSeek and more.
 //!
 //! [`Decoder`] reads a streamed answer, [`decode_whole`] one that came at once; both give a [`Turn`](crate::Turn).
-//! [`write`] writes a turn as the vendor did, [`message`] what of it is sent back.
+//! [`write()`] writes a turn as the vendor did, [`message`] what of it is sent back.
 
 mod call;
 mod decode;

@@ -1,7 +1,7 @@
 //! OpenAI Responses.
 //!
 //! [`Decoder`] reads a streamed answer, [`decode_whole`] one that came at once; both give a [`Turn`](crate::Turn).
-//! [`write`] writes a turn as the vendor did, [`items`] what of it is sent back.
+//! [`write()`] writes a turn as the vendor did, [`items`] what of it is sent back.
 
 mod decode;
 mod growing;
