@@ -3,8 +3,8 @@
 //! [`Scripted`] answers from code or from a file, always the same way: for tests, examples and demos that run without a
 //! key and without a network. Its turns are [`scripted::Turn`]s.
 //!
-//! What providers send is read by [`anthropic`], [`chat`] and [`responses`]: from bytes, in any pieces, to a [`Turn`] that
-//! keeps all of it, or to a [`Failure`] with what had come. They do no IO.
+//! What providers send is read by [`anthropic`], [`chat`] and [`responses`]: from bytes, in any pieces, to a [`Turn`]
+//! that keeps all of it, or to a [`Failure`] with what had come. They do no IO.
 //!
 //! ```
 //! use rath_model::Scripted;
@@ -18,7 +18,7 @@
 //!
 //! let mut decoder = Decoder::new();
 //! let mut heard = Vec::new();
-//! for piece in ["data: {\"choices\":[{\"delta\":{\"content\":\"Hel", "lo\"},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]"] {
+//! for piece in [r#"data: {"choices":[{"delta":{"content":"Hel"#, r#"lo"},"finish_reason":"stop"}]}"#, "\n\n"] {
 //!     decoder.feed(piece.as_bytes(), &mut |delta| heard.push(delta));
 //! }
 //! assert_eq!(decoder.finish()?.text(), "Hello");

@@ -98,6 +98,7 @@ impl Parser {
 
     /// Takes a whole line.
     fn take(&mut self, line: &[u8], each: &mut impl FnMut(Event<'_>)) -> Result<(), TooLong> {
+        self.check(line.len())?;
         let mut line = line;
         if std::mem::take(&mut self.first) {
             line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
@@ -105,7 +106,6 @@ impl Parser {
         if line.is_empty() {
             self.close(each);
         } else if let Some(value) = field(line, b"data") {
-            self.check(value.len())?;
             self.data.extend_from_slice(value);
             self.data.push(b'\n');
         } else if let Some(value) = field(line, b"event") {
@@ -195,17 +195,23 @@ mod tests {
         let mut parser = Parser::new(16);
         parser.feed(b"data: 12345678\n", &mut |_| {}).unwrap();
         assert!(parser.feed(b"data: 12345678\n", &mut |_| {}).is_err());
+        for end in ["", "\n"] {
+            let comment = format!(":123456789{end}");
+            assert!(Parser::new(8).feed(comment.as_bytes(), &mut |_| {}).is_err());
+        }
     }
 
     proptest! {
         #[test]
-        fn pieces_change_nothing(text in "(data: ?|event: |:|é|x|\r|\n|\r\n|\n\n){0,40}", cuts in prop::collection::vec(0usize..100, 0..8)) {
+        fn pieces_change_nothing(
+            text in "(data: ?|event: |:|é|x|\r|\n|\r\n|\n\n){0,40}",
+            cuts in prop::collection::vec(0usize..100, 0..8),
+        ) {
             let bytes = text.as_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
-            cuts.push(bytes.len());
+            cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let mut from = 0;
-            let pieces: Vec<&[u8]> = cuts.iter().map(|&to| { let piece = &bytes[from..to]; from = to; piece }).collect();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
             prop_assert_eq!(events(&pieces), events(&[bytes]));
         }
     }

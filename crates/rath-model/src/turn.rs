@@ -7,8 +7,8 @@ use crate::used::Used;
 
 /// A turn of a model, as a provider sent it.
 ///
-/// What is known has a place of its own; everything else is kept as it was written, so that each room can write the turn
-/// again for the vendor it came from.
+/// What is known has a place of its own; everything else is kept as it was written, so that each room can write the
+/// turn again for the vendor it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// The provider's name for the answer.

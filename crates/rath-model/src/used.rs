@@ -4,7 +4,7 @@ use rath_core::Usage;
 
 use crate::fields::Fields;
 
-/// What a turn used. All vendors count here alike: cached tokens are part of the input, reasoning is part of the output.
+/// What a turn used. All vendors count here alike: cached tokens are part of the input, reasoning of the output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Tokens read, cached ones included.

@@ -28,12 +28,23 @@ pub(super) fn choice(turn: &Turn) -> Fields {
     if let Some(stop) = &turn.stop {
         choice.put("finish_reason", &stop.word);
     }
-    choice.put("message", &message(turn));
+    choice.put("message", &written(turn));
     choice
 }
 
-/// The message of the turn, ready to be sent back.
+/// The message of the turn, ready to be sent back: without the numbers that calls have in a stream.
 pub fn message(turn: &Turn) -> Fields {
+    let mut message = written(turn);
+    let calls: Option<Vec<Fields>> = message.read("tool_calls");
+    if let Some(mut calls) = calls.filter(|calls| !calls.is_empty()) {
+        calls.iter_mut().for_each(|call| drop(call.remove("index")));
+        message.put("tool_calls", &calls);
+    }
+    message
+}
+
+/// The message of the turn.
+fn written(turn: &Turn) -> Fields {
     let mut message = turn.rest.message.clone();
     let is_list = message.get("content").is_some_and(|content| content.get().starts_with('['));
     let mut calls = Vec::new();

@@ -18,7 +18,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// Which API an exchange is of: by its address, or by what it holds where there is none. Otherwise what it is instead.
+    /// Which API an exchange is of: by its address, or by what it holds where there is none. Otherwise what it is.
     pub fn of(exchange: &Exchange) -> Result<Self, String> {
         let path = exchange.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         match path {

@@ -6,7 +6,7 @@
 //! - `null` in the golden holds nothing: clients add fields that never came, and forget some that did. So do `parsed`
 //!   fields, which only they have.
 //! - Numbers are compared by value: clients turn `1` into `1.0`.
-//! - In a stream, clients repeat labels that come with every chunk (`assistantassistant`): a golden that is ours several
+//! - In a stream, clients repeat labels that come with every chunk (`assistantassistant`): a golden that is ours some
 //!   times over is ours. They add up items that have the same number, so ours are added up, too. They take names and
 //!   times from the first chunk even where it has empty ones, and pass over content that is no text.
 //! - Clients leave blocks of kinds that they do not know as they began: of those the kind is compared.

@@ -108,22 +108,20 @@ fn reasoning_has_two_names() {
 fn what_nobody_knows_goes_back() {
     let detail =
         |field: &str, value: &str| json!([{"type": "reasoning.text", "format": "v1", "index": 0, field: value}]);
+    let function = json!({"name": "f", "arguments": ""});
     let events = [
         chunk(json!({"role": "assistant", "content": "", "reasoning_details": detail("text", "a")})),
         chunk(json!({"role": "assistant", "content": "", "reasoning_details": detail("text", "a")})),
         chunk(json!({"role": "assistant", "reasoning_details": detail("signature", "S")})),
         chunk(json!({"reasoning_details": [{"type": "reasoning.encrypted", "index": 0, "data": "E"}]})),
-        call(
-            json!({"index": 0, "id": "a", "type": "function", "extra": {"s": 1}, "function": {"name": "f", "arguments": ""}}),
-        ),
+        call(json!({"index": 0, "id": "a", "type": "function", "extra": {"s": 1}, "function": function})),
         end("tool_calls"),
     ];
     let turn = turn(Chat, &events);
     let back = serde_json::to_value(chat::message(&turn)).unwrap();
     let details = json!([{"type": "reasoning.text", "format": "v1", "index": 0, "text": "aa", "signature": "S"},
         {"type": "reasoning.encrypted", "index": 0, "data": "E"}]);
-    let function = json!({"name": "f", "arguments": ""});
-    let tool = json!({"index": 0, "id": "a", "type": "function", "extra": {"s": 1}, "function": function});
+    let tool = json!({"id": "a", "type": "function", "extra": {"s": 1}, "function": function});
     let message = json!({"role": "assistant", "content": "", "reasoning_details": details, "tool_calls": [tool]});
     assert_eq!(back, message);
     assert_eq!(turn.rest.answer.text("provider").as_deref(), Some("P"));

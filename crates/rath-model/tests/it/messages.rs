@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use crate::decoders::{calls, decode, failure, stream, turn, words};
 
 fn start() -> Value {
-    json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude",
-        "content": [], "stop_reason": null, "usage": {"input_tokens": 3, "cache_read_input_tokens": 40, "output_tokens": 1}}})
+    let used = json!({"input_tokens": 3, "cache_read_input_tokens": 40, "output_tokens": 1});
+    json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
+        "model": "claude", "content": [], "stop_reason": null, "usage": used}})
 }
 
 fn begin(index: u64, block: Value) -> Value {
@@ -152,8 +153,9 @@ fn what_is_heard_is_the_turn() {
 
 #[test]
 fn a_whole_answer_is_written_as_it_came() {
-    let body = r#"{"id":"m","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"x","citations":
-        [{"n":1.50}]},{"type":"tool_use","id":"t","name":"n","input":{"b":1e2,"a":[]}}],"stop_reason":"tool_use","new":null,
+    let body = r#"{"id":"m","type":"message","role":"assistant","model":"c","content":[
+        {"type":"text","text":"x","citations":[{"n":1.50}]},
+        {"type":"tool_use","id":"t","name":"n","input":{"b":1e2,"a":[]}}],"stop_reason":"tool_use","new":null,
         "usage":{"input_tokens":1,"output_tokens":2}}"#;
     let turn = anthropic::decode_whole(&Reply::new(200, body.as_bytes())).unwrap();
     assert_eq!(calls(&turn), [("t", "n", r#"{"b":1e2,"a":[]}"#)]);
