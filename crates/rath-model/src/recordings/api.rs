@@ -18,16 +18,19 @@ pub enum Api {
 }
 
 impl Api {
-    /// Which API an exchange is of: by its address, or by what it holds where there is none. Otherwise what it is.
+    /// Which API an exchange is of: by its address, or by what it holds where that does not say.
     pub fn of(exchange: &Exchange) -> Result<Self, String> {
         let path = exchange.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
-        match path {
-            "" => Self::of_body(exchange).ok_or_else(|| "another API, by what it holds".into()),
-            _ if path.ends_with("/messages") => Ok(Self::Messages),
-            _ if path.ends_with("/chat/completions") => Ok(Self::Chat),
-            _ if path.ends_with("/responses") => Ok(Self::Responses),
-            _ => Err(format!("another API: {path}")),
-        }
+        let by_path = match path.rsplit_once('/') {
+            Some((_, "messages")) => Some(Self::Messages),
+            Some((before, "completions")) if before.ends_with("/chat") => Some(Self::Chat),
+            Some((_, "responses")) => Some(Self::Responses),
+            _ => None,
+        };
+        by_path.or_else(|| Self::of_body(exchange)).ok_or_else(|| match path {
+            "" => "another API, by what it holds".into(),
+            _ => format!("another API: {path}"),
+        })
     }
 
     fn of_body(exchange: &Exchange) -> Option<Self> {
@@ -38,7 +41,8 @@ impl Api {
                 (_, "response") => Some(Self::Responses),
                 (kind, _) if kind.starts_with("response.") => Some(Self::Responses),
                 (_, "chat.completion" | "chat.completion.chunk") => Some(Self::Chat),
-                _ if payload.get("choices").is_some() => Some(Self::Chat),
+                _ if payload.pointer("/choices/0/delta").is_some() => Some(Self::Chat),
+                _ if payload.pointer("/choices/0/message").is_some() => Some(Self::Chat),
                 _ => None,
             }
         })

@@ -20,7 +20,8 @@ pub(super) enum Node {
 
 /// Reads all documents.
 pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
-    let events = Parser::new_from_str(text).map(|event| event.map(|(event, _)| event));
+    let text = without_old_breaks(text);
+    let events = Parser::new_from_str(&text).map(|event| event.map(|(event, _)| event));
     let events: Result<Vec<Event<'_>>, _> = events.collect();
     let events = events.map_err(|error| error.to_string())?;
     let mut reader = Reader { events: events.into_iter(), anchors: HashMap::new() };
@@ -31,6 +32,16 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
         }
     }
     Ok(documents)
+}
+
+/// Older writers of YAML break a line at these characters and indent what follows; the parser knows no such breaks.
+fn without_old_breaks(text: &str) -> Cow<'_, str> {
+    let is_break = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}');
+    if !text.contains(is_break) {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split_inclusive(is_break).enumerate();
+    lines.map(|(at, line)| if at > 0 { line.trim_start_matches(' ') } else { line }).collect::<String>().into()
 }
 
 struct Reader<'a> {
