@@ -1,8 +1,10 @@
-//! The project's own commands: `cargo xtask test [--fast]`, `cargo xtask bench AREA [--json] [--quick]`.
+//! The project's own commands: `cargo xtask test [--fast]`, `cargo xtask bench AREA [--json] [--quick]`,
+//! `cargo xtask providers [DIR]`.
 
 #![allow(clippy::disallowed_methods, reason = "running commands is what this program is for")]
 
 mod bench;
+mod providers;
 mod rooms;
 mod run;
 mod test;
@@ -17,23 +19,27 @@ cargo xtask bench placement measure files and commands, against git too
 cargo xtask bench loop      measure turns of an agent, in memory and on disk, against peers
     --json                  one object a row
     --quick                 small sizes, to see that it runs
-    --no-peers              only our side and the limits";
+    --no-peers              only our side and the limits
+cargo xtask providers [DIR] read recorded answers of providers and compare them with what the vendors' clients read";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match &words[..] {
-        ["test"] => test::all(),
-        ["test", "--fast"] => test::fast(),
-        ["bench", area, flags @ ..] => bench::area(area, flags),
+        ["test"] => test::all().map(|()| true),
+        ["test", "--fast"] => test::fast().map(|()| true),
+        ["bench", area, flags @ ..] => bench::area(area, flags).map(|()| true),
+        ["providers"] => providers::providers(None),
+        ["providers", folder] => providers::providers(Some(folder)),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");
-            Ok(())
+            Ok(true)
         }
         other => Err(anyhow::anyhow!("unknown: {}\n\n{HELP}", other.join(" "))),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

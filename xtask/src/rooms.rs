@@ -18,8 +18,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-cli", &["rath"]),
     ("rath-testkit", &["rath-core", "rath-sandbox"]),
     ("rath-escape", &[]),
-    ("rath-bench", &["rath", "rath-core", "rath-sandbox", "rath-store"]),
-    ("xtask", &[]),
+    ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store"]),
+    ("xtask", &["rath-model"]),
 ];
 
 /// What no dependency of rath-core may be: a runtime, a client, a database.

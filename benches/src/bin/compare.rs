@@ -15,7 +15,7 @@ use serde_json::Value;
 const AREAS: &[(&str, &[&str])] = &[
     ("ledger", &["ledger", "ledger_memory"]),
     ("placement", &["placement", "placement_local"]),
-    ("loop", &["agent_loop"]),
+    ("loop", &["agent_loop", "decode"]),
 ];
 
 /// Our rows and the row of the peers' script that does the same work, in the same unit. A `*` stands for the

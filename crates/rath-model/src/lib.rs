@@ -3,13 +3,46 @@
 //! [`Scripted`] answers from code or from a file, always the same way: for tests, examples and demos that run without a
 //! key and without a network. Its turns are [`scripted::Turn`]s.
 //!
+//! What providers send is read by [`anthropic`], [`chat`] and [`responses`]: from bytes, in any pieces, to a [`Turn`]
+//! that keeps all of it, or to a [`Failure`] with what had come. They do no IO.
+//!
 //! ```
 //! use rath_model::Scripted;
 //! use serde_json::json;
 //!
 //! let model = Scripted::new("scripted").call("add", json!({"a": 1, "b": 2})).say("Three.");
 //! ```
+//!
+//! ```
+//! use rath_model::chat::Decoder;
+//!
+//! let mut decoder = Decoder::new();
+//! let mut heard = Vec::new();
+//! for piece in [r#"data: {"choices":[{"delta":{"content":"Hel"#, r#"lo"},"finish_reason":"stop"}]}"#, "\n\n"] {
+//!     decoder.feed(piece.as_bytes(), &mut |delta| heard.push(delta));
+//! }
+//! assert_eq!(decoder.finish()?.text(), "Hello");
+//! assert_eq!(heard, [rath_core::Delta::Text("Hello".into())]);
+//! # Ok::<(), rath_model::Failure>(())
+//! ```
 
+pub mod anthropic;
+pub mod chat;
+mod failure;
+mod fields;
+#[cfg(feature = "recordings")]
+pub mod recordings;
+mod reply;
+pub mod responses;
 pub mod scripted;
+pub mod sse;
+mod stream;
+mod turn;
+mod used;
 
+pub use failure::{Cause, Failure, Said};
+pub use fields::Fields;
+pub use reply::Reply;
 pub use scripted::Scripted;
+pub use turn::{Block, Part, Rest, Stop, Turn, Why, Within};
+pub use used::Used;

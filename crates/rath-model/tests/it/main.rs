@@ -1,8 +1,14 @@
-//! The scripted model, as an agent's step meets it.
+//! The scripted model, as an agent's step meets it, and what providers send.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
+mod chat;
+mod decoders;
 mod file;
+mod messages;
+mod pieces;
+mod recordings;
+mod responses;
 mod script;
 mod stream;
 mod support;
