@@ -33,7 +33,7 @@ async fn open_branches(store: &Arc<dyn Store>, session: SessionId) -> Result<Vec
             // A person's own fork is none of the run's; what goes on instead of the session itself is another session.
             let first = View::of(store, row.id, Some(0)).await?;
             let forked = first.record().body::<Forked>();
-            if !forked.is_ok_and(|forked| forked.is_of_run() || forked.instead && parent != session) {
+            if !forked.is_ok_and(|forked| forked.is_of_run() || forked.instead.is_some() && parent != session) {
                 continue;
             }
             parents.push(row.id);
@@ -56,7 +56,8 @@ impl Cancel {
         hand_in(settings, &store, id, Posted::Cancel { why: self.why }).await?;
         for row in store.sessions(Which::ChildrenOf(id).into()).await? {
             let forked = View::of(&store, row.id, Some(0)).await?.record().body::<Forked>();
-            if forked.is_ok_and(|forked| forked.instead) && !View::of(&store, row.id, None).await?.pending().is_empty()
+            if forked.is_ok_and(|forked| forked.instead.is_some())
+                && !View::of(&store, row.id, None).await?.pending().is_empty()
             {
                 output::remark(format_args!(
                     "the run went on as session {}, which is not cancelled\n  help: `rath cancel {}`",

@@ -138,9 +138,9 @@ async fn origin(store: &Arc<dyn Store>, id: SessionId) -> Result<Origin> {
         let (program, next) = match first.record().kind() {
             Kind::Forked => {
                 let forked: Forked = first.record().body()?;
-                let goes_on = forked.instead || forked.is_of_run();
+                let goes_on = forked.instead.is_some() || forked.is_of_run();
                 let from = forked.maker.map_or(forked.from.session, |maker| maker.session);
-                (forked.program, goes_on.then_some(from))
+                (forked.instead.and_then(|instead| instead.program), goes_on.then_some(from))
             }
             _ => (first.record().body::<Created>().ok().and_then(|created| created.program), None),
         };

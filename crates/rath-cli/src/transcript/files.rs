@@ -11,7 +11,9 @@ use crate::commands::log::clip;
 use crate::output::{self, style};
 
 pub(super) fn forked(body: &Forked) -> String {
-    let text = format!("forked from {}: {}", body.from, clip(&rath::summary::one_line(&body.why), 200));
+    let diverged = body.instead.as_ref().map(|instead| format!(": {}", instead.diverged)).unwrap_or_default();
+    let why = clip(&rath::summary::one_line(&format!("{}{diverged}", body.why)), 300);
+    let text = format!("forked from {}: {why}", body.from);
     format!("⑂ {text} {}", style::dim(format!("(rath show {})", body.from.session.short())))
 }
 

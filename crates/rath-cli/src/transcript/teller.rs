@@ -227,7 +227,7 @@ impl Teller {
             Kind::Forked => {
                 let body: Forked = record.body()?;
                 let told = self.plain(files::forked(&body));
-                if body.instead {
+                if body.instead.is_some() {
                     let view = View::of(&self.store, record.session(), Some(0)).await?;
                     self.take_over(&view).await?;
                 }

@@ -38,28 +38,34 @@ pub struct Forked {
     /// Who made it, where that is not the fork point's line in the fork point's step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
-    /// Whether its run goes on here instead of on the line that it left, because the code diverged there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub instead: bool,
-    /// Names the resumption in which the code diverged: lines of one run that were left in it belong together.
+    /// Why its run goes on here instead of on the line that it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub edition: Option<String>,
-    /// What the run is made of from here on, where the text of a program says it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<BlobRef>,
+    pub instead: Option<Instead>,
 }
 
 impl Forked {
     /// A fork at `from`.
     pub fn new(from: Point, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { from, why, ordinal: None, call: None, maker: None, instead: false, edition: None, program: None }
+        Self { from, why, ordinal: None, call: None, maker: None, instead: None }
     }
 
     /// Whether it is a branch that a run made, and will find again.
     pub fn is_of_run(&self) -> bool {
         self.ordinal.is_some() || self.call.is_some()
     }
+}
+
+/// A run goes on on another line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instead {
+    /// How the code diverged from what is recorded.
+    pub diverged: String,
+    /// Names the resumption in which it did: lines of one run that were left in it belong together.
+    pub edition: String,
+    /// What the run is made of from here on, where the text of a program says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<BlobRef>,
 }
 
 /// The step of a line in which a run made a fork.
@@ -117,7 +123,7 @@ impl Body for Forked {
     const KIND: Kind = Kind::Forked;
     /// Folded onto the state at the fork point.
     fn fold(&self, _: &At, state: &mut State) {
-        *state = if self.instead { state.continued() } else { state.inherited() };
+        *state = if self.instead.is_some() { state.continued() } else { state.inherited() };
     }
 }
 

@@ -20,7 +20,7 @@ pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{Assistant, Block};
 pub use compressed::{Compressed, Replaced};
 pub use labelled::Labelled;
-pub use lineage::{Closed, Created, Detached, Forked, Maker, Rejected};
+pub use lineage::{Closed, Created, Detached, Forked, Instead, Maker, Rejected};
 pub use merged::{Branch, Manner, Merged, Run};
 pub use model::{ModelFailed, ModelRequested, ModelResponded};
 pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};

@@ -13,7 +13,7 @@ use super::run::OnDivergence;
 use super::tree::Branch;
 use super::{Context, Head, Session};
 use crate::actor::Actor;
-use crate::body::{self, Forked, Manner, Merged, StepEntered, User};
+use crate::body::{self, Forked, Instead, Manner, Merged, StepEntered, User};
 use crate::context::{Item, Items};
 use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
@@ -53,6 +53,8 @@ pub(super) struct Replay {
     until: u64,
     /// Who began the line: records of others are not the program's.
     began: Actor,
+    /// Why the line was made.
+    why: String,
     /// Where steps were left, by their `step_entered`.
     pub(super) left: HashMap<RecordId, Point>,
     /// The line on which the run went on instead of on this one.
@@ -60,8 +62,8 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(until: u64, began: Actor, left: HashMap<RecordId, Point>) -> Self {
-        Self { ahead: VecDeque::new(), until, began, left, then: None }
+    pub(super) fn new(until: u64, began: Actor, why: String, left: HashMap<RecordId, Point>) -> Self {
+        Self { ahead: VecDeque::new(), until, began, why, left, then: None }
     }
 
     /// Behind the last record the run goes on on another line, where steps of this one may be left.
@@ -386,17 +388,21 @@ impl Session {
     }
 
     /// Leaves the recorded line where it diverges, and goes on live on a fork of it at the cursor.
-    pub(super) fn go_on_as_fork(&mut self, why: impl Into<String>) {
-        let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
-        let title = self.0.state.title.clone();
-        let forked = Forked {
-            instead: true,
-            edition: self.0.gear.tree().map(|tree| tree.edition()),
-            program: program.as_ref().map(|program| program.reference.clone()),
-            ..Forked::new(self.point(), why)
+    fn go_on_as_fork(&mut self, diverged: String) {
+        let Some((tree, why)) = self.0.gear.tree().cloned().zip(self.0.gear.replay().map(|replay| replay.why.clone()))
+        else {
+            return;
         };
-        let (state, context) = (self.0.state.continued(), self.0.context.clone());
+        let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
+        let instead = Instead {
+            diverged,
+            edition: tree.edition(),
+            program: program.as_ref().map(|program| program.reference.clone()),
+        };
+        let forked = Forked { instead: Some(instead), ..Forked::new(self.point(), why) };
+        let (title, context) = (self.0.state.title.clone(), self.0.context.clone());
         let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
+        let state = self.0.state.continued();
         let fork = self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), extras);
         self.move_to(fork);
         if let Some(title) = title {

@@ -10,7 +10,7 @@ use super::lease::Lease;
 use super::replay::{Replay, head_of};
 use super::run::OnDivergence;
 use super::{Context, Durability, Line, Session, Voice};
-use crate::body::{Forked, Maker, StepLeft};
+use crate::body::{Forked, Instead, Maker, StepLeft};
 use crate::clock::Time;
 use crate::context::Items;
 use crate::error::{ErrorKind, Result};
@@ -21,6 +21,9 @@ use crate::reader::{Reader, tampered};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{Row, Store, Which};
+
+/// Why a run goes on on another line than its first.
+const OTHER_CODE: &str = "the run goes on with other code";
 
 /// The branches that a run has stored, by the fork that made them, and the lines that it left for others.
 #[derive(Default)]
@@ -118,7 +121,8 @@ impl Branch {
         let began = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.actor;
         let until = left_at.unwrap_or(row.seq);
         let left = steps_left(&reader, id, until).await?;
-        let mut replay = Replay::new(until, began, left);
+        let why = forked(&first)?.map(|forked| forked.why).unwrap_or_else(|| OTHER_CODE.into());
+        let mut replay = Replay::new(until, began, why, left);
         replay.look_ahead(&reader, id, 0).await?;
         Ok(Self { row, hold, first, state, replay })
     }
@@ -203,12 +207,12 @@ impl Gathering<'_> {
             let first = self.first_of(line).await?;
             let Some(forked) = forked(&first)? else { return Ok(line) };
             let from = forked.from.session;
-            if forked.instead {
+            if let Some(instead) = forked.instead {
                 self.way.insert(from, (forked.from.seq, line));
-                if self.has_the_code_of(&forked) && self.current.is_none() {
-                    self.current.clone_from(&forked.edition);
+                if self.has_the_code_of(&instead) && self.current.is_none() {
+                    self.current = Some(instead.edition.clone());
                 }
-                self.editions.extend(forked.edition);
+                self.editions.push(instead.edition);
             } else if !forked.is_of_run() {
                 return Ok(line);
             }
@@ -244,32 +248,33 @@ impl Gathering<'_> {
         }
         // The line that was asked for is not left, and of the others only those that were left together with it; whoever
         // forks where the code diverges goes on with the youngest.
-        let mut youngest: Option<(SessionId, Forked)> = None;
-        for (first, forked) in self.forks(line).await?.into_iter().filter(|(_, forked)| forked.instead) {
+        let mut youngest: Option<(SessionId, u64, Instead)> = None;
+        for (first, forked) in self.forks(line).await? {
+            let Some(instead) = forked.instead else { continue };
             let id = first.point().session;
-            let is_together =
-                line != self.wanted && forked.edition.as_ref().is_some_and(|it| self.editions.contains(it));
-            let is_meant = is_together || self.on_divergence == OnDivergence::Fork && self.goes_on(id, &forked).await?;
-            if is_meant && youngest.as_ref().is_none_or(|(known, _)| *known < id) {
-                youngest = Some((id, forked));
+            let is_together = line != self.wanted && self.editions.contains(&instead.edition);
+            let is_meant =
+                is_together || self.on_divergence == OnDivergence::Fork && self.goes_on(id, &instead).await?;
+            if is_meant && youngest.as_ref().is_none_or(|(known, ..)| *known < id) {
+                youngest = Some((id, forked.from.seq, instead));
             }
         }
-        let Some((id, forked)) = youngest else { return Ok(None) };
-        if self.has_the_code_of(&forked) {
-            self.current.clone_from(&forked.edition);
+        let Some((id, seq, instead)) = youngest else { return Ok(None) };
+        if self.has_the_code_of(&instead) {
+            self.current = Some(instead.edition.clone());
         }
-        self.editions.extend(forked.edition);
-        Ok(Some((forked.from.seq, id)))
+        self.editions.push(instead.edition);
+        Ok(Some((seq, id)))
     }
 
-    fn has_the_code_of(&self, forked: &Forked) -> bool {
-        forked.program.as_ref().map(|program| program.digest) == self.program
+    fn has_the_code_of(&self, instead: &Instead) -> bool {
+        instead.program.as_ref().map(|program| program.digest) == self.program
     }
 
     /// Whether code that is made of what this run is made of now can go on on a fork: not where other code came to its
     /// end there.
-    async fn goes_on(&self, line: SessionId, forked: &Forked) -> Result<bool> {
-        if self.has_the_code_of(forked) {
+    async fn goes_on(&self, line: SessionId, instead: &Instead) -> Result<bool> {
+        if self.has_the_code_of(instead) {
             return Ok(true);
         }
         let seq = crate::view::row(self.store, line).await?.seq;

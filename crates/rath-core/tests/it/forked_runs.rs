@@ -105,7 +105,7 @@ fn killed_at_any_commit_it_goes_on_on_the_same_fork() {
                 died |= mortal.is_dead();
                 deaths += u32::from(mortal.is_dead());
                 // By the key with the same wish, or by the name of the fork and nothing else.
-                let fork = forks_of(&store, original).await.into_iter().find(|(_, forked)| forked.instead);
+                let fork = forks_of(&store, original).await.into_iter().find(|(_, forked)| forked.instead.is_some());
                 let session = match fork {
                     Some((fork, _)) if !by_key => store.resume(fork, Actor::program("test")).await.unwrap(),
                     _ => store.begin_run(KEY, forking(), input).await.unwrap(),

@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rath::body::{About, Asked, CallOutcome, Cancelled, Outcome, StepLeft, ToolFinished, ToolStarted, Verdict};
 use rath::prelude::*;
 use rath::store::{BoxFuture, Post, Posted, Query, Scan};
-use rath::{Digest, ErrorKind, Failure, Kind, Said};
+use rath::{Conditions, Digest, ErrorKind, Failure, Kind, OnDivergence, Said, SessionId};
 use rath_testkit::{Moment, Mortal};
 use serde_json::json;
 
@@ -268,9 +268,25 @@ async fn both(left: Result<Session>, right: Result<Session>) -> Result<(Session,
     }
 }
 
-async fn run(store: &Arc<dyn Store>, program: &[Node], world: &Arc<World>, troubles: bool) -> Result<Session> {
+/// One process: what it runs, on which store, in which world.
+struct Process<'a> {
+    store: &'a Arc<dyn Store>,
+    program: &'a [Node],
+    world: &'a Arc<World>,
+    troubles: bool,
+    on_divergence: OnDivergence,
+    /// The line to resume by its name; else the run is begun or found by its key.
+    line: Option<SessionId>,
+}
+
+async fn run(process: &Process<'_>) -> Result<Session> {
+    let Process { store, program, world, troubles, on_divergence, line } = *process;
     let input = async |session: &mut Session| session.user("Go.").map(|_| ());
-    let mut session = store.begin_run("random", Actor::program("test"), input).await?;
+    let conditions = Conditions { on_divergence, ..Actor::program("test").into() };
+    let mut session = match line {
+        Some(line) => store.resume(line, conditions).await?,
+        None => store.begin_run("random", conditions, input).await?,
+    };
     session.equip_shared(world.clone());
     let program = program.to_vec();
     session.go_on(&move |session| follow(program.clone(), session, String::new(), troubles)).await
@@ -319,8 +335,14 @@ async fn go_on(
     world: &Arc<World>,
     troubles: bool,
 ) -> End {
+    let process = Process { store: through, program, world, troubles, on_divergence: OnDivergence::Stop, line: None };
+    live_on(store, &process).await
+}
+
+async fn live_on(store: &Arc<dyn Store>, process: &Process<'_>) -> End {
+    let world = process.world;
     for _ in 0..200 {
-        match run(through, program, world, troubles).await {
+        match run(process).await {
             Ok(session) => return End::Done(session),
             Err(error) => match error.kind() {
                 ErrorKind::Waiting(_) => {
@@ -485,6 +507,78 @@ fn killed_wherever_it_ends_like_a_run_that_was_not() {
         cases < 32 || cases_in_between * 5 >= cases,
         "too few kills fell between effect and record: {cases_in_between} of {cases}"
     );
+}
+
+/// A program with a node more, somewhere.
+fn changed(program: &[Node], at: usize) -> Vec<Node> {
+    let mut program = program.to_vec();
+    let at = at % (program.len() + 1);
+    match program.get_mut(at) {
+        Some(Node::Step(nodes)) => nodes.insert(0, Node::Say),
+        Some(Node::Fork(left, _, _)) => left.push(Node::Say),
+        _ => program.insert(at, Node::Say),
+    }
+    program
+}
+
+#[test]
+fn changed_code_ends_like_a_run_that_began_with_it() {
+    let [cases, forked] = [const { AtomicU64::new(0) }; 2];
+    let strategy = (a_program(), 0..4_usize, kills(), kills(), prop::bool::weighted(0.15));
+    let done = runner().run(&strategy, |(old, at, first, second, on_disk)| {
+        on_one_thread(async {
+            let new = changed(&old, at);
+            let world = Arc::new(World::default());
+            let store = Memory::new();
+            let End::Done(session) = go_on(&store, &store, &new, &world, false).await else { panic!("not done") };
+            let wanted = came(&session, &world).await;
+            drop(session);
+
+            let (world, place) = (Arc::new(World::default()), Place::new(on_disk));
+            let mortal: Arc<dyn Store> = Mortal::new(place.store.clone(), first[0].after + 2, Moment::After);
+            if !matches!(go_on(&place.store, &mortal, &old, &world, true).await, End::Killed) {
+                return;
+            }
+            let on_divergence = OnDivergence::Fork;
+            let process = Process {
+                store: &place.store,
+                program: &new,
+                world: &world,
+                troubles: true,
+                on_divergence,
+                line: None,
+            };
+            for Kill { after, before_it } in second {
+                let moment = if before_it { Moment::Before } else { Moment::After };
+                let mortal: Arc<dyn Store> = Mortal::new(place.store.clone(), after, moment);
+                match live_on(&place.store, &Process { store: &mortal, ..process }).await {
+                    End::Killed => {}
+                    End::Done(_) => break,
+                    End::Stopped(error) => panic!("{error}"),
+                }
+            }
+            let End::Done(session) = live_on(&place.store, &process).await else { panic!("not done") };
+            let ended = came(&session, &world).await;
+            let same = |came: &Came| (came.transcript.clone(), came.steps.clone(), came.usage);
+            assert_eq!(same(&ended), same(&wanted));
+            assert!(session.pending().is_empty() && session.at_risk() == 0);
+            cases.fetch_add(1, Ordering::Relaxed);
+            let (id, head) = (session.id(), session.head());
+            forked.fetch_add(u64::from(session.origin().is_some()), Ordering::Relaxed);
+            drop(session);
+            // By its name, without any wish to fork, it is what it was.
+            let by_name = Process { line: Some(id), on_divergence: OnDivergence::Stop, ..process };
+            let End::Done(session) = live_on(&place.store, &by_name).await else { panic!("not done") };
+            assert_eq!((session.id(), session.head()), (id, head));
+            drop(session);
+            place.check();
+        });
+        Ok(())
+    });
+    done.unwrap_or_else(|failure| panic!("{failure}"));
+    let [cases, forked] = [cases, forked].map(AtomicU64::into_inner);
+    eprintln!("{forked} of {cases} runs went on on a fork");
+    assert!(cases < 32 || forked * 4 >= cases, "{forked} of {cases}");
 }
 
 #[test]
