@@ -222,6 +222,14 @@ impl Error {
         matches!(self.kind(), ErrorKind::Store(_) | ErrorKind::Waiting(_) | ErrorKind::Diverged(_))
     }
 
+    /// The divergence that it is.
+    pub(crate) fn to_diverged(&self) -> Option<std::sync::Arc<Diverged>> {
+        match self.kind() {
+            ErrorKind::Diverged(diverged) => Some(std::sync::Arc::new((**diverged).clone())),
+            _ => None,
+        }
+    }
+
     /// A divergence, saying what the code makes.
     #[must_use]
     pub(crate) fn now(mut self, what: String) -> Self {

@@ -9,7 +9,7 @@ use crate::actor::Actor;
 use crate::blob::Blob;
 use crate::body::{Detached, Forked};
 use crate::context::{self, Items};
-use crate::error::{Diverged, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::history::Reach;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
@@ -34,11 +34,19 @@ impl Session {
     fn fork_for(&self, why: String, call: Option<&str>) -> Session {
         let ordinal = if call.is_none() { self.0.gear.next_fork() } else { None };
         let forked = Forked { ordinal, call: call.map(Into::into), ..Forked::new(self.point(), why) };
-        let mut fork = match self.recorded_fork(&forked) {
-            Some(fork) => fork,
-            None => {
-                let (state, context) = (self.0.state.inherited(), self.0.context.clone());
-                self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), None)
+        let recorded = self.recorded_fork(&forked);
+        let anew = || {
+            let (state, context) = (self.0.state.inherited(), self.0.context.clone());
+            self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), None)
+        };
+        let mut fork = match recorded {
+            Ok(Some(fork)) => fork,
+            Ok(None) => anew(),
+            // Whoever uses it hears of it.
+            Err(error) => {
+                let mut fork = anew();
+                fork.0.gear.own_mut().broken = error.to_diverged();
+                fork
             }
         };
         if call.is_some() && self.0.gear.on_divergence() == OnDivergence::Fork {
@@ -56,16 +64,8 @@ impl Session {
         let ordinal = self.0.gear.next_fork();
         let maker = ordinal.map(|_| self.as_maker());
         let forked = Forked { ordinal, maker, ..Forked::new(point, why) };
-        if let Some(fork) = self.recorded_fork(&forked) {
+        if let Some(fork) = self.recorded_fork(&forked)? {
             return Ok(fork);
-        }
-        if let (Some(tree), Some(maker)) = (self.0.gear.tree(), &forked.maker)
-            && self.0.gear.on_divergence() == OnDivergence::Stop
-            && let Some(at) = tree.elsewhere(maker, ordinal.unwrap_or_default(), point)
-        {
-            let (recorded, now) = (format!("a fork at {at}"), format!("a fork at {point}"));
-            let diverged = Diverged { point: self.point(), recorded, now, changed: Vec::new() };
-            return Err(ErrorKind::Diverged(Box::new(diverged)).into());
         }
         let reader = self.reader();
         let reach = Reach::of(&reader, &[self.point()]).await?;

@@ -10,6 +10,7 @@ use super::tree::Tree;
 use crate::blob::Blob;
 use crate::cancel::Cancel;
 use crate::equipment::Equipment;
+use crate::error::{Diverged, ErrorKind, Result};
 
 /// Small: every fork has one. What most sessions lack is boxed.
 #[derive(Default)]
@@ -39,6 +40,10 @@ pub(super) struct Own {
     forks: AtomicU64,
     /// Forks made in the steps around the innermost one.
     forks_outside: Vec<u64>,
+    /// The last record that the program made on this line.
+    pub(super) made: u64,
+    /// Why it must not be used: the code that forks it is not the one that is recorded.
+    pub(super) broken: Option<Arc<Diverged>>,
     /// Posts that the next commit takes out of the inbox.
     pub(super) taken: Vec<String>,
     /// What lies ahead while a run is resumed.
@@ -54,7 +59,9 @@ impl Gear {
 
     /// What a fork carries.
     pub(super) fn inherited(&self) -> Self {
-        Self { shared: self.shared.clone(), own: self.is_in_run().then(Box::default) }
+        let broken = self.own().and_then(|own| own.broken.clone());
+        let own = self.is_in_run().then(|| Box::new(Own { broken, ..Own::default() }));
+        Self { shared: self.shared.clone(), own }
     }
 
     pub(super) fn shared(&self) -> Option<&Shared> {
@@ -113,6 +120,21 @@ impl Gear {
     pub(super) fn forget_taken(&mut self) {
         if let Some(own) = &mut self.own {
             own.taken.clear();
+        }
+    }
+
+    /// The program made this record.
+    pub(super) fn made(&mut self, seq: u64) {
+        if let Some(own) = &mut self.own {
+            own.made = seq;
+        }
+    }
+
+    /// Fails on a fork that the recorded code does not make.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.own().and_then(|own| own.broken.as_deref()) {
+            Some(diverged) => Err(ErrorKind::Diverged(Box::new(diverged.clone())).into()),
+            None => Ok(()),
         }
     }
 

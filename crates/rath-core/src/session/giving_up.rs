@@ -1,6 +1,7 @@
 //! Giving up: what is open on the branches of a step that failed, to which nobody comes back.
 
 use super::Session;
+use super::tree::Known;
 use crate::body::{CallOutcome, Maker, ToolFinished};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Point, RecordId};
@@ -66,17 +67,19 @@ impl Session {
         if maker.session != self.id() || !maker.step.as_ref().is_none_or(is_meant) {
             return Ok(None);
         }
-        let recorded = self.0.gear.tree().and_then(|tree| tree.take(maker, &forked));
-        match recorded {
-            Some(branch) => self.revive(branch).map(Some),
+        let tree = self.0.gear.tree();
+        match tree.map_or(Known::Nothing, |tree| tree.take(maker, &forked, |made| *made == forked)) {
+            Known::Branch(branch) => self.revive(*branch).map(Some),
             // Whoever holds it works on it still.
-            None => match Session::open(&self.0.store, row.id, self.0.actor.actor.clone()).await {
-                Ok(mut session) => {
-                    session.0.gear = self.0.gear.inherited();
-                    Ok(Some(session))
+            Known::Nothing | Known::Another(_) => {
+                match Session::open(&self.0.store, row.id, self.0.actor.actor.clone()).await {
+                    Ok(mut session) => {
+                        session.0.gear = self.0.gear.inherited();
+                        Ok(Some(session))
+                    }
+                    Err(_) => Ok(None),
                 }
-                Err(_) => Ok(None),
-            },
+            }
         }
     }
 }

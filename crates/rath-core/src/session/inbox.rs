@@ -39,6 +39,7 @@ impl Session {
     /// Makes a record of a post. A wish to stop is handed on.
     pub fn take_post(&mut self, post: &Post) -> Result<Option<String>> {
         let me = self.actor().clone();
+        let made = self.0.gear.own().map_or(0, |own| own.made);
         self.act_as(post.actor.clone());
         let done = match &post.what {
             Posted::Answer { asked, shown_digest, verdict, why } => {
@@ -53,6 +54,8 @@ impl Session {
             Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
         };
         self.act_as(me);
+        // It is not the program's.
+        self.0.gear.made(made);
         done
     }
 

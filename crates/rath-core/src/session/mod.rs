@@ -283,6 +283,7 @@ impl Session {
         if self.0.state.closed {
             return Err(ErrorKind::Closed(self.id()).into());
         }
+        self.0.gear.check()?;
         // What an operation writes is as long as the history makes it.
         if body.len() > BODY_LIMIT && !kind.is_written_by_operation() {
             return Err(ErrorKind::TooLarge { size: body.len() }.into());
@@ -337,6 +338,9 @@ impl Session {
             Kind::StepLeft => self.0.state.steps.iter().all(|step| step.inherited),
             _ => false,
         };
+        if !replay::AMBIENT.contains(record.kind()) {
+            self.0.gear.made(seq);
+        }
         self.0.records.push(record.clone());
         self.0.fork_base = OnceLock::new();
         if let Some(shape) = meaning.shape() {

@@ -31,7 +31,7 @@ const PAGE: usize = 256;
 const NEAR: u64 = 1024;
 
 /// Records that others leave on a line, or that depend on the machine: they are taken in wherever they stand.
-const AMBIENT: &[Kind] = &[
+pub(super) const AMBIENT: &[Kind] = &[
     Kind::SandboxOpened,
     Kind::SandboxClosed,
     Kind::SandboxLost,
@@ -100,7 +100,7 @@ fn can_wait(record: &Record) -> bool {
 }
 
 /// Whether a record is none of the program's: of the machine, or of somebody else than `known`.
-fn is_ambient(record: &Record, known: [&Actor; 2]) -> bool {
+pub(super) fn is_ambient(record: &Record, known: [&Actor; 2]) -> bool {
     let posted = || record.body::<User>().is_ok_and(|user| user.post.is_some());
     AMBIENT.contains(record.kind()) || posted() || !record.header().is_ok_and(|header| known.contains(&&header.actor))
 }
@@ -120,13 +120,29 @@ impl Session {
     /// The branch that was made for a call and never taken in, at its end.
     pub async fn branch_of_call(&self, call: &str) -> Result<Option<Session>> {
         let forked = Forked { call: Some(call.into()), ..Forked::new(self.point(), "") };
-        let Some(mut branch) = self.recorded_fork(&forked) else { return Ok(None) };
+        let Some(mut branch) = self.recorded_fork(&forked)? else { return Ok(None) };
         branch.jump_to_the_end().await?;
         Ok(Some(branch).filter(|branch| !branch.0.state.closed))
     }
 
+    /// Whether a fork at this point is one that the program makes here: since then it made nothing.
+    pub(super) fn forked_here(&self, point: Point) -> bool {
+        let made = self.0.gear.own().map_or(0, |own| own.made).min(self.0.head.seq);
+        if point.session != self.id() || point.seq < made {
+            return false;
+        }
+        let Some(replay) = self.0.gear.replay().filter(|_| point.seq > self.0.head.seq) else {
+            return point.seq <= self.0.head.seq;
+        };
+        // What others left on the line may lie between.
+        let between: Vec<_> = replay.ahead.iter().take_while(|record| record.seq() <= point.seq).collect();
+        between.last().is_some_and(|record| record.seq() == point.seq)
+            && between.iter().all(|record| is_ambient(record, [&replay.began, &self.0.actor.actor]))
+    }
+
     /// Holds a record that the program makes against the recorded one. `None` when the session is live.
     pub(super) fn take_recorded(&mut self, kind: &Kind, same: impl Fn(&Record) -> bool) -> Result<Option<Record>> {
+        self.0.gear.check()?;
         while let Some(replay) = self.0.gear.replay_mut() {
             let Some(next) = replay.ahead.front() else {
                 let until = replay.until;
@@ -197,6 +213,10 @@ impl Session {
     /// Moves the cursor over a record.
     pub(super) fn absorb(&mut self, record: Record) -> Result<()> {
         let point = record.point();
+        let began = self.0.gear.replay().map(|replay| replay.began.clone());
+        if began.is_none_or(|began| !is_ambient(&record, [&began, &self.0.actor.actor])) {
+            self.0.gear.made(record.seq());
+        }
         self.0.state.apply(&record).map_err(|why| ErrorKind::Record { point, why })?;
         self.0.head = head_of(&record)?;
         if record.kind().is_conversation()
@@ -237,6 +257,7 @@ impl Session {
     /// Sees to it that a branch which is to be merged has nothing but its end ahead: then another merge closed it, and it
     /// stays so.
     pub(super) fn end_for_merge(&mut self) -> Result<()> {
+        self.0.gear.check()?;
         if self.is_live() || self.peek_recorded(&Kind::Closed)?.is_some() {
             return Ok(());
         }
@@ -285,6 +306,7 @@ impl Session {
             }
         }
         if let Some(record) = &last {
+            self.0.gear.made(to);
             self.0.head = head_of(record)?;
             self.0.records = List::new();
             self.0.records.push(record.clone());

@@ -13,7 +13,7 @@ use super::{Context, Durability, Line, Session, Voice};
 use crate::body::{Forked, Instead, Maker, StepLeft};
 use crate::clock::Time;
 use crate::context::Items;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Diverged, ErrorKind, Result};
 use crate::id::{Digest, Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
@@ -28,7 +28,7 @@ const OTHER_CODE: &str = "the run goes on with other code";
 /// The branches that a run has stored, by the fork that made them, and the lines that it left for others.
 #[derive(Default)]
 pub(super) struct Tree {
-    branches: Mutex<HashMap<ForkKey, Branch>>,
+    branches: Mutex<HashMap<ForkKey, Vec<Branch>>>,
     edition: OnceLock<String>,
     moved: Mutex<HashMap<SessionId, SessionId>>,
 }
@@ -43,35 +43,43 @@ struct ForkKey {
 #[derive(PartialEq, Eq, Hash)]
 enum ForkName {
     Ordinal(u64),
-    At(u64, Point),
     Call(String),
 }
 
 impl ForkName {
     fn of(forked: &Forked) -> Self {
-        let ordinal = forked.ordinal.unwrap_or_default();
-        match (&forked.call, &forked.maker) {
-            (Some(call), _) => ForkName::Call(call.clone()),
-            (None, Some(_)) => ForkName::At(ordinal, forked.from),
-            (None, None) => ForkName::Ordinal(ordinal),
+        match &forked.call {
+            Some(call) => ForkName::Call(call.clone()),
+            None => ForkName::Ordinal(forked.ordinal.unwrap_or_default()),
         }
     }
 }
 
+/// What is known of a fork.
+pub(super) enum Known {
+    /// It was not made.
+    Nothing,
+    /// It was made, and this is its branch.
+    Branch(Box<Branch>),
+    /// Another one was made in its place, in words.
+    Another(String),
+}
+
 impl Tree {
-    /// Takes out the branch of a fork.
-    pub(super) fn take(&self, maker: Maker, forked: &Forked) -> Option<Branch> {
+    /// Takes out the branch of a fork, if it is one that `fits`.
+    pub(super) fn take(&self, maker: Maker, forked: &Forked, fits: impl Fn(&Forked) -> bool) -> Known {
         let which = ForkName::of(forked);
-        self.branches.lock().unwrap_or_else(PoisonError::into_inner).remove(&ForkKey { maker, which })
+        let mut branches = self.branches.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(made) = branches.get_mut(&ForkKey { maker, which }) else { return Known::Nothing };
+        match made.iter().rposition(|branch| fits(&branch.forked)) {
+            Some(at) => Known::Branch(Box::new(made.remove(at))),
+            None => made.last().map_or(Known::Nothing, |other| Known::Another(in_words(&other.forked))),
+        }
     }
 
-    /// Where else than at `point` the fork of this number was made.
-    pub(super) fn elsewhere(&self, maker: &Maker, ordinal: u64, point: Point) -> Option<Point> {
-        let branches = self.branches.lock().unwrap_or_else(PoisonError::into_inner);
-        branches.keys().filter(|key| key.maker == *maker).find_map(|key| match key.which {
-            ForkName::At(number, at) if number == ordinal && at != point => Some(at),
-            _ => None,
-        })
+    fn put(&self, maker: Maker, which: ForkName, branch: Branch) {
+        let mut branches = self.branches.lock().unwrap_or_else(PoisonError::into_inner);
+        branches.entry(ForkKey { maker, which }).or_default().push(branch);
     }
 
     /// The name of this resumption, or of the one that it goes on with.
@@ -99,6 +107,8 @@ pub(super) struct Branch {
     row: Row,
     hold: Lease,
     first: Record,
+    /// How it began, if it is a fork.
+    forked: Forked,
     state: State,
     replay: Replay,
 }
@@ -121,10 +131,10 @@ impl Branch {
         let began = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.actor;
         let until = left_at.unwrap_or(row.seq);
         let left = steps_left(&reader, id, until).await?;
-        let why = forked(&first)?.map(|forked| forked.why).unwrap_or_else(|| OTHER_CODE.into());
-        let mut replay = Replay::new(until, began, why, left);
+        let forked = forked(&first)?.unwrap_or_else(|| Forked::new(point, OTHER_CODE));
+        let mut replay = Replay::new(until, began, forked.why.clone(), left);
         replay.look_ahead(&reader, id, 0).await?;
-        Ok(Self { row, hold, first, state, replay })
+        Ok(Self { row, hold, first, forked, state, replay })
     }
 
     /// Where steps were left on it, or on a line after it.
@@ -139,7 +149,7 @@ impl Branch {
         durability: Durability,
         mut gear: Gear,
     ) -> Result<Session> {
-        let Self { row, hold, first, state, replay } = self;
+        let Self { row, hold, first, state, replay, .. } = self;
         let head = head_of(&first)?;
         let point = first.point();
         let mut records = List::new();
@@ -165,6 +175,10 @@ impl Branch {
         session.come_to_life();
         Ok(session)
     }
+}
+
+fn in_words(forked: &Forked) -> String {
+    format!("a fork at {}: {}", forked.from, crate::summary::one_line(&forked.why))
 }
 
 /// Where the steps of a line were left.
@@ -295,7 +309,7 @@ impl Gathering<'_> {
                 let which = ForkName::of(&forked);
                 let maker = forked.maker.unwrap_or(Maker { session: line, step });
                 let branch = self.line(point.session).await?;
-                tree.branches.lock().unwrap_or_else(PoisonError::into_inner).insert(ForkKey { maker, which }, branch);
+                tree.put(maker, which, branch);
             }
         }
         Ok(tree)
@@ -357,9 +371,21 @@ impl Session {
     }
 
     /// The branch that this fork made before, if the run has it.
-    pub(super) fn recorded_fork(&self, forked: &Forked) -> Option<Session> {
-        let branch = self.0.gear.tree()?.take(self.as_maker(), forked)?;
-        self.revive(branch).ok()
+    pub(super) fn recorded_fork(&self, forked: &Forked) -> Result<Option<Session>> {
+        let Some(tree) = self.0.gear.tree() else { return Ok(None) };
+        let fits = |made: &Forked| match (&forked.call, &forked.maker) {
+            (Some(_), _) => true,
+            (None, Some(_)) => made.from == forked.from && made.why == forked.why,
+            (None, None) => made.maker.is_none() && made.why == forked.why && self.forked_here(made.from),
+        };
+        match tree.take(self.as_maker(), forked, fits) {
+            Known::Branch(branch) => self.revive(*branch).map(Some),
+            Known::Another(recorded) if self.0.gear.on_divergence() == OnDivergence::Stop => {
+                let diverged = Diverged { point: self.point(), recorded, now: in_words(forked), changed: Vec::new() };
+                Err(ErrorKind::Diverged(Box::new(diverged)).into())
+            }
+            Known::Another(_) | Known::Nothing => Ok(None),
+        }
     }
 
     /// This line, in its innermost step.
