@@ -51,7 +51,7 @@ pub(crate) use publish::Unpublished;
 pub const BODY_LIMIT: usize = 1024 * 1024;
 
 /// Published records stay at hand, for display, while a session has not made more than this.
-const RECENT: usize = 64;
+const RECENT: usize = 32;
 
 /// A line of records with one head.
 ///
