@@ -24,6 +24,7 @@
 //! ```
 
 mod actor;
+mod ancestry;
 mod blame;
 mod blob;
 pub mod body;
@@ -43,6 +44,7 @@ mod list;
 mod memory;
 mod message;
 mod model;
+
 mod reader;
 mod record;
 mod run;
@@ -58,6 +60,7 @@ mod view;
 mod workflow;
 
 pub use actor::Actor;
+pub use ancestry::Ancestry;
 pub use blame::{Blame, Origin};
 pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_references};
 pub use cancel::Cancel;

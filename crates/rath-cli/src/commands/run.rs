@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use rath::agent::{Event, Listener, Patience};
-use rath::body::{Created, Forked};
 use rath::{
-    Blob, BlobRef, Cancel, Conditions, Content, Delta, ErrorKind, Kind, OnDivergence, Session, SessionId, Store, View,
+    Ancestry, Blob, Cancel, Conditions, Content, Delta, ErrorKind, OnDivergence, Session, SessionId, Store, View,
     Workshop,
 };
 use serde_json::json;
@@ -106,14 +105,14 @@ impl Resume {
         let workshop = Arc::new(settings.workshop(true)?);
         let store = workshop.store().clone();
         let id = expression::resolve_session(&store, &self.session).await?;
-        let origin = origin(&store, id).await?;
+        let ancestry = Ancestry::of(&store, id).await?;
         let text = match &self.file {
             Some(file) => read(file)?,
-            None => origin.program(&store, id).await?,
+            None => program(&store, id, &ancestry).await?,
         };
         let agent = RunFile::parse(&text)?.agent()?;
         let conditions = Conditions {
-            actor: settings.actor_of(&store, origin.root).await?,
+            actor: settings.actor_of(&store, ancestry.root).await?,
             program: Some(Blob::new(text.into_bytes(), "application/toml")),
             on_divergence: if self.fork { OnDivergence::Fork } else { OnDivergence::Stop },
         };
@@ -122,42 +121,10 @@ impl Resume {
     }
 }
 
-/// Where a line of a run comes from.
-struct Origin {
-    /// The run's first line.
-    root: SessionId,
-    /// The line that names what the run is made of here, and that.
-    program: Option<(SessionId, BlobRef)>,
-}
-
-async fn origin(store: &Arc<dyn Store>, id: SessionId) -> Result<Origin> {
-    let mut origin = Origin { root: id, program: None };
-    loop {
-        let first = View::of(store, origin.root, Some(0)).await?;
-        let line = origin.root;
-        let (program, next) = match first.record().kind() {
-            Kind::Forked => {
-                let forked: Forked = first.record().body()?;
-                let goes_on = forked.instead.is_some() || forked.is_of_run();
-                let from = forked.maker.map_or(forked.from.session, |maker| maker.session);
-                (forked.instead.and_then(|instead| instead.program), goes_on.then_some(from))
-            }
-            _ => (first.record().body::<Created>().ok().and_then(|created| created.program), None),
-        };
-        origin.program = origin.program.or(program.map(|program| (line, program)));
-        match next {
-            Some(next) => origin.root = next,
-            None => return Ok(origin),
-        }
-    }
-}
-
-impl Origin {
-    /// The text that the run is made of, on this line of it.
-    async fn program(&self, store: &Arc<dyn Store>, id: SessionId) -> Result<String> {
-        let (line, program) = self.program.clone().with_context(|| not_ours(id))?;
-        Ok(View::of(store, line, Some(0)).await?.content(&Content::Blob(program)).await?)
-    }
+/// The text that a run is made of, on this line of it.
+async fn program(store: &Arc<dyn Store>, id: SessionId, ancestry: &Ancestry) -> Result<String> {
+    let program = ancestry.program.clone().with_context(|| not_ours(id))?;
+    Ok(View::of(store, id, None).await?.content(&Content::Blob(program)).await?)
 }
 
 fn not_ours(id: SessionId) -> String {

@@ -61,7 +61,9 @@ impl Session {
     async fn branch_of(&self, row: &Row, is_meant: impl Fn(&RecordId) -> bool) -> Result<Option<Session>> {
         let point = Point { session: row.id, seq: 0 };
         let first = self.reader().record(point).await?;
-        let Some(forked) = super::tree::forked(&first)?.filter(|forked| forked.is_of_run()) else { return Ok(None) };
+        let Some(forked) = crate::ancestry::forked(&first)?.filter(|forked| forked.is_of_run()) else {
+            return Ok(None);
+        };
         let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
         let maker = forked.maker.clone().unwrap_or(Maker { session: self.id(), step });
         if maker.session != self.id() || !maker.step.as_ref().is_none_or(is_meant) {

@@ -213,8 +213,8 @@ impl Session {
     /// Moves the cursor over a record.
     pub(super) fn absorb(&mut self, record: Record) -> Result<()> {
         let point = record.point();
-        let began = self.0.gear.replay().map(|replay| replay.began.clone());
-        if began.is_none_or(|began| !is_ambient(&record, [&began, &self.0.actor.actor])) {
+        let known = self.0.gear.replay().map(|replay| [&replay.began, &self.0.actor.actor]);
+        if known.is_none_or(|known| !is_ambient(&record, known)) {
             self.0.gear.made(record.seq());
         }
         self.0.state.apply(&record).map_err(|why| ErrorKind::Record { point, why })?;

@@ -10,6 +10,7 @@ use super::lease::Lease;
 use super::replay::{Replay, head_of};
 use super::run::OnDivergence;
 use super::{Context, Durability, Line, Session, Voice};
+use crate::ancestry::{Ancestry, forked};
 use crate::body::{Forked, Instead, Maker, StepLeft};
 use crate::clock::Time;
 use crate::context::Items;
@@ -210,43 +211,32 @@ struct Gathering<'a> {
     current: Option<String>,
     on_divergence: OnDivergence,
     program: Option<Digest>,
-    /// Lines whose branches are still to be read, and up to where the run was on them.
-    unread: Vec<(SessionId, u64)>,
+    /// Branches that are still to be read: of which line, in which step, and how they began.
+    unread: Vec<(Maker, Forked, SessionId)>,
 }
 
 impl Gathering<'_> {
-    /// The first line of the run that `line` belongs to. Remembers the way from there.
-    async fn root(&mut self, mut line: SessionId) -> Result<SessionId> {
-        loop {
-            let first = self.first_of(line).await?;
-            let Some(forked) = forked(&first)? else { return Ok(line) };
-            let from = forked.from.session;
-            if let Some(instead) = forked.instead {
-                self.way.insert(from, (forked.from.seq, line));
-                if self.has_the_code_of(&instead) && self.current.is_none() {
-                    self.current = Some(instead.edition.clone());
-                }
-                self.editions.push(instead.edition);
-            } else if !forked.is_of_run() {
-                return Ok(line);
-            }
-            line = forked.maker.map_or(from, |maker| maker.session);
-        }
-    }
-
-    /// Reads a line, and those on which the run went on instead.
+    /// Reads a line, and those on which the run went on instead. Their branches are read later.
     async fn line(&mut self, line: SessionId) -> Result<Branch> {
-        let mut lines = vec![(line, None)];
-        while let Some((seq, next)) = self.left(lines[lines.len() - 1].0).await? {
-            if let Some(last) = lines.last_mut() {
-                last.1 = Some(seq);
+        let (mut lines, mut next) = (Vec::new(), Some(line));
+        while let Some(line) = next {
+            let forks = self.forks(line).await?;
+            let left = self.left(line, &forks).await?;
+            let left_at = left.map(|(seq, _)| seq);
+            for (first, forked) in forks {
+                if forked.is_of_run() && left_at.is_none_or(|seq| forked.from.seq <= seq) {
+                    let point = first.point();
+                    let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
+                    let maker = forked.maker.clone().unwrap_or(Maker { session: line, step });
+                    self.unread.push((maker, forked, point.session));
+                }
             }
-            lines.push((next, None));
+            lines.push((line, left_at));
+            next = left.map(|(_, next)| next);
         }
         let mut then: Option<Branch> = None;
         while let Some((line, left_at)) = lines.pop() {
             let mut branch = Branch::load(self.store, line, left_at).await?;
-            self.unread.push((line, left_at.unwrap_or(u64::MAX)));
             if let Some(then) = then {
                 branch.replay.goes_on(then);
             }
@@ -256,28 +246,27 @@ impl Gathering<'_> {
     }
 
     /// Where the run left a line, and for which.
-    async fn left(&mut self, line: SessionId) -> Result<Option<(u64, SessionId)>> {
+    async fn left(&mut self, line: SessionId, forks: &[(Record, Forked)]) -> Result<Option<(u64, SessionId)>> {
         if let Some(known) = self.way.get(&line) {
             return Ok(Some(*known));
         }
         // The line that was asked for is not left, and of the others only those that were left together with it; whoever
         // forks where the code diverges goes on with the youngest.
-        let mut youngest: Option<(SessionId, u64, Instead)> = None;
-        for (first, forked) in self.forks(line).await? {
-            let Some(instead) = forked.instead else { continue };
+        let mut youngest: Option<(SessionId, u64, &Instead)> = None;
+        for (first, forked) in forks {
+            let Some(instead) = &forked.instead else { continue };
             let id = first.point().session;
             let is_together = line != self.wanted && self.editions.contains(&instead.edition);
-            let is_meant =
-                is_together || self.on_divergence == OnDivergence::Fork && self.goes_on(id, &instead).await?;
+            let is_meant = is_together || self.on_divergence == OnDivergence::Fork && self.goes_on(id, instead).await?;
             if is_meant && youngest.as_ref().is_none_or(|(known, ..)| *known < id) {
                 youngest = Some((id, forked.from.seq, instead));
             }
         }
         let Some((id, seq, instead)) = youngest else { return Ok(None) };
-        if self.has_the_code_of(&instead) {
+        if self.has_the_code_of(instead) {
             self.current = Some(instead.edition.clone());
         }
-        self.editions.push(instead.edition);
+        self.editions.push(instead.edition.clone());
         Ok(Some((seq, id)))
     }
 
@@ -299,18 +288,9 @@ impl Gathering<'_> {
     /// Reads the branches of all lines.
     async fn branches(&mut self) -> Result<Tree> {
         let tree = Tree::default();
-        while let Some((line, until)) = self.unread.pop() {
-            for (first, forked) in self.forks(line).await? {
-                if !forked.is_of_run() || forked.from.seq > until {
-                    continue;
-                }
-                let point = first.point();
-                let step = first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step;
-                let which = ForkName::of(&forked);
-                let maker = forked.maker.unwrap_or(Maker { session: line, step });
-                let branch = self.line(point.session).await?;
-                tree.put(maker, which, branch);
-            }
+        while let Some((maker, forked, line)) = self.unread.pop() {
+            let branch = self.line(line).await?;
+            tree.put(maker, ForkName::of(&forked), branch);
         }
         Ok(tree)
     }
@@ -332,13 +312,6 @@ impl Gathering<'_> {
     }
 }
 
-pub(super) fn forked(first: &Record) -> Result<Option<Forked>> {
-    match first.kind() {
-        Kind::Forked => Ok(Some(first.body().map_err(|why| tampered(first, why))?)),
-        _ => Ok(None),
-    }
-}
-
 impl Session {
     /// Opens the run that `line` belongs to at its first record, with everything that its branches have recorded.
     /// Where the run went on on other lines it does so again, as far as to `line`.
@@ -349,10 +322,19 @@ impl Session {
         on_divergence: OnDivergence,
         program: Option<Digest>,
     ) -> Result<Self> {
-        let (way, editions, unread) = (HashMap::default(), Vec::new(), Vec::new());
-        let current = None;
-        let mut gathering = Gathering { store, wanted: line, way, editions, current, on_divergence, program, unread };
-        let root = gathering.root(line).await?;
+        let Ancestry { root, left, .. } = Ancestry::of(store, line).await?;
+        let mut gathering = Gathering {
+            store,
+            wanted: line,
+            way: left.iter().map(|(from, next, _)| (from.session, (from.seq, *next))).collect(),
+            current: None,
+            editions: left.iter().map(|(.., instead)| instead.edition.clone()).collect(),
+            on_divergence,
+            program,
+            unread: Vec::new(),
+        };
+        let same_code = left.iter().find(|(.., instead)| gathering.has_the_code_of(instead));
+        gathering.current = same_code.map(|(.., instead)| instead.edition.clone());
         let root = gathering.line(root).await?;
         let tree = gathering.branches().await?;
         // What diverges from here on belongs to what diverged before.

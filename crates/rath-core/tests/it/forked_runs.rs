@@ -506,3 +506,19 @@ fn forks_are_counted_anew_on_the_line_that_goes_on() {
         assert_eq!(log.lock().unwrap().iter().filter(|words| *words == "branch work").count(), 1);
     });
 }
+
+#[test]
+fn every_line_leads_to_the_first_of_its_run() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let session = stopped_run(&store).await;
+        let ancestry = rath_core::Ancestry::of(&store, session).await.unwrap();
+        assert_eq!(ancestry.root, session);
+        let log = Log::default();
+        let code = async |session: Session| changed(session, &log).await;
+        let fork = store.begin_run(KEY, forking(), input).await.unwrap().go_on(&code).await.unwrap();
+        for (branch, _) in forks_of(&store, fork.id()).await {
+            assert_eq!(rath_core::Ancestry::of(&store, branch).await.unwrap().root, session);
+        }
+    });
+}
