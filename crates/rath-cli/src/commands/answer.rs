@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use rath::body::{About, Verdict};
+use rath::body::{About, Asked, Verdict};
 use rath::store::{Error as StoreError, Post, Posted};
-use rath::{OpenAsk, OpenCall, SessionId, Store, View};
+use rath::{Digest, OpenAsk, OpenCall, RecordId, SessionId, Store, View};
 
 use super::Answer as Exit;
 use crate::expression;
@@ -32,8 +32,14 @@ impl Answer {
         let store = settings.store()?;
         let place = expression::resolve(&store, &self.session).await?;
         let asks = View::of(&store, place.session, None).await?.pending().asks;
-        let ask = choose(&asks, place.exact.then_some(place.seq), place.session)?;
-        let verdict = match (self.answer.to_ascii_lowercase().as_str(), ask.about) {
+        let question = match place.exact {
+            true => asked_at(&store, place.session, place.seq).await?,
+            false => Question::of(the_one(&asks, place.session)?),
+        };
+        if !asks.iter().any(|ask| ask.record == question.record) {
+            output::remark("it was answered before: this answer is kept, and changes nothing");
+        }
+        let verdict = match (self.answer.to_ascii_lowercase().as_str(), question.about) {
             ("yes" | "y", _) => Verdict::Yes,
             ("no" | "n", _) => Verdict::No,
             (_, About::Approval) => {
@@ -42,29 +48,50 @@ impl Answer {
             }
             _ => Verdict::Text(self.answer.clone().into()),
         };
-        let posted =
-            Posted::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: self.why.clone() };
+        let posted = Posted::Answer {
+            asked: question.record,
+            shown_digest: question.shown_digest,
+            verdict,
+            why: self.why.clone(),
+        };
         hand_in(settings, &store, place.session, posted).await?;
         Ok(Exit::Yes)
     }
 }
 
-fn choose(asks: &[OpenAsk], seq: Option<u64>, session: SessionId) -> Result<&OpenAsk> {
-    match (asks, seq) {
-        ([], _) => bail!("session {} asks nothing\n  help: `rath inbox` lists what is asked", session.short()),
-        (asks, Some(seq)) => match asks.iter().find(|ask| ask.seq == seq) {
-            Some(ask) => Ok(ask),
-            None => {
-                bail!("{}@{seq} is not an open question\n  help: `rath inbox` lists what is asked", session.short())
-            }
-        },
-        ([one], None) if one.about == About::Question => Ok(one),
-        ([one], None) => Err(expression::unclear(format!(
+/// What an answer binds to.
+struct Question {
+    record: RecordId,
+    shown_digest: Digest,
+    about: About,
+}
+
+impl Question {
+    fn of(ask: &OpenAsk) -> Self {
+        Self { record: ask.record, shown_digest: ask.shown_digest, about: ask.about }
+    }
+}
+
+/// The question that a record asks, answered or not.
+async fn asked_at(store: &Arc<dyn Store>, session: SessionId, seq: u64) -> Result<Question> {
+    let view = View::of(store, session, Some(seq)).await?;
+    match view.record().body::<Asked>() {
+        Ok(asked) => Ok(Question { record: view.record().id(), shown_digest: asked.shown_digest, about: asked.about }),
+        Err(_) => bail!("{}@{seq} asks nothing\n  help: `rath inbox` lists what is asked", session.short()),
+    }
+}
+
+/// The one question of a session that can be answered without saying which.
+fn the_one(asks: &[OpenAsk], session: SessionId) -> Result<&OpenAsk> {
+    match asks {
+        [] => bail!("session {} asks nothing\n  help: `rath inbox` lists what is asked", session.short()),
+        [one] if one.about == About::Question => Ok(one),
+        [one] => Err(expression::unclear(format!(
             "this answer decides on a call: name what you have read\n  help: `rath inbox`, then `rath answer {}@{} …`",
             session.short(),
             one.seq
         ))),
-        (several, None) => {
+        several => {
             let places: Vec<_> = several.iter().map(|ask| format!("{}@{}", session.short(), ask.seq)).collect();
             Err(expression::unclear(format!(
                 "session {} asks several things: name one of {}",

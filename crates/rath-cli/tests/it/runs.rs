@@ -359,8 +359,14 @@ fn a_run_that_waits_is_answered_by_another_process() {
     let (code, seen, _) = ended(counting);
     assert_eq!(code, Some(0));
     assert_eq!(lines(&seen), lines(&bench.ok(&["log", "--json", &session])));
-    // A second answer finds nothing to answer.
+    // A second answer finds nothing to answer; one to what was asked is kept, and changes nothing.
     bench.fails(1, &["answer", &session, "no"]);
+    let log = lines(&bench.ok(&["log", "--json", &session]));
+    let asked = log.iter().find(|record| record["header"]["kind"] == "asked").unwrap()["header"]["seq"].clone();
+    let late = bench.run(&["answer", &format!("{session}@{asked}"), "no"]);
+    assert!(late.status.success() && text(&late.stderr).contains("changes nothing"), "{}", text(&late.stderr));
+    assert!(bench.fails(1, &["answer", &format!("{session}@1"), "no"]).contains("asks nothing"));
+    assert_eq!(bench.ok(&["resume", &session, "-q"]), "So be it.");
     bench.sound();
 }
 
