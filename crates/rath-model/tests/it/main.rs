@@ -4,6 +4,7 @@
 
 mod chat;
 mod decoders;
+mod encoders;
 mod file;
 mod messages;
 mod pieces;
