@@ -13,3 +13,4 @@ mod responses;
 mod script;
 mod stream;
 mod support;
+mod wire;
