@@ -7,6 +7,8 @@ use std::time::Duration;
 use rath_core::Model;
 use rath_core::body::Block;
 use rath_model::{Anthropic, Chat, Fallback, Scripted};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use super::server::{Act, Server, events, head, response};
 use super::{FOR_EVER, KEY, ask, clients, failure, streams};
@@ -273,4 +275,18 @@ async fn a_chain_asks_the_next() {
     assert_eq!((chain.name(), chain.encoder()), ("first", "openai-chat/common@1"));
     let failure = failure(&chain).await;
     assert_eq!((failure.retry, failure.after), (true, Some(Duration::ZERO)), "another one follows");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_any_more_hangs_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let model = Anthropic::new("m").base_url(format!("http://{}", listener.local_addr().unwrap()));
+    let asking = tokio::spawn(async move { ask(&model).await.0.is_ok() });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let begin = [&head(200, &[("content-type", "text/event-stream")]), &streams()[0].as_bytes()[..100]].concat();
+    stream.write_all(&begin).await.unwrap();
+    asking.abort();
+    let mut rest = Vec::new();
+    // Whether in peace or not, the connection ends.
+    let _ = tokio::time::timeout(FOR_EVER, stream.read_to_end(&mut rest)).await.expect("it holds on");
 }
