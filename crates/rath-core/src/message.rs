@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::blob::Content;
-use crate::body::{Assistant, Block, Branch, Compressed, Merged, System, ToolResult, User};
+use crate::body::{Assistant, Block, Body as _, Branch, Compressed, Merged, System, ToolResult, User};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::record::Fault;
@@ -66,6 +66,18 @@ impl Said {
             },
             other => return Err(Fault::Kind { is: other.clone(), wanted: Kind::User }),
         })
+    }
+
+    /// Shows the parts that may be long to `each`.
+    pub(crate) fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        match self {
+            Said::System(body) => body.contents(each),
+            Said::User(body) => body.contents(each),
+            Said::Assistant(body) => body.contents(each),
+            Said::Tool(body) => body.contents(each),
+            Said::Summary { text } => each(text),
+            Said::Marker { .. } | Said::Erased => {}
+        }
     }
 
     /// The word before it in a transcript.

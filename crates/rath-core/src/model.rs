@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::blob::Blob;
-use crate::body::Block;
+use crate::body::{AsSent, Block};
 use crate::error::Result;
 use crate::id::{Digest, RecordId};
 use crate::message::Message;
@@ -46,6 +46,25 @@ pub struct Encoded {
     pub digest: Digest,
     /// Its bytes, where the encoder made some.
     pub bytes: Option<Arc<[u8]>>,
+    /// Who made it, where one model speaks for several.
+    pub by: Option<MadeBy>,
+}
+
+/// The one of several models that made a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeBy {
+    /// Its name.
+    pub model: String,
+    /// Its encoder.
+    pub encoder: String,
+}
+
+impl Encoded {
+    /// The request that is these bytes.
+    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
+        let bytes = bytes.into();
+        Self { digest: Digest::of(&bytes), bytes: Some(bytes), by: None }
+    }
 }
 
 /// What the model is asked for besides the conversation.
@@ -141,6 +160,11 @@ impl<'a> Shown<'a> {
         self.session.shown_by(self.rule).await
     }
 
+    /// The conversation with its long texts, which [`messages`](Self::messages) leaves where they are.
+    pub async fn whole_messages(&self) -> Result<Vec<Message>> {
+        self.session.whole_shown_by(self.rule).await
+    }
+
     /// The youngest message that is shown; mostly at hand.
     pub async fn latest(&self) -> Result<Option<Message>> {
         self.session.latest_shown_by(self.rule).await
@@ -181,6 +205,8 @@ pub struct Answer {
     pub model: Option<String>,
     /// What it used.
     pub usage: Usage,
+    /// The turn as its API wants it back, where the blocks do not say all of it.
+    pub sent: Option<AsSent>,
     /// The response as it came, where there is one.
     pub raw: Option<Blob>,
 }

@@ -201,7 +201,7 @@ impl World {
             Op::Call(n) => self.with(*n, |world, s| {
                 let id = world.word("call");
                 let block = Block::ToolUse { id: id.clone(), name: "tool".into(), arguments: "{}".into() };
-                world.live[s].0.append(Assistant { blocks: vec![block] }).unwrap();
+                world.live[s].0.append(Assistant::new(vec![block])).unwrap();
                 world.say(s, format!("→ tool({{}}) [{id}]"), Some(id.clone()), None);
                 world.live[s].1.now.calls.push((id, true));
                 world.settle(s);

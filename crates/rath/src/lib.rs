@@ -38,6 +38,7 @@ pub use agent::Agent;
 pub use rath_core::*;
 pub use rath_macros::{Workflow, tool};
 pub use rath_model::scripted::{self, Scripted};
+pub use rath_model::{Anthropic, Chat, Fallback, Responses};
 pub use rath_sandbox as sandbox;
 pub use rath_store::{Embedded, FORMAT, Garbage, Health, PackHealth, workspace};
 pub use workshop::Workshop;

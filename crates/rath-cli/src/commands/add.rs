@@ -63,7 +63,7 @@ impl Add {
                 Said::Assistant => match (self.tool, self.call) {
                     (Some(name), Some(id)) => {
                         let block = Block::ToolUse { id, name, arguments: text.into() };
-                        session.append(Assistant { blocks: vec![block] })?
+                        session.append(Assistant::new(vec![block]))?
                     }
                     _ => session.assistant(text)?,
                 },

@@ -9,10 +9,24 @@ use crate::kind::Kind;
 use crate::state::{At, OpenCall, State};
 
 /// One turn of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assistant {
     /// Its parts, in order.
     pub blocks: Vec<Block>,
+    /// The same as its API wants it back, where the blocks do not say all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<AsSent>,
+}
+
+/// A turn as the API that it came from wants it back: with signatures, sealed reasoning, and fields nobody here knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsSent {
+    /// The API and its dialect.
+    pub api: String,
+    /// The model that was asked: reasoning is of use to no other.
+    pub model: String,
+    /// JSON, as it goes into a request.
+    pub json: Content,
 }
 
 /// A part of a model's turn.
@@ -46,9 +60,14 @@ pub enum Block {
 }
 
 impl Assistant {
+    /// A turn of these parts.
+    pub fn new(blocks: Vec<Block>) -> Self {
+        Self { blocks, sent: None }
+    }
+
     /// A turn that is plain text.
     pub fn text(text: impl Into<Content>) -> Self {
-        Self { blocks: vec![Block::Text { text: text.into() }] }
+        Self::new(vec![Block::Text { text: text.into() }])
     }
 
     /// The words for the reader.
@@ -88,5 +107,6 @@ impl Body for Assistant {
                 Block::Image { .. } => {}
             }
         }
+        self.sent.iter_mut().for_each(|sent| each(&mut sent.json));
     }
 }

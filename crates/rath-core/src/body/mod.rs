@@ -17,7 +17,7 @@ mod tool;
 mod words;
 
 pub use asked::{About, Answered, Asked, Verdict};
-pub use assistant::{Assistant, Block};
+pub use assistant::{AsSent, Assistant, Block};
 pub use compressed::{Compressed, Replaced};
 pub use labelled::Labelled;
 pub use lineage::{Closed, Created, Detached, Forked, Instead, Maker, Rejected};

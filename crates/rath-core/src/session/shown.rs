@@ -1,10 +1,13 @@
 //! The part of the context that a rule shows.
 
+use std::collections::BTreeMap;
+
 use super::Session;
 use crate::blob::Content;
 use crate::body::{System, ToolResult, User};
 use crate::context::{self, Item, Shape};
 use crate::error::{ErrorKind, Result};
+use crate::id::Digest;
 use crate::kind::Kind;
 use crate::message::{Message, Said};
 use crate::model::Rule;
@@ -15,6 +18,34 @@ impl Session {
     /// The messages that `rule` shows of the context now.
     pub(crate) async fn shown_by(&self, rule: Rule) -> Result<Vec<Message>> {
         self.view().await?.shown_by(rule).await
+    }
+
+    /// The same with long texts read from their blobs.
+    pub(crate) async fn whole_shown_by(&self, rule: Rule) -> Result<Vec<Message>> {
+        let mut messages = self.shown_by(rule).await?;
+        let mut long: BTreeMap<Digest, String> = BTreeMap::new();
+        for message in &mut messages {
+            message.said.contents(&mut |content| {
+                if let Content::Blob(blob) = content {
+                    long.entry(blob.digest).or_default();
+                }
+            });
+        }
+        if long.is_empty() {
+            return Ok(messages);
+        }
+        let reader = self.reader();
+        for (digest, text) in &mut long {
+            *text = String::from_utf8_lossy(&reader.blob(*digest).await?).into_owned();
+        }
+        for message in &mut messages {
+            message.said.contents(&mut |content| {
+                if let Content::Blob(blob) = content {
+                    *content = Content::Text(long.get(&blob.digest).cloned().unwrap_or_default());
+                }
+            });
+        }
+        Ok(messages)
     }
 
     /// The youngest message that `rule` shows, its text whole. Costs one or two records, not the conversation.

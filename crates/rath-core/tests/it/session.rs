@@ -15,7 +15,7 @@ fn said(session: &Session) -> Vec<String> {
 
 fn call(session: &mut Session, id: &str) {
     let block = Block::ToolUse { id: id.into(), name: "look".into(), arguments: "".into() };
-    session.append(Assistant { blocks: vec![block] }).unwrap();
+    session.append(Assistant::new(vec![block])).unwrap();
 }
 
 #[test]

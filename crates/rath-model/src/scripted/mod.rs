@@ -330,7 +330,7 @@ impl Model for Scripted {
                 attempt: shown.attempt,
             };
             let bytes = manifest.to_bytes().map_err(|error| Failure::for_good(error.to_string()))?;
-            Ok(Encoded { digest: Digest::of(&bytes), bytes: Some(bytes.into()) })
+            Ok(Encoded::new(bytes))
         })
     }
 

@@ -4,6 +4,7 @@
 
 mod chat;
 mod decoders;
+mod encoders;
 mod file;
 mod messages;
 mod pieces;
@@ -12,3 +13,4 @@ mod responses;
 mod script;
 mod stream;
 mod support;
+mod wire;

@@ -82,7 +82,7 @@ impl Step {
         let responded = ModelResponded { usage: answer.usage, stop: answer.stop, ..ModelResponded::default() };
         self.session.append(responded).unwrap();
         let said = said(&answer.blocks);
-        let turn = Assistant { blocks: answer.blocks };
+        let turn = Assistant { blocks: answer.blocks, sent: answer.sent };
         let calls: Vec<String> = turn.calls().map(|(id, _)| id.to_owned()).collect();
         self.session.append(turn).unwrap();
         for call in calls {

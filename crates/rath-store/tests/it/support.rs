@@ -42,7 +42,7 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
     reader.act_as(Actor::agent("reader"));
     reader.enter("reading").unwrap();
     let block = Block::ToolUse { id: "c1".into(), name: "read".into(), arguments: r#"{"path":"a.txt"}"#.into() };
-    reader.append(Assistant { blocks: vec![block] }).unwrap();
+    reader.append(Assistant::new(vec![block])).unwrap();
     reader.tool_result("c1", "line\n".repeat(4000)).unwrap();
     let usage = Usage { requests: 1, input_tokens: 20, output_tokens: 5, ..Usage::default() };
     reader.append(ModelResponded { model: Some("scripted".into()), usage, ..ModelResponded::default() }).unwrap();

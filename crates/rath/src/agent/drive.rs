@@ -151,7 +151,7 @@ impl Agent {
         session.publish().await?;
         let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::Assistant]).backwards().limit(1);
         let found = session.store().scan(scan).await?.records;
-        let Some(record) = found.first() else { return Ok(Assistant { blocks: Vec::new() }) };
+        let Some(record) = found.first() else { return Ok(Assistant::default()) };
         let point = record.point();
         record.body().map_err(|why| ErrorKind::Record { point, why }.into())
     }

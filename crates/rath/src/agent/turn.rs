@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
-use rath_core::{Answer, Asking, Error, ErrorKind, Failure, Result, Session, Shown, Time};
+use rath_core::{Answer, Asking, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time};
 
 use super::Agent;
 use super::drive::Bench;
@@ -38,10 +38,13 @@ impl Agent {
             Ok(encoded) => encoded,
             Err(failure) => return self.failed(session, bench, failure, run.attempts).await,
         };
+        let by = encoded.by.clone();
+        let MadeBy { model: asked, encoder } =
+            by.unwrap_or_else(|| MadeBy { model: model.name().into(), encoder: model.encoder().into() });
         session.append(ModelRequested {
-            model: model.name().into(),
+            model: asked,
             rule: self.rule,
-            encoder: model.encoder().into(),
+            encoder,
             request: encoded.digest,
             parameters: None,
             previous: run.request,
@@ -73,7 +76,7 @@ impl Agent {
     }
 
     async fn answered(&self, session: &mut Session, bench: &mut Bench, answer: Answer, began: Time) -> Result<()> {
-        let Answer { mut blocks, stop, model, usage, raw } = answer;
+        let Answer { mut blocks, stop, model, usage, sent, raw } = answer;
         if let Some(raw) = &raw {
             session.store().blob_put(vec![raw.clone()]).await?;
         }
@@ -84,8 +87,9 @@ impl Agent {
             latency_us: Some(Time::now().micros_since(began)),
             raw: raw.map(|raw| raw.reference),
         })?;
-        name_calls(&mut blocks, session.state().run().map_or(0, |run| run.turns));
-        let turn = Assistant { blocks };
+        let renamed = name_calls(&mut blocks, session.state().run().map_or(0, |run| run.turns));
+        // Results go by the new names, which the turn as it was sent does not know.
+        let turn = Assistant { blocks, sent: sent.filter(|_| !renamed) };
         bench.turn = Some(turn.clone());
         session.append(turn)?;
         bench.tell(session, &self.name, Event::TurnOver);
@@ -125,8 +129,10 @@ fn cut_off(session: &mut Session, bench: &Bench, status: Option<u16>, error: Err
     Err(error)
 }
 
-/// Sees to it that every call of a turn has a name of its own. A call without one gets one that no other turn has.
-fn name_calls(blocks: &mut [Block], turn: u64) {
+/// Sees to it that every call of a turn has a name of its own. A call without one gets one that no other turn has. Says
+/// whether a name is new.
+fn name_calls(blocks: &mut [Block], turn: u64) -> bool {
+    let mut renamed = false;
     let mut names: HashSet<String> = HashSet::new();
     for (at, block) in blocks.iter_mut().enumerate() {
         let Block::ToolUse { id, .. } = block else { continue };
@@ -134,7 +140,9 @@ fn name_calls(blocks: &mut [Block], turn: u64) {
             let base = if id.is_empty() { format!("call-{turn}") } else { id.clone() };
             let free = (at..).map(|number| format!("{base}~{number}")).find(|name| !names.contains(name));
             *id = free.unwrap_or(base);
+            renamed = true;
         }
         names.insert(id.clone());
     }
+    renamed
 }

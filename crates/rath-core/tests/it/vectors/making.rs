@@ -180,14 +180,12 @@ async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         name: "search".into(),
         arguments: arguments.into(),
     };
-    session.append(Assistant {
-        blocks: vec![
-            Block::Reasoning { text: "I should look that up.".into() },
-            Block::Text { text: "Let me look. ☕".into() },
-            call("call-1", r#"{"query": "排序 \u2028 quick", "limit":1.0}"#),
-            call("call-2", "{}"),
-        ],
-    })?;
+    session.append(Assistant::new(vec![
+        Block::Reasoning { text: "I should look that up.".into() },
+        Block::Text { text: "Let me look. ☕".into() },
+        call("call-1", r#"{"query": "排序 \u2028 quick", "limit":1.0}"#),
+        call("call-2", "{}"),
+    ]))?;
     session.tool_result("call-1", "Quicksort; \"introsort\"")?;
     session.append(ToolResult {
         call: "call-2".into(),
@@ -202,7 +200,7 @@ async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.leave(Outcome::Done)?;
     session.compress(1, 4, "Ada asked what is quick to sort; it is quicksort.").await?;
     session.enter("again")?;
-    session.append(Assistant { blocks: vec![call("call-3", "{}")] })?;
+    session.append(Assistant::new(vec![call("call-3", "{}")]))?;
     session.cancel("Ada has read enough")?;
     pause();
     session.close("done").await
@@ -251,12 +249,10 @@ async fn make_blob(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.note("x".repeat(rath_core::INLINE_LIMIT))?;
     let picture = Blob::new(&b"not really a picture"[..], "image/png");
     store.blob_put(vec![picture.clone()]).await?;
-    session.append(Assistant {
-        blocks: vec![
-            Block::Text { text: long("a long answer ", rath_core::INLINE_LIMIT).into() },
-            Block::Image { image: picture.reference },
-        ],
-    })?;
+    session.append(Assistant::new(vec![
+        Block::Text { text: long("a long answer ", rath_core::INLINE_LIMIT).into() },
+        Block::Image { image: picture.reference },
+    ]))?;
     session.publish().await
 }
 

@@ -1,8 +1,8 @@
 //! What a turn leaves on the record, and what the model is shown.
 
-use rath::body::{ModelRequested, ModelResponded, StepEntered, ToolFinished, ToolStarted};
+use rath::body::{AsSent, ModelRequested, ModelResponded, StepEntered, ToolFinished, ToolStarted};
 use rath::prelude::*;
-use rath::{Kind, Parameters};
+use rath::{Asking, Content, Kind, Parameters};
 use serde_json::json;
 
 use super::*;
@@ -153,4 +153,62 @@ async fn turns_count_from_nought_in_every_step() {
     assert_eq!(count(&session, Kind::Assistant).await, 4);
     // The same call id came again, in another step.
     assert_eq!(results(&session).await.len(), 2);
+}
+
+/// Answers with a turn that was sent in a certain way; the names of its calls are given.
+struct Sent(&'static [&'static str]);
+
+impl Model for Sent {
+    fn name(&self) -> &str {
+        "sent"
+    }
+    fn encoder(&self) -> &str {
+        "sent@1"
+    }
+    fn encode<'a>(&'a self, _: &'a Shown<'a>) -> BoxFuture<'a, rath::Result<Encoded, Failure>> {
+        Box::pin(async { Ok(Encoded::new(&b"request"[..])) })
+    }
+    fn send<'a>(
+        &'a self,
+        shown: &'a Shown<'a>,
+        _: &'a Encoded,
+        _: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, rath::Result<Answer, Failure>> {
+        Box::pin(async move {
+            if shown.turn > 0 {
+                return Ok(Answer { blocks: vec![Block::Text { text: "Done.".into() }], ..Answer::default() });
+            }
+            let call = |id: &&str| Block::ToolUse { id: (*id).into(), name: "nothing".into(), arguments: "{}".into() };
+            // Long enough to leave the record.
+            let json = format!("[{}]", "1,".repeat(rath::INLINE_LIMIT)).replace(",]", "]");
+            let sent = AsSent { api: "some-api".into(), model: "sent".into(), json: json.into() };
+            Ok(Answer { blocks: self.0.iter().map(call).collect(), sent: Some(sent), ..Answer::default() })
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_is_kept_as_it_was_sent_unless_its_calls_are_renamed() {
+    for (names, is_kept) in [(&["a", "b"], true), (&["a", "a"], false), (&["a", ""], false)] {
+        let agent = Agent::new("agent").model(Sent(names)).tools(nothing);
+        let session = agent.forward(asked(&Memory::new())).await.unwrap();
+        let turn = bodies::<Assistant>(&session).await.remove(0);
+        assert_eq!(turn.sent.is_some(), is_kept, "{names:?}");
+        let Some(sent) = turn.sent else { continue };
+        assert_eq!((&*sent.api, &*sent.model), ("some-api", "sent"));
+        assert!(matches!(sent.json, Content::Blob(_)), "what is long is a blob");
+        let parameters = Parameters::default();
+        let asking = Asking {
+            agent: "agent",
+            prompt: "",
+            tools: &[],
+            parameters: &parameters,
+            rule: rath::Rule::Whole,
+            config: rath::Digest::of(b""),
+        };
+        let whole = Shown::of(&session, asking).whole_messages().await.unwrap();
+        let Said::Assistant(turn) = &whole[1].said else { panic!("{:?}", whole[1]) };
+        let Content::Text(json) = &turn.sent.as_ref().unwrap().json else { panic!("it is read") };
+        assert!(json.starts_with("[1,1,") && json.ends_with("1]"));
+    }
 }

@@ -1,0 +1,40 @@
+//! The client.
+
+use super::back::back;
+use super::decode::Decoder;
+use super::encode::{API, ENCODER, encode};
+use crate::http::Http;
+use crate::settings::{model, settings};
+use crate::talk::Talk;
+use crate::turn::Turn;
+
+/// A model that is asked over Anthropic Messages. Needs a tokio runtime.
+///
+/// ```
+/// use rath_model::Anthropic;
+///
+/// let model = Anthropic::new("claude-sonnet-4-5").key("the key");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Anthropic {
+    model: String,
+    http: Http,
+}
+
+impl Anthropic {
+    /// The model of this name, at Anthropic.
+    pub fn new(model: impl Into<String>) -> Self {
+        let http = Http::new("https://api.anthropic.com", ("x-api-key", ""));
+        Self { model: model.into(), http }.header("anthropic-version", "2023-06-01")
+    }
+}
+
+settings!(Anthropic);
+model!(
+    Anthropic,
+    Decoder,
+    "/v1/messages",
+    |_| ENCODER,
+    |_: &Anthropic, talk: &Talk<'_>| encode(talk),
+    |_: &Anthropic, turn: &Turn| (API, back(turn))
+);

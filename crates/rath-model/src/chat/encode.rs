@@ -1,0 +1,190 @@
+//! From what is shown to a request, version 1. What it makes never changes: another way is another version.
+
+use std::borrow::Cow;
+
+use rath_core::ToolSpec;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::dialect::Dialect;
+use crate::arguments::as_text;
+use crate::schema::schema;
+use crate::talk::{Called, Line, Spoke, Spoken, Talk};
+
+/// The request for what is shown.
+pub fn encode(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(&Request::of(talk, dialect))
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Said<'a>>,
+    stream: bool,
+    stream_options: StreamOptions,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: Box<RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Said<'a> {
+    Verbatim(&'a RawValue),
+    Ours(Message<'a>),
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: Cow<'a, str>,
+    r#type: &'static str,
+    function: Arguments<'a>,
+}
+
+#[derive(Serialize)]
+struct Arguments<'a> {
+    name: &'a str,
+    arguments: Cow<'a, str>,
+}
+
+impl<'a> Request<'a> {
+    fn of(talk: &Talk<'a>, dialect: Dialect) -> Self {
+        let Talk { model, prompt, parameters, .. } = *talk;
+        let mut messages = Messages(Vec::with_capacity(talk.messages.len() + 1));
+        if !prompt.trim().is_empty() {
+            messages.say("system", prompt.into());
+        }
+        for line in talk.lines(dialect.api()) {
+            match line {
+                Line::System(text) if dialect.takes_system_anywhere() || messages.only_system() => {
+                    messages.say("system", text);
+                }
+                Line::System(text) => messages.say("user", format!("Standing instructions:\n\n{text}").into()),
+                Line::User(text) => messages.say("user", text),
+                Line::Turn(turn) => messages.turn(turn),
+            }
+        }
+        let limit = parameters.max_tokens;
+        Self {
+            model,
+            max_completion_tokens: limit.filter(|_| dialect.has_new_limit()),
+            max_tokens: limit.filter(|_| !dialect.has_new_limit()),
+            temperature: parameters.temperature,
+            reasoning_effort: parameters.effort.as_deref(),
+            tools: talk.tools.iter().map(Tool::of).collect(),
+            messages: messages.0,
+            stream: true,
+            stream_options: StreamOptions { include_usage: true },
+        }
+    }
+}
+
+impl<'a> Tool<'a> {
+    fn of(tool: &'a ToolSpec) -> Self {
+        let function = Function { name: &tool.name, description: &tool.description, parameters: schema(tool) };
+        Self { r#type: "function", function }
+    }
+}
+
+impl<'a> Message<'a> {
+    fn new(role: &'static str, content: Option<Cow<'a, str>>) -> Self {
+        Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
+    }
+}
+
+struct Messages<'a>(Vec<Said<'a>>);
+
+impl<'a> Messages<'a> {
+    fn only_system(&self) -> bool {
+        self.0.iter().all(|said| matches!(said, Said::Ours(message) if message.role == "system"))
+    }
+
+    /// Adds words. Many templates want each side to speak once: what one side says in a row is one message.
+    fn say(&mut self, role: &'static str, text: Cow<'a, str>) {
+        if text.trim().is_empty() {
+            return;
+        }
+        if let Some(Said::Ours(Message { role: last, content: Some(held), .. })) = self.0.last_mut()
+            && *last == role
+        {
+            let held = held.to_mut();
+            held.push_str("\n\n");
+            held.push_str(&text);
+            return;
+        }
+        self.0.push(Said::Ours(Message::new(role, Some(text))));
+    }
+
+    fn turn(&mut self, turn: Spoken<'a>) {
+        let verbatim = turn.sent.and_then(|json| serde_json::from_str::<&RawValue>(json).ok());
+        match verbatim {
+            Some(message) => self.0.push(Said::Verbatim(message)),
+            None if turn.parts.is_empty() => {}
+            None => self.0.push(Said::Ours(rebuilt(&turn))),
+        }
+        for Called { id, result, failed, .. } in turn.calls {
+            // There is no field for it.
+            let content = if failed { format!("Failed: {result}").into() } else { result };
+            let message = Message { tool_call_id: Some(id), ..Message::new("tool", Some(content)) };
+            self.0.push(Said::Ours(message));
+        }
+    }
+}
+
+fn rebuilt<'a>(turn: &Spoken<'a>) -> Message<'a> {
+    let mut message = Message::new("assistant", None);
+    for part in &turn.parts {
+        match (part, &mut message.content) {
+            (Spoke::Text(text), None) => message.content = Some(text.clone()),
+            (Spoke::Text(text), Some(held)) => {
+                held.to_mut().push_str("\n\n");
+                held.to_mut().push_str(text);
+            }
+            (Spoke::Call(at), _) => message.tool_calls.extend(turn.calls.get(*at).map(call)),
+        }
+    }
+    message
+}
+
+fn call<'a>(call: &Called<'a>) -> Call<'a> {
+    let arguments = match &call.arguments {
+        Cow::Borrowed(written) => as_text(written),
+        Cow::Owned(written) => Cow::Owned(as_text(written).into_owned()),
+    };
+    Call { id: call.id.clone(), r#type: "function", function: Arguments { name: call.name, arguments } }
+}

@@ -1,0 +1,149 @@
+//! What the three clients have in common: one request, its answer read as it comes.
+
+use rath_core::{Blob, Delta, Encoded, Shown};
+
+use crate::failure::{Cause, Failure};
+use crate::http::{Came, Http};
+use crate::reply::Reply;
+use crate::talk::Talk;
+use crate::turn::{Part, Turn};
+
+/// Reads a vendor's answers.
+pub(crate) trait Decode: Default + Send {
+    fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Delta));
+    fn done(&self) -> bool;
+    fn finish(self) -> Result<Turn, Failure>;
+    fn whole(reply: &Reply<'_>) -> Result<Turn, Failure>;
+}
+
+macro_rules! decode {
+    ($($room:ident)+) => {
+        $(impl Decode for crate::$room::Decoder {
+            fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Delta)) {
+                self.feed(bytes, &mut |delta| heard(delta));
+            }
+            fn done(&self) -> bool {
+                self.done()
+            }
+            fn finish(self) -> Result<Turn, Failure> {
+                self.finish()
+            }
+            fn whole(reply: &Reply<'_>) -> Result<Turn, Failure> {
+                crate::$room::decode_whole(reply)
+            }
+        })+
+    };
+}
+
+decode!(anthropic chat responses);
+
+/// Makes the request of what is shown.
+pub(crate) async fn encode(
+    shown: &Shown<'_>,
+    model: &str,
+    encoder: impl FnOnce(&Talk<'_>) -> serde_json::Result<Vec<u8>>,
+) -> Result<Encoded, rath_core::Failure> {
+    let unread = |error| rath_core::Failure::for_good(format!("what is shown cannot be read: {error}"));
+    let messages = shown.whole_messages().await.map_err(unread)?;
+    let talk =
+        Talk { model, prompt: shown.prompt, tools: shown.tools, parameters: shown.parameters, messages: &messages };
+    let unwritten = |error| rath_core::Failure::for_good(format!("the request cannot be written: {error}"));
+    Ok(Encoded::new(encoder(&talk).map_err(unwritten)?))
+}
+
+/// Sends the request and reads the answer: the turn, and the response as it came.
+pub(crate) async fn ask<D: Decode>(
+    http: &Http,
+    path: &str,
+    request: &Encoded,
+    heard: &(dyn Fn(Delta) + Send + Sync),
+) -> Result<(Turn, Blob), rath_core::Failure> {
+    let mut decoder = D::default();
+    let body = request.bytes.as_deref().unwrap_or_default();
+    let mut each = |came: &Came, piece: &[u8]| {
+        if !came.is_stream(piece) {
+            return false;
+        }
+        decoder.feed(piece, &mut |delta| heard(delta));
+        decoder.done()
+    };
+    let mut came = http.post(path, body, &mut each).await;
+    if let Some(key) = http.key.as_ref().filter(|key| key.is_in(&came.body)) {
+        // The provider sent the key back. What is kept is read again without it.
+        came.body = key.cut_out_of(&came.body);
+        decoder = D::default();
+        decoder.feed(&came.body, &mut |_| {});
+    }
+    let is_stream = came.is_stream(&came.body);
+    let answer = came.read(decoder);
+    if let Ok(turn) = answer.as_ref()
+        && !is_stream
+    {
+        turn.blocks.iter().for_each(|block| tell(&block.part, heard));
+    }
+    match answer {
+        Ok(turn) => Ok((turn, Blob::new(came.body, if is_stream { "text/event-stream" } else { "application/json" }))),
+        Err(mut failure) => {
+            if let Some(key) = &http.key {
+                failure.why = key.hide_in(failure.why);
+                failure.partial = failure.partial.map(|partial| key.hide_in(partial));
+            }
+            Err(failure)
+        }
+    }
+}
+
+impl Came {
+    fn reply(&self) -> Reply<'_> {
+        Reply { status: self.status.unwrap_or_default(), headers: &self.headers, body: &self.body }
+    }
+
+    /// Whether the body is a stream of events; where no header says so, by how it begins.
+    fn is_stream(&self, piece: &[u8]) -> bool {
+        let begin = if self.body.is_empty() { piece } else { &self.body };
+        let kind = self.reply().header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let is_good = self.status.is_some_and(|status| (200..300).contains(&status));
+        let looks_whole = matches!(begin.trim_ascii_start().first(), Some(b'{' | b'[' | b'<'));
+        is_good && (kind.contains("event-stream") || !(kind.contains("json") || looks_whole))
+    }
+
+    /// The turn, or why there is none.
+    fn read<D: Decode>(&self, decoder: D) -> Result<Turn, rath_core::Failure> {
+        let broken = self
+            .broken
+            .as_ref()
+            .map(|broken| rath_core::Failure { retry: broken.retry, ..rath_core::Failure::for_good(&*broken.why) });
+        let reply = self.reply();
+        match (reply.status, broken) {
+            (0, broken) => Err(broken.unwrap_or_else(|| rath_core::Failure::for_now("nothing came"))),
+            (300..400, _) => {
+                let to = reply.header("location").unwrap_or("another address");
+                let why = format!("the provider points to {to}; set that as base URL, or check the one in use");
+                Err(rath_core::Failure { status: self.status, ..rath_core::Failure::for_good(why) })
+            }
+            (200..300, Some(broken)) if !self.is_stream(&self.body) => Err(broken),
+            (200..300, broken) if self.is_stream(&self.body) => decoder.finish().map_err(|failure| {
+                let was_cut = matches!(failure.cause, Cause::Cut | Cause::Unreadable);
+                let failure = rath_core::Failure::from(failure);
+                match broken.filter(|_| was_cut) {
+                    Some(broken) => rath_core::Failure { partial: failure.partial, ..broken },
+                    None => failure,
+                }
+            }),
+            _ => D::whole(&reply).map_err(Into::into),
+        }
+    }
+}
+
+/// Tells of a part that came at once.
+fn tell(part: &Part, heard: &(dyn Fn(Delta) + Send + Sync)) {
+    match part {
+        Part::Text { text } | Part::Refusal { text } => heard(Delta::Text(text.clone())),
+        Part::Reasoning { text, .. } if !text.is_empty() => heard(Delta::Reasoning(text.clone())),
+        Part::Call { id, name, arguments } => {
+            heard(Delta::Call { id: id.clone(), name: name.clone() });
+            heard(Delta::Arguments(arguments.clone()));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,246 @@
+//! One request over HTTP, and all that can come of it.
+
+use std::error::Error as _;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
+
+use crate::key::Key;
+
+/// How long to wait for the end of a response whose answer is whole: a connection that is read to its end is used again.
+const LINGER: Duration = Duration::from_millis(250);
+/// How much of that end is read.
+const LINGER_BYTES: usize = 64 << 10;
+/// An error is said in less.
+const ERROR_LIMIT: usize = 1 << 20;
+
+/// Where requests go, and how long they may take.
+#[derive(Clone)]
+pub(crate) struct Http {
+    pub(crate) base_url: String,
+    pub(crate) key: Option<Key>,
+    /// The header for the key, and what stands before it.
+    pub(crate) key_header: (&'static str, &'static str),
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) connect: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) total: Duration,
+    pub(crate) limit: usize,
+    client: Arc<OnceLock<Result<Client, Broken>>>,
+}
+
+/// A response, as far as it came.
+#[derive(Debug, Default)]
+pub(crate) struct Came {
+    /// None where nothing came.
+    pub(crate) status: Option<u16>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// Why it is not whole.
+    pub(crate) broken: Option<Broken>,
+}
+
+/// Why a response is not whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) why: String,
+    /// Whether the same request may succeed later.
+    pub(crate) retry: bool,
+}
+
+impl Broken {
+    fn for_good(why: impl Into<String>) -> Self {
+        Self { why: why.into(), retry: false }
+    }
+
+    fn for_now(why: impl Into<String>) -> Self {
+        Self { why: why.into(), retry: true }
+    }
+}
+
+impl Http {
+    pub(crate) fn new(base_url: &str, key_header: (&'static str, &'static str)) -> Self {
+        Self {
+            base_url: base_url.to_owned(),
+            key: None,
+            key_header,
+            headers: Vec::new(),
+            connect: Duration::from_secs(15),
+            idle: Duration::from_secs(300),
+            total: Duration::from_secs(3600),
+            limit: 64 << 20,
+            client: Arc::default(),
+        }
+    }
+
+    /// The same with other settings: a connection that was made with the old ones is not used.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        self.client = Arc::default();
+    }
+
+    /// Sends a request, once. `each` is told every piece of the response and says whether that is enough.
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        body: &[u8],
+        each: &mut (dyn FnMut(&Came, &[u8]) -> bool + Send),
+    ) -> Came {
+        let mut came = Came::default();
+        let all = self.exchange(path, body, &mut came, each);
+        let broken = match tokio::time::timeout(self.total, all).await {
+            Ok(done) => done.err(),
+            Err(_) => Some(Broken::for_now(format!("the answer took longer than {:?}", self.total))),
+        };
+        came.broken = broken;
+        came
+    }
+
+    async fn exchange(
+        &self,
+        path: &str,
+        body: &[u8],
+        came: &mut Came,
+        each: &mut (dyn FnMut(&Came, &[u8]) -> bool + Send),
+    ) -> Result<(), Broken> {
+        let url = self.url(path)?;
+        let request = self.client(&url)?.post(url.clone()).headers(self.headers()?).body(body.to_vec());
+        let idle = || Broken::for_now(format!("nothing came from {} for {:?}", shown(&url), self.idle));
+        let sent = tokio::time::timeout(self.idle, request.send()).await.map_err(|_| idle())?;
+        let mut response = sent.map_err(|error| self.broken(&url, error))?;
+        came.status = Some(response.status().as_u16());
+        let header = |(name, value): (&HeaderName, &HeaderValue)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        came.headers = response.headers().iter().map(header).collect();
+        let limit = if response.status().is_success() { self.limit } else { self.limit.min(ERROR_LIMIT) };
+        let (mut done, mut beyond) = (false, 0);
+        loop {
+            let wait = if done { LINGER.min(self.idle) } else { self.idle };
+            let piece = match tokio::time::timeout(wait, response.chunk()).await {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => return Ok(()),
+                _ if done => return Ok(()),
+                Ok(Err(error)) => return Err(self.broken(&url, error)),
+                Err(_) => return Err(idle()),
+            };
+            if done {
+                beyond += piece.len();
+                if beyond > LINGER_BYTES {
+                    return Ok(());
+                }
+            } else if came.body.len() + piece.len() > limit {
+                return Err(Broken::for_good(format!("the response holds more than {limit} bytes")));
+            } else {
+                done = each(came, &piece);
+                came.body.extend_from_slice(&piece);
+            }
+        }
+    }
+
+    fn url(&self, path: &str) -> Result<Url, Broken> {
+        let bad = || Broken::for_good("the base URL is no address: it should look like https://api.example.com/v1");
+        let mut url = Url::parse(&self.base_url).map_err(|_| bad())?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+            return Err(bad());
+        }
+        let whole = format!("{}{path}", url.path().trim_end_matches('/'));
+        url.set_path(&whole);
+        Ok(url)
+    }
+
+    fn headers(&self) -> Result<HeaderMap, Broken> {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        headers.insert("accept", HeaderValue::from_static("text/event-stream, application/json"));
+        for (name, value) in &self.headers {
+            let bad = || Broken::for_good(format!("the header {name:?} cannot be sent"));
+            let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+            value.set_sensitive(true);
+            headers.insert(parsed, value);
+        }
+        if let Some(key) = &self.key {
+            let (name, before) = self.key_header;
+            let value = HeaderValue::from_str(&format!("{before}{}", key.expose().trim()));
+            let mut value = value.map_err(|_| Broken::for_good("the key holds characters that no key has"))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(headers)
+    }
+
+    fn client(&self, url: &Url) -> Result<&Client, Broken> {
+        let made = self.client.get_or_init(|| {
+            let bad = |error: &dyn fmt::Display| Broken::for_good(format!("no HTTPS here: {error}"));
+            let mut builder = Client::builder()
+                .tls_backend_preconfigured(crate::tls::config().map_err(|error| bad(&error))?)
+                // A redirect would take the key along.
+                .redirect(reqwest::redirect::Policy::none())
+                .retry(reqwest::retry::never())
+                .connect_timeout(self.connect)
+                .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
+            if is_here(url) {
+                builder = builder.no_proxy();
+            }
+            builder.build().map_err(|error| bad(&error))
+        });
+        made.as_ref().map_err(Clone::clone)
+    }
+
+    fn broken(&self, url: &Url, error: reqwest::Error) -> Broken {
+        let is_connect = error.is_connect();
+        let error = error.without_url();
+        let (mut causes, mut is_tls) = (Vec::new(), false);
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            is_tls |= is_of_tls(next);
+            let words = next.to_string();
+            if causes.last() != Some(&words) {
+                causes.push(words);
+            }
+            cause = next.source();
+        }
+        let causes = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
+        match is_connect || is_tls {
+            true => Broken { why: format!("cannot reach {}: {causes}", shown(url)), retry: !is_tls },
+            false => Broken::for_now(format!("the connection to {} broke: {causes}", shown(url))),
+        }
+    }
+}
+
+/// Whether an error says that the two sides cannot talk in secret. Asking again will not help.
+fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    error.is::<rustls::Error>() || inner.is_some_and(|inner| is_of_tls(inner))
+}
+
+/// Whether it is this machine, which no proxy leads to.
+fn is_here(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+/// An address for a reader: without a name and a password in it.
+fn shown(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base_url = Url::parse(&self.base_url).map(|url| shown(&url)).unwrap_or_default();
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Http")
+            .field("base_url", &base_url)
+            .field("key", &self.key)
+            .field("headers", &headers)
+            .field("connect", &self.connect)
+            .field("idle", &self.idle)
+            .field("total", &self.total)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

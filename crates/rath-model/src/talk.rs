@@ -1,0 +1,194 @@
+//! What a request is made of: the conversation, in the order that every API takes.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use rath_core::body::{Assistant, Block, ToolResult};
+use rath_core::{Content, Message, Parameters, Said, ToolSpec};
+
+/// What a model is shown, at hand: what an encoder makes a request of.
+#[derive(Clone, Copy, Debug)]
+pub struct Talk<'a> {
+    /// The model that is asked.
+    pub model: &'a str,
+    /// The agent's prompt.
+    pub prompt: &'a str,
+    /// The tools it may call.
+    pub tools: &'a [ToolSpec],
+    /// What is asked for besides.
+    pub parameters: &'a Parameters,
+    /// The conversation, its long texts read.
+    pub messages: &'a [Message],
+}
+
+/// A piece of a conversation.
+#[derive(Debug)]
+pub(crate) enum Line<'a> {
+    /// Standing instructions.
+    System(Cow<'a, str>),
+    /// What is said to the model.
+    User(Cow<'a, str>),
+    /// What the model said, with the results of its calls.
+    Turn(Spoken<'a>),
+}
+
+/// A turn of the model.
+#[derive(Debug)]
+pub(crate) struct Spoken<'a> {
+    /// As it goes back verbatim.
+    pub(crate) sent: Option<&'a str>,
+    /// As it is rebuilt.
+    pub(crate) parts: Vec<Spoke<'a>>,
+    /// Its calls.
+    pub(crate) calls: Vec<Called<'a>>,
+}
+
+/// A part of a turn that any API understands.
+#[derive(Debug)]
+pub(crate) enum Spoke<'a> {
+    /// Words.
+    Text(Cow<'a, str>),
+    /// The call of this number.
+    Call(usize),
+}
+
+/// A call and its result.
+#[derive(Debug)]
+pub(crate) struct Called<'a> {
+    pub(crate) id: Cow<'a, str>,
+    pub(crate) name: &'a str,
+    pub(crate) arguments: Cow<'a, str>,
+    pub(crate) result: Cow<'a, str>,
+    pub(crate) failed: bool,
+}
+
+/// What is said where the API wants somebody to have spoken last.
+const GO_ON: &str = "Go on.";
+const NO_RESULT: &str = "The call was not finished; it has no result.";
+const NO_OUTPUT: &str = "(no output)";
+
+impl<'a> Talk<'a> {
+    /// The conversation for this API. It never ends with a turn of the model.
+    pub(crate) fn lines(&self, api: &str) -> Vec<Line<'a>> {
+        let mut lines = Lines::default();
+        for message in self.messages {
+            match &message.said {
+                Said::System(body) => lines.all.push(Line::System(text(&body.text))),
+                Said::User(body) => lines.user(text(&body.text)),
+                Said::Assistant(turn) => lines.turn(turn, self.verbatim(turn, api)),
+                Said::Tool(result) => lines.result(result),
+                Said::Summary { text: words } => {
+                    lines.user(format!("A summary of what was said before:\n\n{}", text(words)).into());
+                }
+                Said::Marker { why: Some(why), .. } => lines.user(format!("What follows is of a branch: {why}").into()),
+                Said::Marker { why: None, .. } => lines.user("What follows is of a branch.".into()),
+                Said::Erased => {}
+            }
+        }
+        lines.close()
+    }
+
+    /// The turn as it was sent, where this API and model sent it.
+    fn verbatim(&self, turn: &'a Assistant, api: &str) -> Option<&'a str> {
+        let sent = turn.sent.as_ref().filter(|sent| sent.api == api && sent.model == self.model)?;
+        match &sent.json {
+            Content::Text(json) => Some(json),
+            Content::Blob(_) => None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Lines<'a> {
+    all: Vec<Line<'a>>,
+    /// Calls without a result: the line of their turn and their number in it.
+    open: HashMap<&'a str, (usize, usize)>,
+    names: HashSet<String>,
+}
+
+impl<'a> Lines<'a> {
+    fn user(&mut self, words: Cow<'a, str>) {
+        if !words.trim().is_empty() {
+            self.all.push(Line::User(words));
+        }
+    }
+
+    fn turn(&mut self, turn: &'a Assistant, sent: Option<&'a str>) {
+        let ids: HashSet<&str> = turn.calls().map(|(id, _)| id).collect();
+        let are_new = ids.len() == turn.calls().count() && ids.iter().all(|id| !self.names.contains(*id));
+        let sent = sent.filter(|_| are_new);
+        let (mut parts, mut calls) = (Vec::new(), Vec::new());
+        for block in &turn.blocks {
+            match block {
+                Block::Text { text: words } => parts.push(Spoke::Text(text(words))),
+                Block::Image { image } => {
+                    parts.push(Spoke::Text(format!("[picture, {}, {} bytes]", image.media_type, image.bytes).into()));
+                }
+                Block::Reasoning { .. } => {}
+                Block::ToolUse { id, name, arguments } => {
+                    self.open.insert(id, (self.all.len(), calls.len()));
+                    let id = self.name(id, sent.is_some());
+                    parts.push(Spoke::Call(calls.len()));
+                    let (arguments, result) = (text(arguments), NO_RESULT.into());
+                    calls.push(Called { id, name, arguments, result, failed: true });
+                }
+            }
+        }
+        parts.retain(|part| !matches!(part, Spoke::Text(words) if words.trim().is_empty()));
+        if sent.is_some() || !parts.is_empty() {
+            self.all.push(Line::Turn(Spoken { sent, parts, calls }));
+        }
+    }
+
+    /// A name for a call that no other has and that every API takes: those of one vendor are too long, or hold the
+    /// wrong characters, for another.
+    fn name(&mut self, id: &'a str, verbatim: bool) -> Cow<'a, str> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let is_good = verbatim || (!id.is_empty() && id.len() <= 40 && id.bytes().all(fits));
+        let name = match is_good && !self.names.contains(id) {
+            true => Cow::Borrowed(id),
+            false => {
+                let free = (self.names.len()..).map(|number| format!("call_{number}"));
+                Cow::Owned(free.into_iter().find(|name| !self.names.contains(name)).unwrap_or_default())
+            }
+        };
+        self.names.insert(name.clone().into_owned());
+        name
+    }
+
+    /// A result belongs to the youngest call of its name, and stands with it whatever was said in between. One whose
+    /// call is not shown is told in words.
+    fn result(&mut self, result: &'a ToolResult) {
+        let shown = result.shown.as_ref().map(text).filter(|shown| !shown.is_empty());
+        let shown = shown.unwrap_or(Cow::Borrowed(NO_OUTPUT));
+        let place = self.open.remove(result.call.as_str());
+        let called = place.and_then(|(line, call)| match self.all.get_mut(line)? {
+            Line::Turn(turn) => turn.calls.get_mut(call),
+            _ => None,
+        });
+        match called {
+            Some(called) => (called.result, called.failed) = (shown, result.failed),
+            None => self.user(format!("The result of an earlier call:\n\n{shown}").into()),
+        }
+    }
+
+    fn close(mut self) -> Vec<Line<'a>> {
+        let last = self.all.iter().rfind(|line| !matches!(line, Line::System(_)));
+        let waits = match last {
+            Some(Line::User(_)) => true,
+            Some(Line::Turn(turn)) => !turn.calls.is_empty(),
+            _ => false,
+        };
+        if !waits {
+            self.all.push(Line::User(GO_ON.into()));
+        }
+        self.all
+    }
+}
+
+fn text(content: &Content) -> Cow<'_, str> {
+    match content {
+        Content::Text(text) => Cow::Borrowed(text),
+        elsewhere @ Content::Blob(_) => Cow::Owned(elsewhere.to_string()),
+    }
+}

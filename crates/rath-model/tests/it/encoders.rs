@@ -1,0 +1,292 @@
+//! Requests, as the three APIs want them.
+
+use proptest::prelude::*;
+use rath_core::body::{AsSent, Assistant, Block, Effect, System, ToolResult, User};
+use rath_core::{Actor, Blob, Memory, Message, Parameters, Point, Said, Session, ToolSpec, Touches};
+use rath_model::chat::Dialect;
+use rath_model::{Talk, anthropic, chat, encode_with, responses};
+use serde_json::{Value, json};
+
+fn point() -> Point {
+    let session = Session::create(&Memory::new(), Actor::program("test"));
+    Point { session: session.id(), seq: 0 }
+}
+
+fn messages(said: Vec<Said>) -> Vec<Message> {
+    let origin = point();
+    said.into_iter().map(|said| Message { origin, said }).collect()
+}
+
+fn user(text: &str) -> Said {
+    Said::User(User { text: text.into(), post: None })
+}
+
+fn system(text: &str) -> Said {
+    Said::System(System { text: text.into() })
+}
+
+fn result(call: &str, text: &str, failed: bool) -> Said {
+    Said::Tool(ToolResult { call: call.into(), finished: None, shown: Some(text.into()), failed })
+}
+
+fn call(id: &str, arguments: &str) -> Block {
+    Block::ToolUse { id: id.into(), name: "look".into(), arguments: arguments.into() }
+}
+
+fn turn(blocks: Vec<Block>) -> Said {
+    Said::Assistant(Assistant::new(blocks))
+}
+
+fn text(text: &str) -> Block {
+    Block::Text { text: text.into() }
+}
+
+fn sent(api: &str, blocks: Vec<Block>, json: &str) -> Said {
+    let sent = AsSent { api: api.into(), model: "m".into(), json: json.into() };
+    Said::Assistant(Assistant { blocks, sent: Some(sent) })
+}
+
+fn look() -> ToolSpec {
+    ToolSpec {
+        name: "look".into(),
+        description: "Looks.".into(),
+        schema: json!({"type": "object", "properties": {"at": {"type": "string"}}}),
+        effect: Effect::Pure,
+        touches: Touches::Nothing,
+        branches: false,
+        timeout: None,
+        agent: None,
+    }
+}
+
+/// What all three are shown.
+fn conversation(api: &str, verbatim: &str) -> Vec<Message> {
+    let reasoning = Block::Reasoning { text: "Where?".into() };
+    messages(vec![
+        system("Speak English."),
+        user("Look."),
+        turn(vec![reasoning, text("Let me."), call("a~1", ""), call("b", "{\"at\": "), call("c", "{\"at\": \"x\"}")]),
+        user("Hurry!"),
+        result("b", "not JSON", true),
+        result("a~1", "nothing here", false),
+        sent(api, vec![text("Done.")], verbatim),
+        user("Thanks."),
+    ])
+}
+
+fn request(encoder: &str, said: &[Message], parameters: &Parameters) -> String {
+    let tools = [look()];
+    let talk = Talk { model: "m", prompt: "Be brief.", tools: &tools, parameters, messages: said };
+    String::from_utf8(encode_with(encoder, &talk).unwrap().unwrap()).unwrap()
+}
+
+#[test]
+fn a_request_to_anthropic() {
+    let verbatim = r#"[{"type":"thinking","thinking":"","signature":"sig=="},{"type":"text","text":"Done."}]"#;
+    let parameters = Parameters { temperature: Some(0.5), ..Parameters::default() };
+    let expected = [
+        r#"{"model":"m","max_tokens":32000,"temperature":0.5,"#,
+        r#""tools":[{"name":"look","description":"Looks.","#,
+        r#""input_schema":{"properties":{"at":{"type":"string"}},"type":"object"},"#,
+        r#""cache_control":{"type":"ephemeral"}}],"#,
+        r#""system":[{"type":"text","text":"Be brief."},"#,
+        r#"{"type":"text","text":"Speak English.","cache_control":{"type":"ephemeral"}}],"#,
+        r#""messages":[{"role":"user","content":[{"type":"text","text":"Look."}]},"#,
+        r#"{"role":"assistant","content":[{"type":"text","text":"Let me."},"#,
+        r#"{"type":"tool_use","id":"call_0","name":"look","input":{}},"#,
+        r#"{"type":"tool_use","id":"b","name":"look","input":{"arguments":"{\"at\": "}},"#,
+        r#"{"type":"tool_use","id":"c","name":"look","input":{"at": "x"}}]},"#,
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_0","content":"nothing here"},"#,
+        r#"{"type":"tool_result","tool_use_id":"b","content":"not JSON","is_error":true},"#,
+        r#"{"type":"tool_result","tool_use_id":"c","content":"The call was not finished; it has no result.","#,
+        r#""is_error":true},"#,
+        r#"{"type":"text","text":"Hurry!","cache_control":{"type":"ephemeral"}}]},"#,
+        r#"{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"sig=="},"#,
+        r#"{"type":"text","text":"Done."}]},"#,
+        r#"{"role":"user","content":[{"type":"text","text":"Thanks.","cache_control":{"type":"ephemeral"}}]}],"#,
+        r#""stream":true}"#,
+    ];
+    let said = conversation("anthropic-messages", verbatim);
+    assert_eq!(request("anthropic-messages@1", &said, &parameters), expected.concat());
+}
+
+#[test]
+fn a_request_in_chat() {
+    let verbatim = r#"{"role":"assistant","content":"Done.","reasoning_details":[{"x":1.50}]}"#;
+    let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), temperature: None };
+    let expected = [
+        r#"{"model":"m","max_completion_tokens":99,"reasoning_effort":"low","#,
+        r#""tools":[{"type":"function","function":{"name":"look","description":"Looks.","#,
+        r#""parameters":{"properties":{"at":{"type":"string"}},"type":"object"}}}],"#,
+        r#""messages":[{"role":"system","content":"Be brief.\n\nSpeak English."},"#,
+        r#"{"role":"user","content":"Look."},"#,
+        r#"{"role":"assistant","content":"Let me.","tool_calls":["#,
+        r#"{"id":"call_0","type":"function","function":{"name":"look","arguments":"{}"}},"#,
+        r#"{"id":"b","type":"function","function":{"name":"look","arguments":"{\"arguments\":\"{\\\"at\\\": \"}"}},"#,
+        r#"{"id":"c","type":"function","function":{"name":"look","arguments":"{\"at\": \"x\"}"}}]},"#,
+        r#"{"role":"tool","content":"nothing here","tool_call_id":"call_0"},"#,
+        r#"{"role":"tool","content":"Failed: not JSON","tool_call_id":"b"},"#,
+        r#"{"role":"tool","content":"Failed: The call was not finished; it has no result.","tool_call_id":"c"},"#,
+        r#"{"role":"user","content":"Hurry!"},"#,
+        r#"{"role":"assistant","content":"Done.","reasoning_details":[{"x":1.50}]},"#,
+        r#"{"role":"user","content":"Thanks."}],"#,
+        r#""stream":true,"stream_options":{"include_usage":true}}"#,
+    ];
+    let said = conversation("openai-chat", verbatim);
+    assert_eq!(request("openai-chat@1", &said, &parameters), expected.concat());
+    let local = request("openai-chat/ollama@1", &said, &parameters);
+    assert!(local.contains(r#""max_tokens":99"#), "{local}");
+    assert!(
+        local.contains(r#"{"role":"assistant","content":"Done."}"#),
+        "what another dialect sent is rebuilt: {local}"
+    );
+}
+
+#[test]
+fn a_request_to_responses() {
+    let verbatim = concat!(
+        r#"[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"},"#,
+        r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Done."}]}]"#
+    );
+    let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), temperature: None };
+    let items = format!("{},", &verbatim[1..verbatim.len() - 1]);
+    let expected = [
+        r#"{"model":"m","max_output_tokens":99,"reasoning":{"effort":"low"},"#,
+        r#""instructions":"Be brief.\n\nSpeak English.","#,
+        r#""tools":[{"type":"function","name":"look","description":"Looks.","#,
+        r#""parameters":{"properties":{"at":{"type":"string"}},"type":"object"},"strict":false}],"#,
+        r#""input":[{"role":"user","content":"Look."},"#,
+        r#"{"role":"assistant","content":"Let me."},"#,
+        r#"{"type":"function_call","call_id":"call_0","name":"look","arguments":"{}"},"#,
+        r#"{"type":"function_call","call_id":"b","name":"look","arguments":"{\"arguments\":\"{\\\"at\\\": \"}"},"#,
+        r#"{"type":"function_call","call_id":"c","name":"look","arguments":"{\"at\": \"x\"}"},"#,
+        r#"{"type":"function_call_output","call_id":"call_0","output":"nothing here"},"#,
+        r#"{"type":"function_call_output","call_id":"b","output":"Failed: not JSON"},"#,
+        r#"{"type":"function_call_output","call_id":"c","#,
+        r#""output":"Failed: The call was not finished; it has no result."},"#,
+        r#"{"role":"user","content":"Hurry!"},"#,
+        &items,
+        r#"{"role":"user","content":"Thanks."}],"#,
+        r#""include":["reasoning.encrypted_content"],"store":false,"stream":true}"#,
+    ];
+    let said = conversation("openai-responses", verbatim);
+    assert_eq!(request("openai-responses@1", &said, &parameters), expected.concat());
+}
+
+#[test]
+fn names_of_calls_are_made_unique() {
+    let said = messages(vec![
+        user("Look."),
+        turn(vec![call("x", "{}")]),
+        result("x", "one", false),
+        sent("anthropic-messages", vec![call("x", "{}")], r#"[{"type":"tool_use","id":"x","name":"look","input":{}}]"#),
+        result("x", "two", false),
+    ]);
+    let request: Value = serde_json::from_str(&request(anthropic::ENCODER, &said, &Parameters::default())).unwrap();
+    let ids: Vec<&Value> = [1, 2, 3, 4].map(|at| &request["messages"][at]["content"][0]).to_vec();
+    assert_eq!((&ids[0]["id"], &ids[1]["tool_use_id"], &ids[1]["content"]), (&json!("x"), &json!("x"), &json!("one")));
+    assert_eq!(ids[2]["id"], ids[3]["tool_use_id"]);
+    assert_ne!(ids[2]["id"], "x", "a turn that was sent with a name that is taken is rebuilt");
+    assert_eq!(ids[3]["content"], "two");
+}
+
+#[test]
+fn the_model_never_speaks_first_or_last() {
+    let said = messages(vec![turn(vec![text("I begin.")]), turn(vec![text("And end. ")]), turn(vec![text(" \n")])]);
+    let request: Value = serde_json::from_str(&request(anthropic::ENCODER, &said, &Parameters::default())).unwrap();
+    let roles: Vec<_> = request["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "user"]);
+    assert_eq!(request["messages"][1]["content"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn thinking_has_a_budget_or_a_word() {
+    let asked = |effort: &str| {
+        let parameters = Parameters { effort: Some(effort.into()), temperature: Some(0.2), max_tokens: Some(3000) };
+        let request = request(anthropic::ENCODER, &messages(vec![user("Think.")]), &parameters);
+        let request: Value = serde_json::from_str(&request).unwrap();
+        [&request["thinking"], &request["output_config"], &request["temperature"]].map(Clone::clone)
+    };
+    assert_eq!(asked("2048"), [json!({"type": "enabled", "budget_tokens": 2048}), Value::Null, Value::Null]);
+    assert_eq!(asked("9999")[0]["budget_tokens"], 2999);
+    assert_eq!(asked("high"), [json!({"type": "adaptive"}), json!({"effort": "high"}), Value::Null]);
+    assert_eq!(asked("none"), [json!({"type": "disabled"}), Value::Null, json!(0.2)]);
+}
+
+fn words() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), Just(" ".into()), Just("null".into()), Just("{\"a\":1}".into()), ".{0,12}"]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-c]", Just(String::new()), "\\PC{0,50}"]
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    prop_oneof![
+        words().prop_map(|text| Block::Text { text: text.into() }),
+        words().prop_map(|text| Block::Reasoning { text: text.into() }),
+        (name(), words()).prop_map(|(id, arguments)| call(&id, &arguments)),
+        Just(Block::Image { image: Blob::new(&b"png"[..], "image/png").reference }),
+    ]
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let api = prop_oneof![
+        Just("anthropic-messages".to_owned()),
+        Just("openai-chat".to_owned()),
+        Just("openai-responses".to_owned())
+    ];
+    let json =
+        prop_oneof![Just("[]".to_owned()), Just("[{\"type\":\"x\"}]".to_owned()), Just("{}".to_owned()), words()];
+    let blocks = || prop::collection::vec(block(), 0..4);
+    prop_oneof![
+        words().prop_map(|text| system(&text)),
+        words().prop_map(|text| user(&text)),
+        words().prop_map(|text| Said::Summary { text: text.into() }),
+        Just(Said::Marker { branch: point().session, why: None }),
+        Just(Said::Erased),
+        blocks().prop_map(turn),
+        (api, blocks(), json).prop_map(|(api, blocks, json)| sent(&api, blocks, &json)),
+        (name(), words(), any::<bool>()).prop_map(|(call, text, failed)| result(&call, &text, failed)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    #[test]
+    fn any_conversation_makes_the_same_request_twice(said in prop::collection::vec(said(), 0..12), prompt in words()) {
+        let (said, tools, parameters) = (messages(said), [look()], Parameters::default());
+        let talk = Talk { model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said };
+        let encoders = Dialect::ALL.map(Dialect::encoder);
+        for encoder in encoders.into_iter().chain([anthropic::ENCODER, responses::ENCODER]) {
+            let bytes = encode_with(encoder, &talk).unwrap().unwrap();
+            let request: Value = serde_json::from_slice(&bytes).unwrap();
+            prop_assert_eq!(&bytes, &encode_with(encoder, &talk).unwrap().unwrap());
+            if encoder == anthropic::ENCODER {
+                alternates(&request)?;
+            }
+        }
+        prop_assert!(encode_with("unheard-of@1", &talk).is_none());
+        prop_assert!(chat::encode(&talk, Dialect::Common).is_ok());
+    }
+}
+
+/// Both sides take turns, nothing is empty, and every call is answered at once.
+fn alternates(request: &Value) -> Result<(), TestCaseError> {
+    let messages = request["messages"].as_array().unwrap();
+    for (at, message) in messages.iter().enumerate() {
+        prop_assert_eq!(&message["role"], if at % 2 == 0 { "user" } else { "assistant" });
+        let content = message["content"].as_array().unwrap();
+        prop_assert!(!content.is_empty());
+        let calls: Vec<&Value> = content.iter().filter(|block| block["type"] == "tool_use").map(|b| &b["id"]).collect();
+        if !calls.is_empty() {
+            let next = messages[at + 1]["content"].as_array().unwrap();
+            let answered: Vec<&Value> = next.iter().take(calls.len()).map(|block| &block["tool_use_id"]).collect();
+            prop_assert_eq!(calls, answered);
+        }
+    }
+    prop_assert_eq!(messages.len() % 2, 1, "the user speaks last");
+    let marks = request.to_string().matches("cache_control").count();
+    prop_assert!(marks <= 4);
+    Ok(())
+}

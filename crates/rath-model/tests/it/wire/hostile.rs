@@ -1,0 +1,292 @@
+//! Servers that cut, stall, lie and shout.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rath_core::Model;
+use rath_core::body::Block;
+use rath_model::{Anthropic, Chat, Fallback, Scripted};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::server::{Act, Server, events, head, response};
+use super::{FOR_EVER, KEY, ask, clients, failure, streams};
+
+const SHORT: Duration = Duration::from_millis(60);
+
+fn words(blocks: &[Block]) -> String {
+    let text = |block: &Block| match block {
+        Block::Text { text } => text.to_string(),
+        _ => String::new(),
+    };
+    blocks.iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn each_api_answers() {
+    for (at, stream) in streams().into_iter().enumerate() {
+        let server = Server::new(move |_| events(&stream)).await;
+        let model = clients(&server.url())[at](FOR_EVER);
+        let (answer, heard) = ask(&*model).await;
+        let answer = answer.unwrap();
+        assert_eq!((words(&answer.blocks).as_str(), heard.as_str()), ("Hello, world", "Hello, world"));
+        assert_eq!((answer.usage.requests, answer.usage.input_tokens, answer.usage.output_tokens), (1, 3, 9));
+        assert_eq!(answer.raw.unwrap().bytes.len(), streams()[at].len(), "the response is kept as it came");
+        let request = server.requests().remove(0);
+        assert!(request.contains(KEY), "the key goes into the header");
+        assert!(!server.bodies()[0].contains(KEY));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_at_once_is_read_too() {
+    let body = r#"{"id":"c1","model":"gpt","choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}"#;
+    for kind in [Some("application/json"), None] {
+        let headers: Vec<(&str, &str)> = kind.map(|kind| ("content-type", kind)).into_iter().collect();
+        let acts = response(200, &headers, body);
+        let server = Server::new(move |_| acts.clone()).await;
+        let (answer, heard) = ask(&*clients(&server.url())[1](FOR_EVER)).await;
+        assert_eq!((words(&answer.unwrap().blocks).as_str(), heard.as_str()), ("Hi", "Hi"));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_at_any_byte_keeps_what_came() {
+    for (at, stream) in streams().into_iter().enumerate() {
+        // The end of what came is known by the length that was promised, or by nothing.
+        for promise in [true, false] {
+            let (cut, length) = (Arc::new(AtomicUsize::new(0)), stream.len().to_string());
+            let (now, body) = (cut.clone(), stream.clone());
+            let server = Server::new(move |_| {
+                let length: &[(&str, &str)] = if promise { &[("content-length", &length)] } else { &[] };
+                let head = head(200, &[&[("content-type", "text/event-stream")], length].concat());
+                vec![Act::Write([&head, &body.as_bytes()[..now.load(Ordering::SeqCst)]].concat())]
+            })
+            .await;
+            let model = clients(&server.url())[at](FOR_EVER);
+            for end in 0..=stream.len() {
+                cut.store(end, Ordering::SeqCst);
+                let (answer, heard) = ask(&*model).await;
+                match answer {
+                    Ok(answer) => assert_eq!(words(&answer.blocks), "Hello, world", "cut at {end}"),
+                    Err(failure) => {
+                        assert!(failure.retry, "cut at {end}: {failure:?}");
+                        let partial = failure.partial.unwrap_or_default();
+                        assert!(
+                            "Hello, world".starts_with(&partial) && partial.starts_with(&heard),
+                            "{end}: {partial}"
+                        );
+                        assert!(end < stream.len());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_more_is_not_waited_for() {
+    for (at, stream) in streams().into_iter().enumerate() {
+        let half = stream.find("world").unwrap();
+        for end in [None, Some(0), Some(half)] {
+            let stream = stream.clone();
+            let server = Server::new(move |_| {
+                let begin = end.map(|end| [&head(200, &[]), &stream.as_bytes()[..end]].concat());
+                vec![Act::Write(begin.unwrap_or_default()), Act::Hang]
+            })
+            .await;
+            let failure = failure(&*clients(&server.url())[at](SHORT)).await;
+            assert!(failure.retry && failure.why.contains("nothing came"), "{failure:?}");
+            if end == Some(half) {
+                assert_eq!(failure.partial.as_deref(), Some("Hello, "));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_drips_is_stopped_at_last() {
+    let server = Server::new(|_| vec![Act::Write(head(200, &[])), Act::Drip(b": ping\n\n".to_vec())]).await;
+    let model = Anthropic::new("m").base_url(server.url()).total_timeout(SHORT);
+    let failure = failure(&model).await;
+    assert!(failure.retry && failure.why.contains("took longer"), "{failure:?}");
+}
+
+#[tokio::test]
+async fn an_endless_response_is_not_read_to_its_end() {
+    let whole = streams()[0].clone();
+    let bodies: [&[u8]; 4] = [b": ping\n\n", b"data: {}\n\n", b"x", b"data: "];
+    for (status, body) in bodies.into_iter().flat_map(|body| [(200, body), (500, body)]) {
+        let server = Server::new(move |_| vec![Act::Write(head(status, &[])), Act::Endless(body.repeat(1000))]).await;
+        for client in clients(&server.url()) {
+            let failure = failure(&*client(FOR_EVER)).await;
+            assert!(failure.retry == (status == 500), "{status} {failure:?}");
+        }
+    }
+    let server = Server::new(move |_| {
+        let begin = [head(200, &[("content-type", "text/event-stream")]), whole.clone().into_bytes()].concat();
+        vec![Act::Write(begin), Act::Endless(b": ping\n\n".to_vec())]
+    })
+    .await;
+    let (answer, _) = ask(&*clients(&server.url())[0](FOR_EVER)).await;
+    assert_eq!(words(&answer.unwrap().blocks), "Hello, world", "what follows a whole answer does not matter");
+}
+
+#[tokio::test]
+async fn garbage_is_a_failure() {
+    let garbage: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        b"\0\xff\xfe garbage \r\n\r\n".to_vec(),
+        b"HTTP/1.1 200 OK\r\ncontent-length: nonsense\r\n\r\nx".to_vec(),
+        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\nx".to_vec(),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\nx".to_vec(),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\nx".to_vec(),
+        [head(200, &[("content-type", "text/event-stream")]), b"data: \xff\xfe\n\n".to_vec()].concat(),
+        [head(200, &[("content-type", "text/event-stream")]), b"data: [1,2]\n\ndata: nope\n\n".to_vec()].concat(),
+        [head(200, &[("content-type", "application/json")]), b"{\"x\":".to_vec()].concat(),
+        [head(200, &[("content-type", "text/html")]), b"<html>Sign in</html>".to_vec()].concat(),
+        [head(200, &[("content-length", "5")]), b"data: {}\n\n and much more".to_vec()].concat(),
+        [head(204, &[]), Vec::new()].concat(),
+        [head(103, &[]), Vec::new()].concat(),
+    ];
+    for bytes in garbage {
+        let acts = vec![Act::Write(bytes.clone())];
+        let server = Server::new(move |_| acts.clone()).await;
+        for client in clients(&server.url()) {
+            let failure = failure(&*client(FOR_EVER)).await;
+            assert!(!failure.why.is_empty(), "{:?}", String::from_utf8_lossy(&bytes));
+        }
+    }
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let other = Server::new(|_| events("")).await;
+    for status in [301, 302, 303, 307, 308] {
+        let to = format!("{}/v1/messages", other.url());
+        let server = Server::new(move |_| response(status, &[("location", &to)], "")).await;
+        for client in clients(&server.url()) {
+            let failure = failure(&*client(FOR_EVER)).await;
+            assert_eq!((failure.retry, failure.status), (false, Some(status)), "{failure:?}");
+            assert!(failure.why.contains(&other.address), "{failure:?}");
+        }
+    }
+    assert_eq!(other.requests().len(), 0, "nobody else gets the key");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_not_asked_again() {
+    let server = Server::new(|_| response(400, &[], "This is plain HTTP.")).await;
+    for client in clients(&format!("https://{}", server.address)) {
+        let failure = failure(&*client(FOR_EVER)).await;
+        assert!(!failure.retry && failure.why.contains("cannot reach"), "{failure:?}");
+    }
+    assert!(server.requests().iter().all(|request| !request.contains(KEY)));
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let address = Server::new(|_| Vec::new()).await.address;
+    let (host, _) = address.split_once(':').unwrap();
+    for client in clients(&format!("http://{host}:1")) {
+        let failure = failure(&*client(FOR_EVER)).await;
+        assert!(failure.retry && failure.why.contains("cannot reach http://127.0.0.1:1"), "{failure:?}");
+    }
+    for client in clients("not an address").into_iter().chain(clients("ftp://127.0.0.1")) {
+        assert!(failure(&*client(FOR_EVER)).await.why.contains("base URL"));
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_the_provider_says() {
+    let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let limited = r#"{"error":{"type":"rate_limit_error","message":"Slow down"}}"#;
+    let ms = Duration::from_millis;
+    type Case = (u16, &'static [(&'static str, &'static str)], &'static str, bool, Option<Duration>);
+    let cases: [Case; 6] = [
+        (529, &[], overloaded, true, None),
+        (429, &[("retry-after", "2")], limited, true, Some(ms(2000))),
+        (429, &[("retry-after", "2"), ("retry-after-ms", "250")], limited, true, Some(ms(250))),
+        (503, &[("x-should-retry", "false")], "<html>", false, None),
+        (400, &[], r#"{"error":{"type":"invalid_request_error","message":"No"}}"#, false, None),
+        (401, &[], "nobody", false, None),
+    ];
+    for (status, headers, body, retry, after) in cases {
+        let acts = response(status, headers, body);
+        let server = Server::new(move |_| acts.clone()).await;
+        for client in clients(&server.url()) {
+            let failure = failure(&*client(FOR_EVER)).await;
+            assert_eq!((failure.status, failure.retry, failure.after), (Some(status), retry, after), "{failure:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_within_a_stream_keeps_what_came() {
+    let error =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Busy\"}}\n\n";
+    for (at, stream) in streams().into_iter().enumerate() {
+        let cut = stream.find("world").unwrap();
+        let begin = stream[..cut].rfind("\n\n").unwrap() + 2;
+        let body = format!("{}{error}", &stream[..begin]);
+        let server = Server::new(move |_| events(&body)).await;
+        let failure = failure(&*clients(&server.url())[at](FOR_EVER)).await;
+        assert_eq!((failure.retry, failure.partial.as_deref()), (true, Some("Hello, ")), "{failure:?}");
+        assert!(failure.why.contains("Busy"));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_comes_back_is_not_kept() {
+    let acts = response(401, &[], &format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
+    let server = Server::new(move |_| acts.clone()).await;
+    for client in clients(&server.url()) {
+        assert!(failure(&*client(FOR_EVER)).await.why.contains("bad key [key]"));
+    }
+    let stream = streams()[1].replace("world", KEY);
+    let server = Server::new(move |_| events(&stream)).await;
+    let answer = ask(&*clients(&server.url())[1](FOR_EVER)).await.0.unwrap();
+    assert_eq!(words(&answer.blocks), "Hello, [key]");
+    assert!(!String::from_utf8_lossy(&answer.raw.unwrap().bytes).contains(KEY));
+}
+
+#[tokio::test]
+async fn a_key_that_is_none_is_not_shown() {
+    let model = Anthropic::new("m").key("sk-with\na line break").base_url("http://127.0.0.1:1");
+    let failure = failure(&model).await;
+    assert!(!failure.retry && !failure.why.contains("sk-with"), "{failure:?}");
+}
+
+#[tokio::test]
+async fn one_attempt_is_one_request() {
+    let server = Server::new(|_| vec![Act::Write(head(200, &[]))]).await;
+    for client in clients(&server.url()) {
+        failure(&*client(FOR_EVER)).await;
+    }
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_chain_asks_the_next() {
+    let server = Server::new(|_| response(401, &[], "no")).await;
+    let first = Chat::common("first", server.url());
+    let chain = Fallback::new(first).or(Scripted::new("second").say("Here."));
+    assert_eq!((chain.name(), chain.encoder()), ("first", "openai-chat/common@1"));
+    let failure = failure(&chain).await;
+    assert_eq!((failure.retry, failure.after), (true, Some(Duration::ZERO)), "another one follows");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_any_more_hangs_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let model = Anthropic::new("m").base_url(format!("http://{}", listener.local_addr().unwrap()));
+    let asking = tokio::spawn(async move { ask(&model).await.0.is_ok() });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let begin = [&head(200, &[("content-type", "text/event-stream")]), &streams()[0].as_bytes()[..100]].concat();
+    stream.write_all(&begin).await.unwrap();
+    asking.abort();
+    let mut rest = Vec::new();
+    // Whether in peace or not, the connection ends.
+    let _ = tokio::time::timeout(FOR_EVER, stream.read_to_end(&mut rest)).await.expect("it holds on");
+}

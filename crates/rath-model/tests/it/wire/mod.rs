@@ -1,0 +1,111 @@
+//! The clients, over real sockets.
+
+mod agent;
+mod hostile;
+mod server;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rath_core::{
+    Actor, Answer, Asking, BoxModel, Delta, Digest, Failure, Memory, Model, Parameters, Rule, Session, Shown,
+};
+use rath_model::{Anthropic, Chat, Responses};
+
+/// Long enough for any machine: only a hang takes longer.
+const FOR_EVER: Duration = Duration::from_secs(60);
+
+pub(crate) const KEY: &str = "sk-test-0123456789abcdefghij";
+
+/// What each API streams for the words "Hello, world".
+pub(crate) fn streams() -> [String; 3] {
+    let named = |events: &[&str]| -> String {
+        let line = |data: &&str| {
+            let kind = data.split('"').nth(3).unwrap();
+            format!("event: {kind}\ndata: {data}\n\n")
+        };
+        events.iter().map(line).collect()
+    };
+    let anthropic = named(&[
+        r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[],"stop_reason":null,"usage":{"input_tokens":3,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello, "}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"world"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
+        r#"{"type":"message_stop"}"#,
+    ]);
+    let chat: String = [
+        r#"{"id":"c1","model":"gpt","choices":[{"index":0,"delta":{"role":"assistant","content":"Hello, "}}]}"#,
+        r#"{"id":"c1","model":"gpt","choices":[{"index":0,"delta":{"content":"world"}}]}"#,
+        r#"{"id":"c1","model":"gpt","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        r#"{"id":"c1","model":"gpt","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":9}}"#,
+        "[DONE]",
+    ]
+    .map(|data| format!("data: {data}\n\n"))
+    .concat();
+    let message = r#"{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello, world"}]}"#;
+    let completed = format!(
+        r#"{{"type":"response.completed","response":{{"id":"r1","model":"gpt","status":"completed","output":[{message}],"usage":{{"input_tokens":3,"output_tokens":9}}}}}}"#
+    );
+    let responses = named(&[
+        r#"{"type":"response.created","response":{"id":"r1","model":"gpt","status":"in_progress","output":[]}}"#,
+        r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"msg_1","role":"assistant","content":[]}}"#,
+        r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"Hello, "}"#,
+        r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"world"}"#,
+        &completed,
+    ]);
+    [anthropic, chat, responses]
+}
+
+/// Makes a client that waits so long.
+type Maker = Box<dyn Fn(Duration) -> BoxModel>;
+
+/// A client for each API at this address.
+pub(crate) fn clients(url: &str) -> [Maker; 3] {
+    let url = url.to_owned();
+    let (a, b, c) = (url.clone(), url.clone(), url);
+    macro_rules! client {
+        ($new:expr, $url:ident) => {
+            Box::new(move |idle| {
+                let client = $new.key(KEY).base_url($url.as_str()).idle_timeout(idle).response_limit(100_000);
+                assert!(!format!("{client:?}").contains(KEY));
+                std::sync::Arc::new(client)
+            })
+        };
+    }
+    [client!(Anthropic::new("m"), a), client!(Chat::new("m"), b), client!(Responses::new("m"), c)]
+}
+
+/// Asks once. Returns the answer and the words that were heard.
+pub(crate) async fn ask(model: &dyn Model) -> (Result<Answer, Failure>, String) {
+    let mut session = Session::create(&Memory::new(), Actor::program("test"));
+    session.user("Begin.").unwrap();
+    let parameters = Parameters::default();
+    let asking = Asking {
+        agent: "agent",
+        prompt: "Be brief.",
+        tools: &[],
+        parameters: &parameters,
+        rule: Rule::Whole,
+        config: Digest::of(b"config"),
+    };
+    let shown = Shown::of(&session, asking);
+    let request = model.encode(&shown).await.unwrap();
+    let heard = Mutex::new(String::new());
+    let hear = |delta| {
+        if let Delta::Text(text) = delta {
+            heard.lock().unwrap().push_str(&text);
+        }
+    };
+    let answer = tokio::time::timeout(FOR_EVER, model.send(&shown, &request, &hear)).await.expect("it hangs");
+    if let Err(failure) = &answer {
+        assert!(!format!("{failure:?} {failure}").contains(KEY), "{failure:?}");
+    }
+    (answer, heard.into_inner().unwrap())
+}
+
+/// The failure of one attempt.
+pub(crate) async fn failure(model: &dyn Model) -> Failure {
+    ask(model).await.0.expect_err("it should fail")
+}
