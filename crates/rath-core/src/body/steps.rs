@@ -22,6 +22,9 @@ pub struct StepEntered {
     /// An agent's model, prompt, parameters and tools. They apply inside this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<BlobRef>,
+    /// What a run is made of from here on, where it was over and goes on with other words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<BlobRef>,
 }
 
 /// What works in a step.
@@ -78,7 +81,7 @@ pub struct Failed {
 impl StepEntered {
     /// A step called `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), role: None, version: None, config: None }
+        Self { name: name.into(), role: None, version: None, config: None, program: None }
     }
 
     /// What must be the same when a step is entered again on resume, besides its key.

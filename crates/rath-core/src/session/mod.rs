@@ -40,6 +40,7 @@ use crate::view;
 
 pub use merge::How;
 pub use publish::Durability;
+pub(crate) use run::RUN;
 pub use run::{Conditions, OnDivergence};
 pub use step::Entered;
 

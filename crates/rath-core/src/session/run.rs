@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use super::{Birth, Gear, Session, Voice, encode};
 use crate::actor::Actor;
+use crate::ancestry::Ancestry;
 use crate::blob::Blob;
 use crate::body::{Created, Role, StepEntered};
 use crate::error::{ErrorKind, Result};
-use crate::id::SessionId;
+use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::record::Extras;
-use crate::store::{self, Scan, Store, Which};
+use crate::store::{self, Store, Which};
 use crate::workflow::Workflow;
 
 /// The step around a run.
-const RUN: &str = "run";
+pub(crate) const RUN: &str = "run";
 
 /// How a run begins or goes on.
 #[derive(Clone, Debug)]
@@ -104,6 +105,17 @@ impl dyn Store {
         }
         Ok(session)
     }
+
+    /// The session of a run whose work is over, at the end of one of its lines: for more words, and
+    /// [`Session::go_on`] again. What the run is made of may be something else now.
+    pub async fn continue_run(self: &Arc<Self>, line: SessionId, conditions: impl Into<Conditions>) -> Result<Session> {
+        let (mut session, _) = Session::resume_run(self, line, conditions.into()).await?;
+        session.jump_to_the_end().await?;
+        match session.check_nothing_open() {
+            Ok(()) => Ok(session),
+            Err(error) => Err(error.with_sessions(vec![session])),
+        }
+    }
 }
 
 impl Session {
@@ -122,12 +134,14 @@ impl Session {
     async fn resume_run(store: &Arc<dyn Store>, line: SessionId, conditions: Conditions) -> Result<(Self, bool)> {
         let Conditions { actor, program, on_divergence } = conditions;
         let made_of = program.as_ref().map(|program| program.reference.digest);
-        let mut session = Self::resume(store, line, Voice::new(actor), on_divergence, made_of).await?;
+        let ancestry = Ancestry::of(store, line).await?;
+        let latest = ancestry.latest;
+        let mut session = Self::resume(store, line, ancestry, Voice::new(actor), on_divergence, made_of).await?;
         session.0.gear.shared_mut().program = program;
-        let scan = Scan::session(session.id(), 0, u64::MAX - 1).kinds(&[Kind::StepEntered]).limit(1);
-        match store.scan(scan).await?.records.first() {
-            Some(first) => {
-                session.jump(first.seq() - 1).await?;
+        match latest {
+            Some(Point { session: line, seq }) => {
+                let before = Point { session: line, seq: seq.saturating_sub(1) };
+                session.jump_over(before).await?;
                 Ok((session, true))
             }
             None => Ok((session, false)),
@@ -136,7 +150,11 @@ impl Session {
 
     /// Runs `workflow` as the run of this session.
     pub async fn go_on<W: Workflow>(self, workflow: &W) -> Result<Session> {
-        let step = StepEntered { role: Some(Role::Workflow), ..StepEntered::new(RUN) };
-        self.in_step(step, None, |session, _| workflow.forward(session)).await
+        let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
+        // The first step of a run need not say what the run's first record does.
+        let program = program.filter(|_| self.0.state.entered > 0);
+        let named = program.as_ref().map(|program| program.reference.clone());
+        let step = StepEntered { role: Some(Role::Workflow), program: named, ..StepEntered::new(RUN) };
+        self.in_step(step, program, |session, _| workflow.forward(session)).await
     }
 }

@@ -318,11 +318,12 @@ impl Session {
     pub(super) async fn resume(
         store: &Arc<dyn Store>,
         line: SessionId,
+        ancestry: Ancestry,
         actor: Arc<Voice>,
         on_divergence: OnDivergence,
         program: Option<Digest>,
     ) -> Result<Self> {
-        let Ancestry { root, left, .. } = Ancestry::of(store, line).await?;
+        let Ancestry { root, left, .. } = ancestry;
         let mut gathering = Gathering {
             store,
             wanted: line,

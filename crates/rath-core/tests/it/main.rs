@@ -4,6 +4,7 @@
 
 mod ancestry;
 mod compile;
+mod continued_runs;
 mod files;
 mod forked_runs;
 mod memory;
