@@ -11,10 +11,13 @@ use rath::workspace::Options;
 use rath::{Actor, Embedded, Store, Workshop};
 
 use crate::commands::Global;
-use crate::config::Config;
+use crate::config::{Config, Layers, Places};
 
 /// The directory that holds a project's sessions.
 pub(crate) const STORE_DIR: &str = ".rath";
+
+/// What a configuration is called, in a store and in the user's directory of them.
+const CONFIG_FILE: &str = "config.toml";
 
 /// What a command needs to know about where it runs.
 #[derive(Clone)]
@@ -27,6 +30,10 @@ pub(crate) struct Settings {
     pub(crate) pager: Option<String>,
     pub(crate) user: String,
     pub(crate) by: Option<String>,
+    /// The user's own configuration.
+    pub(crate) user_config: Option<PathBuf>,
+    /// The model that the environment names.
+    pub(crate) model: Option<String>,
     /// The user's home directory.
     pub(crate) home: Option<PathBuf>,
     /// What commands find in their environment: enough to work, no keys.
@@ -75,6 +82,9 @@ impl Settings {
             true => Some(set("RATH_PAGER").or_else(|| set("PAGER")).unwrap_or_else(|| "less".into())),
             false => None,
         };
+        let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+        let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let configs = xdg.or_else(|| home.as_ref().map(|home| home.join(".config")));
         Self {
             here: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
             named_store: global.store.clone(),
@@ -83,7 +93,9 @@ impl Settings {
             pager: pager.filter(|pager| pager != "cat"),
             user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| "somebody".into()),
             by: global.by.clone(),
-            home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()),
+            user_config: configs.map(|dir| dir.join("rath").join(CONFIG_FILE)),
+            model: set("RATH_MODEL"),
+            home,
             command_env: PLAIN.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
         }
     }
@@ -94,9 +106,24 @@ impl Settings {
         std::env::var_os(name)
     }
 
-    /// What the store's configuration says.
+    /// What the user's and the project's configuration say together.
     pub(crate) fn config(&self) -> Result<Config> {
-        Config::load(&self.store_path()?)
+        Ok(self.layers()?.config)
+    }
+
+    /// The same, with where every value comes from. There need not be a store.
+    pub(crate) fn layers(&self) -> Result<Layers> {
+        Layers::load(&self.places(self.store_path().ok().as_deref()))
+    }
+
+    /// Where configuration is looked for, with this store.
+    pub(crate) fn places(&self, store: Option<&Path>) -> Places {
+        Places {
+            user: self.user_config.clone(),
+            project: store.map(|store| store.join(CONFIG_FILE)),
+            home: self.home.clone(),
+            model: self.model.clone(),
+        }
     }
 
     /// The workshop on the store; `anywhere` allows the home directory and `/`.
@@ -106,7 +133,7 @@ impl Settings {
 
     /// A workshop on a store that is open.
     pub(crate) fn workshop_on(&self, store: Arc<dyn Store>, root: &Path, anywhere: bool) -> Result<Workshop> {
-        let config = Config::load(root)?;
+        let config = Layers::load(&self.places(Some(root)))?.config;
         let options = Options {
             ignore: config.workspace.ignore.clone(),
             budget: config.budget(),

@@ -8,6 +8,7 @@ mod cancel;
 mod cat;
 mod close;
 mod completions;
+mod config;
 mod conflicts;
 mod demo;
 mod detach;
@@ -125,6 +126,7 @@ pub(crate) enum Command {
     Label(label::Label),
     Close(close::Close),
     Verify(verify::Verify),
+    Config(config::Config),
     Doctor(doctor::Doctor),
     Gc(gc::Gc),
     Explain(explain::Explain),
@@ -179,6 +181,7 @@ impl Command {
             Command::Label(command) => command.run(settings).await,
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
+            Command::Config(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings),
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),

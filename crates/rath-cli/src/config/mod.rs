@@ -1,19 +1,43 @@
-//! The store's configuration, `config.toml` in its directory. Everything in it may be left out.
+//! Configuration: the user's `config.toml`, and the one in the project's store over it. Everything in it may be left out.
+//!
+//! A [`File`] is checked on its own. [`Layers`] are the files and the environment over each other, and know where every
+//! value comes from. `trust` says what a project's file may not say.
 
+mod edit;
+mod file;
+mod layers;
+mod origin;
+mod provider;
+mod trust;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rath::files::{Driver, Drivers};
 use rath::sandbox::Limits;
 use rath::workshop::Confinement;
 use rath::workspace::Budget;
 use serde::Deserialize;
 
-/// What the file may say.
+pub(crate) use edit::{parse_key, with_value, write};
+pub(crate) use file::{File, FileEntry};
+pub(crate) use layers::{Entry, Layers, Places};
+pub(crate) use origin::Origin;
+pub(crate) use provider::Provider;
+
+/// What a file may say.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
+    /// The model that answers where nobody names one: PROVIDER/MODEL.
+    #[allow(dead_code, reason = "read by whoever makes the clients")]
+    pub(crate) model: Option<String>,
+    pub(crate) providers: BTreeMap<String, Provider>,
+    pub(crate) run: Run,
+    /// Directories whose projects may widen what is allowed; in the user's file only.
+    trust: Vec<PathBuf>,
     pub(crate) workspace: Workspace,
     pub(crate) sandbox: Sandbox,
     merge: Merge,
@@ -28,6 +52,16 @@ pub(crate) struct Workspace {
     max_bytes: Option<u64>,
     /// Warn when packs and copies take more than this many bytes.
     pub(crate) quota: Option<u64>,
+}
+
+/// What runs are given where they do not say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Run {
+    /// The most a run may spend.
+    pub(crate) budget: Option<String>,
+    #[allow(dead_code, reason = "read by whoever makes the agents")]
+    pub(crate) tools: Option<Vec<String>>,
 }
 
 /// What sandboxes show, hide and allow.
@@ -57,10 +91,23 @@ impl Sandbox {
             (Ok(rest), Some(home)) => home.join(rest),
             _ => here.join(path),
         };
-        let usual = Limits::default();
+        Confinement {
+            home: home.map(Path::to_owned),
+            readable: self.read.iter().map(path).collect(),
+            hidden: self.hide.iter().map(path).collect(),
+            limits: self.limits(),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.given_limits(Limits::default())
+    }
+
+    /// What it says of limits, over others.
+    fn given_limits(&self, usual: Limits) -> Limits {
         let limit = |given: Option<u64>, usual: Option<u64>| given.map_or(usual, |limit| (limit > 0).then_some(limit));
         let seconds = limit(self.seconds, usual.wall_time.map(|time| time.as_secs()));
-        let limits = Limits {
+        Limits {
             wall_time: seconds.map(Duration::from_secs),
             processes: limit(self.processes, usual.processes),
             memory: limit(self.memory, usual.memory),
@@ -68,12 +115,6 @@ impl Sandbox {
             file_size: limit(self.file_size, usual.file_size),
             open_files: limit(self.open_files, usual.open_files),
             disk: limit(self.disk, usual.disk),
-        };
-        Confinement {
-            home: home.map(Path::to_owned),
-            readable: self.read.iter().map(path).collect(),
-            hidden: self.hide.iter().map(path).collect(),
-            limits,
         }
     }
 }
@@ -88,13 +129,9 @@ struct Merge {
 }
 
 impl Config {
-    pub(crate) fn load(store: &Path) -> Result<Self> {
-        let path = store.join("config.toml");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => toml::from_str(&text).with_context(|| format!("reading {}", path.display())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-        }
+    /// Directories that the user trusts.
+    pub(crate) fn trusted_dirs(&self) -> &[PathBuf] {
+        &self.trust
     }
 
     pub(crate) fn budget(&self) -> Budget {
@@ -124,6 +161,8 @@ mod tests {
         let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let config: Config = toml::from_str(block).unwrap();
         assert_eq!(config.budget().files, 500_000);
+        assert!(config.providers["mine"].is_here());
+        assert_eq!(config.run.budget.as_deref(), Some("2usd"));
         assert_eq!(config.workspace.ignore.len(), 2);
         assert_eq!(config.drivers(Vec::new()).unwrap().rules().len(), 3);
     }

@@ -1,0 +1,183 @@
+//! The user's file, the project's over it, the environment over both.
+//!
+//! Tables merge, values and lists replace. What sandboxes hide adds up: no file can show what another hides.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use toml::{Table, Value};
+
+use super::file::dotted;
+use super::{Config, File, FileEntry, Origin, trust};
+
+/// Where files may be, and what the environment says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) user: Option<PathBuf>,
+    /// The file in the store.
+    pub(crate) project: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
+    /// What `RATH_MODEL` says.
+    pub(crate) model: Option<String>,
+}
+
+/// Everything that is said, and who says it.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers {
+    pub(crate) config: Config,
+    pub(crate) entries: Vec<Entry>,
+    /// Whether the user trusts the project.
+    pub(crate) trusted: bool,
+    /// What the user should know about these files.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A value that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Vec<String>,
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+}
+
+impl Entry {
+    /// The key as one writes it.
+    pub(crate) fn name(&self) -> String {
+        dotted(&self.key)
+    }
+
+    /// Whether nobody may see the value.
+    pub(crate) fn is_secret(&self) -> bool {
+        match self.key.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["providers", _, "key"] | ["providers", _, "headers", ..] => true,
+            _ => false,
+        }
+    }
+}
+
+impl Layers {
+    pub(crate) fn load(places: &Places) -> Result<Self> {
+        let read = |path: &Option<PathBuf>| path.as_deref().map_or(Ok(None), File::read);
+        Self::of(places, read(&places.user)?, read(&places.project)?)
+    }
+
+    /// Of files that were read.
+    pub(crate) fn of(places: &Places, user: Option<File>, project: Option<File>) -> Result<Self> {
+        let users = user.as_ref().map(|file| file.config.clone()).unwrap_or_default();
+        let dir = places.project.as_deref().and_then(Path::parent);
+        let trusted = dir.is_some_and(|dir| trust::trusts(&users, places.home.as_deref(), dir));
+        if let Some(project) = &project {
+            trust::check_any(project)?;
+            if !trusted {
+                trust::check_stranger(&users, project)?;
+            }
+        }
+        let mut layers = Self { config: Config::default(), entries: Vec::new(), trusted, warnings: Vec::new() };
+        if let Some(file) = &user {
+            layers.add(file, |line| Origin::User { file: file.path.clone(), line });
+        }
+        if let Some(file) = &project {
+            layers.add(file, |line| Origin::Project { file: file.path.clone(), line });
+        }
+        if let Some(model) = &places.model {
+            let origin = Origin::Environment { variable: "RATH_MODEL" };
+            let value = Value::String(model.clone());
+            layers.replace(&["model".into()]);
+            layers.entries.push(Entry { key: vec!["model".into()], value, origin });
+        }
+        layers.entries.sort_by(|a, b| a.key.cmp(&b.key));
+        layers.config = layers.merged().try_into().context("the configuration files together make no sense")?;
+        let hidden = [&user, &project].into_iter().flatten().flat_map(|file| file.config.sandbox.hide.clone());
+        layers.config.sandbox.hide = hidden.collect();
+        layers.check_providers()?;
+        layers.warnings = [(&user, false), (&project, true)]
+            .into_iter()
+            .filter_map(|(file, is_project)| file.as_ref().map(|file| warnings(file, is_project)))
+            .flatten()
+            .collect();
+        Ok(layers)
+    }
+
+    fn add(&mut self, file: &File, origin: impl Fn(usize) -> Origin) {
+        for FileEntry { key, .. } in &file.entries {
+            self.replace(key);
+        }
+        let entries = file.entries.iter().map(|FileEntry { key, value, line }| Entry {
+            key: key.clone(),
+            value: value.clone(),
+            origin: origin(*line),
+        });
+        self.entries.extend(entries);
+    }
+
+    /// What was said before no longer counts. What is hidden stays hidden; a key and the variable of one are one choice.
+    fn replace(&mut self, key: &[String]) {
+        let names: Vec<_> = key.iter().map(String::as_str).collect();
+        if names == ["sandbox", "hide"] {
+            return;
+        }
+        let is_key = |name: &str| matches!(name, "key" | "key_env");
+        self.entries.retain(|entry| match (&names[..], &entry.key[..]) {
+            (["providers", name, which], [first, other, what]) if is_key(which) => {
+                !(first == "providers" && other == name && is_key(what))
+            }
+            _ => entry.key != key,
+        });
+    }
+
+    fn merged(&self) -> Table {
+        let mut all = Table::new();
+        self.entries.iter().for_each(|entry| put(&mut all, &entry.key, entry.value.clone()));
+        all
+    }
+
+    /// Providers as a whole: a part may come from either file.
+    fn check_providers(&self) -> Result<()> {
+        for (name, provider) in &self.config.providers {
+            let Some((key, why)) = provider.fault_of(name) else { continue };
+            let of = |entry: &&Entry| entry.key.starts_with(&["providers".into(), name.clone()]);
+            let exact = self.entries.iter().filter(of).find(|entry| entry.key.get(2).is_some_and(|it| it == key));
+            let place = exact.or_else(|| self.entries.iter().find(of)).map(|entry| format!("{}: ", entry.origin));
+            let name = dotted(&["providers".into(), name.clone(), key.into()]);
+            anyhow::bail!("{}{name}: {why}", place.unwrap_or_default());
+        }
+        Ok(())
+    }
+}
+
+/// Puts a value where its keys lead. A table is one of a list of them.
+fn put(table: &mut Table, key: &[String], value: Value) {
+    match key {
+        [] => {}
+        [last] if value.is_table() => {
+            if let Value::Array(rows) = table.entry(last.clone()).or_insert_with(|| Value::Array(Vec::new())) {
+                rows.push(value);
+            }
+        }
+        [last] => drop(table.insert(last.clone(), value)),
+        [first, rest @ ..] => {
+            if let Value::Table(below) = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new())) {
+                put(below, rest, value);
+            }
+        }
+    }
+}
+
+/// What a file with keys in it risks.
+fn warnings(file: &File, is_project: bool) -> Vec<String> {
+    let is_key = |entry: &&FileEntry| entry.key.len() == 3 && entry.key[0] == "providers" && entry.key[2] == "key";
+    let Some(entry) = file.entries.iter().find(is_key) else { return Vec::new() };
+    let place = format!("{}:{}", file.path.display(), entry.line);
+    let mut warnings = Vec::new();
+    let mode = std::fs::metadata(&file.path).map(|metadata| metadata.permissions().mode()).unwrap_or_default();
+    if mode & 0o077 != 0 {
+        let help = format!("chmod 600 {}", file.path.display());
+        warnings.push(format!("{place}: others on this machine can read this key\n  help: `{help}`"));
+    }
+    if is_project {
+        let help = "say `key_env` with the variable that holds it, or move it with `rath config set --user`";
+        warnings.push(format!("{place}: a key in a project's file may be committed with it\n  help: {help}"));
+    }
+    warnings
+}

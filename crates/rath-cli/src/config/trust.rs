@@ -1,0 +1,85 @@
+//! What a project's file may not say.
+//!
+//! It may have come with a repository that somebody cloned. So it can narrow what the user and the defaults allow, and
+//! widen nothing, until the user says that the project is trusted: `trust = ["DIR"]` in the user's own file.
+
+use std::path::Path;
+
+use anyhow::Result;
+use rath::sandbox::Limits;
+
+use super::provider::KNOWN;
+use super::{Config, File};
+
+/// Whether the user trusts what lies in `project`.
+pub(crate) fn trusts(user: &Config, home: Option<&Path>, project: &Path) -> bool {
+    let Ok(project) = project.canonicalize() else { return false };
+    user.trust.iter().any(|dir| {
+        let dir = match (dir.strip_prefix("~"), home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => dir.clone(),
+        };
+        dir.is_absolute() && dir.canonicalize().is_ok_and(|dir| project.starts_with(dir))
+    })
+}
+
+/// Refuses what no project may say.
+pub(crate) fn check_any(project: &File) -> Result<()> {
+    match project.config.trust.is_empty() {
+        true => Ok(()),
+        false => Err(project.refuse(&["trust"], "a project cannot say that it is trusted: only your own file can")),
+    }
+}
+
+/// Refuses what would widen what the user, or the defaults where the user says nothing, allow.
+pub(crate) fn check_stranger(user: &Config, project: &File) -> Result<()> {
+    let refuse = |key: &[&str], why: &str| {
+        let help = "help: if you know what this project says, `rath config trust` trusts it";
+        Err(project.refuse(key, &format!("{why}\n  {help}")))
+    };
+    let theirs = &project.config;
+    for (name, provider) in &theirs.providers {
+        if KNOWN.contains(&name.as_str()) || user.providers.contains_key(name) {
+            let why = "a project that is not trusted cannot change a provider whose key comes from elsewhere";
+            return refuse(&["providers", name], why);
+        }
+        if provider.key_env.is_some() {
+            let why = "a project that is not trusted cannot take a key from your environment";
+            return refuse(&["providers", name, "key_env"], why);
+        }
+        if !provider.is_here() {
+            let why = "a project that is not trusted can add a provider on this machine only, by its base_url";
+            return refuse(&["providers", name, "base_url"], why);
+        }
+    }
+    if theirs.run.budget.is_some() && user.run.budget.is_some() {
+        return refuse(&["run", "budget"], "a project that is not trusted cannot replace your budget");
+    }
+    if theirs.sandbox.read.iter().any(|path| !user.sandbox.read.contains(path)) {
+        return refuse(&["sandbox", "read"], "a project that is not trusted cannot show more files to commands");
+    }
+    if theirs.sandbox.env.iter().any(|name| !user.sandbox.env.contains(name)) {
+        return refuse(&["sandbox", "env"], "a project that is not trusted cannot show more variables to commands");
+    }
+    let (ours, asked) = (user.sandbox.limits(), theirs.sandbox.given_limits(user.sandbox.limits()));
+    match raised(&ours, &asked) {
+        Some(key) => refuse(&["sandbox", key], "a project that is not trusted can lower a limit, not raise it"),
+        None => Ok(()),
+    }
+}
+
+/// The limit that is higher in `asked`.
+fn raised(ours: &Limits, asked: &Limits) -> Option<&'static str> {
+    let higher = |ours: Option<u64>, asked: Option<u64>| ours.is_some_and(|ours| asked.is_none_or(|it| it > ours));
+    let seconds = |limits: &Limits| limits.wall_time.map(|time| time.as_secs());
+    let pairs = [
+        ("seconds", seconds(ours), seconds(asked)),
+        ("processes", ours.processes, asked.processes),
+        ("memory", ours.memory, asked.memory),
+        ("address_space", ours.address_space, asked.address_space),
+        ("file_size", ours.file_size, asked.file_size),
+        ("open_files", ours.open_files, asked.open_files),
+        ("disk", ours.disk, asked.disk),
+    ];
+    pairs.into_iter().find(|(_, ours, asked)| higher(*ours, *asked)).map(|(key, ..)| key)
+}
