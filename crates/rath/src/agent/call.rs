@@ -16,6 +16,7 @@ use rath_core::{
 
 use super::Agent;
 use super::drive::Bench;
+use super::event::Event;
 use super::pause::pause;
 use super::plan::{Make, Plan};
 use super::round::Job;
@@ -222,6 +223,7 @@ impl Agent {
             workshop = Some(found);
         }
         let failed = outcome != CallOutcome::Done;
+        bench.tell(session, &self.name, Event::CallFinished { tool: &call.tool, finished: &finished });
         let record = session.append(finished)?;
         if let Some(workshop) = workshop {
             workshop.noted(session).map_err(of_workshop)?;
@@ -231,6 +233,10 @@ impl Agent {
 }
 
 impl Running {
+    pub(super) fn arguments(&self) -> &str {
+        &self.call.arguments
+    }
+
     /// Why the work on its branch could not go on, where that says nothing about the work.
     pub(super) fn left_open(&self) -> Option<Error> {
         self.branch.as_ref().and_then(|branch| branch.left_open())

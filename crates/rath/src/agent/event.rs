@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rath_core::{Delta, SessionId};
+use rath_core::body::ToolFinished;
+use rath_core::{Delta, SessionId, Usage};
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -14,22 +15,25 @@ pub enum Event<'a> {
     /// A part of the model's answer came.
     Heard(&'a Delta),
     /// The model's turn is over.
-    TurnOver,
+    TurnOver {
+        /// What it used.
+        usage: Usage,
+    },
     /// A call begins.
     CallStarted {
         /// Its id.
         id: &'a str,
         /// The tool.
         tool: &'a str,
+        /// What it is asked, as JSON.
+        arguments: &'a str,
     },
-    /// A call ended.
+    /// A call ended. What it changed is stored; the record of it follows.
     CallFinished {
-        /// Its id.
-        id: &'a str,
         /// The tool.
         tool: &'a str,
-        /// Whether it failed.
-        failed: bool,
+        /// What goes on the record.
+        finished: &'a ToolFinished,
     },
     /// A person is asked.
     Asked {

@@ -121,7 +121,8 @@ impl<'a> Round<'a> {
             return Err(error);
         }
         for (at, call) in fresh {
-            self.bench.tell(self.session, &self.agent.name, Event::CallStarted { id: &call.id, tool: &call.tool });
+            let started = Event::CallStarted { id: &call.id, tool: &call.tool, arguments: call.arguments() };
+            self.bench.tell(self.session, &self.agent.name, started);
             self.running.push(call.begin(at, self.alone));
             self.open[at] = Some(call);
         }
@@ -205,9 +206,8 @@ impl<'a> Round<'a> {
 
     /// Puts on the record what came of a call.
     async fn record(&mut self, call: Running, ended: Ended) -> Result<()> {
-        let (at, id, tool, effect) = (ended.at, call.id.clone(), call.tool.clone(), call.effect);
+        let (at, effect) = (ended.at, call.effect);
         let (finished, failed, branch) = self.agent.finish(self.session, self.bench, call, ended).await?;
-        self.bench.tell(self.session, &self.agent.name, Event::CallFinished { id: &id, tool: &tool, failed });
         self.branches.extend(branch.map(|branch| (at, branch)));
         self.jobs[at].plan = Plan::Report(finished, failed);
         let last = self.jobs.iter().all(|job| job.stage == Stage::Over);

@@ -92,7 +92,7 @@ impl Agent {
         let turn = Assistant { blocks, sent: sent.filter(|_| !renamed) };
         bench.turn = Some(turn.clone());
         session.append(turn)?;
-        bench.tell(session, &self.name, Event::TurnOver);
+        bench.tell(session, &self.name, Event::TurnOver { usage });
         Ok(())
     }
 

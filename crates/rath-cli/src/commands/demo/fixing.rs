@@ -127,8 +127,12 @@ fn listening() -> (Listener, Told) {
     let hears = told.clone();
     let listener = Listener::new(move |_, agent, event| {
         let line = match event {
-            Event::CallFinished { tool, failed, .. } => {
-                format!("{agent} called {tool}: {}", if failed { style::bad("failed") } else { style::good("done") })
+            Event::CallFinished { tool, finished } => {
+                let how = match finished.outcome {
+                    CallOutcome::Done => style::good("done"),
+                    _ => style::bad("failed"),
+                };
+                format!("{agent} called {tool}: {how}")
             }
             Event::Asked { shown } => format!("{agent} {} {}", style::label("asks:"), output::harmless(shown)),
             _ => return,
