@@ -24,7 +24,7 @@ pub struct BlobRef {
 }
 
 /// A blob with its content at hand.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
     /// Its name.
     pub reference: BlobRef,

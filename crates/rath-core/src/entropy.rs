@@ -48,8 +48,8 @@ pub fn fresh_name() -> String {
     const_hex::encode(random::<16>())
 }
 
-/// A random number.
-pub(crate) fn number() -> u64 {
+/// A random number. What a run must do again the same way takes it from [`Session::random`](crate::Session::random).
+pub fn random_number() -> u64 {
     u64::from_le_bytes(random())
 }
 

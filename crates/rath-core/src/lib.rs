@@ -67,7 +67,7 @@ pub use cancel::Cancel;
 pub use clock::Time;
 pub use context::{BadRange, Item, Items, Shape};
 pub use divergence::Divergence;
-pub use entropy::{Salt, fresh_name};
+pub use entropy::{Salt, fresh_name, random_number};
 pub use equipment::{Equipment, Missing};
 pub use error::{Diverged, Error, ErrorKind, Result};
 pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed};

@@ -205,6 +205,8 @@ pub struct Answer {
     pub model: Option<String>,
     /// What it used.
     pub usage: Usage,
+    /// The prices that its cost was worked out with; none where they are not known.
+    pub prices: Option<String>,
     /// The turn as its API wants it back, where the blocks do not say all of it.
     pub sent: Option<AsSent>,
     /// The response as it came, where there is one.
@@ -225,12 +227,14 @@ pub struct Failure {
     pub status: Option<u16>,
     /// What had been heard of the answer before it broke off.
     pub partial: Option<String>,
+    /// The response as far as it came, where anything did.
+    pub raw: Option<Blob>,
 }
 
 impl Failure {
     /// A failure that repeating will not mend.
     pub fn for_good(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry: false, after: None, status: None, partial: None }
+        Self { why: why.into(), retry: false, after: None, status: None, partial: None, raw: None }
     }
 
     /// A failure that may be over soon.

@@ -15,11 +15,14 @@ pub struct Usage {
     pub input_tokens: u64,
     /// Of those, read from a cache.
     pub cached_tokens: u64,
+    /// Of those, written to a cache, which some providers charge for.
+    #[serde(skip_serializing_if = "is_none")]
+    pub cache_write_tokens: u64,
     /// Tokens written, reasoning included.
     pub output_tokens: u64,
     /// Of those, reasoning.
     pub reasoning_tokens: u64,
-    /// Cost in billionths of a US dollar.
+    /// Cost in billionths of a US dollar, as far as it is known.
     pub cost_nano_usd: u64,
 }
 
@@ -34,11 +37,17 @@ impl Usage {
             requests: f(self.requests, other.requests),
             input_tokens: f(self.input_tokens, other.input_tokens),
             cached_tokens: f(self.cached_tokens, other.cached_tokens),
+            cache_write_tokens: f(self.cache_write_tokens, other.cache_write_tokens),
             output_tokens: f(self.output_tokens, other.output_tokens),
             reasoning_tokens: f(self.reasoning_tokens, other.reasoning_tokens),
             cost_nano_usd: f(self.cost_nano_usd, other.cost_nano_usd),
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_none(tokens: &u64) -> bool {
+    *tokens == 0
 }
 
 impl Add for Usage {

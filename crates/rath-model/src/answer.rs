@@ -3,18 +3,21 @@
 use rath_core::body::{AsSent, Block};
 use rath_core::{Answer, Blob, Usage};
 
+use crate::prices::Cost;
 use crate::turn::{Part, Turn};
 
 impl Turn {
-    /// The turn as a session records it: as it goes back to its API, and as it came.
-    pub(crate) fn into_answer(self, sent: Option<AsSent>, raw: Option<Blob>) -> Answer {
+    /// The turn as a session records it: as it goes back to its API, as it came, and what it cost.
+    pub(crate) fn into_answer(self, sent: Option<AsSent>, raw: Blob, cost: Option<Cost>) -> Answer {
+        let cost_nano_usd = cost.as_ref().map_or(0, |cost| cost.nano_usd);
         Answer {
-            usage: Usage::from(&self.used),
+            usage: Usage { cost_nano_usd, ..Usage::from(&self.used) },
+            prices: cost.map(|cost| cost.prices),
             stop: self.stop.map(|stop| stop.word),
             model: self.model,
             blocks: self.blocks.into_iter().filter_map(|block| read(block.part)).collect(),
             sent,
-            raw,
+            raw: Some(raw),
         }
     }
 }

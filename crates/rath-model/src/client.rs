@@ -3,7 +3,7 @@
 use rath_core::{Blob, Delta, Encoded, Shown};
 
 use crate::failure::{Cause, Failure};
-use crate::http::{Came, Http};
+use crate::http::{Came, Http, Wants};
 use crate::reply::Reply;
 use crate::talk::Talk;
 use crate::turn::{Part, Turn};
@@ -11,31 +11,10 @@ use crate::turn::{Part, Turn};
 /// Reads a vendor's answers.
 pub(crate) trait Decode: Default + Send {
     fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Delta));
-    fn done(&self) -> bool;
+    fn wants(&self) -> Wants;
     fn finish(self) -> Result<Turn, Failure>;
     fn whole(reply: &Reply<'_>) -> Result<Turn, Failure>;
 }
-
-macro_rules! decode {
-    ($($room:ident)+) => {
-        $(impl Decode for crate::$room::Decoder {
-            fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Delta)) {
-                self.feed(bytes, &mut |delta| heard(delta));
-            }
-            fn done(&self) -> bool {
-                self.done()
-            }
-            fn finish(self) -> Result<Turn, Failure> {
-                self.finish()
-            }
-            fn whole(reply: &Reply<'_>) -> Result<Turn, Failure> {
-                crate::$room::decode_whole(reply)
-            }
-        })+
-    };
-}
-
-decode!(anthropic chat responses);
 
 /// Makes the request of what is shown.
 pub(crate) async fn encode(
@@ -62,33 +41,31 @@ pub(crate) async fn ask<D: Decode>(
     let body = request.bytes.as_deref().unwrap_or_default();
     let mut each = |came: &Came, piece: &[u8]| {
         if !came.is_stream(piece) {
-            return false;
+            return Wants::More;
         }
         decoder.feed(piece, &mut |delta| heard(delta));
-        decoder.done()
+        decoder.wants()
     };
     let mut came = http.post(path, body, &mut each).await;
-    if let Some(key) = http.key.as_ref().filter(|key| key.is_in(&came.body)) {
+    let secrets = http.secrets();
+    if secrets.iter().any(|secret| secret.is_in(&came.body)) {
         // The provider sent the key back. What is kept is read again without it.
-        came.body = key.cut_out_of(&came.body);
+        came.body = secrets.iter().fold(came.body, |body, secret| secret.cut_out_of(&body));
         decoder = D::default();
         decoder.feed(&came.body, &mut |_| {});
     }
-    let is_stream = came.is_stream(&came.body);
     let answer = came.read(decoder);
     if let Ok(turn) = answer.as_ref()
-        && !is_stream
+        && !came.is_stream(&came.body)
     {
         turn.blocks.iter().for_each(|block| tell(&block.part, heard));
     }
     match answer {
-        Ok(turn) => Ok((turn, Blob::new(came.body, if is_stream { "text/event-stream" } else { "application/json" }))),
-        Err(mut failure) => {
-            if let Some(key) = &http.key {
-                failure.why = key.hide_in(failure.why);
-                failure.partial = failure.partial.map(|partial| key.hide_in(partial));
-            }
-            Err(failure)
+        Ok(turn) => Ok((turn, came.into_blob())),
+        Err(failure) => {
+            let hide = |text| secrets.iter().fold(text, |text, secret| secret.hide_in(text));
+            let raw = (!came.body.is_empty()).then(|| came.into_blob());
+            Err(rath_core::Failure { why: hide(failure.why), partial: failure.partial.map(hide), raw, ..failure })
         }
     }
 }
@@ -105,6 +82,17 @@ impl Came {
         let is_good = self.status.is_some_and(|status| (200..300).contains(&status));
         let looks_whole = matches!(begin.trim_ascii_start().first(), Some(b'{' | b'[' | b'<'));
         is_good && (kind.contains("event-stream") || !(kind.contains("json") || looks_whole))
+    }
+
+    /// The body as it is kept.
+    fn into_blob(self) -> Blob {
+        let is_json = self.reply().header("content-type").is_some_and(|kind| kind.contains("json"));
+        let media_type = match () {
+            () if self.is_stream(&self.body) => "text/event-stream",
+            () if is_json || self.body.trim_ascii_start().starts_with(b"{") => "application/json",
+            () => "application/octet-stream",
+        };
+        Blob::new(self.body, media_type)
     }
 
     /// The turn, or why there is none.

@@ -179,6 +179,7 @@ impl From<Failure> for rath_core::Failure {
             after: failure.after,
             status: failure.status,
             partial: failure.partial.map(|turn| turn.text()).filter(|text| !text.is_empty()),
+            raw: None,
         }
     }
 }

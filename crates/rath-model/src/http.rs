@@ -6,12 +6,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::{Client, Proxy, Url};
+use tokio::time::Instant;
 
 use crate::key::Key;
+use crate::prices::Seller;
 
 /// How long to wait for the end of a response whose answer is whole: a connection that is read to its end is used again.
 const LINGER: Duration = Duration::from_millis(250);
+/// How long to wait for the end of a stream whose answer is whole, but which is to be closed by a line of its own.
+const GRACE: Duration = Duration::from_secs(3);
 /// How much of that end is read.
 const LINGER_BYTES: usize = 64 << 10;
 /// An error is said in less.
@@ -24,7 +28,9 @@ pub(crate) struct Http {
     pub(crate) key: Option<Key>,
     /// The header for the key, and what stands before it.
     pub(crate) key_header: (&'static str, &'static str),
-    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, Key)>,
+    pub(crate) priced_as: Option<String>,
+    pub(crate) proxy: Option<String>,
     pub(crate) connect: Duration,
     pub(crate) idle: Duration,
     pub(crate) total: Duration,
@@ -41,6 +47,17 @@ pub(crate) struct Came {
     pub(crate) body: Vec<u8>,
     /// Why it is not whole.
     pub(crate) broken: Option<Broken>,
+}
+
+/// How much more of a response is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// The rest of the answer.
+    More,
+    /// The answer is whole; what else comes soon belongs to it.
+    LittleMore,
+    /// Nothing.
+    Nothing,
 }
 
 /// Why a response is not whole.
@@ -68,6 +85,8 @@ impl Http {
             key: None,
             key_header,
             headers: Vec::new(),
+            priced_as: None,
+            proxy: None,
             connect: Duration::from_secs(15),
             idle: Duration::from_secs(300),
             total: Duration::from_secs(3600),
@@ -82,12 +101,25 @@ impl Http {
         self.client = Arc::default();
     }
 
-    /// Sends a request, once. `each` is told every piece of the response and says whether that is enough.
+    /// Whose prices hold.
+    pub(crate) fn seller(&self) -> Seller<'_> {
+        self.priced_as.as_deref().map_or(Seller::At(&self.base_url), Seller::Named)
+    }
+
+    /// What must not be kept, should somebody send it back: the key, and words in headers that are named like one.
+    pub(crate) fn secrets(&self) -> Vec<Key> {
+        let names = ["auth", "key", "token", "secret", "cookie"];
+        let is_secret = |name: &str| names.iter().any(|part| name.to_ascii_lowercase().contains(part));
+        let headers = self.headers.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
+        self.key.iter().chain(headers).flat_map(Key::secrets).collect()
+    }
+
+    /// Sends a request, once. `each` is told every piece of the response and says how much more is wanted.
     pub(crate) async fn post(
         &self,
         path: &str,
         body: &[u8],
-        each: &mut (dyn FnMut(&Came, &[u8]) -> bool + Send),
+        each: &mut (dyn FnMut(&Came, &[u8]) -> Wants + Send),
     ) -> Came {
         let mut came = Came::default();
         let all = self.exchange(path, body, &mut came, each);
@@ -104,7 +136,7 @@ impl Http {
         path: &str,
         body: &[u8],
         came: &mut Came,
-        each: &mut (dyn FnMut(&Came, &[u8]) -> bool + Send),
+        each: &mut (dyn FnMut(&Came, &[u8]) -> Wants + Send),
     ) -> Result<(), Broken> {
         let url = self.url(path)?;
         let request = self.client(&url)?.post(url.clone()).headers(self.headers()?).body(body.to_vec());
@@ -117,26 +149,34 @@ impl Http {
         };
         came.headers = response.headers().iter().map(header).collect();
         let limit = if response.status().is_success() { self.limit } else { self.limit.min(ERROR_LIMIT) };
-        let (mut done, mut beyond) = (false, 0);
+        let (mut wants, mut beyond, mut until) = (Wants::More, 0, Instant::now() + self.idle);
         loop {
-            let wait = if done { LINGER.min(self.idle) } else { self.idle };
-            let piece = match tokio::time::timeout(wait, response.chunk()).await {
+            let piece = match tokio::time::timeout_at(until, response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
                 Ok(Ok(None)) => return Ok(()),
-                _ if done => return Ok(()),
+                _ if wants != Wants::More => return Ok(()),
                 Ok(Err(error)) => return Err(self.broken(&url, error)),
                 Err(_) => return Err(idle()),
             };
-            if done {
+            if wants == Wants::Nothing {
                 beyond += piece.len();
                 if beyond > LINGER_BYTES {
                     return Ok(());
                 }
-            } else if came.body.len() + piece.len() > limit {
+                continue;
+            }
+            if came.body.len() + piece.len() > limit {
                 return Err(Broken::for_good(format!("the response holds more than {limit} bytes")));
-            } else {
-                done = each(came, &piece);
-                came.body.extend_from_slice(&piece);
+            }
+            let before = std::mem::replace(&mut wants, each(came, &piece));
+            came.body.extend_from_slice(&piece);
+            if wants == Wants::More || wants != before {
+                let wait = match wants {
+                    Wants::More => self.idle,
+                    Wants::LittleMore => GRACE.min(self.idle),
+                    Wants::Nothing => LINGER.min(self.idle),
+                };
+                until = Instant::now() + wait;
             }
         }
     }
@@ -159,13 +199,13 @@ impl Http {
         for (name, value) in &self.headers {
             let bad = || Broken::for_good(format!("the header {name:?} cannot be sent"));
             let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
-            let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+            let mut value = HeaderValue::from_str(value.expose()).map_err(|_| bad())?;
             value.set_sensitive(true);
             headers.insert(parsed, value);
         }
         if let Some(key) = &self.key {
             let (name, before) = self.key_header;
-            let value = HeaderValue::from_str(&format!("{before}{}", key.expose().trim()));
+            let value = HeaderValue::from_str(&format!("{before}{}", key.expose()));
             let mut value = value.map_err(|_| Broken::for_good("the key holds characters that no key has"))?;
             value.set_sensitive(true);
             headers.insert(name, value);
@@ -181,10 +221,14 @@ impl Http {
                 // A redirect would take the key along.
                 .redirect(reqwest::redirect::Policy::none())
                 .retry(reqwest::retry::never())
+                .no_proxy()
                 .connect_timeout(self.connect)
                 .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
-            if is_here(url) {
-                builder = builder.no_proxy();
+            if let Some(proxy) = self.proxy.as_ref().filter(|_| !is_here(url)) {
+                let bad = |_| {
+                    Broken::for_good("the proxy's address is none: it should look like http://proxy.example.com:3128")
+                };
+                builder = builder.proxy(Proxy::all(proxy).map_err(bad)?);
             }
             builder.build().map_err(|error| bad(&error))
         });

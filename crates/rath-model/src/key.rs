@@ -12,6 +12,11 @@ pub struct Key(SecretString);
 const SHORTEST: usize = 12;
 
 impl Key {
+    /// Those of these words that are long enough to be secrets.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = Key> {
+        self.expose().split_whitespace().filter(|word| word.len() >= SHORTEST).map(Key::from)
+    }
+
     pub(crate) fn expose(&self) -> &str {
         self.0.expose_secret()
     }
@@ -45,7 +50,7 @@ impl Key {
 
 impl<T: Into<String>> From<T> for Key {
     fn from(key: T) -> Self {
-        Self(SecretString::from(key.into()))
+        Self(SecretString::from(key.into().trim()))
     }
 }
 

@@ -41,6 +41,7 @@ mod fallback;
 mod fields;
 mod http;
 mod key;
+mod prices;
 #[cfg(feature = "recordings")]
 pub mod recordings;
 mod reply;

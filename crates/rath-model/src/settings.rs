@@ -21,7 +21,21 @@ macro_rules! settings {
             /// With another header in every request.
             #[must_use]
             pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-                self.http.headers.push((name.into(), value.into()));
+                self.http.headers.push((name.into(), $crate::Key::from(value)));
+                self
+            }
+
+            /// Costs what this provider asks, whatever the address: for gateways. Names are those of `genai-prices`.
+            #[must_use]
+            pub fn priced_as(mut self, provider: impl Into<String>) -> Self {
+                self.http.priced_as = Some(provider.into());
+                self
+            }
+
+            /// Through this proxy. No other is used, whatever the environment says; this machine is reached without one.
+            #[must_use]
+            pub fn proxy(mut self, url: impl Into<String>) -> Self {
+                self.http.change(|http| http.proxy = Some(url.into()));
                 self
             }
 
@@ -89,7 +103,8 @@ macro_rules! model {
                         model: self.model.clone(),
                         json: json.into(),
                     });
-                    Ok(turn.into_answer(sent, Some(raw)))
+                    let cost = turn.cost(&self.model, self.http.seller(), rath_core::Time::now());
+                    Ok(turn.into_answer(sent, raw, cost))
                 })
             }
         }

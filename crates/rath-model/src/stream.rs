@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 use crate::fields::Seen;
+use crate::http::Wants;
 use crate::sse::{Event, Parser};
 use crate::turn::Turn;
 
@@ -18,6 +19,11 @@ pub(crate) trait Events: Default {
 
     /// Whether the answer is whole.
     fn whole(&self) -> bool;
+
+    /// Whether nothing that belongs to it can follow.
+    fn over(&self) -> bool {
+        self.whole()
+    }
 
     /// The turn, as far as it came.
     fn turn(self) -> Turn;
@@ -59,14 +65,13 @@ impl<E: Events> Stream<E> {
         }
     }
 
-    /// Whether more bytes would change nothing that matters.
-    pub(crate) fn done(&self) -> bool {
-        self.reading.over() || self.reading.state.whole()
-    }
-
-    /// Whether the stream was closed, or broke.
-    pub(crate) fn closed(&self) -> bool {
-        self.reading.over()
+    /// How much more of it is wanted.
+    pub(crate) fn wants(&self) -> Wants {
+        match (self.reading.over() || self.reading.state.over(), self.reading.state.whole()) {
+            (true, _) => Wants::Nothing,
+            (false, true) => Wants::LittleMore,
+            (false, false) => Wants::More,
+        }
     }
 
     pub(crate) fn finish(mut self) -> Result<Turn, Failure> {
@@ -139,3 +144,51 @@ impl Failure {
 pub(crate) fn says_something(value: &RawValue) -> bool {
     !matches!(value.get(), "null" | "false" | "\"\"" | "{}" | "[]")
 }
+
+/// The decoder of a room: reads a stream by its events.
+macro_rules! decoder {
+    ($events:ident) => {
+        /// Reads a streamed answer.
+        #[derive(Debug, Default)]
+        pub struct Decoder($crate::stream::Stream<$events>);
+
+        impl Decoder {
+            /// A decoder that has read nothing.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            /// Takes more of the stream, in any pieces. `heard` is told what they add to the answer.
+            pub fn feed(&mut self, bytes: &[u8], heard: &mut impl FnMut(rath_core::Delta)) {
+                self.0.feed(bytes, heard);
+            }
+
+            /// Whether nothing that follows matters: the stream is closed, or broken.
+            pub fn done(&self) -> bool {
+                self.0.wants() == $crate::http::Wants::Nothing
+            }
+
+            /// The stream is over: the turn, or why there is none.
+            pub fn finish(self) -> Result<$crate::Turn, $crate::Failure> {
+                self.0.finish()
+            }
+        }
+
+        impl $crate::client::Decode for Decoder {
+            fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(rath_core::Delta)) {
+                self.0.feed(bytes, heard);
+            }
+            fn wants(&self) -> $crate::http::Wants {
+                self.0.wants()
+            }
+            fn finish(self) -> Result<$crate::Turn, $crate::Failure> {
+                self.0.finish()
+            }
+            fn whole(reply: &$crate::Reply<'_>) -> Result<$crate::Turn, $crate::Failure> {
+                decode_whole(reply)
+            }
+        }
+    };
+}
+
+pub(crate) use decoder;

@@ -70,12 +70,13 @@ impl Used {
 }
 
 impl From<&Used> for Usage {
-    /// What one answer used. What it cost is for others to say.
+    /// What one answer used. What it cost is for the table of prices to say.
     fn from(used: &Used) -> Self {
         Self {
             requests: 1,
             input_tokens: used.input,
             cached_tokens: used.cached,
+            cache_write_tokens: used.written,
             output_tokens: used.output,
             reasoning_tokens: used.reasoning,
             cost_nano_usd: 0,

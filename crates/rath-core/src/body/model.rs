@@ -45,6 +45,10 @@ pub struct ModelResponded {
     /// What it used.
     #[serde(default)]
     pub usage: Usage,
+    /// The prices that the cost was worked out with: where they are from, and their version. Without them the cost is
+    /// not known, and counts as none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
     /// How long it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<u64>,
@@ -70,6 +74,16 @@ pub struct ModelFailed {
     /// What had been heard of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Content>,
+    /// The response as far as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<BlobRef>,
+}
+
+impl ModelFailed {
+    /// A failure that is not mended by asking again.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), status: None, retried: false, lost: false, partial: None, raw: None }
+    }
 }
 
 impl Body for ModelRequested {

@@ -48,6 +48,6 @@ impl Session {
 
     /// A random number, the same again on resume.
     pub fn random(&mut self) -> Result<u64> {
-        self.sample("random", crate::entropy::number)
+        self.sample("random", crate::entropy::random_number)
     }
 }

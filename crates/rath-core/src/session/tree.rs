@@ -85,7 +85,7 @@ impl Tree {
 
     /// The name of this resumption, or of the one that it goes on with.
     pub(super) fn edition(&self) -> String {
-        self.edition.get_or_init(|| format!("{:016x}", crate::entropy::number())).clone()
+        self.edition.get_or_init(|| format!("{:016x}", crate::entropy::random_number())).clone()
     }
 
     /// Remembers that the run went on on another line.

@@ -11,36 +11,11 @@ use super::write;
 use crate::failure::Failure;
 use crate::fields::{Fields, Seen, is_null, items_of};
 use crate::reply::Reply;
-use crate::stream::{Events, Stream, Told, says_something};
+use crate::stream::{Events, Told, decoder, says_something};
 use crate::turn::{Rest, Stop, Turn};
 use crate::used::Used;
 
-/// Reads a streamed answer.
-#[derive(Debug, Default)]
-pub struct Decoder(Stream<Completion>);
-
-impl Decoder {
-    /// A decoder that has read nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes more of the stream, in any pieces. `heard` is told what they add to the answer.
-    pub fn feed(&mut self, bytes: &[u8], heard: &mut impl FnMut(Delta)) {
-        self.0.feed(bytes, heard);
-    }
-
-    /// Whether the stream was closed, or is broken: nothing that follows matters. The word that the turn is over is not
-    /// enough: what was used comes after it.
-    pub fn done(&self) -> bool {
-        self.0.closed()
-    }
-
-    /// The stream is over: the turn, or why there is none.
-    pub fn finish(self) -> Result<Turn, Failure> {
-        self.0.finish()
-    }
-}
+decoder!(Completion);
 
 /// Reads an answer that came at once, or an error in place of one.
 pub fn decode_whole(reply: &Reply<'_>) -> Result<Turn, Failure> {
@@ -91,6 +66,11 @@ impl Events for Completion {
     fn whole(&self) -> bool {
         let stopped = self.choices.values().next().is_some_and(|choice| choice.stop.is_some());
         stopped || (self.closed && !self.answer.is_empty())
+    }
+
+    /// What was used comes after the word that it is whole.
+    fn over(&self) -> bool {
+        self.closed
     }
 
     fn turn(self) -> Turn {

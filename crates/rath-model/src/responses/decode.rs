@@ -7,35 +7,11 @@ use super::item;
 use crate::failure::Failure;
 use crate::fields::{Fields, Seen};
 use crate::reply::Reply;
-use crate::stream::{Events, Stream, Told, says_something};
+use crate::stream::{Events, Told, decoder, says_something};
 use crate::turn::{Stop, Turn};
 use crate::used::Used;
 
-/// Reads a streamed answer.
-#[derive(Debug, Default)]
-pub struct Decoder(Stream<Response>);
-
-impl Decoder {
-    /// A decoder that has read nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes more of the stream, in any pieces. `heard` is told what they add to the answer.
-    pub fn feed(&mut self, bytes: &[u8], heard: &mut impl FnMut(Delta)) {
-        self.0.feed(bytes, heard);
-    }
-
-    /// Whether the answer is whole, or broken: nothing that follows matters.
-    pub fn done(&self) -> bool {
-        self.0.done()
-    }
-
-    /// The stream is over: the turn, or why there is none.
-    pub fn finish(self) -> Result<Turn, Failure> {
-        self.0.finish()
-    }
-}
+decoder!(Response);
 
 /// Reads an answer that came at once, or an error in place of one.
 pub fn decode_whole(reply: &Reply<'_>) -> Result<Turn, Failure> {

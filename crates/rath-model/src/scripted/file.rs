@@ -82,6 +82,8 @@ struct Used {
     #[serde(default)]
     cached_tokens: u64,
     #[serde(default)]
+    cache_write_tokens: u64,
+    #[serde(default)]
     output_tokens: u64,
     #[serde(default)]
     reasoning_tokens: u64,
@@ -225,6 +227,7 @@ impl Entry {
                 requests: used.requests,
                 input_tokens: used.input_tokens,
                 cached_tokens: used.cached_tokens,
+                cache_write_tokens: used.cache_write_tokens,
                 output_tokens: used.output_tokens,
                 reasoning_tokens: used.reasoning_tokens,
                 cost_nano_usd: used.cost_nano_usd,

@@ -191,7 +191,7 @@ impl Turn {
         let calls = self.parts.iter().any(|part| matches!(part, Part::Call { .. }));
         let stop = self.stop.clone().unwrap_or_else(|| if calls { "tool_use" } else { "end_turn" }.into());
         let usage = self.usage.unwrap_or_else(|| self.counted());
-        Ok(Answer { blocks, stop: Some(stop), model: Some(model.into()), usage, sent: None, raw: None })
+        Ok(Answer { blocks, stop: Some(stop), model: Some(model.into()), usage, ..Answer::default() })
     }
 
     /// What goes wrong in this attempt. The first is 1.

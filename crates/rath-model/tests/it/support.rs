@@ -74,7 +74,7 @@ impl Step {
         let answer = match self.ask(model).0 {
             Ok(answer) => answer,
             Err(Failure { why, retry, status, .. }) => {
-                let failed = ModelFailed { why: why.clone(), status, retried: retry, lost: false, partial: None };
+                let failed = ModelFailed { status, retried: retry, ..ModelFailed::new(&*why) };
                 self.session.append(failed).unwrap();
                 return format!("failed: {why}");
             }

@@ -89,8 +89,8 @@ impl Agent {
             match session.state().next() {
                 Some(Next::CallModel) => self.take_turn(session, bench).await?,
                 Some(Next::ModelInDoubt) => {
-                    let why = "the process that sent the request ended before it had an answer".into();
-                    session.append(ModelFailed { why, status: None, retried: true, lost: true, partial: None })?;
+                    let why = "the process that sent the request ended before it had an answer";
+                    session.append(ModelFailed { retried: true, lost: true, ..ModelFailed::new(why) })?;
                 }
                 Some(Next::CallTools(calls)) => self.make_calls(session, bench, calls).await?,
                 Some(Next::Done) => return Ok(()),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
-use rath_core::{Answer, Asking, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time};
+use rath_core::{Answer, Asking, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time, random_number};
 
 use super::Agent;
 use super::drive::Bench;
@@ -70,13 +70,13 @@ impl Agent {
         match (answer, self.stopped(bench)) {
             (Some(Ok(answer)), _) => self.answered(session, bench, answer, began).await,
             (Some(Err(failure)), _) => self.failed(session, bench, failure, run.attempts).await,
-            (None, Some(error)) => cut_off(session, bench, None, error),
+            (None, Some(error)) => cut_off(session, bench, ModelFailed::new(""), error),
             (None, None) => Ok(()),
         }
     }
 
     async fn answered(&self, session: &mut Session, bench: &mut Bench, answer: Answer, began: Time) -> Result<()> {
-        let Answer { mut blocks, stop, model, usage, sent, raw } = answer;
+        let Answer { mut blocks, stop, model, usage, prices, sent, raw } = answer;
         if let Some(raw) = &raw {
             session.store().blob_put(vec![raw.clone()]).await?;
         }
@@ -84,6 +84,7 @@ impl Agent {
             model,
             stop,
             usage,
+            prices,
             latency_us: Some(Time::now().micros_since(began)),
             raw: raw.map(|raw| raw.reference),
         })?;
@@ -97,20 +98,29 @@ impl Agent {
     }
 
     async fn failed(&self, session: &mut Session, bench: &Bench, failure: Failure, attempts: u32) -> Result<()> {
-        let Failure { why, retry, after, status, partial } = failure;
-        if let Some(why) = bench.cancel.why() {
-            return cut_off(session, bench, status, ErrorKind::Cancelled { why: why.to_string() }.into());
+        let Failure { mut why, retry, after, status, partial, raw } = failure;
+        if let Some(raw) = &raw {
+            session.store().blob_put(vec![raw.clone()]).await?;
         }
-        let retried = retry && attempts < self.retries;
+        let raw = raw.map(|raw| raw.reference);
+        if let Some(cancelled) = bench.cancel.why() {
+            let error = ErrorKind::Cancelled { why: cancelled.to_string() }.into();
+            return cut_off(session, bench, ModelFailed { status, raw, ..ModelFailed::new(why) }, error);
+        }
+        let mut retried = retry && attempts < self.retries;
+        if let Some(after) = after.filter(|after| retried && *after > LONGEST_WAIT) {
+            let (asks, most) = (after.as_secs(), LONGEST_WAIT.as_secs());
+            why = format!("{why}; it asks to wait {asks} s, and nobody waits longer than {most} s here");
+            retried = false;
+        }
         let partial = partial.map(Into::into);
-        session.append(ModelFailed { why: why.clone(), status, retried, lost: false, partial })?;
+        session.append(ModelFailed { status, retried, partial, raw, ..ModelFailed::new(&*why) })?;
         if !retried {
             session.publish().await?;
             return Ok(());
         }
         bench.tell(session, &self.name, Event::Retrying { why: &why });
-        let doubled = self.backoff.saturating_mul(1 << attempts.min(16));
-        let wait = after.unwrap_or(doubled).min(LONGEST_WAIT);
+        let wait = wait(after, self.backoff, attempts, random_number());
         if wait.is_zero() {
             return Ok(());
         }
@@ -122,10 +132,23 @@ impl Agent {
     }
 }
 
+/// How long to wait before asking again: what the provider asks for and up to a tenth more, or twice as long each time,
+/// of which the second half is chance. Many who were refused at once do not come back at once.
+fn wait(after: Option<Duration>, backoff: Duration, attempts: u32, random: u64) -> Duration {
+    let chance = |of: Duration| of.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64);
+    match after {
+        Some(after) => after + chance(after / 10),
+        None => {
+            let doubled = backoff.saturating_mul(1 << attempts.min(16)).min(LONGEST_WAIT);
+            doubled / 2 + chance(doubled / 2)
+        }
+    }
+}
+
 /// Puts on the record that nobody waits for the answer any more.
-fn cut_off(session: &mut Session, bench: &Bench, status: Option<u16>, error: Error) -> Result<()> {
+fn cut_off(session: &mut Session, bench: &Bench, failed: ModelFailed, error: Error) -> Result<()> {
     let why = if bench.cancel.is_cancelled() { "stopped" } else { "the time of the budget is over" };
-    session.append(ModelFailed { why: why.into(), status, retried: false, lost: false, partial: None })?;
+    session.append(ModelFailed { why: why.into(), ..failed })?;
     Err(error)
 }
 
@@ -145,4 +168,25 @@ fn name_calls(blocks: &mut [Block], turn: u64) -> bool {
         names.insert(id.clone());
     }
     renamed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_with_chance_and_never_fall_short_of_what_the_provider_asks() {
+        let (half, second) = (Duration::from_millis(500), Duration::from_secs(1));
+        assert_eq!(wait(None, half, 0, 0), half / 2);
+        assert!(wait(None, half, 0, u64::MAX) <= half && wait(None, half, 0, u64::MAX) > half.mul_f64(0.99));
+        assert_eq!(wait(None, half, 3, 0), 2 * second);
+        assert_eq!(wait(None, second, 40, 0), LONGEST_WAIT / 2);
+        assert_eq!(wait(Some(second), half, 5, 0), second);
+        assert!(wait(Some(second), half, 5, u64::MAX) <= second.mul_f64(1.1));
+        assert_eq!(
+            wait(Some(Duration::ZERO), half, 5, u64::MAX),
+            Duration::ZERO,
+            "the next of a chain is asked at once"
+        );
+    }
 }
