@@ -114,11 +114,25 @@ impl Http {
         self.key.iter().chain(headers).flat_map(Key::secrets).collect()
     }
 
-    /// Sends a request, once. `each` is told every piece of the response and says how much more is wanted.
+    /// Sends a request, once. `each` is told every piece of the response and says how much more it wants.
     pub(crate) async fn post(
         &self,
         path: &str,
         body: &[u8],
+        each: &mut (dyn FnMut(&Came, &[u8]) -> Wants + Send),
+    ) -> Came {
+        self.send(path, Some(body), each).await
+    }
+
+    /// Asks for what is at this path, once.
+    pub(crate) async fn get(&self, path: &str, each: &mut (dyn FnMut(&Came, &[u8]) -> Wants + Send)) -> Came {
+        self.send(path, None, each).await
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        body: Option<&[u8]>,
         each: &mut (dyn FnMut(&Came, &[u8]) -> Wants + Send),
     ) -> Came {
         let mut came = Came::default();
@@ -134,12 +148,17 @@ impl Http {
     async fn exchange(
         &self,
         path: &str,
-        body: &[u8],
+        body: Option<&[u8]>,
         came: &mut Came,
         each: &mut (dyn FnMut(&Came, &[u8]) -> Wants + Send),
     ) -> Result<(), Broken> {
         let url = self.url(path)?;
-        let request = self.client(&url)?.post(url.clone()).headers(self.headers()?).body(body.to_vec());
+        let client = self.client(&url)?;
+        let request = match body {
+            Some(body) => client.post(url.clone()).body(body.to_vec()),
+            None => client.get(url.clone()),
+        };
+        let request = request.headers(self.headers()?);
         let idle = || Broken::for_now(format!("nothing came from {} for {:?}", shown(&url), self.idle));
         let sent = tokio::time::timeout(self.idle, request.send()).await.map_err(|_| idle())?;
         let mut response = sent.map_err(|error| self.broken(&url, error))?;

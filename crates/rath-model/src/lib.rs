@@ -41,6 +41,7 @@ mod fallback;
 mod fields;
 mod http;
 mod key;
+mod listing;
 mod prices;
 #[cfg(feature = "recordings")]
 pub mod recordings;

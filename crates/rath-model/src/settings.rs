@@ -2,8 +2,13 @@
 
 /// Methods of a client that has its connection in the field `http`.
 macro_rules! settings {
-    ($client:ident) => {
+    ($client:ident, models at $models:literal) => {
         impl $client {
+            /// The names of the models that this provider offers, in its order.
+            pub async fn models(&self) -> Result<Vec<String>, rath_core::Failure> {
+                $crate::listing::models(&self.http, $models).await
+            }
+
             /// With this key. It goes into a header and nowhere else.
             #[must_use]
             pub fn key(mut self, key: impl Into<$crate::Key>) -> Self {

@@ -29,7 +29,7 @@ impl Anthropic {
     }
 }
 
-settings!(Anthropic);
+settings!(Anthropic, models at "/v1/models");
 model!(
     Anthropic,
     Decoder,

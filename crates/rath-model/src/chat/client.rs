@@ -68,7 +68,7 @@ impl Chat {
     }
 }
 
-settings!(Chat);
+settings!(Chat, models at "/models");
 model!(
     Chat,
     Decoder,

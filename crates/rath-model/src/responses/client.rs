@@ -29,7 +29,7 @@ impl Responses {
     }
 }
 
-settings!(Responses);
+settings!(Responses, models at "/models");
 model!(
     Responses,
     Decoder,

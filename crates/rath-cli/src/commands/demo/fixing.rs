@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rath::agent::{Event, Listener};
-use rath::body::{ToolFinished, ToolStarted, Verdict};
+use rath::body::{CallOutcome, ToolFinished, ToolStarted, Verdict};
 use rath::store::{Post, Posted, Scan, Which};
 use rath::{Actor, ErrorKind, Kind, SessionId, Store, Time, View, Workshop};
 
