@@ -1,11 +1,13 @@
 //! `rath`: look at sessions, branch them, merge them, verify them.
 
+mod agents;
 mod commands;
 mod config;
 mod expression;
 mod graph;
+mod live;
 mod output;
-mod runfile;
+mod providers;
 mod settings;
 mod space;
 mod terminal;
@@ -29,7 +31,7 @@ const WORKERS: usize = 2;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let settings = Settings::from_environment(&cli.global);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             output::complain(&settings, &anyhow::Error::new(error).context("starting threads"));
@@ -43,7 +45,11 @@ fn main() -> ExitCode {
         Ok(Answer::Waiting) => ExitCode::from(5),
         Err(error) => {
             output::complain(&settings, &error);
-            ExitCode::from(if error.is::<expression::Unclear>() { 2 } else { 1 })
+            ExitCode::from(match () {
+                () if error.is::<expression::Unclear>() => 2,
+                () if error.is::<providers::NoCredentials>() => 4,
+                () => 1,
+            })
         }
     }
 }

@@ -30,6 +30,11 @@ impl Fallback {
         Self { first: Arc::new(first), others: Vec::new() }
     }
 
+    /// These models in this order, where their types are forgotten already.
+    pub fn shared(first: BoxModel, others: Vec<BoxModel>) -> Self {
+        Self { first, others }
+    }
+
     /// And then this one.
     #[must_use]
     pub fn or(mut self, next: impl Model) -> Self {

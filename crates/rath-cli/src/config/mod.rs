@@ -25,14 +25,13 @@ pub(crate) use edit::{parse_key, with_value, write};
 pub(crate) use file::{File, FileEntry};
 pub(crate) use layers::{Entry, Layers, Places};
 pub(crate) use origin::Origin;
-pub(crate) use provider::Provider;
+pub(crate) use provider::{Api, DialectName, Provider};
 
 /// What a file may say.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
     /// The model that answers where nobody names one: PROVIDER/MODEL.
-    #[allow(dead_code, reason = "read by whoever makes the clients")]
     pub(crate) model: Option<String>,
     pub(crate) providers: BTreeMap<String, Provider>,
     pub(crate) run: Run,
@@ -60,7 +59,6 @@ pub(crate) struct Workspace {
 pub(crate) struct Run {
     /// The most a run may spend.
     pub(crate) budget: Option<String>,
-    #[allow(dead_code, reason = "read by whoever makes the agents")]
     pub(crate) tools: Option<Vec<String>>,
 }
 

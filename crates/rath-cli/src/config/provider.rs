@@ -7,7 +7,6 @@ use serde::Deserialize;
 /// A provider of models.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(dead_code, reason = "read by whoever makes the clients")]
 pub(crate) struct Provider {
     /// The API it speaks; may be left out for names that are known.
     pub(crate) api: Option<Api>,
@@ -49,8 +48,7 @@ pub(crate) enum DialectName {
 pub(crate) struct Secret(String);
 
 impl Secret {
-    #[allow(dead_code, reason = "read by whoever makes the clients")]
-    pub(crate) fn expose(&self) -> &str {
+        pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }

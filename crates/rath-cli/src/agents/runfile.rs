@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rath::agent::{Agent, Budget, Decision};
-use rath::{BoxModel, BoxTool, IntoTools as _, Scripted, tools};
+use rath::agent::{Agent, Budget};
+use rath::{BoxModel, Scripted};
 use serde::Deserialize;
+
+use super::parts;
 
 /// How deep agents may call each other.
 const DEEPEST: usize = 4;
@@ -90,35 +92,15 @@ impl RunFile {
         };
         let mut agent = Agent::new(name).prompt(&table.prompt).shared_model(model.clone()).budget(budget);
         for tool in &table.tools {
-            agent = match tool.as_str() {
-                "coding" => agent.tools(tools::coding()),
-                "reading" => agent.tools(tools::reading()),
-                other => match self.agents.get(other) {
-                    Some(sub) => {
-                        let what = sub.description.clone().unwrap_or_else(|| format!("Asks agent {other}."));
-                        agent.tools(self.build(other, model, depth + 1)?.as_tool(what))
-                    }
-                    None => agent.tools(vec![built_in(other)?]),
-                },
+            let is_group = ["coding", "reading"].contains(&tool.as_str());
+            agent = match self.agents.get(tool).filter(|_| !is_group) {
+                Some(sub) => {
+                    let what = sub.description.clone().unwrap_or_else(|| format!("Asks agent {tool}."));
+                    agent.tools(self.build(tool, model, depth + 1)?.as_tool(what))
+                }
+                None => parts::with_tool(agent, tool)?,
             };
         }
-        let known: Vec<_> = agent.tool_names().map(str::to_owned).collect();
-        if let Some(tool) = table.ask.iter().chain(table.deny.keys()).find(|tool| !known.contains(tool)) {
-            bail!("agent {name} has no tool {tool:?} to ask about or to deny; it has: {}", known.join(", "));
-        }
-        for tool in &table.ask {
-            agent = agent.policy(tool, Decision::Ask);
-        }
-        for (tool, why) in &table.deny {
-            agent = agent.policy(tool, Decision::Deny(why.clone()));
-        }
-        Ok(agent)
+        parts::with_policy(agent, &table.ask, &table.deny)
     }
-}
-
-fn built_in(name: &str) -> Result<BoxTool> {
-    let all = (tools::coding(), tools::ask_human).into_tools();
-    let names = || all.iter().map(|tool| tool.spec().name.clone()).collect::<Vec<_>>().join(", ");
-    let found = all.iter().find(|tool| tool.spec().name == name).cloned();
-    found.with_context(|| format!("there is no tool or agent {name:?}; there are: coding, reading, {}", names()))
 }

@@ -1,0 +1,101 @@
+//! What a person types: lines with history and editing, and answers to short questions.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use rustyline::config::Configurer as _;
+use rustyline::error::ReadlineError;
+use rustyline::DefaultEditor;
+
+/// How many lines are remembered.
+const REMEMBERED: usize = 1000;
+
+/// Reads what a person types.
+#[derive(Clone)]
+pub(crate) struct Keyboard {
+    editor: Arc<Mutex<DefaultEditor>>,
+    history: Option<PathBuf>,
+}
+
+/// What was typed.
+pub(crate) enum Line {
+    Text(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// Ctrl-D, or the end of the input.
+    End,
+}
+
+impl Keyboard {
+    /// The keyboard of this terminal, if there is one. Lines are remembered in this file.
+    pub(crate) fn of_terminal(history: Option<PathBuf>) -> Result<Option<Self>> {
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        let mut editor = DefaultEditor::new().context("reading from the terminal")?;
+        editor.set_max_history_size(REMEMBERED).context("remembering lines")?;
+        editor.set_auto_add_history(false);
+        if let Some(file) = &history {
+            // There is none before the first line.
+            let _ = editor.load_history(file);
+        }
+        Ok(Some(Self { editor: Arc::new(Mutex::new(editor)), history }))
+    }
+
+    /// A line. One that ends with a backslash goes on.
+    pub(crate) async fn line(&self, prompt: &str) -> Result<Line> {
+        let mut text = String::new();
+        loop {
+            let line = match self.read(if text.is_empty() { prompt } else { "… " }).await? {
+                Line::Text(line) => line,
+                other => return Ok(other),
+            };
+            match line.strip_suffix('\\') {
+                Some(begin) => text = text + begin + "\n",
+                None => {
+                    text += &line;
+                    break;
+                }
+            }
+        }
+        self.remember(&text);
+        Ok(Line::Text(text))
+    }
+
+    /// The answer to a question, as it was typed and without spaces around it; `None` where there is none.
+    pub(crate) async fn answer(&self, question: &str) -> Result<Option<String>> {
+        match self.read(question).await? {
+            Line::Text(text) => Ok(Some(text.trim().to_owned())),
+            Line::Interrupted | Line::End => Ok(None),
+        }
+    }
+
+    async fn read(&self, prompt: &str) -> Result<Line> {
+        let (editor, prompt) = (self.editor.clone(), prompt.to_owned());
+        let read = move || editor.lock().unwrap_or_else(PoisonError::into_inner).readline(&prompt);
+        match tokio::task::spawn_blocking(read).await.context("reading from the terminal")? {
+            Ok(text) => Ok(Line::Text(text)),
+            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+            Err(ReadlineError::Eof) => Ok(Line::End),
+            Err(error) => Err(error).context("reading from the terminal"),
+        }
+    }
+
+    fn remember(&self, text: &str) {
+        let mut editor = self.editor.lock().unwrap_or_else(PoisonError::into_inner);
+        if text.trim().is_empty() || !editor.add_history_entry(text).unwrap_or(false) {
+            return;
+        }
+        let Some(file) = &self.history else { return };
+        // Not worth failing for.
+        let _ = file.parent().map_or(Ok(()), private_dir);
+        let _ = editor.append_history(file);
+    }
+}
+
+fn private_dir(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}

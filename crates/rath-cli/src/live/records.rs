@@ -1,0 +1,64 @@
+//! A run as JSON: its records, as they happen.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::agent::Listener;
+use rath::store::Scan;
+use rath::{SessionId, Store};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::commands::show::record_json;
+use crate::output;
+
+/// Prints the records of a line from some place on.
+pub(crate) struct Records {
+    store: Arc<dyn Store>,
+    session: SessionId,
+    next: u64,
+    wake: (UnboundedSender<()>, UnboundedReceiver<()>),
+}
+
+impl Records {
+    /// Those behind `seq`.
+    pub(crate) fn behind(store: Arc<dyn Store>, session: SessionId, seq: Option<u64>) -> Self {
+        Self { store, session, next: seq.map_or(0, |seq| seq + 1), wake: unbounded_channel() }
+    }
+
+    /// Hears when there may be more.
+    pub(crate) fn listener(&self) -> Listener {
+        let wake = self.wake.0.clone();
+        Listener::new(move |_, _, _| drop(wake.send(())))
+    }
+
+    /// Prints records until `work` is over, and what is there then.
+    pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => {
+                    self.news().await?;
+                    return Ok(done);
+                }
+                _ = self.wake.1.recv() => {
+                    while self.wake.1.try_recv().is_ok() {}
+                    self.news().await?;
+                }
+            }
+        }
+    }
+
+    async fn news(&mut self) -> Result<()> {
+        loop {
+            let page = self.store.scan(Scan::session(self.session, self.next, u64::MAX - 1)).await?;
+            for record in &page.records {
+                output::json(&record_json(record)?)?;
+                self.next = record.seq() + 1;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What happens in a run, written as it happens.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rath::agent::{Event, Listener};
+use rath::body::{CallOutcome, Exit, ToolFinished};
+use rath::{Delta, SessionId, Store, Usage};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::{Screen, headline};
+use crate::output::{self, style};
+use crate::transcript::{How, changed_files, span};
+
+/// At most this many lines of what a call wrote.
+const LINES: usize = 4;
+/// No such line is longer.
+const WIDE: usize = 160;
+
+/// Shows a run.
+pub(crate) struct Show {
+    tell: UnboundedSender<Told>,
+    screen: Screen,
+}
+
+/// Something that happened, kept until it is shown.
+enum Told {
+    Began { session: SessionId, agent: String },
+    Heard { session: SessionId, agent: String, delta: Delta },
+    TurnOver { session: SessionId, agent: String, usage: Usage },
+    CallStarted { id: String, session: SessionId, tool: String, arguments: String },
+    CallFinished { session: SessionId, tool: String, finished: Box<ToolFinished> },
+    Asked { agent: String, shown: String },
+    Retrying { agent: String, why: String },
+    /// Everything before is shown.
+    Settle(oneshot::Sender<()>),
+}
+
+impl Show {
+    /// Shows what happens on the line `first` and its branches. `quiet` shows nothing.
+    pub(crate) fn new(store: Arc<dyn Store>, first: SessionId, agent: &str, quiet: bool) -> Self {
+        let (tell, told) = unbounded_channel();
+        let screen = Screen::new();
+        let shower = Shower {
+            store,
+            screen: screen.clone(),
+            main: first,
+            begins: agent.to_owned(),
+            heard: HashMap::new(),
+            open: Vec::new(),
+            quiet,
+        };
+        tokio::spawn(shower.show(told));
+        Self { tell, screen }
+    }
+
+    /// What tells it.
+    pub(crate) fn listener(&self) -> Listener {
+        let tell = self.tell.clone();
+        Listener::new(move |session, agent, event| {
+            let agent = agent.to_owned();
+            let told = match event {
+                Event::Began => Told::Began { session, agent },
+                Event::Heard(delta) => Told::Heard { session, agent, delta: delta.clone() },
+                Event::TurnOver { usage } => Told::TurnOver { session, agent, usage },
+                Event::CallStarted { id, tool, arguments } => {
+                    Told::CallStarted { id: id.into(), session, tool: tool.into(), arguments: arguments.into() }
+                }
+                Event::CallFinished { tool, finished } => {
+                    Told::CallFinished { session, tool: tool.into(), finished: Box::new(finished.clone()) }
+                }
+                Event::Asked { shown } => Told::Asked { agent, shown: shown.into() },
+                Event::Retrying { why } => Told::Retrying { agent, why: why.into() },
+                _ => return,
+            };
+            let _ = tell.send(told);
+        })
+    }
+
+    pub(crate) fn screen(&self) -> &Screen {
+        &self.screen
+    }
+
+    /// Waits until all that happened is shown.
+    pub(crate) async fn settle(&self) {
+        let (done, shown) = oneshot::channel();
+        if self.tell.send(Told::Settle(done)).is_ok() {
+            let _ = shown.await;
+        }
+    }
+}
+
+struct Shower {
+    store: Arc<dyn Store>,
+    screen: Screen,
+    /// The line whose words are shown as they come. Those of branches are shown whole.
+    main: SessionId,
+    /// The agent that begins on that line.
+    begins: String,
+    heard: HashMap<SessionId, String>,
+    open: Vec<Open>,
+    quiet: bool,
+}
+
+/// A call that runs.
+struct Open {
+    session: SessionId,
+    id: String,
+    line: String,
+    began: Instant,
+}
+
+impl Shower {
+    async fn show(mut self, mut told: UnboundedReceiver<Told>) {
+        while let Some(told) = told.recv().await {
+            match told {
+                Told::Settle(done) => {
+                    self.screen.idle();
+                    let _ = done.send(());
+                }
+                _ if self.quiet => {}
+                told => self.one(told).await,
+            }
+        }
+    }
+
+    async fn one(&mut self, told: Told) {
+        match told {
+            Told::Began { session, agent } => {
+                if agent == self.begins && self.heard.is_empty() && session != self.main && self.open.is_empty() {
+                    self.screen.line(format_args!("went on as session {}", style::session(session.short())));
+                    self.main = session;
+                }
+                self.screen.busy(&format!("{agent} is thinking"));
+            }
+            Told::Heard { session, agent, delta } => self.hear(session, &agent, delta),
+            Told::TurnOver { session, agent, usage } => self.turn_over(session, &agent, usage),
+            Told::CallStarted { id, session, tool, arguments } => {
+                let line = format!("{tool} {}", headline(&tool, &arguments));
+                if !self.screen.moves() {
+                    self.screen.line(style::dim(format!("→ {}", output::harmless(&line))));
+                }
+                self.open.push(Open { session, id, line, began: Instant::now() });
+                self.say_what_runs();
+            }
+            Told::CallFinished { session, tool, finished } => self.call_finished(session, &tool, &finished).await,
+            Told::Asked { agent, shown } => {
+                let (who, asks) = (style::record(output::harmless(&agent)), style::label("asks:"));
+                self.screen.line(format_args!("{who} {asks} {}", output::harmless(&shown)));
+            }
+            Told::Retrying { agent, why } => {
+                let why = output::harmless(&why);
+                self.screen.line(style::label(format!("{agent}: {why}; asking again")));
+                self.screen.busy(&format!("{agent} is asked again"));
+            }
+            Told::Settle(_) => {}
+        }
+    }
+
+    fn hear(&mut self, session: SessionId, agent: &str, delta: Delta) {
+        match delta {
+            Delta::Text(text) if session == self.main => {
+                if !self.heard.contains_key(&session) && !text.trim().is_empty() {
+                    self.screen.gap();
+                }
+                self.heard.entry(session).or_default().push_str(&text);
+                self.screen.words(&text);
+            }
+            Delta::Text(text) => self.heard.entry(session).or_default().push_str(&text),
+            Delta::Call { name, .. } => self.screen.busy(&format!("{agent} wants to call {name}")),
+            Delta::Reasoning(_) => self.screen.busy(&format!("{agent} is thinking")),
+            Delta::Arguments(_) => {}
+        }
+    }
+
+    fn turn_over(&mut self, session: SessionId, agent: &str, usage: Usage) {
+        let heard = self.heard.remove(&session).filter(|text| !text.trim().is_empty());
+        if session == self.main {
+            self.screen.idle();
+        } else if let Some(text) = heard {
+            let who = style::record(output::harmless(agent));
+            self.screen.line(format_args!("{who}: {}", output::harmless(text.trim())));
+        }
+        let used = crate::transcript::usage(&usage);
+        self.screen.busy(&if used.is_empty() { agent.to_owned() } else { format!("{agent}: {used}") });
+    }
+
+    async fn call_finished(&mut self, session: SessionId, tool: &str, finished: &ToolFinished) {
+        let at = self.open.iter().position(|open| open.session == session && open.id == finished.call);
+        let line = match at.map(|at| self.open.remove(at)) {
+            Some(open) => open.line,
+            None => tool.to_owned(),
+        };
+        let is_good = finished.outcome == CallOutcome::Done
+            && finished.exit.as_ref().is_none_or(|exit| matches!(exit, Exit::Code(0)));
+        let mark = if is_good { style::good("●") } else { style::bad("●") };
+        let (name, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let (name, rest) = (style::title(output::harmless(name)), output::harmless(rest));
+        let took = finished.duration_us.filter(|us| *us >= 1_000_000).map(|us| format!(" · {}", span(us)));
+        let how = how_it_ended(finished);
+        let end = style::dim(format!("{how}{}", took.unwrap_or_default()));
+        self.screen.line(format_args!("{mark} {name} {rest} {end}"));
+        let how = How { diff: true, whole: false, live: true };
+        let (paths, diff) = changed_files(&self.store, &finished.changed, &how).await.unwrap_or_default();
+        if !paths.is_empty() {
+            self.screen.line(format_args!("  {}", style::label(paths)));
+        }
+        diff.iter().for_each(|line| self.screen.line(format_args!("    {line}")));
+        if tool == "todo" || (diff.is_empty() && !is_good) || tool == "shell" {
+            let lines = if tool == "todo" { usize::MAX } else { LINES };
+            for line in first_lines(finished, lines) {
+                self.screen.line(format_args!("  {}", style::dim(line)));
+            }
+        }
+        for remark in &finished.remarks {
+            self.screen.line(format_args!("  {}", style::label(output::harmless(remark))));
+        }
+        self.say_what_runs();
+    }
+
+    fn say_what_runs(&self) {
+        match self.open.as_slice() {
+            [] => self.screen.busy(&format!("{} is thinking", self.begins)),
+            [one] => self.screen.busy(&one.line),
+            several => {
+                let longest = several.iter().map(|open| open.began.elapsed()).max().unwrap_or(Duration::ZERO);
+                let first = several.first().map(|open| open.line.as_str()).unwrap_or_default();
+                let since = output::span(longest);
+                self.screen.busy(&format!("{} calls ({since}): {first}, …", several.len()));
+            }
+        }
+    }
+}
+
+fn how_it_ended(finished: &ToolFinished) -> String {
+    let beyond = finished.beyond.as_ref().map(|limit| format!(", beyond its limit: {}", output::harmless(limit)));
+    let how = match (&finished.exit, finished.outcome) {
+        (Some(Exit::Code(0)), CallOutcome::Done) | (None, CallOutcome::Done) => String::new(),
+        (Some(Exit::Code(code)), _) => format!("exit {code}"),
+        (Some(Exit::Signal(signal)), _) => format!("signal {signal}"),
+        (None, outcome) => outcome.to_string(),
+    };
+    how + &beyond.unwrap_or_default()
+}
+
+/// The beginning of what a call wrote.
+fn first_lines(finished: &ToolFinished, most: usize) -> Vec<String> {
+    let all: Vec<&str> =
+        finished.output.iter().filter_map(|output| output.text.as_deref()).flat_map(str::lines).collect();
+    let cut = |line: &str| match line.char_indices().nth(WIDE) {
+        Some((at, _)) => output::harmless(&line[..at]) + "…",
+        None => output::harmless(line),
+    };
+    let mut lines: Vec<String> = all.iter().take(most).map(|line| cut(line)).collect();
+    if all.len() > most {
+        lines.push(format!("… {} more", output::count((all.len() - most) as u64, "line")));
+    }
+    lines
+}

@@ -1,0 +1,118 @@
+//! Models by name, `PROVIDER/MODEL`: which provider it is, where it is asked, and with which key.
+//!
+//! [`Providers`] are those that are known and those of the configuration. A [`Client`] asks one of them.
+
+mod client;
+mod credentials;
+mod known;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rath::{BoxModel, Fallback, Scripted};
+
+pub(crate) use client::Client;
+pub(crate) use credentials::{Found, NoCredentials};
+pub(crate) use known::Known;
+
+use crate::config::{Config, Provider};
+use crate::settings::Settings;
+
+/// How long a server on this machine may take to say that it is there.
+const HERE: Duration = Duration::from_millis(400);
+
+/// The providers that can be asked.
+pub(crate) struct Providers<'a> {
+    settings: &'a Settings,
+    config: Config,
+}
+
+/// One of them.
+pub(crate) struct Named<'a> {
+    pub(crate) name: String,
+    known: Option<&'static Known>,
+    said: Provider,
+    settings: &'a Settings,
+}
+
+impl<'a> Providers<'a> {
+    pub(crate) fn new(settings: &'a Settings) -> Result<Self> {
+        Ok(Self { settings, config: settings.layers()?.config })
+    }
+
+    /// All of them: those that are known, then those of the configuration.
+    pub(crate) fn all(&self) -> Vec<Named<'a>> {
+        let known = known::ALL.iter().map(|known| known.name.to_owned());
+        let own = self.config.providers.keys().filter(|name| Known::named(name).is_none()).cloned();
+        known.chain(own).filter_map(|name| self.named(&name).ok()).collect()
+    }
+
+    /// One of them by name.
+    pub(crate) fn named(&self, name: &str) -> Result<Named<'a>> {
+        let known = Known::named(name);
+        let said = self.config.providers.get(name).cloned();
+        if known.is_none() && said.is_none() {
+            let names: Vec<_> = self.all().into_iter().map(|provider| provider.name).collect();
+            bail!(
+                "there is no provider {name:?}; there are: {}\n  help: `[providers.{name}]` in the configuration adds one",
+                names.join(", ")
+            );
+        }
+        Ok(Named { name: name.to_owned(), known, said: said.unwrap_or_default(), settings: self.settings })
+    }
+
+    /// The model that is asked where nobody names one: the configured one, one whose key is at hand, or one on this
+    /// machine.
+    pub(crate) async fn usual(&self) -> Result<String> {
+        if let Some(model) = &self.config.model {
+            return Ok(model.clone());
+        }
+        for known in known::ALL {
+            if let Some(model) = known.model
+                && self.named(known.name)?.key()?.is_some()
+            {
+                return Ok(format!("{}/{model}", known.name));
+            }
+        }
+        for known in known::ALL.iter().filter(|known| known.is_here()) {
+            let client = self.named(known.name)?.client("")?.impatient(HERE);
+            if let Some(model) = client.models().await.ok().and_then(|models| models.into_iter().next()) {
+                return Ok(format!("{}/{model}", known.name));
+            }
+        }
+        Err(NoCredentials::of_any().into())
+    }
+
+    /// The model of this name; those of the other names are asked where it does not answer.
+    pub(crate) fn model(&self, name: &str, others: &[String]) -> Result<BoxModel> {
+        let first = self.one(name)?;
+        let others = others.iter().map(|other| self.one(other)).collect::<Result<Vec<_>>>()?;
+        Ok(if others.is_empty() { first } else { Arc::new(Fallback::shared(first, others)) })
+    }
+
+    fn one(&self, name: &str) -> Result<BoxModel> {
+        let (provider, model) = match name.split_once('/') {
+            Some(("scripted", path)) => {
+                let path = self.settings.here.join(path);
+                let model = Scripted::from_file(&path).with_context(|| format!("reading {}", path.display()))?;
+                return Ok(Arc::new(model));
+            }
+            Some((provider, model)) => (provider, model),
+            None => match Known::of_model(name) {
+                Some(known) => (known.name, name),
+                None => bail!(
+                    "say who offers {name:?}: PROVIDER/MODEL, for example ollama/{name}\n  help: `rath models` lists what can be reached"
+                ),
+            },
+        };
+        if model.is_empty() {
+            bail!("say which model: {provider}/MODEL\n  help: `rath models {provider}` lists what it offers");
+        }
+        let provider = self.named(provider)?;
+        if provider.needs_key() && provider.key()?.is_none() {
+            return Err(NoCredentials::of(&provider).into());
+        }
+        Ok(provider.client(model)?.boxed())
+    }
+}
