@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{self, About, Effect};
+use crate::body::{self, About, Effect, Grant};
 use crate::files::{Conflict, Name, Version};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
@@ -13,7 +13,7 @@ use crate::run::Run;
 use crate::usage::Usage;
 
 /// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
-const FOLD: u32 = 3;
+const FOLD: u32 = 4;
 
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;
@@ -47,6 +47,7 @@ const TYPED_LATER: &[Kind] = &[
     Kind::ModelFailed,
     Kind::Asked,
     Kind::Answered,
+    Kind::Granted,
 ];
 
 /// What the records of a line say together, apart from the context.
@@ -65,6 +66,9 @@ pub struct State {
     /// Questions without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<OpenAsk>,
+    /// What a person allowed for good, sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub granted: Vec<Grant>,
     /// What everything behind the head used, each record once.
     #[serde(skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
@@ -171,6 +175,9 @@ pub struct OpenAsk {
     pub call: Option<String>,
     /// The digest of what is shown: an answer binds to it.
     pub shown_digest: Digest,
+    /// What "always" allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always: Option<Box<Grant>>,
     /// Whether it was asked before the fork.
     #[serde(default)]
     pub inherited: bool,
@@ -295,6 +302,7 @@ impl State {
             steps,
             calls,
             asks,
+            granted: self.granted.clone(),
             usage: self.usage,
             placement,
             workspace: self.workspace.clone(),

@@ -134,6 +134,16 @@ pub enum Posted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
+    /// Yes to a call, and to all calls that the question says "always" allows.
+    Always {
+        /// The `asked` record.
+        asked: RecordId,
+        /// The digest of what was shown.
+        shown_digest: Digest,
+        /// The reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
     /// Words for the model, from a person.
     Message {
         /// The words.

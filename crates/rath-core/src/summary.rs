@@ -3,9 +3,9 @@
 use crate::blob::Content;
 use crate::body::{
     About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached,
-    Exit, Failed, Forked, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note, Outcome, Placed,
-    Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered, StepLeft, System,
-    ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
+    Exit, Failed, Forked, Granted, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note,
+    Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered,
+    StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;
@@ -163,6 +163,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
             };
             join(&verdict, &body.why.map(|why| format!("({why})")).unwrap_or_default())
         }
+        Kind::Granted => format!("always: {}", record.body::<Granted>()?.allows),
         Kind::Sampled => {
             let body: Sampled = record.body()?;
             format!("{} = {}", body.what, body.value)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Body;
+use super::{Body, Grant};
 use crate::blob::Content;
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
@@ -20,6 +20,12 @@ pub struct Asked {
     pub shown: Content,
     /// SHA-256 of what is shown.
     pub shown_digest: Digest,
+    /// What "always" allows from then on; it is shown as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always: Option<Box<Grant>>,
+    /// The rule for which a person is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What a question is about.
@@ -64,7 +70,14 @@ impl Asked {
     /// Asks with `shown`.
     pub fn new(about: About, call: Option<String>, shown: impl Into<String>) -> Self {
         let shown = shown.into();
-        Self { about, call, shown_digest: Digest::of(shown.as_bytes()), shown: shown.into() }
+        Self {
+            about,
+            call,
+            shown_digest: Digest::of(shown.as_bytes()),
+            shown: shown.into(),
+            always: None,
+            policy: None,
+        }
     }
 }
 
@@ -80,6 +93,7 @@ impl Body for Asked {
             about: self.about,
             call: self.call.clone(),
             shown_digest: self.shown_digest,
+            always: self.always.clone(),
             inherited: false,
         });
     }

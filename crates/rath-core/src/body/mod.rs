@@ -6,6 +6,7 @@
 mod asked;
 mod assistant;
 mod compressed;
+mod granted;
 mod labelled;
 mod lineage;
 mod merged;
@@ -19,6 +20,7 @@ mod words;
 pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{AsSent, Assistant, Block};
 pub use compressed::{Compressed, Replaced};
+pub use granted::{Grant, Granted, MOST_GRANTS, Scope};
 pub use labelled::Labelled;
 pub use lineage::{Closed, Created, Detached, Forked, Instead, Maker, Rejected};
 pub use merged::{Branch, Manner, Merged, Run};
@@ -114,6 +116,7 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::ModelFailed => typed::<ModelFailed>(bytes),
         Kind::Asked => typed::<Asked>(bytes),
         Kind::Answered => typed::<Answered>(bytes),
+        Kind::Granted => typed::<Granted>(bytes),
         Kind::Sampled => typed::<Sampled>(bytes),
         Kind::Failed => typed::<Failed>(bytes),
         Kind::ToolStarted => typed::<ToolStarted>(bytes),

@@ -138,8 +138,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What it means to do a call twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What it means to do a call twice. A later one is less safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Nothing changes.

@@ -40,6 +40,9 @@ pub struct ToolResult {
     /// Whether the model is told that the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
+    /// The rule by which the call was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// A remark that no model sees.

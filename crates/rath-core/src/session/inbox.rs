@@ -2,12 +2,12 @@
 
 use super::Session;
 use crate::actor::Actor;
-use crate::body::{About, Answered, Asked, Body as _, Cancelled, User, Verdict};
+use crate::body::{About, Answered, Asked, Body as _, Cancelled, Granted, User, Verdict};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
 use crate::record::Record;
-use crate::state::OpenCall;
+use crate::state::{OpenAsk, OpenCall};
 use crate::store::{Post, Posted};
 
 impl Session {
@@ -47,6 +47,7 @@ impl Session {
                     Answered { asked: *asked, shown_digest: *shown_digest, verdict: verdict.clone(), why: why.clone() };
                 self.append(answered).map(|_| None)
             }
+            Posted::Always { asked, shown_digest, why } => self.take_always(*asked, *shown_digest, why.clone()),
             Posted::Message { text } => {
                 self.append(User { text: text.clone().into(), post: Some(post.id.clone()) }).map(|_| None)
             }
@@ -57,6 +58,17 @@ impl Session {
         // It is not the program's.
         self.0.gear.made(made);
         done
+    }
+
+    /// A yes that holds for more than one call. To a question that offers no such thing, or not any more, it is a yes.
+    fn take_always(&mut self, asked: RecordId, shown_digest: Digest, why: Option<String>) -> Result<Option<String>> {
+        let bound = |ask: &&OpenAsk| ask.record == asked && ask.shown_digest == shown_digest;
+        let allows = self.0.state.asks.iter().find(bound).and_then(|ask| ask.always.clone());
+        self.append(Answered { asked, shown_digest, verdict: Verdict::Yes, why })?;
+        if let Some(allows) = allows {
+            self.append(Granted { asked, allows: *allows })?;
+        }
+        Ok(None)
     }
 
     /// Asks a person. Returns the answer once there is one; until then the error says that the run waits.
@@ -142,7 +154,7 @@ impl Post {
     /// The kind of record it becomes.
     pub fn kind(&self) -> Kind {
         match &self.what {
-            Posted::Answer { .. } => Answered::KIND,
+            Posted::Answer { .. } | Posted::Always { .. } => Answered::KIND,
             Posted::Message { .. } => Kind::User,
             Posted::Label { .. } => Kind::Labelled,
             Posted::Cancel { .. } => Kind::Cancelled,

@@ -41,6 +41,7 @@ pub(super) const AMBIENT: &[Kind] = &[
     Kind::Note,
     Kind::Linked,
     Kind::Answered,
+    Kind::Granted,
     Kind::ToolStarted,
     Kind::ToolFinished,
 ];

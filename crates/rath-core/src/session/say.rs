@@ -28,7 +28,13 @@ impl Session {
 
     /// What the model is shown of a call's outcome.
     pub fn tool_result(&mut self, call: impl Into<String>, shown: impl Into<Content>) -> Result<RecordId> {
-        self.append(ToolResult { call: call.into(), finished: None, shown: Some(shown.into()), failed: false })
+        self.append(ToolResult {
+            call: call.into(),
+            finished: None,
+            shown: Some(shown.into()),
+            failed: false,
+            policy: None,
+        })
     }
 
     /// A remark that no model sees.

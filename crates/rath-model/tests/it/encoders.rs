@@ -26,7 +26,7 @@ fn system(text: &str) -> Said {
 }
 
 fn result(call: &str, text: &str, failed: bool) -> Said {
-    Said::Tool(ToolResult { call: call.into(), finished: None, shown: Some(text.into()), failed })
+    Said::Tool(ToolResult { call: call.into(), finished: None, shown: Some(text.into()), failed, policy: None })
 }
 
 fn call(id: &str, arguments: &str) -> Block {

@@ -386,7 +386,7 @@ pub(super) fn not_made(call: &str, error: &Error) -> ToolFinished {
 }
 
 /// What can be done about a call of which nobody knows whether it happened: the less safe of the tool's and the place's.
-fn spec_effect(tool: &BoxTool, isolated: bool) -> Effect {
+pub(super) fn spec_effect(tool: &BoxTool, isolated: bool) -> Effect {
     // What a command does outside the files can be taken back only where it cannot get there.
     match tool.spec().effect {
         Effect::Workspace if !isolated => Effect::Irreversible,

@@ -32,12 +32,13 @@ impl Agent {
         }
         self.take_in(session, &jobs, branches).await?;
         for Job { call, plan, .. } in jobs {
-            let (finished, shown, failed) = match plan {
-                Plan::Say { text, failed } => (None, Some(text.into()), failed),
-                Plan::Report(finished, failed) => (Some(finished), None, failed),
+            let (finished, shown, failed, policy) = match plan {
+                Plan::Say { text, failed } => (None, Some(text.into()), failed, None),
+                Plan::Refuse { text, by } => (None, Some(text.into()), true, by),
+                Plan::Report(finished, failed) => (Some(finished), None, failed, None),
                 Plan::Wait | Plan::Make(_) => continue,
             };
-            session.append(ToolResult { call: call.id, finished, shown, failed })?;
+            session.append(ToolResult { call: call.id, finished, shown, failed, policy })?;
         }
         Ok(())
     }

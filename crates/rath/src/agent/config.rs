@@ -3,8 +3,9 @@
 use rath_core::{Blob, Parameters, Rule, ToolSpec};
 use serde::Serialize;
 
-use super::policy::Policy;
+use super::policy::ByTool;
 use super::{Agent, Sealed};
+use crate::policy::Policy;
 
 #[derive(Serialize)]
 struct Config<'a> {
@@ -14,8 +15,10 @@ struct Config<'a> {
     prompt: &'a str,
     view: Rule,
     parameters: &'a Parameters,
-    #[serde(skip_serializing_if = "Policy::is_empty")]
-    policy: &'a Policy,
+    #[serde(skip_serializing_if = "ByTool::is_empty")]
+    policy: &'a ByTool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<&'a Policy>,
     tools: &'a [ToolSpec],
 }
 
@@ -27,7 +30,8 @@ pub(super) fn seal(agent: &Agent) -> Sealed {
         prompt: &agent.prompt,
         view: agent.rule,
         parameters: &agent.parameters,
-        policy: &agent.policy,
+        policy: &agent.by_tool,
+        rules: agent.rules.as_ref(),
         tools: &specs,
     };
     // Our own plain types always serialise.

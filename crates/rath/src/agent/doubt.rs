@@ -1,6 +1,6 @@
 //! Calls that a crash interrupted: nobody knows whether they happened.
 
-use rath_core::body::{About, Effect};
+use rath_core::body::{About, Asked, Effect};
 use rath_core::{ErrorKind, OpenCall, Result, Session, Started};
 
 use super::Agent;
@@ -41,7 +41,7 @@ impl Agent {
                      Or say in words what came of it.",
                     call.tool
                 );
-                self.ask(session, bench, call, About::InDoubt, shown)
+                self.ask(session, bench, Asked::new(About::InDoubt, Some(call.id.clone()), shown))
             }
         }
     }

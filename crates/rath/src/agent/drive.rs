@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, ModelFailed};
-use rath_core::store::Scan;
+use rath_core::store::{BoxFuture, Post, Scan};
 use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
 
+use super::asker::Asker;
 use super::event::{Event, Listener, Patience};
 use super::pause::pause;
 use super::stop::Late;
@@ -124,15 +125,32 @@ impl Agent {
         let mut time = pin!(self.time_is_over(bench));
         let waiting = open(session);
         self.look_around(session, bench).await?;
+        let asker = bench.equipment.get::<Asker>().ok();
+        let patience = bench.equipment.get::<Patience>().map(|patience| *patience).unwrap_or_default();
+        let mut asking: Option<BoxFuture<'static, Option<Post>>> = None;
         while open(session) == waiting {
-            let patience = bench.equipment.get::<Patience>().map(|patience| *patience).unwrap_or_default();
-            if patience == Patience::Leave {
+            if let (None, Some(asker)) = (&asking, &asker) {
+                asking = asker.next(session).await?.map(|question| asker.put(question));
+            }
+            if asking.is_none() && patience == Patience::Leave {
                 return Err(left_waiting);
             }
+            let answer = async {
+                match &mut asking {
+                    Some(asking) => asking.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = bench.cancel.cancelled() => {}
                 () = &mut time => return Err(left_waiting),
+                post = answer => {
+                    asking = None;
+                    if let Some(post) = post {
+                        session.take_post(&post)?;
+                    }
+                }
                 () = pause(LOOK_EVERY) => {}
             }
             if bench.late.is_said() {

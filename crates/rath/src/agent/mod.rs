@@ -5,6 +5,7 @@
 //! before anything happens that cannot be taken back. There is one driver: a run that goes on after a crash takes the
 //! same way as one that was never interrupted.
 
+mod asker;
 mod budget;
 mod call;
 mod calls;
@@ -30,12 +31,14 @@ use rath_core::{
     Workflow,
 };
 
+pub use asker::{Asker, Given, Question, Response};
 pub use budget::Budget;
 pub use event::{Event, Listener, Patience};
 pub use policy::Decision;
 pub use sub::SubAgent;
 
-use policy::Policy;
+use crate::policy::Policy;
+use policy::ByTool;
 
 /// A model with tools, in a loop.
 ///
@@ -61,7 +64,8 @@ pub struct Agent {
     rule: Rule,
     parameters: Parameters,
     budget: Budget,
-    policy: Policy,
+    by_tool: ByTool,
+    rules: Option<Policy>,
     equipment: Equipment,
     retries: u32,
     backoff: Duration,
@@ -91,7 +95,8 @@ impl Agent {
             rule: Rule::default(),
             parameters: Parameters::default(),
             budget: Budget::default(),
-            policy: Policy::default(),
+            by_tool: ByTool::default(),
+            rules: None,
             equipment: Equipment::new(),
             retries: 3,
             backoff: Duration::from_millis(500),
@@ -141,10 +146,18 @@ impl Agent {
         self.change(|agent| agent.budget = budget)
     }
 
-    /// What is done when the model wants to call a tool of this name: the default is to allow it.
+    /// What is done when the model wants to call a tool of this name: the default is what the [rules](Self::rules) say,
+    /// and to allow it where there are none.
     #[must_use]
     pub fn policy(self, tool: impl Into<String>, decision: Decision) -> Self {
-        self.change(|agent| agent.policy.set(tool.into(), decision))
+        self.change(|agent| agent.by_tool.set(tool.into(), decision))
+    }
+
+    /// Which calls are made, asked about or refused, by tool, path, command and effect. What no rule matches is decided
+    /// safely: what cannot be taken back is asked about.
+    #[must_use]
+    pub fn rules(self, rules: Policy) -> Self {
+        self.change(|agent| agent.rules = Some(rules))
     }
 
     /// Something that its tools may use, by type.

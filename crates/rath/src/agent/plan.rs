@@ -2,14 +2,15 @@
 
 use std::panic::AssertUnwindSafe;
 
-use rath_core::body::{About, Asked, CallOutcome, ToolFinished, Verdict};
-use rath_core::{BoxTool, OpenCall, RecordId, Result, Session};
+use rath_core::body::{About, Asked, CallOutcome, Effect, ToolFinished, Verdict};
+use rath_core::{BoxTool, OpenCall, RecordId, Result, Session, Touches};
 
 use super::Agent;
-use super::call::words_of;
+use super::call::{spec_effect, words_of};
 use super::drive::Bench;
 use super::event::Event;
-use super::policy::Decision;
+use super::policy::{Decision, Ruled};
+use crate::policy::{Wish, covers, offer};
 use crate::tools::ASK_HUMAN;
 
 /// What is done about a call.
@@ -20,6 +21,13 @@ pub(super) enum Plan {
         text: String,
         /// Whether it is told that the call failed.
         failed: bool,
+    },
+    /// A rule refuses it: the model gets this.
+    Refuse {
+        /// What it is shown.
+        text: String,
+        /// The rule.
+        by: Option<String>,
     },
     /// It ended; only the result is missing.
     Report(RecordId, bool),
@@ -72,31 +80,40 @@ impl Agent {
         if let Err(text) = checked {
             return Ok(Plan::Say { text, failed: true });
         }
-        match self.policy.of(&call.tool) {
-            Decision::Deny(why) => Ok(Plan::Say { text: format!("This call is not allowed: {why}"), failed: true }),
+        let wish = Wish {
+            tool: &call.tool,
+            arguments: &arguments,
+            effect: planned_effect(session, tool),
+            root: bench.desk.as_ref().and_then(|desk| desk.appears_at()),
+        };
+        let Ruled { decision, by } = self.rule_on(&wish);
+        match decision {
+            Decision::Deny(why) => Ok(Plan::Refuse { text: format!("This call is not allowed: {why}"), by }),
             // A question needs no permission of whoever answers it.
             Decision::Allow | Decision::Ask if call.tool == ASK_HUMAN => {
                 let question = crate::tools::question_of(&arguments).unwrap_or(arguments);
-                self.ask(session, bench, call, About::Question, question)
+                self.ask(session, bench, Asked::new(About::Question, Some(call.id.clone()), question))
             }
             Decision::Allow => Ok(make(1)),
+            Decision::Ask if session.state().granted.iter().any(|grant| covers(grant, &wish)) => Ok(make(1)),
             Decision::Ask => {
-                let shown = format!("Agent {} wants to call {}:\n{arguments}", self.name, call.tool);
-                self.ask(session, bench, call, About::Approval, shown)
+                let always = offer(&wish);
+                let by_rule = by.as_ref().filter(|_| self.rules.is_some()).map(|by| format!("\nrule: {by}"));
+                let shown = format!(
+                    "Agent {} wants to call {}:\n{arguments}{}\nalways: {always}",
+                    self.name,
+                    call.tool,
+                    by_rule.unwrap_or_default()
+                );
+                let asked = Asked::new(About::Approval, Some(call.id.clone()), shown);
+                self.ask(session, bench, Asked { always: Some(Box::new(always)), policy: by, ..asked })
             }
         }
     }
 
-    pub(super) fn ask(
-        &self,
-        session: &mut Session,
-        bench: &Bench,
-        call: &OpenCall,
-        about: About,
-        shown: String,
-    ) -> Result<Plan> {
-        bench.tell(session, &self.name, Event::Asked { shown: &shown });
-        session.append(Asked::new(about, Some(call.id.clone()), shown))?;
+    pub(super) fn ask(&self, session: &mut Session, bench: &Bench, asked: Asked) -> Result<Plan> {
+        bench.tell(session, &self.name, Event::Asked { shown: &asked.shown.to_string() });
+        session.append(asked)?;
         Ok(Plan::Wait)
     }
 
@@ -151,4 +168,11 @@ impl Agent {
         let outcome = finished.body::<ToolFinished>().map(|body| body.outcome);
         Ok(!matches!(outcome, Ok(CallOutcome::Done)))
     }
+}
+
+/// What a call would mean where the session is placed.
+fn planned_effect(session: &Session, tool: &BoxTool) -> Effect {
+    let placement = session.state().placement.as_ref();
+    let isolated = tool.spec().touches == Touches::Nothing || placement.is_none_or(|placement| placement.isolated);
+    spec_effect(tool, isolated)
 }

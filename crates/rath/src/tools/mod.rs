@@ -29,6 +29,7 @@ pub use editing::edit;
 pub use globbing::glob;
 pub use grepping::grep;
 pub use listing::ls;
+pub(crate) use patch::paths_of_patch;
 pub use patching::apply_patch;
 pub use planning::{Progress, Todo, todo};
 pub use reading::read;

@@ -24,6 +24,15 @@ pub(super) struct Hunk {
     at_end: bool,
 }
 
+/// The paths that a patch names, new ones of files that it moves included; `None` where it cannot be read.
+pub(crate) fn paths_of_patch(text: &str) -> Option<Vec<String>> {
+    let paths = parse(text).ok()?.into_iter().flat_map(|action| match action {
+        Action::Add { path, .. } | Action::Delete { path } => vec![path],
+        Action::Update { path, to, .. } => [vec![path], Vec::from_iter(to)].concat(),
+    });
+    Some(paths.collect())
+}
+
 /// Reads a patch.
 pub(super) fn parse(text: &str) -> Result<Vec<Action>, String> {
     let lines: Vec<&str> = text.lines().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();

@@ -10,6 +10,7 @@ mod many;
 mod models;
 mod people;
 mod rounds;
+mod rules;
 mod subs;
 mod turns;
 

@@ -192,6 +192,7 @@ async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         finished: None,
         shown: Some("no query".into()),
         failed: true,
+        policy: None,
     })?;
     session.leave(Outcome::Done)?;
     session.assistant("Quicksort.")?;

@@ -107,7 +107,10 @@ async fn a_person_is_asked_first() {
             assert_eq!(times.load(Ordering::Acquire), u64::from(!failed));
             let asked = bodies::<Asked>(&session).await;
             assert_eq!((asked.len(), asked[0].about), (1, About::Approval));
-            assert_eq!(asked[0].shown.to_string(), "Agent ringer wants to call ring:\n{}");
+            assert_eq!(
+                asked[0].shown.to_string(),
+                "Agent ringer wants to call ring:\n{}\nalways: ring with exactly these arguments"
+            );
             let answered = line(&session).await.into_iter().find(|record| *record.kind() == Kind::Answered).unwrap();
             assert_eq!(answered.header().unwrap().actor, Actor::person("grace"));
             assert!(session.pending().is_empty());

@@ -1,0 +1,149 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parts(text: &str) -> Option<Vec<Vec<String>>> {
+    let line = Line::parse(text);
+    line.sure.then_some(line.parts)
+}
+
+fn plain(parts: &[&[&str]]) -> Option<Vec<Vec<String>>> {
+    Some(parts.iter().map(|part| part.iter().map(|word| (*word).to_owned()).collect()).collect())
+}
+
+#[test]
+fn plain_lines_come_apart() {
+    assert_eq!(parts("ls"), plain(&[&["ls"]]));
+    assert_eq!(parts("ls -l; rm -rf x"), plain(&[&["ls", "-l"], &["rm", "-rf", "x"]]));
+    assert_eq!(parts("a&&b||c|d&e\nf"), plain(&[&["a"], &["b"], &["c"], &["d"], &["e"], &["f"]]));
+    assert_eq!(parts("a \\\n b"), plain(&[&["a", "b"]]));
+    assert_eq!(parts("grep 'a; b' \"c && d\" e\\;f"), plain(&[&["grep", "a; b", "c && d", "e;f"]]));
+    assert_eq!(parts("g'i't \"pu\"sh"), plain(&[&["git", "push"]]));
+    assert_eq!(parts("echo '' \"\\\"\\$x\" 'it'\\''s'"), plain(&[&["echo", "", "\"$x", "it's"]]));
+    assert_eq!(parts("cargo test 2>&1 | tail -5"), plain(&[&["cargo", "test"], &["tail", "-5"]]));
+    assert_eq!(parts("ls >/dev/null 2> /dev/null </dev/null"), plain(&[&["ls"]]));
+    assert_eq!(parts("ls &>/dev/null"), plain(&[&["ls"]]));
+    assert_eq!(parts("ls a#b"), plain(&[&["ls", "a#b"]]));
+}
+
+#[test]
+fn what_cannot_be_taken_apart_is_not_sure() {
+    for text in [
+        "ls $(rm x)",
+        "ls `rm x`",
+        "ls \"$(rm x)\"",
+        "ls \"`rm x`\"",
+        "ls $X",
+        "ls > x",
+        "ls >> x",
+        "ls >| x",
+        "ls <> x",
+        "ls &> x",
+        "ls >& x",
+        "ls > /dev/nullx",
+        "ls > /dev/null\"x\"",
+        "ls > /dev/null$X",
+        "ls >/dev/null/../../etc/passwd",
+        "ls <(rm x)",
+        "ls << x\nrm\nx",
+        "(rm x)",
+        "{ rm x; }",
+        "ls {a,b}",
+        "ls() { rm x; }; ls",
+        "ls # '\nrm -rf x # '",
+        "ls 'open",
+        "ls \"open",
+        "ls \\",
+        "! rm x",
+        "if true; then rm x; fi",
+        "while rm x; do ls; done",
+        "X=1 ls",
+        "LD_PRELOAD=./x.so ls",
+        "l? x",
+        "/bin/* x",
+        "'' x",
+        "ls\u{a0}x",
+        "ls\rrm x",
+        "ls \0 x",
+        "ls\u{2028}rm",
+    ] {
+        assert!(!Line::parse(text).sure, "{text:?}");
+    }
+    assert!(!Line::parse(&format!("ls {}", "a".repeat(LONGEST))).sure);
+    assert!(Line::parse("").parts.is_empty() && Line::parse(" ;; & \n").parts.is_empty());
+}
+
+#[test]
+fn commands_in_commands_are_read() {
+    let finds = |text: &str, words: &[&str]| {
+        let line = Line::parse(text);
+        let readings = match line.sure {
+            true => line.parts.iter().flat_map(|part| Line::readings(part)).collect(),
+            false => line.all_readings(),
+        };
+        readings.iter().any(|reading| reading.iter().zip(words).filter(|(a, b)| a == b).count() == words.len())
+    };
+    for text in [
+        "git push",
+        "true && git push -f",
+        "sh -c 'git push'",
+        "sudo git push",
+        "env X=1 git push",
+        "X=1 git push",
+        "echo $(git push)",
+        "echo \"`git push`\"",
+        "if true; then git push; fi",
+        "xargs git push < x",
+        "/usr/bin/env git push",
+        "(git push)",
+        "git \\\n push",
+    ] {
+        assert!(finds(text, &["git", "push"]), "{text:?}");
+    }
+    assert!(!finds("echo 'git push'", &["git", "push"]));
+}
+
+/// Whether a shell that has read this is neither inside quotes nor after a backslash.
+fn is_plain_at_the_end(text: &str) -> bool {
+    let (mut quote, mut escaped) = (None, false);
+    for c in text.chars() {
+        match (quote, escaped, c) {
+            (_, true, _) => escaped = false,
+            (None | Some('"'), _, '\\') => escaped = true,
+            (None, _, '\'' | '"') => quote = Some(c),
+            (Some(open), _, c) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    quote.is_none() && !escaped
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever stands behind a separator outside quotes is a command of its own, or nothing is sure.
+    #[test]
+    fn a_separator_never_hides_a_command(
+        before in "[a-z '\"\\\\$#>]{0,8}",
+        separator in prop::sample::select(vec![";", "&&", "||", "|", "&", "\n", "\n\n", " ; "]),
+        after in "[a-z]{1,4}",
+    ) {
+        let text = format!("ls {before}{separator}evil {after}");
+        let line = Line::parse(&text);
+        if line.sure && is_plain_at_the_end(&before) {
+            let evil = line.parts.iter().any(|part| part.first().is_some_and(|word| word == "evil"));
+            prop_assert!(evil, "{text:?}: {line:?}");
+        }
+    }
+
+    /// Sure lines mean to `sh` what they mean to us: joined again with quotes, they are the same.
+    #[test]
+    fn sure_lines_are_stable(text in "[a-z;&|\n '\"\\\\$()<>#{}*=-]{0,40}") {
+        let line = Line::parse(&text);
+        if line.sure {
+            let quoted = |part: &Vec<String>| part.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
+            let again = line.parts.iter().map(quoted).collect::<Vec<_>>().join("; ");
+            prop_assert_eq!(Line::parse(&again).parts, line.parts);
+        }
+    }
+}

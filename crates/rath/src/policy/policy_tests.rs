@@ -1,0 +1,229 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+use rath_core::body::{Grant, Scope};
+use serde_json::json;
+
+use super::*;
+
+fn shell(policy: &Policy, command: &str) -> Ruling {
+    let arguments = json!({ "command": command }).to_string();
+    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Irreversible, root: None };
+    policy.decide(&wish).ruling
+}
+
+fn on(policy: &Policy, tool: &str, path: &str) -> Ruling {
+    let arguments = json!({ "path": path }).to_string();
+    let root = Some(Path::new("/work/space"));
+    policy.decide(&Wish { tool, arguments: &arguments, effect: Effect::Workspace, root }).ruling
+}
+
+fn allow() -> Rule {
+    Rule::new(Ruling::Allow)
+}
+
+fn deny() -> Rule {
+    Rule::new(Ruling::Deny)
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let deny_first = Policy::new(vec![deny().command("git push*"), allow().command("git *")]).unwrap();
+    assert_eq!(shell(&deny_first, "git push origin"), Ruling::Deny);
+    assert_eq!(shell(&deny_first, "git log"), Ruling::Allow);
+    let allow_first = Policy::new(vec![allow().command("git *"), deny().command("git push*")]).unwrap();
+    assert_eq!(shell(&allow_first, "git push origin"), Ruling::Allow);
+    // All conditions must hold.
+    let both =
+        Policy::new(vec![deny().tool("write").path("src/**"), deny().tool("edit").effect(Effect::Pure)]).unwrap();
+    assert_eq!(on(&both, "write", "src/a"), Ruling::Deny);
+    assert_eq!(on(&both, "read", "src/a"), Ruling::Allow);
+    assert_eq!(on(&both, "edit", "src/a"), Ruling::Allow);
+}
+
+#[test]
+fn every_part_of_a_line_must_be_allowed() {
+    let policy = Policy::new(vec![allow().command("cargo test *"), allow().command("tail *"), deny().command("curl")]);
+    let policy = policy.unwrap();
+    for line in ["cargo test", "cargo test --all 2>&1 | tail -5", "cargo test; cargo test"] {
+        assert_eq!(shell(&policy, line), Ruling::Allow, "{line}");
+    }
+    for line in [
+        "cargo build",
+        "cargo test; rm -rf /",
+        "cargo test && rm x",
+        "cargo test | sh",
+        "cargo test\nrm x",
+        "cargo test & rm x",
+        "cargo test $(rm x)",
+        "cargo test `rm x`",
+        "cargo test > /etc/passwd",
+        "cargo test <(rm x)",
+        "X=1 cargo test",
+        "/tmp/cargo test",
+        "cargo testify",
+        "cargo 'test; rm x'",
+        "cargo test # '\nrm x # '",
+    ] {
+        assert_ne!(shell(&policy, line), Ruling::Allow, "{line}");
+    }
+    // What is forbidden is forbidden in any part, and wherever a line that nobody understands names it.
+    for line in ["cargo test | curl x", "curl", "/usr/bin/curl -d x", "sudo curl x", "sh -c 'curl x'", "echo $(curl x)"]
+    {
+        assert_eq!(shell(&policy, line), Ruling::Deny, "{line}");
+    }
+    assert_eq!(shell(&policy, "tail curl"), Ruling::Allow);
+}
+
+#[test]
+fn a_pattern_without_a_star_allows_these_words_alone() {
+    let policy = Policy::new(vec![allow().command("rm build"), deny().command("git push")]).unwrap();
+    assert_eq!(shell(&policy, "rm build"), Ruling::Allow);
+    assert_eq!(shell(&policy, "rm build -rf /"), Ruling::Ask);
+    assert_eq!(shell(&policy, "git push --force"), Ruling::Deny);
+}
+
+#[test]
+fn paths_are_matched_where_they_lead() {
+    let policy = Policy::new(vec![deny().path("private/"), allow().path("src/**"), Rule::new(Ruling::Ask).tool("*")]);
+    let policy = policy.unwrap();
+    for path in
+        ["private", "private/a/b", "./src/../private/a", "/work/space/private/a", "../space/private/a", "x/private"]
+    {
+        assert_eq!(on(&policy, "read", path), Ruling::Deny, "{path}");
+    }
+    for path in ["src/a", "src/./x/../a", "/work/space/src/a"] {
+        assert_eq!(on(&policy, "read", path), Ruling::Allow, "{path}");
+    }
+    for path in ["src/../x", "../src/a", "/src/a", "/work/src/a", "."] {
+        assert_eq!(on(&policy, "read", path), Ruling::Ask, "{path}");
+    }
+}
+
+#[test]
+fn a_patch_names_every_path_in_it() {
+    let policy = Policy::new(vec![deny().path("secret"), allow().path("src/**"), Rule::new(Ruling::Ask)]).unwrap();
+    let patch = |text: &str| {
+        let arguments = json!({ "patch": format!("*** Begin Patch\n{text}*** End Patch\n") }).to_string();
+        policy
+            .decide(&Wish { tool: "apply_patch", arguments: &arguments, effect: Effect::Workspace, root: None })
+            .ruling
+    };
+    assert_eq!(patch("*** Add File: src/a\n+x\n"), Ruling::Allow);
+    assert_eq!(patch("*** Add File: src/a\n+x\n*** Delete File: b\n"), Ruling::Ask);
+    assert_eq!(patch("*** Add File: src/a\n+x\n*** Delete File: ./x/../secret\n"), Ruling::Deny);
+    assert_eq!(patch("*** Update File: src/a\n*** Move to: secret\n@@\n-x\n+y\n"), Ruling::Deny);
+    assert_eq!(patch("nonsense"), Ruling::Ask);
+}
+
+#[test]
+fn the_defaults_are_safe() {
+    let policy = Policy::default();
+    assert_eq!(shell(&policy, "ls"), Ruling::Ask);
+    assert_eq!(on(&policy, "read", "src/a"), Ruling::Allow);
+    assert_eq!(on(&policy, "read", "a/../.env"), Ruling::Ask);
+    let command = |command: &str| {
+        let arguments = json!({ "command": command }).to_string();
+        policy.decide(&Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, root: None }).ruling
+    };
+    assert_eq!(command("cargo test"), Ruling::Allow);
+    assert_eq!(command("cat config/.env"), Ruling::Ask);
+}
+
+#[test]
+fn guards_only_tighten() {
+    let users = || vec![deny().command("git push*"), allow().command("git *"), Rule::new(Ruling::Ask).tool("shell")];
+    let guards =
+        vec![allow().command("git push*"), Rule::new(Ruling::Ask).command("git commit*"), deny().command("git gc")];
+    let policy = Policy::new(users()).unwrap().guarded_by(guards).unwrap();
+    assert_eq!(shell(&policy, "git push"), Ruling::Deny);
+    assert_eq!(shell(&policy, "git commit"), Ruling::Ask);
+    assert_eq!(shell(&policy, "git gc"), Ruling::Deny);
+    assert_eq!(shell(&policy, "git log"), Ruling::Allow);
+    let open = Policy::new(users()).unwrap().guarded_by(vec![allow()]).unwrap();
+    assert_eq!(shell(&open, "rm x"), Ruling::Ask);
+}
+
+#[test]
+fn an_explanation_ends_with_the_rule_that_decides() {
+    let policy = Policy::new(vec![deny().command("git push*").why("no pushes"), allow().command("git *")]).unwrap();
+    let arguments = json!({ "command": "git log; git push" }).to_string();
+    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, root: None };
+    let (looked, decided) = policy.explain(&wish);
+    let seen: Vec<_> = looked.iter().map(|look| (look.rule.as_str(), look.matched, look.command.as_deref())).collect();
+    assert_eq!(
+        seen,
+        [
+            ("deny shell \"git push*\"", false, Some("git log")),
+            ("allow shell \"git *\"", true, Some("git log")),
+            ("deny shell \"git push*\"", true, Some("git push")),
+        ]
+    );
+    assert_eq!((decided.ruling, decided.why.as_deref()), (Ruling::Deny, Some("no pushes")));
+}
+
+#[test]
+fn patterns_that_mean_nothing_are_refused() {
+    for (rule, key) in [
+        (allow().tool("["), "tool"),
+        (allow().path("../x"), "path"),
+        (allow().path(""), "path"),
+        (allow().command(" "), "command"),
+        (allow().command("git {"), "command"),
+    ] {
+        let error = Policy::new(vec![allow(), rule]).unwrap_err();
+        assert_eq!((error.place, error.key), (1, key));
+    }
+}
+
+#[test]
+fn always_is_narrow() {
+    let grant = |tool: &str, arguments: serde_json::Value, effect| {
+        offer(&Wish { tool, arguments: &arguments.to_string(), effect, root: None })
+    };
+    let covers = |grant: &Grant, tool: &str, arguments: serde_json::Value, effect| {
+        covers(grant, &Wish { tool, arguments: &arguments.to_string(), effect, root: None })
+    };
+    let last = Effect::Irreversible;
+    let test = grant("shell", json!({ "command": "cargo test --all" }), Effect::Workspace);
+    assert_eq!(test.scope, Scope::Command { words: vec!["cargo".into(), "test".into()] });
+    assert!(covers(&test, "shell", json!({ "command": "cargo test x" }), Effect::Workspace));
+    assert!(!covers(&test, "shell", json!({ "command": "cargo test x" }), last));
+    for line in ["cargo run", "cargo test; rm x", "cargo test > x", "cargo test $(x)", "cargo test | sh", "cargo"] {
+        assert!(!covers(&test, "shell", json!({ "command": line }), Effect::Workspace), "{line}");
+    }
+    for line in ["rm build", "cargo run x", "npm run deploy", "cargo test; ls", "ls $(x)", "git -c x y"] {
+        let exact = grant("shell", json!({ "command": line }), last);
+        assert!(matches!(exact.scope, Scope::Same { .. }), "{line}");
+        assert!(covers(&exact, "shell", json!({ "command": line }), last));
+        assert!(!covers(&exact, "shell", json!({ "command": format!("{line} x") }), last));
+    }
+    let write = grant("write", json!({ "path": "docs/x/a.md", "content": "1" }), Effect::Workspace);
+    assert_eq!(write.scope, Scope::Below { directory: "docs/x".into() });
+    assert!(covers(&write, "write", json!({ "path": "docs/x/y/b.md", "content": "2" }), Effect::Workspace));
+    for path in ["docs/xy", "docs/x", "docs/x/../a", "docs/x/.env", "/docs/x/a", "../docs/x/a"] {
+        assert!(!covers(&write, "write", json!({ "path": path, "content": "2" }), Effect::Workspace), "{path}");
+    }
+    assert!(!covers(&write, "edit", json!({ "path": "docs/x/a.md" }), Effect::Workspace));
+    for path in ["a.md", "docs/.env", "../a/b"] {
+        assert!(matches!(grant("write", json!({ "path": path }), last).scope, Scope::Same { .. }), "{path}");
+    }
+    let deploy = grant("deploy", json!({ "to": "test" }), last);
+    assert!(covers(&deploy, "deploy", json!({ "to": "test" }), last));
+    assert!(!covers(&deploy, "deploy", json!({ "to": "production" }), last));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Nothing but a plain `ls` is allowed by a rule about `ls`.
+    #[test]
+    fn no_line_with_more_than_ls_is_allowed(text in "[ ls;&|\n'\"\\\\$()<>#{}`=r*/-]{0,24}") {
+        let policy = Policy::new(vec![allow().command("ls *")]).unwrap();
+        let line = format!("ls {text}");
+        if shell(&policy, &line) == Ruling::Allow {
+            let parsed = command::Line::parse(&line);
+            prop_assert!(parsed.sure && parsed.parts.iter().all(|part| part[0] == "ls"), "{line:?}");
+        }
+    }
+}
