@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) pager: Option<String>,
     pub(crate) user: String,
     pub(crate) by: Option<String>,
+    /// Where lines that were typed are remembered.
+    pub(crate) history: Option<PathBuf>,
     /// The user's own configuration.
     pub(crate) user_config: Option<PathBuf>,
     /// The model that the environment names.
@@ -84,6 +86,8 @@ impl Settings {
         };
         let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
         let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let states = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let states = states.or_else(|| home.as_ref().map(|home| home.join(".local").join("state")));
         let configs = xdg.or_else(|| home.as_ref().map(|home| home.join(".config")));
         Self {
             here: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
@@ -93,6 +97,7 @@ impl Settings {
             pager: pager.filter(|pager| pager != "cat"),
             user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| "somebody".into()),
             by: global.by.clone(),
+            history: states.map(|dir| dir.join("rath").join("history")),
             user_config: configs.map(|dir| dir.join("rath").join(CONFIG_FILE)),
             model: set("RATH_MODEL"),
             home,

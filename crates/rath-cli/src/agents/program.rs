@@ -23,6 +23,22 @@ impl Program {
         }
     }
 
+    /// What the session is about, where the text says so.
+    pub(crate) fn title(&self) -> Option<String> {
+        match self {
+            Program::Agent(_) => None,
+            Program::File { file, .. } => file.title.clone(),
+        }
+    }
+
+    /// What is to be done, where the text says so.
+    pub(crate) fn task(&self) -> Option<String> {
+        match self {
+            Program::Agent(_) => None,
+            Program::File { file, .. } => file.task.clone(),
+        }
+    }
+
     /// As it is stored.
     pub(crate) fn blob(&self) -> Result<Blob> {
         Ok(match self {

@@ -1,6 +1,6 @@
 use anyhow::Result;
 use rath::files::{Change, Forest, Patch, Version, diff, patch};
-use rath::{Store, View};
+use rath::{Session, State, Store, View};
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
@@ -11,14 +11,15 @@ use crate::settings::Settings;
 
 /// Compare two sessions, records or versions: where they part, how their contexts and their files differ
 ///
-/// Exits with 0 if contexts and files are equal, with 3 if they differ.
+/// With one, what it changed in the files that it was given. Exits with 0 if contexts and files are equal, with 3 if they
+/// differ.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Diff {
     /// The one
     a: String,
     /// The other
-    b: String,
+    b: Option<String>,
     /// Only the files, as a patch that `git apply` takes
     #[arg(long, short, conflicts_with = "stat")]
     patch: bool,
@@ -30,20 +31,28 @@ pub(crate) struct Diff {
 impl Diff {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
-        let places = (expression::resolve(&store, &self.a).await, expression::resolve(&store, &self.b).await);
-        let views = match places {
-            (Ok(a), Ok(b)) => {
+        let place_a = expression::resolve(&store, &self.a).await;
+        let place_b = match &self.b {
+            Some(b) => Some(expression::resolve(&store, b).await),
+            None => None,
+        };
+        let views = match (&place_a, &place_b) {
+            (Ok(a), Some(Ok(b))) => {
                 Some((View::of(&store, a.session, Some(a.seq)).await?, View::of(&store, b.session, Some(b.seq)).await?))
             }
             _ => None,
         };
-        let versions = match &views {
-            Some((a, b)) => (a.state().workspace.clone(), b.state().workspace.clone()),
+        let versions = match (&views, &self.b) {
+            (Some((a, b)), _) => (a.state().workspace.clone(), b.state().workspace.clone()),
             // One of them may be the digest of a version: then only files can be compared.
-            None => (
+            (None, Some(b)) => (
                 Some(expression::version(settings, &store, &self.a).await?),
-                Some(expression::version(settings, &store, &self.b).await?),
+                Some(expression::version(settings, &store, b).await?),
             ),
+            (None, None) => {
+                let at = place_a?;
+                own_versions(View::of(&store, at.session, Some(at.seq)).await?.state())
+            }
         };
         let files = Files::between(&*store, versions).await?;
         let only_files = self.patch || self.stat || views.is_none();
@@ -80,6 +89,19 @@ impl Diff {
         page.show(settings)?;
         Ok(answer)
     }
+}
+
+/// The files that a session was given, and those it has.
+fn own_versions(state: &State) -> (Option<Version>, Option<Version>) {
+    (state.placement.as_ref().and_then(|place| place.base.clone()), state.workspace.clone())
+}
+
+/// Shows what a session changed in the files that it was given.
+pub(crate) async fn since_placed(settings: &Settings, session: &Session) -> Result<()> {
+    let files = Files::between(&**session.store(), own_versions(session.state())).await?;
+    let mut page = Page::default();
+    files.show(&mut page, false, false);
+    page.show(settings)
 }
 
 /// How the files differ.

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use rath::Embedded;
@@ -14,6 +14,13 @@ pub(crate) struct Init {
     dir: Option<PathBuf>,
 }
 
+/// Makes a store.
+pub(crate) fn make(path: &Path) -> Result<()> {
+    Embedded::create(path)?;
+    // A store inside a repository is no part of it.
+    std::fs::write(path.join(".gitignore"), "*\n").with_context(|| format!("writing to {}", path.display()))
+}
+
 impl Init {
     pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
         let path = match self.dir {
@@ -23,10 +30,7 @@ impl Init {
         if Embedded::exists(&path) {
             bail!("{} is a store already", settings.shown(&path));
         }
-        Embedded::create(&path)?;
-        // A store inside a repository is no part of it.
-        std::fs::write(path.join(".gitignore"), "*\n")
-            .with_context(|| format!("writing to {}", settings.shown(&path)))?;
+        make(&path)?;
         match settings.json {
             true => output::json(&serde_json::json!({ "store": path }))?,
             false => output::remark(format_args!("made a store in {}", settings.shown(&path))),

@@ -24,6 +24,7 @@ mod init;
 mod label;
 pub(crate) mod log;
 mod merge;
+mod models;
 mod new;
 mod place;
 mod resolve;
@@ -33,7 +34,7 @@ mod sandbox;
 mod save;
 mod say;
 mod sh;
-mod show;
+pub(crate) mod show;
 mod state;
 mod steps;
 mod tail;
@@ -116,6 +117,7 @@ pub(crate) enum Command {
     Sandbox(sandbox::Sandbox),
     Run(run::Run),
     Resume(run::Resume),
+    Models(models::Models),
     Inbox(inbox::Inbox),
     Answer(answer::Answer),
     Say(say::Say),
@@ -171,6 +173,7 @@ impl Command {
             Command::Sandbox(command) => command.run(settings).await,
             Command::Run(command) => command.run(settings).await,
             Command::Resume(command) => command.run(settings).await,
+            Command::Models(command) => command.run(settings).await,
             Command::Inbox(command) => command.run(settings).await,
             Command::Answer(command) => command.run(settings).await,
             Command::Say(command) => command.run(settings).await,

@@ -32,16 +32,16 @@ const DEFAULT: &str = "local";
 pub(crate) struct PlaceArgs {
     /// The backend: `local` is isolated and the default, `host` runs commands as you
     #[arg(long, value_name = "BACKEND")]
-    on: Option<String>,
+    pub(crate) on: Option<String>,
     /// Work in a copy of this directory
     #[arg(long = "in", value_name = "DIR", conflicts_with = "in_place")]
-    copy_of: Option<PathBuf>,
+    pub(crate) copy_of: Option<PathBuf>,
     /// Work in this directory itself
     #[arg(long, value_name = "DIR")]
-    in_place: Option<PathBuf>,
+    pub(crate) in_place: Option<PathBuf>,
     /// Run this shell line once when a copy is made, e.g. "npm ci"; others with the same files share what it leaves
     #[arg(long, value_name = "LINE")]
-    setup: Option<String>,
+    pub(crate) setup: Option<String>,
     /// Allow your home directory and `/`
     #[arg(long)]
     pub(crate) anywhere: bool,

@@ -40,6 +40,14 @@ impl Interrupts {
         Ok(interrupts)
     }
 
+    /// As Ctrl-C, where the keyboard has it.
+    pub(crate) fn interrupt(&self) {
+        self.any.store(true, Ordering::SeqCst);
+        if let Some(work) = self.working.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            work.cancel("interrupted");
+        }
+    }
+
     /// The next one stops this work.
     pub(crate) fn stop(&self, work: Cancel) {
         self.any.store(false, Ordering::SeqCst);

@@ -240,7 +240,10 @@ fn how_it_ended(finished: &ToolFinished) -> String {
         (Some(Exit::Code(0)), CallOutcome::Done) | (None, CallOutcome::Done) => String::new(),
         (Some(Exit::Code(code)), _) => format!("exit {code}"),
         (Some(Exit::Signal(signal)), _) => format!("signal {signal}"),
-        (None, outcome) => outcome.to_string(),
+        (None, CallOutcome::Failed) => "failed".into(),
+        (None, CallOutcome::TimedOut) => "took too long".into(),
+        (None, CallOutcome::Cancelled) => "stopped".into(),
+        (None, CallOutcome::Lost) => "lost".into(),
     };
     how + &beyond.unwrap_or_default()
 }

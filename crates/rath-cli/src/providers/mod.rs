@@ -12,9 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rath::{BoxModel, Fallback, Scripted};
 
-pub(crate) use client::Client;
-pub(crate) use credentials::{Found, NoCredentials};
-pub(crate) use known::Known;
+pub(crate) use credentials::NoCredentials;
+use known::Known;
 
 use crate::config::{Config, Provider};
 use crate::settings::Settings;

@@ -44,6 +44,15 @@ pub(super) async fn tell(store: &Arc<dyn Store>, changes: &Changes, how: &How) -
     Ok(Told { paths, lines })
 }
 
+/// As [`tell`], for whoever shows a call while it happens: the paths, and the lines of the difference.
+pub(crate) async fn changed_files(
+    store: &Arc<dyn Store>,
+    changes: &Changes,
+    how: &How,
+) -> Result<(String, Vec<String>)> {
+    tell(store, changes, how).await.map(|told| (told.paths, told.lines))
+}
+
 fn named(stat: &Stat) -> String {
     let size = match (stat.binary, stat.added, stat.removed) {
         (true, ..) => " (binary)".to_owned(),

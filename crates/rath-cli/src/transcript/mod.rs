@@ -17,6 +17,7 @@ mod tree;
 mod words;
 
 pub(crate) use blocks::Blocks;
+pub(crate) use changes::changed_files;
 pub(crate) use run::Status;
 pub(crate) use shown::{Shown, Verdict};
 pub(crate) use step::Config;

@@ -84,6 +84,11 @@ impl Agent {
         &self.name
     }
 
+    /// The name of its model.
+    pub fn model_name(&self) -> Option<&str> {
+        self.model.as_ref().map(|model| model.name())
+    }
+
     /// An agent called `name`, without a model.
     pub fn new(name: impl Into<String>) -> Self {
         Self {

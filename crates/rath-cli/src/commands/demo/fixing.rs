@@ -13,7 +13,7 @@ use rath::{Actor, ErrorKind, Kind, SessionId, Store, Time, View, Workshop};
 
 use super::Teller;
 use crate::output::{self, style};
-use crate::runfile::RunFile;
+use crate::agents::RunFile;
 use crate::settings::Settings;
 
 const RUN_FILE: &str = include_str!("fix.toml");

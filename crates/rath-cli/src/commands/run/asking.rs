@@ -1,0 +1,66 @@
+//! Questions of a run, put to the person at the terminal.
+
+use rath::Actor;
+use rath::agent::{Asker, Given, Question, Response};
+use rath::body::About;
+
+use crate::live::{Interrupts, Keyboard, Line, Screen};
+use crate::output::{self, style};
+
+/// Asks at the keyboard; `yes` answers what can be answered with yes.
+pub(super) fn asker(
+    by: Actor,
+    yes: bool,
+    keyboard: Option<Keyboard>,
+    screen: Screen,
+    interrupts: Interrupts,
+) -> Asker {
+    Asker::new(move |question: Question| {
+        let (by, keyboard, screen, interrupts) = (by.clone(), keyboard.clone(), screen.clone(), interrupts.clone());
+        async move {
+            if yes && question.about == About::Approval {
+                return Some(Response { by, given: Given::Yes, why: Some("--yes".into()) });
+            }
+            let keyboard = keyboard?;
+            screen.idle();
+            put(&keyboard, &question, &interrupts).await.map(|given| Response { by, given, why: None })
+        }
+    })
+}
+
+/// What the person says; none leaves the question in the inbox.
+async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) -> Option<Given> {
+    for line in output::harmless(&question.shown).lines() {
+        output::remark(format_args!("{} {line}", style::label("?")));
+    }
+    if let Some(always) = &question.always {
+        output::remark(style::dim(output::harmless(&format!("  always: {always}"))));
+    }
+    let choices = match (question.about, &question.always) {
+        (About::Approval, Some(_)) => "[y]es, [n]o, [a]lways, [l]ater: ",
+        (About::Approval, None) => "[y]es, [n]o, [l]ater: ",
+        (About::InDoubt, _) => "Did it happen? [y]es, [n]o, what came of it, [l]ater: ",
+        (About::Question, _) => "› ",
+    };
+    loop {
+        let text = match keyboard.line(choices).await.ok()? {
+            Line::Text(text) => text.trim().to_owned(),
+            Line::Interrupted => {
+                interrupts.interrupt();
+                return None;
+            }
+            Line::End => return None,
+        };
+        let word = text.to_ascii_lowercase();
+        match (question.about, word.as_str()) {
+            (_, "") => {}
+            (About::Question, _) => return Some(Given::Words(text)),
+            (_, "l" | "later") => return None,
+            (_, "y" | "yes") => return Some(Given::Yes),
+            (_, "n" | "no") => return Some(Given::No),
+            (About::Approval, "a" | "always") if question.always.is_some() => return Some(Given::Always),
+            (About::InDoubt, _) => return Some(Given::Words(text)),
+            (About::Approval, _) => {}
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! `rath run` and `rath resume`: agents at work.
+
+mod asking;
+mod place;
+mod resume;
+mod talk;
+mod work;
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use rath::{Ancestry, Conditions, Content, Embedded, ErrorKind, Session, SessionId, Store, View};
+
+use super::{Answer, init};
+use crate::agents::{AgentFile, Given, Program, parse_budget};
+use crate::expression::{self, unclear};
+use crate::providers::Providers;
+use crate::settings::Settings;
+use place::RunPlace;
+pub(crate) use resume::Resume;
+use work::{Going, Work};
+
+/// Work on a task with an agent
+///
+/// The agent works on a copy of this directory, and you decide at the end whether its changes are brought back.
+/// Everything it does is recorded: `rath show` tells it again, and a run that was killed goes on with `rath resume`.
+/// Without a task, a conversation begins.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    rath run \"make the tests pass\"\n  \
+    rath run -m ollama/qwen3:4b --in src \"explain this\"\n  \
+    rath run -a reviewer.md --budget 2usd \"review the last change\"\n  \
+    rath run --continue @ \"now the documentation\"")]
+pub(crate) struct Run {
+    /// What is to be done; `-` reads it from standard input
+    task: Option<String>,
+    /// The agent: a Markdown file with front matter, or a run file (docs/runs.md)
+    #[arg(long, short, value_name = "FILE")]
+    agent: Option<PathBuf>,
+    /// The model: PROVIDER/MODEL, as `rath models` lists them
+    #[arg(long, short, value_name = "MODEL")]
+    model: Option<String>,
+    /// The most it may use up: 2usd, "50 turns", "200k tokens", "10 min"
+    #[arg(long, value_name = "BUDGET")]
+    budget: Option<String>,
+    /// Go on with this session, whose work is over
+    #[arg(long = "continue", value_name = "SESSION", conflicts_with_all = ["key", "copy_of", "in_place", "on", "setup"])]
+    goes_on: Option<String>,
+    #[command(flatten)]
+    place: RunPlace,
+    /// The key of the run: the same key again resumes it
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    #[command(flatten)]
+    going: Going,
+}
+
+impl Run {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        if let Some(budget) = &self.budget {
+            parse_budget(budget).map_err(|error| unclear(error.to_string()))?;
+        }
+        self.is_no_file(settings)?;
+        if self.goes_on.is_none() && settings.store_path().is_err() {
+            make_store(settings)?;
+        }
+        let workshop = Arc::new(settings.workshop(self.place.anywhere)?);
+        let store = workshop.store().clone();
+        let earlier = match &self.goes_on {
+            Some(session) => Some(expression::resolve_session(&store, session).await?),
+            None => None,
+        };
+        let program = self.program(settings, &store, earlier).await?;
+        let providers = Providers::new(settings)?;
+        let agent = program.agent(|model, others| providers.model(model, others))?;
+        let title = program.title();
+        let task = match self.task(&program)? {
+            Some(task) => task,
+            None if self.going.may_talk(settings) => String::new(),
+            None => return Err(unclear("there is no task: write one after the command, or through a pipe")),
+        };
+        let conditions = Conditions { program: Some(program.blob()?), ..settings.actor().into() };
+        let mut work = Work::new(settings, workshop.clone(), agent, conditions.clone(), &self.going, None)?;
+        let session = match earlier {
+            Some(id) => {
+                let mut session = store.continue_run(id, conditions).await.map_err(|error| still_open(id, error))?;
+                if !task.is_empty() {
+                    session.user(&*task)?;
+                }
+                session
+            }
+            None => {
+                let key = self.key.clone().unwrap_or_else(|| format!("rath-run-{}", &rath::fresh_name()[..12]));
+                let place = self.place.args(matches!(program, Program::Agent(_)));
+                let prepared = store.begin_run(&key, conditions, async |session: &mut Session| {
+                    if let Some(title) = title.or_else(|| title_of(&task)) {
+                        session.set_title(title)?;
+                    }
+                    if place.is_given() {
+                        let placed = place.apply(settings, &workshop, session).await;
+                        placed.map_err(|error| ErrorKind::Workflow(error.into()))?;
+                    }
+                    if !task.is_empty() {
+                        session.user(&*task)?;
+                    }
+                    Ok(())
+                });
+                prepared.await?
+            }
+        };
+        match self.task.is_none() && task.is_empty() {
+            true => talk::talk(&mut work, session).await,
+            false => work.finish(session).await,
+        }
+    }
+
+    /// A file where the task should be is the old way to say `-a`.
+    fn is_no_file(&self, settings: &Settings) -> Result<()> {
+        let Some(task) = self.task.as_deref().filter(|_| self.agent.is_none()) else { return Ok(()) };
+        let is_agent = [".toml", ".md"].iter().any(|end| task.ends_with(end));
+        match is_agent && settings.here.join(task).is_file() {
+            true => Err(unclear(format!("{task} is a file, and a task is words: `rath run -a {task}` runs its agent"))),
+            false => Ok(()),
+        }
+    }
+
+    async fn program(
+        &self,
+        settings: &Settings,
+        store: &Arc<dyn Store>,
+        earlier: Option<SessionId>,
+    ) -> Result<Program> {
+        let config = settings.layers()?.config;
+        let text = match (&self.agent, earlier) {
+            (Some(file), _) => Some(read(file)?),
+            (None, Some(id)) => text_of(store, id, &Ancestry::of(store, id).await?).await?,
+            (None, None) => None,
+        };
+        let agent = match text.map(Program::parse).transpose()? {
+            None => AgentFile::usual(config.run.tools.clone())?,
+            Some(Program::Agent(agent)) => *agent,
+            Some(file @ Program::File { .. }) => {
+                if self.model.is_some() || self.budget.is_some() {
+                    return Err(unclear("a run file has its own model and budgets: -m and --budget are for agents in Markdown"));
+                }
+                return Ok(file);
+            }
+        };
+        let budget = self.budget.clone().or_else(|| agent.budget.clone()).or(config.run.budget);
+        let model = match self.model.clone().or_else(|| agent.model.clone()) {
+            Some(model) => model,
+            None => Providers::new(settings)?.usual().await?,
+        };
+        Ok(Program::Agent(Box::new(agent.with(Given { model: Some(model), budget }))))
+    }
+
+    /// The task; none where a conversation is to begin.
+    fn task(&self, program: &Program) -> Result<Option<String>> {
+        let from_stdin = || -> Result<Option<String>> {
+            let mut text = String::new();
+            std::io::stdin().lock().read_to_string(&mut text).context("reading the task")?;
+            Ok(Some(text).filter(|text| !text.trim().is_empty()))
+        };
+        match (&self.task, program.task()) {
+            (Some(task), _) if task == "-" => from_stdin()?.context("standard input holds no task").map(Some),
+            (Some(task), _) if task.trim().is_empty() => Err(unclear("the task is empty: say what is to be done")),
+            (Some(task), _) => Ok(Some(task.clone())),
+            (None, Some(task)) => Ok(Some(task)),
+            (None, None) if !std::io::stdin().is_terminal() && !is_stdin(self.agent.as_deref()) => from_stdin(),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn is_stdin(file: Option<&Path>) -> bool {
+    file.is_some_and(|file| file.as_os_str() == "-")
+}
+
+/// The first line of a task, for lists of sessions.
+fn title_of(task: &str) -> Option<String> {
+    const LONG: usize = 72;
+    let line = task.trim().lines().next()?.trim();
+    let title = match line.char_indices().nth(LONG) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    };
+    (!title.is_empty()).then_some(title)
+}
+
+/// Makes a store in this directory: whoever runs an agent wants its records.
+fn make_store(settings: &Settings) -> Result<()> {
+    let store = settings.here.join(crate::settings::STORE_DIR);
+    if settings.named_store.is_some() || Embedded::exists(&store) {
+        return Ok(());
+    }
+    init::make(&store)?;
+    crate::output::remark(format_args!("made a store in {}", settings.shown(&store)));
+    Ok(())
+}
+
+/// The text that a run is made of, on this line of it.
+async fn text_of(store: &Arc<dyn Store>, id: SessionId, ancestry: &Ancestry) -> Result<Option<String>> {
+    match ancestry.program.clone() {
+        Some(program) => Ok(Some(View::of(store, id, None).await?.content(&Content::Blob(program)).await?)),
+        None => Ok(None),
+    }
+}
+
+fn read(file: &PathBuf) -> Result<String> {
+    if is_stdin(Some(file)) {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).context("reading the agent")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+}
+
+/// A run that is not over cannot be told more before it is.
+fn still_open(id: SessionId, error: rath::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Open { .. } => anyhow::Error::new(error).context(format!(
+            "session {} is not over yet: `rath resume {}` goes on with it, `rath cancel {}` ends it",
+            id.short(),
+            id.short(),
+            id.short()
+        )),
+        _ => error.into(),
+    }
+}

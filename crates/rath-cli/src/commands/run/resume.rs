@@ -1,0 +1,63 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use rath::{Ancestry, Conditions, OnDivergence, SessionId};
+
+use super::work::{Going, Work};
+use crate::agents::Program;
+use crate::commands::Answer;
+use crate::expression;
+use crate::providers::Providers;
+use crate::settings::Settings;
+
+/// Go on with a run that was interrupted, or waited for an answer
+///
+/// Steps that were finished are not run again. A call that was interrupted is made again where that is safe, with the
+/// files set back; where it is not, you are asked.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Resume {
+    /// The session of the run
+    #[arg(default_value = "@")]
+    session: String,
+    /// Another agent or run file than the one it began with: what changed is shown, and it stops there
+    #[arg(long, short = 'a', visible_alias = "file", value_name = "FILE")]
+    agent: Option<PathBuf>,
+    /// Where the agents no longer do what is recorded, go on on a fork; again, on the same fork
+    #[arg(long)]
+    fork: bool,
+    #[command(flatten)]
+    going: Going,
+}
+
+impl Resume {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let workshop = Arc::new(settings.workshop(true)?);
+        let store = workshop.store().clone();
+        let id = expression::resolve_session(&store, &self.session).await?;
+        let ancestry = Ancestry::of(&store, id).await?;
+        let text = match &self.agent {
+            Some(file) => super::read(file)?,
+            None => super::text_of(&store, id, &ancestry).await?.with_context(|| not_ours(id))?,
+        };
+        let program = Program::parse(text)?;
+        let providers = Providers::new(settings)?;
+        let agent = program.agent(|model, others| providers.model(model, others))?;
+        let conditions = Conditions {
+            actor: settings.actor_of(&store, ancestry.root).await?,
+            program: Some(program.blob()?),
+            on_divergence: if self.fork { OnDivergence::Fork } else { OnDivergence::Stop },
+        };
+        let session = store.resume(id, conditions.clone()).await?;
+        let file = self.agent.as_deref();
+        Work::new(settings, workshop, agent, conditions, &self.going, file)?.finish(session).await
+    }
+}
+
+fn not_ours(id: SessionId) -> String {
+    format!(
+        "session {} is not of `rath run`: the program that began it resumes it, by its run key\n  help: `-a FILE` names an agent or a run file for it",
+        id.short()
+    )
+}
