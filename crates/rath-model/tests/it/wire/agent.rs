@@ -1,11 +1,12 @@
 //! A run with a client: what goes over the wire, and what is left in the store.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use rath::body::{ModelFailed, ModelRequested};
 use rath::prelude::*;
-use rath_core::{Digest, Kind, Record};
+use rath_core::{Digest, Kind, Record, blob_references};
 use rath_model::{Anthropic, Chat, Fallback};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use super::server::{Server, events, response};
 
 /// Says it again.
 #[tool(effect = "pure")]
-async fn echo(text: String) -> String {
+pub(crate) async fn echo(text: String) -> String {
     text
 }
 
@@ -43,6 +44,29 @@ async fn line(session: &Session) -> Vec<Record> {
         records.push(session.record_at(seq).await.unwrap());
     }
     records
+}
+
+/// The bodies of this kind on a session's line.
+pub(crate) async fn bodies<T: rath_core::body::Body>(session: &Session, kind: Kind) -> Vec<T> {
+    line(session).await.iter().filter(|record| *record.kind() == kind).map(|record| record.body().unwrap()).collect()
+}
+
+/// Where on a session's line these words are: in records of which kind, in contents of which type.
+async fn found(session: &Session, words: &str) -> BTreeSet<String> {
+    let has = |bytes: &[u8]| memchr::memmem::find(bytes, words.as_bytes()).is_some();
+    let mut found = BTreeSet::new();
+    for record in line(session).await {
+        let body = record.body_bytes().unwrap();
+        if has(body) {
+            found.insert(record.kind().to_string());
+        }
+        for blob in blob_references(body) {
+            if has(&session.store().blob_get(blob.digest).await.unwrap().unwrap()) {
+                found.insert(blob.media_type);
+            }
+        }
+    }
+    found
 }
 
 fn all_files(dir: &Path, each: &mut dyn FnMut(&Path, Vec<u8>)) {
@@ -78,9 +102,7 @@ async fn reasoning_goes_back_verbatim_and_the_key_stays_out_of_the_store() {
     let error = agent.forward(session(&store)).await.unwrap_err();
     assert!(error.to_string().contains("who is [key]?"), "{error}");
     let session = error.into_sessions().remove(0);
-    let records = line(&session).await;
-    let requests: Vec<ModelRequested> =
-        records.iter().filter(|r| *r.kind() == Kind::ModelRequested).map(|r| r.body().unwrap()).collect();
+    let requests: Vec<ModelRequested> = bodies(&session, Kind::ModelRequested).await;
     let digests: Vec<Digest> = server.bodies().iter().map(|body| Digest::of(body.as_bytes())).collect();
     assert_eq!(requests.iter().map(|request| request.request).collect::<Vec<_>>(), digests);
     assert_eq!((&*requests[0].model, &*requests[0].encoder), ("claude", "anthropic-messages@1"));
@@ -92,6 +114,14 @@ async fn reasoning_goes_back_verbatim_and_the_key_stays_out_of_the_store() {
     ]);
     assert_eq!(last["messages"][1], json!({"role": "assistant", "content": turn}));
     assert_eq!(last["messages"][2]["content"][0]["content"], "hello");
+    let places = |words: &'static str| {
+        let found = found(&session, words);
+        async { found.await.into_iter().collect::<Vec<_>>().join(" ") }
+    };
+    assert_eq!(places("sig==").await, "assistant text/event-stream", "the search finds what is there");
+    assert_eq!(places("who is [key]?").await, "application/octet-stream failed model_failed");
+    assert_eq!(places("Overloaded").await, "application/json model_failed", "an attempt that failed is kept");
+    assert_eq!(places(KEY).await, "");
     drop((session, store));
     let mut count = 0;
     all_files(dir.path(), &mut |path, bytes| {

@@ -252,6 +252,29 @@ async fn a_key_that_comes_back_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_key_in_another_header_is_not_kept_either() {
+    let stream = streams()[0].replace("world", KEY);
+    let server = Server::new(move |_| events(&stream)).await;
+    let model = Anthropic::new("m").header("Authorization", format!("Bearer {KEY}")).base_url(server.url());
+    let answer = ask(&model).await.0.unwrap();
+    assert_eq!(words(&answer.blocks), "Hello, [key]");
+    assert!(!String::from_utf8_lossy(&answer.raw.unwrap().bytes).contains(KEY));
+}
+
+#[tokio::test]
+async fn a_chat_that_nobody_closes_ends_all_the_same() {
+    let whole = streams()[1].replace("data: [DONE]\n\n", "");
+    for after in [Act::Hang, Act::Drip(b": ping\n\n".to_vec())] {
+        let begin = [head(200, &[("content-type", "text/event-stream")]), whole.clone().into_bytes()].concat();
+        let acts = vec![Act::Write(begin), after];
+        let server = Server::new(move |_| acts.clone()).await;
+        let (answer, _) = ask(&*clients(&server.url())[1](FOR_EVER * 2)).await;
+        let answer = answer.unwrap();
+        assert_eq!((words(&answer.blocks).as_str(), answer.usage.output_tokens), ("Hello, world", 9));
+    }
+}
+
+#[tokio::test]
 async fn a_key_that_is_none_is_not_shown() {
     let model = Anthropic::new("m").key("sk-with\na line break").base_url("http://127.0.0.1:1");
     let failure = failure(&model).await;

@@ -2,7 +2,10 @@
 
 mod agent;
 mod hostile;
+mod mock;
 mod server;
+mod tiny;
+mod tls;
 
 use std::sync::Mutex;
 use std::time::Duration;
