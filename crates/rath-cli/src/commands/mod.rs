@@ -26,6 +26,7 @@ pub(crate) mod log;
 mod merge;
 mod new;
 mod place;
+mod policy;
 mod resolve;
 mod restore;
 mod run;
@@ -127,6 +128,7 @@ pub(crate) enum Command {
     Close(close::Close),
     Verify(verify::Verify),
     Config(config::Config),
+    Policy(policy::Policy),
     Doctor(doctor::Doctor),
     Gc(gc::Gc),
     Explain(explain::Explain),
@@ -182,6 +184,7 @@ impl Command {
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
+            Command::Policy(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings),
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),
