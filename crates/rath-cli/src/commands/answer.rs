@@ -12,7 +12,8 @@ use crate::settings::Settings;
 
 /// Answer a question that a session asks
 ///
-/// `yes`, `no`, or words. The answer binds to exactly what was shown. The first answer counts; a late one is kept and
+/// `yes`, `no`, `always`, or words. `always` is yes to this call and to those that the question says it allows, on this
+/// session and forks that are made of it later. The answer binds to exactly what was shown. The first answer counts; a late one is kept and
 /// changes nothing. What allows or repeats a call is answered at its record, SESSION@SEQ, as `rath inbox` shows it: by
 /// then the session may ask something else.
 #[derive(clap::Args)]
@@ -20,7 +21,7 @@ use crate::settings::Settings;
 pub(crate) struct Answer {
     /// The record that asks; the session will do where it asks one thing that is not about a call
     session: String,
-    /// yes, no, or words
+    /// yes, no, always, or words
     answer: String,
     /// The reason
     #[arg(long, value_name = "TEXT")]
@@ -39,11 +40,21 @@ impl Answer {
         if !asks.iter().any(|ask| ask.record == question.record) {
             output::remark("it was answered before: this answer is kept, and changes nothing");
         }
+        let is_always = self.answer.eq_ignore_ascii_case("always") && question.about == About::Approval;
+        if is_always {
+            let Question { record: asked, shown_digest, .. } = question;
+            if !question.offers_always {
+                return Err(expression::unclear("this question offers no \"always\": answer yes or no"));
+            }
+            let posted = Posted::Always { asked, shown_digest, why: self.why.clone() };
+            hand_in(settings, &store, place.session, posted).await?;
+            return Ok(Exit::Yes);
+        }
         let verdict = match (self.answer.to_ascii_lowercase().as_str(), question.about) {
             ("yes" | "y", _) => Verdict::Yes,
             ("no" | "n", _) => Verdict::No,
             (_, About::Approval) => {
-                let why = "this is a yes-or-no question: answer yes or no, and say more with --why";
+                let why = "this is a yes-or-no question: answer yes or no, or always where it is offered, and say more with --why";
                 return Err(expression::unclear(why));
             }
             _ => Verdict::Text(self.answer.clone().into()),
@@ -64,11 +75,17 @@ struct Question {
     record: RecordId,
     shown_digest: Digest,
     about: About,
+    offers_always: bool,
 }
 
 impl Question {
     fn of(ask: &OpenAsk) -> Self {
-        Self { record: ask.record, shown_digest: ask.shown_digest, about: ask.about }
+        Self {
+            record: ask.record,
+            shown_digest: ask.shown_digest,
+            about: ask.about,
+            offers_always: ask.always.is_some(),
+        }
     }
 }
 
@@ -76,7 +93,9 @@ impl Question {
 async fn asked_at(store: &Arc<dyn Store>, session: SessionId, seq: u64) -> Result<Question> {
     let view = View::of(store, session, Some(seq)).await?;
     match view.record().body::<Asked>() {
-        Ok(asked) => Ok(Question { record: view.record().id(), shown_digest: asked.shown_digest, about: asked.about }),
+        Ok(Asked { shown_digest, about, always, .. }) => {
+            Ok(Question { record: view.record().id(), shown_digest, about, offers_always: always.is_some() })
+        }
         Err(_) => bail!("{}@{seq} asks nothing\n  help: `rath inbox` lists what is asked", session.short()),
     }
 }

@@ -39,9 +39,10 @@ impl Inbox {
                 let point = Point { session: row.id, seq: ask.seq };
                 lines.push(json!({
                     "session": row.id, "asked": ask.record, "at": point, "about": ask.about, "call": ask.call,
-                    "shown": shown, "shown_digest": ask.shown_digest, "time": header.time, "by": header.actor,
+                    "always": ask.always, "rule": asked.policy, "shown": shown, "shown_digest": ask.shown_digest, "time": header.time, "by": header.actor,
                 }));
                 let how = match ask.about {
+                    About::Approval if ask.always.is_some() => "yes | no | always",
                     About::Approval => "yes | no",
                     About::InDoubt => "yes | no | TEXT",
                     About::Question => "TEXT",
@@ -63,7 +64,7 @@ impl Inbox {
             }
             for post in store.posts(row.id).await? {
                 let what = match &post.what {
-                    Posted::Answer { .. } => "an answer".to_owned(),
+                    Posted::Answer { .. } | Posted::Always { .. } => "an answer".to_owned(),
                     Posted::Message { text } => format!("a message: {text}"),
                     Posted::Cancel { why } => format!("a wish to stop: {why}"),
                     Posted::Label { .. } => "a label".to_owned(),

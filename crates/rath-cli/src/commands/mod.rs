@@ -27,6 +27,7 @@ mod merge;
 mod models;
 mod new;
 mod place;
+mod policy;
 mod resolve;
 mod restore;
 mod run;
@@ -129,6 +130,7 @@ pub(crate) enum Command {
     Close(close::Close),
     Verify(verify::Verify),
     Config(config::Config),
+    Policy(policy::Policy),
     Doctor(doctor::Doctor),
     Gc(gc::Gc),
     Explain(explain::Explain),
@@ -185,6 +187,7 @@ impl Command {
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
+            Command::Policy(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings),
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),

@@ -34,7 +34,7 @@ fn as_json(view: &View) -> Value {
     let state = view.state();
     json!({
         "at": view.reference(), "title": state.title, "labels": state.labels, "closed": state.closed,
-        "steps": state.steps, "entered": state.entered, "calls": state.calls, "asks": state.asks,
+        "steps": state.steps, "entered": state.entered, "calls": state.calls, "asks": state.asks, "granted": state.granted,
         "usage": state.usage, "own_usage": state.own_usage, "placement": state.placement,
         "workspace": state.workspace, "conflicts": state.conflicts, "next": state.next().map(|next| next_json(&next)),
     })
@@ -77,6 +77,9 @@ fn as_text(view: &View) -> Page {
         let call = ask.call.as_ref().map(|call| format!(" [{call}]")).unwrap_or_default();
         let inherited = if ask.inherited { ", from before the fork" } else { "" };
         line("asks", output::harmless(&format!("{about}{call}, at @{}{inherited}", ask.seq)));
+    }
+    for grant in &state.granted {
+        line("always", output::harmless(&grant.to_string()));
     }
     for conflict in &state.conflicts {
         line("conflict", style::bad(output::harmless(&format!("{} ({})", conflict.path, conflict.kind))));

@@ -1,11 +1,13 @@
 //! The user's file, the project's over it, the environment over both.
 //!
-//! Tables merge, values and lists replace. What sandboxes hide adds up: no file can show what another hides.
+//! Tables merge, values and lists replace. What sandboxes hide adds up: no file can show what another hides. Rules add up
+//! too: those of a project that is trusted come before the user's, those of another can only make a decision stricter.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use rath::policy::{Policy, Rule};
 use toml::{Table, Value};
 
 use super::file::dotted;
@@ -27,6 +29,8 @@ pub(crate) struct Places {
 pub(crate) struct Layers {
     pub(crate) config: Config,
     pub(crate) entries: Vec<Entry>,
+    /// Which calls of agents are made, asked about or refused.
+    pub(crate) policy: Policy,
     /// Whether the user trusts the project.
     pub(crate) trusted: bool,
     /// What the user should know about these files.
@@ -73,7 +77,8 @@ impl Layers {
                 trust::check_stranger(&users, project)?;
             }
         }
-        let mut layers = Self { config: Config::default(), entries: Vec::new(), trusted, warnings: Vec::new() };
+        let policy = policy(user.as_ref(), project.as_ref(), trusted)?;
+        let mut layers = Self { config: Config::default(), entries: Vec::new(), policy, trusted, warnings: Vec::new() };
         if let Some(file) = &user {
             layers.add(file, |line| Origin::User { file: file.path.clone(), line });
         }
@@ -111,10 +116,10 @@ impl Layers {
         self.entries.extend(entries);
     }
 
-    /// What was said before no longer counts. What is hidden stays hidden; a key and the variable of one are one choice.
+    /// What was said before no longer counts. What is hidden stays hidden, and rules stay; a key and the variable of one are one choice.
     fn replace(&mut self, key: &[String]) {
         let names: Vec<_> = key.iter().map(String::as_str).collect();
-        if names == ["sandbox", "hide"] {
+        if names == ["sandbox", "hide"] || names == ["policy"] {
             return;
         }
         let is_key = |name: &str| matches!(name, "key" | "key_env");
@@ -162,6 +167,31 @@ fn put(table: &mut Table, key: &[String], value: Value) {
             }
         }
     }
+}
+
+/// The rules of both files.
+fn policy(user: Option<&File>, project: Option<&File>, trusted: bool) -> Result<Policy> {
+    let (users, projects) = (rules(user)?, rules(project)?);
+    let built = match trusted {
+        true => Policy::new([projects, users].concat()),
+        false => Policy::new(users).and_then(|policy| policy.guarded_by(projects)),
+    };
+    built.context("reading the policy")
+}
+
+/// The rules of a file, each with its line. Patterns are checked here, where it is known whose they are.
+fn rules(file: Option<&File>) -> Result<Vec<Rule>> {
+    let Some(file) = file else { return Ok(Vec::new()) };
+    let lines = file.entries.iter().filter(|entry| entry.key == ["policy"]).map(|entry| entry.line);
+    let origins = lines.map(|line| format!("{}:{line}", file.path.display()));
+    let rules: Vec<_> = std::iter::zip(&file.config.policy, origins)
+        .map(|(rule, origin)| Rule { origin: Some(origin), ..rule.clone() })
+        .collect();
+    Policy::new(rules.clone()).map_err(|bad| {
+        let origin = rules.get(bad.place).and_then(|rule| rule.origin.clone()).unwrap_or_default();
+        anyhow!("{origin}: policy: {bad}")
+    })?;
+    Ok(rules)
 }
 
 /// What a file with keys in it risks.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rath::files::{Driver, Drivers};
+use rath::policy::Rule;
 use rath::sandbox::Limits;
 use rath::workshop::Confinement;
 use rath::workspace::Budget;
@@ -35,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) model: Option<String>,
     pub(crate) providers: BTreeMap<String, Provider>,
     pub(crate) run: Run,
+    /// Rules about calls, in order.
+    policy: Vec<Rule>,
     /// Directories whose projects may widen what is allowed; in the user's file only.
     trust: Vec<PathBuf>,
     pub(crate) workspace: Workspace,
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_configuration_in_the_readme_is_read() {
-        let readme = include_str!("../../../README.md");
+        let readme = include_str!("../../../../README.md");
         let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let config: Config = toml::from_str(block).unwrap();
         assert_eq!(config.budget().files, 500_000);

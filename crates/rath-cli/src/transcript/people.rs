@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use rath::body::{About, Answered, Asked, Verdict};
+use rath::body::{About, Answered, Asked, Granted, Verdict};
 use rath::{Actor, Point, Store, Time};
 
 use super::words::Words;
@@ -33,7 +33,16 @@ pub(super) async fn asked(
     if asked.about != About::Approval || asked.call.is_none() {
         lines.extend(Words::of(store, &asked.shown).await?.indented(indent + 2, at));
     }
+    if let Some(rule) = &asked.policy {
+        lines.push(format!("{:1$}{2}", "", indent + 2, style::dim(output::harmless(&format!("rule: {rule}")))));
+    }
     Ok(lines)
+}
+
+/// What need not be asked about any more.
+pub(super) fn granted(granted: &Granted, by: &Actor, at: Point) -> String {
+    let words = output::harmless(&format!("! {by} always allows {}", granted.allows));
+    format!("{words} {}", style::dim(at))
 }
 
 pub(super) async fn answered(

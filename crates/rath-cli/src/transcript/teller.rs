@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::body::{
-    Answered, Asked, Assistant, Block, Cancelled, Failed, Forked, Merged, ModelFailed, ModelResponded, Note, Restored,
-    Sampled, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User,
+    Answered, Asked, Assistant, Block, Cancelled, Failed, Forked, Granted, Merged, ModelFailed, ModelResponded, Note,
+    Restored, Sampled, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User,
 };
 use rath::store::Lookup;
 use rath::{Fault, Kind, Record, RecordId, Store, View};
@@ -206,6 +206,10 @@ impl Teller {
                 let column = if call.is_some() { indent + COLUMN } else { indent };
                 let lines = people::answered(&self.store, &body, late, (&header.actor, time), column, at).await?;
                 vec![Entry { call, begins: false, lines }]
+            }
+            Kind::Granted => {
+                let (body, header) = (record.body::<Granted>()?, record.header()?);
+                self.plain(people::granted(&body, &header.actor, at))
             }
             Kind::Failed => {
                 let body: Failed = record.body()?;

@@ -8,6 +8,7 @@ mod crash;
 mod errors;
 mod hostile;
 mod local;
+mod policy;
 mod runs;
 mod shell;
 mod transcript;

@@ -147,3 +147,40 @@ proptest! {
         }
     }
 }
+
+/// What a real shell runs when a line is made of calls of `p`: the arguments of each call.
+#[allow(clippy::disallowed_methods, reason = "the shell itself says what a line means")]
+fn run_by_a_shell(text: &str) -> (Vec<Vec<String>>, usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let script =
+        format!("p() {{ printf '%s\\037' p \"$@\" >> \"$LOG\"; printf '\\036' >> \"$LOG\"; }}\n{text}\nwait\n");
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.arg("-c").arg(script).current_dir(dir.path()).env_clear().env("LOG", log.path());
+    shell.stdin(std::process::Stdio::null()).output().unwrap();
+    let ran = std::fs::read_to_string(log.path()).unwrap();
+    let calls = ran.split_terminator('\x1e').map(|call| call.split_terminator('\x1f').map(str::to_owned).collect());
+    (calls.collect(), std::fs::read_dir(dir.path()).unwrap().count())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    /// Whatever a shell runs of a sure line is among the commands that we saw, and it makes no file.
+    #[test]
+    fn a_shell_runs_nothing_that_was_not_seen(tokens in prop::collection::vec(prop::sample::select(vec![
+        "p", "p", "p ", " ", " ", "a", "b", ";", "&&", "||", "\n", "'", "'", "\"", "\"", "\\", "\\\n", "\\\\", "$X",
+        "$(p evil)", "`p evil`", "#", " # ", ">", "<", " 2>&1", " >/dev/null", ">f", ">>f", "&>f", "2>f", "(", ")", "{", "}",
+        "*", "=", "X=1 ", "!", "! ", "\t", "-", "\r",
+    ]), 1..14)) {
+        let text = format!("p {}", tokens.concat());
+        let line = Line::parse(&text);
+        if line.sure && line.parts.iter().all(|part| part[0] == "p") {
+            let (ran, files) = run_by_a_shell(&text);
+            prop_assert_eq!(files, 0, "{:?} makes a file", text);
+            for call in ran {
+                prop_assert!(line.parts.contains(&call), "{text:?} runs {call:?}, seen are {:?}", line.parts);
+            }
+        }
+    }
+}
