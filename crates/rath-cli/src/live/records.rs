@@ -28,7 +28,9 @@ impl Records {
     /// Hears when there may be more.
     pub(crate) fn listener(&self) -> Listener {
         let wake = self.wake.0.clone();
-        Listener::new(move |_, _, _| drop(wake.send(())))
+        Listener::new(move |_, _, _| {
+            let _ = wake.send(());
+        })
     }
 
     /// Prints records until `work` is over, and what is there then.

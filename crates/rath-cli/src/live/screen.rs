@@ -34,11 +34,6 @@ impl Screen {
         Self(Arc::new(Mutex::new(Inner { words_out, moves, busy: None, mid_line: false, below_text: false })))
     }
 
-    /// Whether a person sees lines move here.
-    pub(crate) fn moves(&self) -> bool {
-        self.inner().moves
-    }
-
     /// Whether the words of the run were shown on stdout.
     pub(crate) fn has_words(&self) -> bool {
         self.inner().words_out

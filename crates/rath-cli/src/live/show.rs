@@ -139,9 +139,6 @@ impl Shower {
             Told::TurnOver { session, agent, usage } => self.turn_over(session, &agent, usage),
             Told::CallStarted { id, session, tool, arguments } => {
                 let line = format!("{tool} {}", headline(&tool, &arguments));
-                if !self.screen.moves() {
-                    self.screen.line(style::dim(format!("→ {}", output::harmless(&line))));
-                }
                 self.open.push(Open { session, id, line, began: Instant::now() });
                 self.say_what_runs();
             }

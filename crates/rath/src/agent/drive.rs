@@ -14,6 +14,7 @@ use super::event::{Event, Listener, Patience};
 use super::pause::pause;
 use super::stop::Late;
 use super::{Agent, Sealed};
+use crate::policy::Policy;
 use crate::tools::Desk;
 
 /// How often an inbox is looked at while a run waits.
@@ -25,6 +26,8 @@ pub(super) struct Bench {
     pub(super) equipment: Equipment,
     pub(super) cancel: Cancel,
     pub(super) listener: Option<Arc<Listener>>,
+    /// Rules that hold for every agent at work here.
+    pub(super) house: Option<Arc<Policy>>,
     pub(super) since: Time,
     /// The last turn of the model, while this process made it.
     pub(super) turn: Option<Assistant>,
@@ -55,6 +58,7 @@ impl Agent {
             sealed,
             cancel: session.cancel_token().child(),
             listener: equipment.get::<Listener>().ok(),
+            house: equipment.get::<Policy>().ok(),
             late: Arc::new(Late::under(equipment.get::<Late>().ok())),
             equipment,
             since: Time::now(),

@@ -159,7 +159,8 @@ impl Agent {
     }
 
     /// Which calls are made, asked about or refused, by tool, path, command and effect. What no rule matches is decided
-    /// safely: what cannot be taken back is asked about.
+    /// safely: what cannot be taken back is asked about. They are part of the agent: a run is not resumed with others.
+    /// Rules of whoever runs it come with the session, `session.equip(policy)`, and may change.
     #[must_use]
     pub fn rules(self, rules: Policy) -> Self {
         self.change(|agent| agent.rules = Some(rules))

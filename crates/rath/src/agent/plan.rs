@@ -86,7 +86,7 @@ impl Agent {
             effect: planned_effect(session, tool),
             root: bench.desk.as_ref().and_then(|desk| desk.appears_at()),
         };
-        let Ruled { decision, by } = self.rule_on(&wish);
+        let Ruled { decision, by } = self.rule_on(&wish, bench.house.as_deref());
         match decision {
             Decision::Deny(why) => Ok(Plan::Refuse { text: format!("This call is not allowed: {why}"), by }),
             // A question needs no permission of whoever answers it.
@@ -98,7 +98,7 @@ impl Agent {
             Decision::Ask if session.state().granted.iter().any(|grant| covers(grant, &wish)) => Ok(make(1)),
             Decision::Ask => {
                 let always = offer(&wish);
-                let by_rule = by.as_ref().filter(|_| self.rules.is_some()).map(|by| format!("\nrule: {by}"));
+                let by_rule = by.as_ref().filter(|_| self.rules.is_some() || bench.house.is_some()).map(|by| format!("\nrule: {by}"));
                 let shown = format!(
                     "Agent {} wants to call {}:\n{arguments}{}\nalways: {always}",
                     self.name,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Agent;
-use crate::policy::{Ruling, Wish};
+use crate::policy::{Decided, Policy, Ruling, Wish};
 
 /// What is done when a model wants to call a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,10 +43,17 @@ pub(super) struct Ruled {
 
 impl Agent {
     /// What is done about a call. What is said of the tool by name comes before the rules, and loosens none that forbids.
-    pub(super) fn rule_on(&self, wish: &Wish<'_>) -> Ruled {
+    /// Of the agent's rules and those of the house, the stricter decides.
+    pub(super) fn rule_on(&self, wish: &Wish<'_>, house: Option<&Policy>) -> Ruled {
         let said = self.by_tool.0.get(wish.tool);
         let by_name = |word: &str| Some(format!("{word} {}", wish.tool));
-        let decided = self.rules.as_ref().map(|rules| rules.decide(wish));
+        let strictness = |decided: &Decided| match decided.ruling {
+            Ruling::Allow => 0,
+            Ruling::Ask => 1,
+            Ruling::Deny => 2,
+        };
+        let rules = [self.rules.as_ref(), house];
+        let decided = rules.into_iter().flatten().map(|rules| rules.decide(wish)).max_by_key(strictness);
         match (said, decided) {
             (Some(Decision::Deny(why)), _) => Ruled { decision: Decision::Deny(why.clone()), by: by_name("deny") },
             (_, Some(decided)) if decided.ruling == Ruling::Deny => {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use rath::agent::Patience;
+use rath::policy::Policy;
 use rath::{Agent, Cancel, Conditions, ErrorKind, Session, SessionId, Usage, Workshop};
 use serde_json::json;
 
@@ -45,6 +46,7 @@ pub(super) struct Work<'a> {
     pub(super) conditions: Conditions,
     pub(super) keyboard: Option<Keyboard>,
     interrupts: Interrupts,
+    policy: Arc<Policy>,
     yes: bool,
     wait: bool,
     silent: bool,
@@ -83,6 +85,7 @@ impl<'a> Work<'a> {
             conditions,
             keyboard,
             interrupts: Interrupts::listen()?,
+            policy: Arc::new(settings.layers()?.policy),
             yes: going.yes,
             wait: going.wait,
             silent: going.quiet || settings.json,
@@ -103,6 +106,7 @@ impl<'a> Work<'a> {
         let quiet = self.silent;
         let show = self.show.get_or_insert_with(|| Show::new(store.clone(), first, self.agent.name(), quiet));
         session.equip_shared(self.workshop.clone());
+        session.equip_shared(self.policy.clone());
         session.equip(if self.wait { Patience::Wait } else { Patience::Leave });
         if self.yes || self.keyboard.is_some() {
             let by = self.settings.actor();
