@@ -53,10 +53,8 @@ impl Entry {
 
     /// Whether nobody may see the value.
     pub(crate) fn is_secret(&self) -> bool {
-        match self.key.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            ["providers", _, "key"] | ["providers", _, "headers", ..] => true,
-            _ => false,
-        }
+        let names: Vec<_> = self.key.iter().map(String::as_str).collect();
+        matches!(names[..], ["providers", _, "key"] | ["providers", _, "headers", ..])
     }
 }
 

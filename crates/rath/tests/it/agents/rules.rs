@@ -171,13 +171,13 @@ async fn somebody_is_asked_about_several_calls_of_a_turn() {
     session.equip(somebody(Given::Yes, questions.clone()));
     let session = in_time(agent.forward(session)).await.unwrap();
     assert_eq!(times.load(Ordering::Acquire), 3);
-    let questions = questions.lock().unwrap();
+    let questions = questions.lock().unwrap().clone();
     assert_eq!(questions.len(), 3);
     // It is recorded as the inbox would have: bound to the question, in the person's name.
     let records = line(&session).await;
     let answers: Vec<_> = records.iter().filter(|record| *record.kind() == Kind::Answered).collect();
     assert_eq!(answers.len(), 3);
-    for (answer, question) in answers.iter().zip(&*questions) {
+    for (answer, question) in answers.iter().zip(&questions) {
         let body: rath::body::Answered = answer.body().unwrap();
         assert_eq!((body.asked, body.verdict), (question.record, Verdict::Yes));
         assert_eq!(body.shown_digest, rath::Digest::of(question.shown.as_bytes()));
