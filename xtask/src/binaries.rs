@@ -70,8 +70,9 @@ impl Binary {
 pub(crate) fn run(binaries: Vec<Binary>, arguments: &str, env: &[(&str, &str)], count: &mut Count) -> Result<()> {
     eprintln!("\n{} test binaries, {AT_ONCE} at once: --quiet {arguments}", binaries.len());
     let (waiting, ended) = (Mutex::new(binaries.into_iter()), Mutex::new((count, Vec::new())));
+    let next = || locked(&waiting).next();
     let work = || -> Result<()> {
-        while let Some(binary) = locked(&waiting).next() {
+        while let Some(binary) = next() {
             let (name, start) = (format!("{} {}", binary.package, binary.target), Instant::now());
             let output = binary.run(arguments, env)?;
             let text = String::from_utf8_lossy(&output.stdout);
