@@ -31,7 +31,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    fn add(&mut self, line: &str) {
+    pub(crate) fn add(&mut self, line: &str) {
         let more = closing_line(line);
         self.passed += more.passed;
         self.failed += more.failed;
@@ -44,16 +44,8 @@ impl Count {
 
 /// Runs a test command, its output shown, and counts what its closing lines say.
 pub(crate) fn run_tests(line: &str, count: &mut Count) -> Result<()> {
-    run_tests_with(line, "", &[], count)
-}
-
-/// As [`run_tests`], with one more word and in this environment.
-pub(crate) fn run_tests_with(line: &str, more: &str, env: &[(&str, &str)], count: &mut Count) -> Result<()> {
-    let line = format!("{line} {more}");
     eprintln!("\n$ {line}");
-    let mut command = command(&line);
-    command.envs(env.iter().copied()).stdout(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("starting `{line}`"))?;
+    let mut child = command(line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
     for text in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
         let text = text?;
         println!("{text}");
@@ -79,7 +71,8 @@ pub(crate) fn works(line: &str) -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-fn command(line: &str) -> Command {
+/// A command of these words, in the project's directory.
+pub(crate) fn command(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("true"));
     command.args(words).current_dir(root());

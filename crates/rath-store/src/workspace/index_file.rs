@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rath_core::Digest;
 use rath_core::files::{Name, Node, NodeKind};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::error::{Error, Result};
 use super::index::{Content, Dir, Index, Item, Stat, Weight, What};
@@ -50,7 +51,13 @@ impl Index {
         let digest = Digest::of(&out);
         out.extend_from_slice(&digest.0);
         let beside = path.with_extension("new");
-        let written = fs::write(&beside, &out).and_then(|()| fs::rename(&beside, path));
+        // They change places, and the old one goes: where it is replaced, some file systems write the new one out at
+        // once. One that a power cut leaves empty is none.
+        let put = || match renameat_with(CWD, &beside, CWD, path, RenameFlags::EXCHANGE) {
+            Ok(()) => fs::remove_file(&beside),
+            Err(_) => fs::rename(&beside, path),
+        };
+        let written = fs::write(&beside, &out).and_then(|()| put());
         written.map_err(|error| Error::machine(format!("writing {}", path.display()), error))
     }
 }

@@ -5,8 +5,13 @@ use rath_testkit::world::{World, ops};
 
 use crate::support::{fresh, verify};
 
+/// How many programs a run tries: as many as `RATH_STORED_CASES` says.
+fn cases() -> u32 {
+    std::env::var("RATH_STORED_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn stored_sessions_agree_with_their_model(ops in ops(50)) {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -18,6 +19,9 @@ use super::{Confinement, Error, Result, Workshop};
 
 /// The file that says which line made a copy ready for work.
 pub(super) const READY: &str = "ready";
+
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
 
 /// Where a workspace without an origin is shown.
 pub(super) const NO_ORIGIN: &str = "/workspace";
@@ -116,15 +120,23 @@ impl Paths {
         self.note(version)
     }
 
-    /// Remembers what the session saw here. Losing it costs a question, not a file.
+    /// Remembers what the session saw here. Losing it costs a question, not a file. It goes over the last one where both
+    /// fill one sector, of which a kill or a power cut leaves the one or the other: a file that takes the place of
+    /// another is written out at once by some file systems, which every call would wait for.
     pub(super) fn note(&self, version: &Version) -> Result<()> {
         if self.seen().is_some_and(|at| at == *version) {
             return Ok(());
         }
-        let beside = self.at.with_extension("new");
-        let text = serde_json::to_vec(version).unwrap_or_default();
-        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &self.at));
-        written.map_err(|error| machine(format!("writing {}", self.at.display()), error))
+        let mut text = serde_json::to_vec(version).unwrap_or_default();
+        text.resize(text.len().max(SECTOR), b' ');
+        let write = || match fs::OpenOptions::new().write(true).open(&self.at) {
+            Ok(file) if text.len() == SECTOR && file.metadata()?.len() == SECTOR as u64 => file.write_all_at(&text, 0),
+            _ => {
+                let beside = self.at.with_extension("new");
+                fs::write(&beside, &text).and_then(|()| fs::rename(&beside, &self.at))
+            }
+        };
+        write().map_err(|error| machine(format!("writing {}", self.at.display()), error))
     }
 }
 

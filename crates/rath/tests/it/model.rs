@@ -828,7 +828,8 @@ fn three_way(base: &Tree, ours: &Tree, theirs: &Tree, mut clashes: Vec<Clash>) -
     (merged, clashes)
 }
 
-fn cases(usual: u32) -> u32 {
+/// How many programs a run tries: as many as `RATH_MODEL_CASES` says.
+pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("RATH_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 

@@ -272,8 +272,13 @@ mod git {
         prop_oneof![(beds(), beds()), edited]
     }
 
+    /// How many pairs git gets: as many as `RATH_PATCH_CASES` says.
+    fn cases() -> u32 {
+        std::env::var("RATH_PATCH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150)
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(150))]
+        #![proptest_config(ProptestConfig::with_cases(cases()))]
 
         #[test]
         fn git_applies_it((before, after) in pairs()) {

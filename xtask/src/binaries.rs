@@ -1,0 +1,127 @@
+//! The project's test binaries, several at a time: many tests wait for a disk, a process or a clock, so that one binary
+//! leaves much of the machine idle.
+
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use cargo_metadata::{Artifact, Message, MetadataCommand};
+
+use crate::run::{Count, command, root};
+
+/// How many run at once.
+const AT_ONCE: usize = 4;
+/// Those that are started first, because they take longest.
+const LONGEST: &[&str] = &["rath-store", "rath-sandbox", "rath", "rath-cli"];
+
+/// One test binary.
+pub(crate) struct Binary {
+    package: String,
+    target: String,
+    directory: PathBuf,
+    executable: PathBuf,
+}
+
+/// Compiles the test binaries of these targets.
+pub(crate) fn build(targets: &str) -> Result<Vec<Binary>> {
+    let line = format!("cargo test --workspace {targets} --quiet --no-run --message-format=json-render-diagnostics");
+    eprintln!("\n$ {line}");
+    let mut child = command(&line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
+    let mut artifacts: Vec<Artifact> = Vec::new();
+    for message in child.stdout.take().into_iter().flat_map(|out| Message::parse_stream(BufReader::new(out))) {
+        if let Message::CompilerArtifact(artifact) = message?
+            && artifact.profile.test
+        {
+            artifacts.push(artifact);
+        }
+    }
+    ensure!(child.wait()?.success(), "`{line}` failed");
+    let metadata = MetadataCommand::new().current_dir(root()).no_deps().exec()?;
+    let binary = |artifact: Artifact| {
+        let package = metadata.packages.iter().find(|package| package.id == artifact.package_id)?;
+        Some(Binary {
+            package: package.name.to_string(),
+            target: artifact.target.name,
+            directory: package.manifest_path.parent()?.into(),
+            executable: artifact.executable?.into(),
+        })
+    };
+    let mut binaries: Vec<_> = artifacts.into_iter().filter_map(binary).collect();
+    binaries.sort_by_key(|binary| LONGEST.iter().position(|name| *name == binary.package).unwrap_or(LONGEST.len()));
+    Ok(binaries)
+}
+
+impl Binary {
+    /// Runs it as cargo would.
+    fn run(&self, arguments: &str, env: &[(&str, &str)]) -> Result<Output> {
+        let mut command = Command::new(&self.executable);
+        command.arg("--quiet").args(arguments.split_whitespace()).current_dir(&self.directory);
+        command.stdin(Stdio::null()).envs(env.iter().copied());
+        command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
+        command.output().with_context(|| format!("starting {}", self.executable.display()))
+    }
+}
+
+/// Runs them all, whether one fails or not, and counts what their closing lines say. What a binary writes is shown when
+/// it has ended: in one line if all went well, whole if not.
+pub(crate) fn run(binaries: Vec<Binary>, arguments: &str, env: &[(&str, &str)], count: &mut Count) -> Result<()> {
+    eprintln!("\n{} test binaries, {AT_ONCE} at once: --quiet {arguments}", binaries.len());
+    let (waiting, ended) = (Mutex::new(binaries.into_iter()), Mutex::new((count, Vec::new())));
+    let next = || locked(&waiting).next();
+    let work = || -> Result<()> {
+        while let Some(binary) = next() {
+            let (name, start) = (format!("{} {}", binary.package, binary.target), Instant::now());
+            let output = binary.run(arguments, env)?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let (count, failed) = &mut *locked(&ended);
+            let before = count.clone();
+            text.lines().for_each(|line| count.add(line));
+            if output.status.success() {
+                let (passed, ignored) = (count.passed - before.passed, count.ignored - before.ignored);
+                let took = start.elapsed().as_secs_f32();
+                if passed + ignored > 0 {
+                    println!("{name}: {passed} passed, {ignored} skipped, {took:.1} s");
+                }
+            } else {
+                println!("\n{name}: {}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+                failed.push(name);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?)
+    })?;
+    let (_, failed) = ended.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    ensure!(failed.is_empty(), "tests failed in {}", failed.join(", "));
+    Ok(())
+}
+
+fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_run_and_counted_whichever_fails() {
+        let binary = |target: &str, executable: PathBuf| Binary {
+            package: "room".into(),
+            target: target.into(),
+            directory: root(),
+            executable,
+        };
+        let sound = std::env::current_exe().unwrap();
+        let binaries = vec![binary("broken", "false".into()), binary("sound", sound)];
+        let mut count = Count::default();
+        let failed = run(binaries, "closing_lines_are_counted", &[], &mut count).unwrap_err();
+        assert_eq!(failed.to_string(), "tests failed in room broken");
+        assert_eq!(count.passed, 1);
+    }
+}
