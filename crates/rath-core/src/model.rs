@@ -1,10 +1,12 @@
 //! What a model is: it is shown a part of a session and answers with a turn.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::blob::Blob;
 use crate::body::{AsSent, Block};
@@ -79,6 +81,10 @@ pub struct Parameters {
     /// How much it should think, in the provider's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
+    /// The answer is JSON of this schema. Objects in it are sent closed, with all their fields required, which is what
+    /// providers ask for: a field that may be missing is one that may be `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_schema: Option<Value>,
 }
 
 /// Which part of the conversation an agent is shown. Pure functions of the context, by name and version.
@@ -163,6 +169,11 @@ impl<'a> Shown<'a> {
     /// The conversation with its long texts, which [`messages`](Self::messages) leaves where they are.
     pub async fn whole_messages(&self) -> Result<Vec<Message>> {
         self.session.whole_shown_by(self.rule).await
+    }
+
+    /// The pictures and documents that come with these messages, by digest.
+    pub async fn attached(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
+        self.session.attached_to(messages).await
     }
 
     /// The youngest message that is shown; mostly at hand.

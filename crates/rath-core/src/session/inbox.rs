@@ -47,9 +47,9 @@ impl Session {
                     Answered { asked: *asked, shown_digest: *shown_digest, verdict: verdict.clone(), why: why.clone() };
                 self.append(answered).map(|_| None)
             }
-            Posted::Message { text } => {
-                self.append(User { text: text.clone().into(), post: Some(post.id.clone()) }).map(|_| None)
-            }
+            Posted::Message { text } => self
+                .append(User { text: text.clone().into(), post: Some(post.id.clone()), attached: Vec::new() })
+                .map(|_| None),
             Posted::Label { labelled } => self.append(labelled.clone()).map(|_| None),
             Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
         };
