@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "running commands is what this program is for")]
 
 mod bench;
+mod needs;
 mod providers;
 mod rooms;
 mod run;

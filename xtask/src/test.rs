@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 
-use crate::rooms;
 use crate::run::{Count, run, run_tests, run_tests_with, works};
+use crate::{needs, rooms};
 
 /// Installs what the tests need and runs all of them. Ends with one line that counts them.
 pub(crate) fn all() -> Result<()> {
@@ -12,6 +12,7 @@ pub(crate) fn all() -> Result<()> {
     rooms::check()?;
     licences()?;
     run("cargo build --release --quiet")?;
+    needs::install();
     let mut count = Count::default();
     run_tests("cargo test --workspace --doc --quiet", &mut count)?;
     run_tests("cargo test --workspace --all-targets --quiet", &mut count)?;
