@@ -3,8 +3,9 @@
 use rath_core::{Blob, Delta, Encoded, Shown};
 
 use crate::failure::{Cause, Failure};
-use crate::http::{Came, Http, Wants};
+use crate::http::{Came, Http};
 use crate::reply::Reply;
+use crate::stream::Wants;
 use crate::talk::Talk;
 use crate::turn::{Part, Turn};
 
@@ -74,6 +75,18 @@ pub(crate) async fn ask<D: Decode>(
             Err(rath_core::Failure { why: hide(failure.why), partial: failure.partial.map(hide), raw, ..failure })
         }
     }
+}
+
+/// Asks for something that is no turn. Returns the body.
+pub(crate) async fn ask_whole(http: &Http, path: &str, body: &[u8]) -> Result<Vec<u8>, rath_core::Failure> {
+    let came = http.post(path, body, &mut |_, _| Wants::More).await;
+    let failure = match (&came.broken, came.status) {
+        (None, Some(200..300)) => return Ok(came.body),
+        (Some(broken), _) => rath_core::Failure { retry: broken.retry, ..rath_core::Failure::for_good(&*broken.why) },
+        (None, _) => Failure::refused(&came.reply()).into(),
+    };
+    let why = http.secrets().iter().fold(failure.why, |why, secret| secret.hide_in(why));
+    Err(rath_core::Failure { why, ..failure })
 }
 
 impl Came {
