@@ -269,7 +269,7 @@ pub struct Failure {
     /// What had been heard of the answer before it broke off.
     pub partial: Option<String>,
     /// The response as far as it came, where anything did.
-    pub raw: Option<Blob>,
+    pub raw: Option<Box<Blob>>,
 }
 
 impl Failure {

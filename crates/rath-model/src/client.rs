@@ -71,7 +71,7 @@ pub(crate) async fn ask<D: Decode>(
         Ok(turn) => Ok((turn, came.into_blob())),
         Err(failure) => {
             let hide = |text| secrets.iter().fold(text, |text, secret| secret.hide_in(text));
-            let raw = (!came.body.is_empty()).then(|| came.into_blob());
+            let raw = (!came.body.is_empty()).then(|| Box::new(came.into_blob()));
             Err(rath_core::Failure { why: hide(failure.why), partial: failure.partial.map(hide), raw, ..failure })
         }
     }

@@ -79,11 +79,14 @@ enum Item<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Part<'a> {
-    InputText { text: String },
-    InputImage { image_url: String },
-    InputFile { filename: Cow<'a, str>, file_data: String },
+    #[serde(rename = "input_text")]
+    Text { text: String },
+    #[serde(rename = "input_image")]
+    Image { image_url: String },
+    #[serde(rename = "input_file")]
+    File { filename: Cow<'a, str>, file_data: String },
 }
 
 #[derive(Serialize)]
@@ -156,9 +159,9 @@ impl<'a> Tool<'a> {
 fn attach(file: File<'_>) -> Part<'_> {
     let File { name, media_type, holds } = file;
     match holds {
-        Holds::Picture(data) => Part::InputImage { image_url: File::data_url(media_type, &data) },
-        Holds::Pdf(data) => Part::InputFile { filename: name, file_data: File::data_url(media_type, &data) },
-        Holds::Text(text) => Part::InputText { text: File::titled(&name, &text) },
+        Holds::Picture(data) => Part::Image { image_url: File::data_url(media_type, &data) },
+        Holds::Pdf(data) => Part::File { filename: name, file_data: File::data_url(media_type, &data) },
+        Holds::Text(text) => Part::Text { text: File::titled(&name, &text) },
     }
 }
 
