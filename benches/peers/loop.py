@@ -47,6 +47,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import decode
 from ledger import (
     Bench,
     DiskFloor,
@@ -697,6 +698,9 @@ ROWS = [
     Row("sessions_1000_s_v2", "openrath", "s", openrath_sessions_v2),
     Row("sessions_1000_s", "langgraph", "s", langgraph_sessions_durable),
     Row("sessions_1000_s_memory", "langgraph", "s", langgraph_sessions_memory),
+    Row("decode_messages_ms", "anthropic", "ms", decode.anthropic_messages),
+    Row("decode_chat_ms", "openai", "ms", decode.openai_chat),
+    Row("decode_responses_ms", "openai", "ms", decode.openai_responses),
 ]
 
 
@@ -704,7 +708,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Peer side of the loop benchmark.")
     parser.add_argument("--quick", action="store_true", help="smoke run with small sizes")
     parser.add_argument("--only", metavar="ROW[,ROW]", help="only these rows and their variants")
-    parser.add_argument("--peer", choices=["openrath", "langgraph", "all"], default="all")
+    parser.add_argument("--peer", choices=["openrath", "langgraph", "anthropic", "openai", "all"], default="all")
     parser.add_argument("--dir", type=Path, default=TARGET, help="where to put the temporary stores")
     return parser.parse_args()
 

@@ -5,6 +5,7 @@
 
 mod bench;
 mod binaries;
+mod needs;
 mod providers;
 mod rooms;
 mod run;

@@ -36,7 +36,7 @@ impl Count {
         self.passed += more.passed;
         self.failed += more.failed;
         self.ignored += more.ignored;
-        if ["escape suite", "sandbox tests"].iter().any(|start| line.starts_with(start)) {
+        if ["escape suite", "sandbox tests", "provider tests"].iter().any(|start| line.starts_with(start)) {
             self.remarks.insert(line.to_owned());
         }
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::run::{Count, run, run_tests, works};
-use crate::{binaries, rooms};
+use crate::{binaries, needs, rooms};
 
 /// Installs what the tests need and runs all of them. Ends with one line that counts them.
 pub(crate) fn all() -> Result<()> {
@@ -12,6 +12,7 @@ pub(crate) fn all() -> Result<()> {
     rooms::check()?;
     licences()?;
     run("cargo build --release --quiet")?;
+    needs::install();
     let mut count = Count::default();
     run_tests("cargo test --workspace --doc --quiet", &mut count)?;
     binaries::run(binaries::build("--all-targets")?, "", &[], &mut count)?;

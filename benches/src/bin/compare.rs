@@ -15,7 +15,7 @@ use serde_json::Value;
 const AREAS: &[(&str, &[&str])] = &[
     ("ledger", &["ledger", "ledger_memory"]),
     ("placement", &["placement", "placement_local"]),
-    ("loop", &["agent_loop", "decode"]),
+    ("loop", &["agent_loop", "decode", "encode"]),
 ];
 
 /// Our rows and the row of the peers' script that does the same work, in the same unit. A `*` stands for the
@@ -41,14 +41,18 @@ const SAME_WORK: &[(&str, &str)] = &[
     ("one turn durable, at turn *", "turn_durable_us_at_1000"),
     ("disk for a turn with a 2 KiB answer and 4 KiB output, *", "disk_bytes_per_turn"),
     ("* sessions × 20 turns at once, durable", "sessions_1000_s"),
+    ("decode 1 MB of recorded SSE: Messages", "decode_messages_ms"),
+    ("decode 1 MB of recorded SSE: Chat", "decode_chat_ms"),
+    ("decode 1 MB of recorded SSE: Responses", "decode_responses_ms"),
 ];
 
-/// How many times better than OpenRath a row must be, beside a target of its own.
+/// How many times better than OpenRath, or a vendor's client, a row must be, beside a target of its own.
 const WANTED: &[(&str, f64)] = &[
     ("1,000 forks*", 100.0),
     ("*1 KiB through the backend", 5.0),
     ("one turn in memory, at turn 10", 4.0),
     ("* sessions × 20 turns at once, durable", 1.0),
+    ("decode 1 MB of recorded SSE: *", 10.0),
 ];
 
 /// What the table says of a name.
@@ -123,11 +127,12 @@ fn output(program: &Path, arguments: &[&str]) -> Result<String> {
 fn peers(area: &str, quick: &[&str]) -> Result<BTreeMap<String, Vec<(String, f64)>>> {
     let venv = root().join("target/peers");
     let python = venv.join("bin/python");
-    if !venv.join("ready").exists() {
+    let wanted = std::fs::read_to_string(root().join("benches/peers/requirements.txt"))?;
+    if std::fs::read_to_string(venv.join("ready")).ok().as_ref() != Some(&wanted) {
         eprintln!("setting up the peers in target/peers (once)");
         output(Path::new("python3"), &["-m", "venv", "target/peers"])?;
         output(&python, &["-m", "pip", "install", "--quiet", "-r", "benches/peers/requirements.txt"])?;
-        std::fs::write(venv.join("ready"), "")?;
+        std::fs::write(venv.join("ready"), wanted)?;
     }
     eprintln!("their side (some minutes):");
     let lines = output(&python, &[&[format!("benches/peers/{area}.py").as_str()], quick].concat())?;
@@ -153,7 +158,7 @@ fn against(row: Row, peers: &[(String, f64)]) -> Vec<Row> {
         let value = if row.unit == "1/s" && row.name.ends_with("one writer") { 1000.0 / value } else { *value };
         row.peer = Some(value);
         row.peer_name = Some(name.clone());
-        if let Some(wanted) = of(WANTED, &row.name).filter(|_| name == "openrath") {
+        if let Some(wanted) = of(WANTED, &row.name).filter(|_| name != "langgraph") {
             let target = row.target.map_or(value / wanted, |own| own.min(value / wanted));
             row.target = Some(target);
             row.pass = row.ours.map(|ours| ours <= target);

@@ -26,11 +26,26 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let streams = streams(&folder)?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, to] = &words[..]
+        && flag == "--write"
+    {
+        return write(&streams, Path::new(to));
+    }
     for (name, which) in [("Messages", Api::Messages), ("Chat", Api::Chat), ("Responses", Api::Responses)] {
         let some = streams.iter().filter(|(api, _)| *api == which);
         measure(&format!("decode 1 MB of recorded SSE: {name}"), &some.cloned().collect::<Vec<_>>())?;
     }
     measure("decode 1 MB of recorded SSE", &streams)
+}
+
+/// Puts the streams where the peers' side finds them.
+fn write(streams: &[(Api, Vec<u8>)], to: &Path) -> Result<()> {
+    for (at, (api, stream)) in streams.iter().enumerate() {
+        let name = format!("{api:?}-{at}").to_lowercase();
+        std::fs::write(to.join(name), stream)?;
+    }
+    Ok(())
 }
 
 /// All recorded streams of the APIs that are read.

@@ -76,7 +76,9 @@ pub use id::{Digest, NotAnId, Point, RecordId, Reference, SessionId};
 pub use kind::{Kind, NotAKind, mask as kind_mask};
 pub use memory::Memory;
 pub use message::{Message, Said};
-pub use model::{Answer, Asking, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Parameters, Rule, Shown};
+pub use model::{
+    Answer, Asking, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Parameters, Rule, Shown, TokenCount,
+};
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OnDivergence, Session};

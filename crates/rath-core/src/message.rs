@@ -97,7 +97,11 @@ impl Said {
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::System(System { text }) | Said::User(User { text, .. }) | Said::Summary { text } => text.fmt(f),
+            Said::System(System { text }) | Said::Summary { text } => text.fmt(f),
+            Said::User(User { text, attached, .. }) => {
+                text.fmt(f)?;
+                attached.iter().try_for_each(|attached| write!(f, "\n{attached}"))
+            }
             Said::Assistant(turn) => {
                 for (i, block) in turn.blocks.iter().enumerate() {
                     if i > 0 {

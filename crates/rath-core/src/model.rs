@@ -1,10 +1,12 @@
 //! What a model is: it is shown a part of a session and answers with a turn.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::blob::Blob;
 use crate::body::{AsSent, Block};
@@ -34,6 +36,36 @@ pub trait Model: Send + Sync + 'static {
         request: &'a Encoded,
         heard: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Answer, Failure>>;
+
+    /// How many tokens the request has. Who cannot count estimates, and says so.
+    fn count<'a>(&'a self, shown: &'a Shown<'a>, request: &'a Encoded) -> BoxFuture<'a, Result<TokenCount, Failure>> {
+        let _ = shown;
+        Box::pin(async move { Ok(TokenCount::estimate(request)) })
+    }
+}
+
+/// How many tokens a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenCount {
+    /// By the provider's own count.
+    Counted(u64),
+    /// By the length of the request, a token for every four bytes of it. Prose in English comes out too high by a few
+    /// percent, text in other scripts too low, and pictures far too high.
+    Estimated(u64),
+}
+
+impl TokenCount {
+    /// What the length of a request lets one expect.
+    pub fn estimate(request: &Encoded) -> Self {
+        Self::Estimated(request.bytes.as_ref().map_or(0, |bytes| bytes.len().div_ceil(4) as u64))
+    }
+
+    /// The number, whichever way it was come by.
+    pub fn tokens(self) -> u64 {
+        match self {
+            Self::Counted(tokens) | Self::Estimated(tokens) => tokens,
+        }
+    }
 }
 
 /// A model, its type forgotten.
@@ -79,6 +111,10 @@ pub struct Parameters {
     /// How much it should think, in the provider's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
+    /// The answer is JSON of this schema. Objects in it are sent closed, with all their fields required, which is what
+    /// providers ask for: a field that may be missing is one that may be `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_schema: Option<Value>,
 }
 
 /// Which part of the conversation an agent is shown. Pure functions of the context, by name and version.
@@ -165,6 +201,11 @@ impl<'a> Shown<'a> {
         self.session.whole_shown_by(self.rule).await
     }
 
+    /// The pictures and documents that come with these messages, by digest.
+    pub async fn attached(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
+        self.session.attached_to(messages).await
+    }
+
     /// The youngest message that is shown; mostly at hand.
     pub async fn latest(&self) -> Result<Option<Message>> {
         self.session.latest_shown_by(self.rule).await
@@ -228,7 +269,7 @@ pub struct Failure {
     /// What had been heard of the answer before it broke off.
     pub partial: Option<String>,
     /// The response as far as it came, where anything did.
-    pub raw: Option<Blob>,
+    pub raw: Option<Box<Blob>>,
 }
 
 impl Failure {

@@ -116,7 +116,10 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 .join(" ")
         }
         Kind::System => record.body::<System>()?.text.to_string(),
-        Kind::User => record.body::<User>()?.text.to_string(),
+        Kind::User => {
+            let User { text, attached, .. } = record.body()?;
+            attached.iter().fold(text.to_string(), |text, attached| format!("{text} {attached}"))
+        }
         Kind::Assistant => {
             let body: Assistant = record.body()?;
             let block = |block: &Block| match block {

@@ -3,8 +3,9 @@
 use rath_core::{Blob, Delta, Encoded, Shown};
 
 use crate::failure::{Cause, Failure};
-use crate::http::{Came, Http, Wants};
+use crate::http::{Came, Http};
 use crate::reply::Reply;
+use crate::stream::Wants;
 use crate::talk::Talk;
 use crate::turn::{Part, Turn};
 
@@ -24,8 +25,14 @@ pub(crate) async fn encode(
 ) -> Result<Encoded, rath_core::Failure> {
     let unread = |error| rath_core::Failure::for_good(format!("what is shown cannot be read: {error}"));
     let messages = shown.whole_messages().await.map_err(unread)?;
-    let talk =
-        Talk { model, prompt: shown.prompt, tools: shown.tools, parameters: shown.parameters, messages: &messages };
+    let talk = Talk {
+        model,
+        prompt: shown.prompt,
+        tools: shown.tools,
+        parameters: shown.parameters,
+        messages: &messages,
+        files: &shown.attached(&messages).await.map_err(unread)?,
+    };
     let unwritten = |error| rath_core::Failure::for_good(format!("the request cannot be written: {error}"));
     Ok(Encoded::new(encoder(&talk).map_err(unwritten)?))
 }
@@ -64,10 +71,22 @@ pub(crate) async fn ask<D: Decode>(
         Ok(turn) => Ok((turn, came.into_blob())),
         Err(failure) => {
             let hide = |text| secrets.iter().fold(text, |text, secret| secret.hide_in(text));
-            let raw = (!came.body.is_empty()).then(|| came.into_blob());
+            let raw = (!came.body.is_empty()).then(|| Box::new(came.into_blob()));
             Err(rath_core::Failure { why: hide(failure.why), partial: failure.partial.map(hide), raw, ..failure })
         }
     }
+}
+
+/// Asks for something that is no turn. Returns the body.
+pub(crate) async fn ask_whole(http: &Http, path: &str, body: &[u8]) -> Result<Vec<u8>, rath_core::Failure> {
+    let came = http.post(path, body, &mut |_, _| Wants::More).await;
+    let failure = match (&came.broken, came.status) {
+        (None, Some(200..300)) => return Ok(came.body),
+        (Some(broken), _) => rath_core::Failure { retry: broken.retry, ..rath_core::Failure::for_good(&*broken.why) },
+        (None, _) => Failure::refused(&came.reply()).into(),
+    };
+    let why = http.secrets().iter().fold(failure.why, |why, secret| secret.hide_in(why));
+    Err(rath_core::Failure { why, ..failure })
 }
 
 impl Came {

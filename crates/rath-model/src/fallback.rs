@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::store::BoxFuture;
-use rath_core::{Answer, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Shown};
+use rath_core::{Answer, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Shown, TokenCount};
 
 /// A chain of models. Each attempt at a turn asks the next one; the last is asked again and again.
 ///
@@ -85,6 +85,10 @@ impl Model for Fallback {
             let sent = self.at(shown.attempt).send(shown, request, heard).await;
             sent.map_err(|failure| self.pass_on(shown.attempt, failure))
         })
+    }
+
+    fn count<'a>(&'a self, shown: &'a Shown<'a>, request: &'a Encoded) -> BoxFuture<'a, Result<TokenCount, Failure>> {
+        self.at(shown.attempt).count(shown, request)
     }
 }
 

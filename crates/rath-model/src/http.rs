@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::key::Key;
 use crate::prices::Seller;
+use crate::stream::Wants;
 
 /// How long to wait for the end of a response whose answer is whole: a connection that is read to its end is used again.
 const LINGER: Duration = Duration::from_millis(250);
@@ -47,17 +48,6 @@ pub(crate) struct Came {
     pub(crate) body: Vec<u8>,
     /// Why it is not whole.
     pub(crate) broken: Option<Broken>,
-}
-
-/// How much more of a response is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// The rest of the answer.
-    More,
-    /// The answer is whole; what else comes soon belongs to it.
-    LittleMore,
-    /// Nothing.
-    Nothing,
 }
 
 /// Why a response is not whole.

@@ -33,6 +33,7 @@
 mod answer;
 pub mod anthropic;
 mod arguments;
+mod attached;
 pub mod chat;
 mod client;
 mod encoders;

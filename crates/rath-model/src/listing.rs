@@ -3,8 +3,9 @@
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::http::{Http, Wants};
+use crate::http::Http;
 use crate::reply::Reply;
+use crate::stream::Wants;
 
 /// All three APIs answer in this shape.
 #[derive(Deserialize)]

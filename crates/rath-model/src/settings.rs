@@ -77,7 +77,7 @@ macro_rules! settings {
 
 /// A client is a model.
 macro_rules! model {
-    ($client:ident, $decoder:ty, $path:expr, $encoder:expr, $encode:expr, $sent:expr) => {
+    ($client:ident, $decoder:ty, $path:expr, $encoder:expr, $encode:expr, $sent:expr $(, $count:expr)?) => {
         impl rath_core::Model for $client {
             fn name(&self) -> &str {
                 &self.model
@@ -112,6 +112,14 @@ macro_rules! model {
                     Ok(turn.into_answer(sent, raw, cost))
                 })
             }
+
+            $(fn count<'a>(
+                &'a self,
+                _: &'a rath_core::Shown<'a>,
+                request: &'a rath_core::Encoded,
+            ) -> rath_core::store::BoxFuture<'a, Result<rath_core::TokenCount, rath_core::Failure>> {
+                Box::pin($count(&self.http, request))
+            })?
         }
     };
 }

@@ -5,7 +5,6 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 use crate::fields::Seen;
-use crate::http::Wants;
 use crate::sse::{Event, Parser};
 use crate::turn::Turn;
 
@@ -37,6 +36,17 @@ pub(crate) struct Told<'a> {
     pub(crate) seen: Seen<'a>,
     /// The JSON.
     pub(crate) data: &'a str,
+}
+
+/// How much more of a response is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// The rest of the answer.
+    More,
+    /// The answer is whole; what else comes soon belongs to it.
+    LittleMore,
+    /// Nothing.
+    Nothing,
 }
 
 /// Reads a stream into a turn.
@@ -165,7 +175,7 @@ macro_rules! decoder {
 
             /// Whether nothing that follows matters: the stream is closed, or broken.
             pub fn done(&self) -> bool {
-                self.0.wants() == $crate::http::Wants::Nothing
+                self.0.wants() == $crate::stream::Wants::Nothing
             }
 
             /// The stream is over: the turn, or why there is none.
@@ -178,7 +188,7 @@ macro_rules! decoder {
             fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(rath_core::Delta)) {
                 self.0.feed(bytes, heard);
             }
-            fn wants(&self) -> $crate::http::Wants {
+            fn wants(&self) -> $crate::stream::Wants {
                 self.0.wants()
             }
             fn finish(self) -> Result<$crate::Turn, $crate::Failure> {

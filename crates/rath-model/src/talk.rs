@@ -1,10 +1,13 @@
 //! What a request is made of: the conversation, in the order that every API takes.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use rath_core::body::{Assistant, Block, ToolResult};
-use rath_core::{Content, Message, Parameters, Said, ToolSpec};
+use rath_core::{Content, Digest, Message, Parameters, Said, ToolSpec};
+
+use crate::attached::File;
 
 /// What a model is shown, at hand: what an encoder makes a request of.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,8 @@ pub struct Talk<'a> {
     pub parameters: &'a Parameters,
     /// The conversation, its long texts read.
     pub messages: &'a [Message],
+    /// What comes with them, by digest.
+    pub files: &'a BTreeMap<Digest, Arc<[u8]>>,
 }
 
 /// A piece of a conversation.
@@ -28,6 +33,8 @@ pub(crate) enum Line<'a> {
     System(Cow<'a, str>),
     /// What is said to the model.
     User(Cow<'a, str>),
+    /// What comes with it: always after what is said, if anything is.
+    Files(Vec<File<'a>>),
     /// What the model said, with the results of its calls.
     Turn(Spoken<'a>),
 }
@@ -74,7 +81,12 @@ impl<'a> Talk<'a> {
         for message in self.messages {
             match &message.said {
                 Said::System(body) => lines.all.push(Line::System(text(&body.text))),
-                Said::User(body) => lines.user(text(&body.text)),
+                Said::User(body) => {
+                    lines.user(text(&body.text));
+                    if !body.attached.is_empty() {
+                        lines.all.push(Line::Files(body.attached.iter().map(|file| self.file(file)).collect()));
+                    }
+                }
                 Said::Assistant(turn) => lines.turn(turn, self.verbatim(turn, api)),
                 Said::Tool(result) => lines.result(result),
                 Said::Summary { text: words } => {
@@ -175,7 +187,7 @@ impl<'a> Lines<'a> {
     fn close(mut self) -> Vec<Line<'a>> {
         let last = self.all.iter().rfind(|line| !matches!(line, Line::System(_)));
         let waits = match last {
-            Some(Line::User(_)) => true,
+            Some(Line::User(_) | Line::Files(_)) => true,
             Some(Line::Turn(turn)) => !turn.calls.is_empty(),
             _ => false,
         };

@@ -90,7 +90,8 @@ impl AgentFile {
         }
         let text = text.trim_start_matches('\u{feff}');
         let no_matter = "an agent's file begins with front matter: a line ---, `name: …`, and a line ---";
-        let rest = text.strip_prefix("---").and_then(|rest| rest.trim_start_matches([' ', '\t', '\r']).strip_prefix('\n'));
+        let rest =
+            text.strip_prefix("---").and_then(|rest| rest.trim_start_matches([' ', '\t', '\r']).strip_prefix('\n'));
         let rest = rest.context(no_matter)?;
         let mut at = 0;
         let end = rest.split_inclusive('\n').find_map(|line| {

@@ -20,7 +20,8 @@ pub(crate) fn parse(text: &str) -> Result<Budget> {
         let (digits, unit) = (part[..end].replace('_', ""), part[end..].trim());
         let (unit, times) = match unit.strip_prefix('k').map(str::trim_start) {
             Some(rest) => (rest, 1e3),
-            None => match unit.strip_prefix("m ").or_else(|| unit.strip_prefix('m').filter(|it| it.starts_with("tok"))) {
+            None => match unit.strip_prefix("m ").or_else(|| unit.strip_prefix('m').filter(|it| it.starts_with("tok")))
+            {
                 Some(rest) => (rest.trim_start(), 1e6),
                 None => (unit, 1.0),
             },
@@ -65,7 +66,8 @@ mod tests {
 
     #[test]
     fn what_is_no_budget_is_refused() {
-        for text in ["", "2", "usd", "-2usd", "0 turns", "2 apples", "$2 turns", "1e9usd", "nan usd", "2usd,", "𝟚usd"] {
+        for text in ["", "2", "usd", "-2usd", "0 turns", "2 apples", "$2 turns", "1e9usd", "nan usd", "2usd,", "𝟚usd"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

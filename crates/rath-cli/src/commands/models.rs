@@ -66,7 +66,11 @@ impl Models {
             let most = if self.provider.is_some() { usize::MAX } else { SHOWN };
             for model in models.iter().take(most) {
                 let name = format!("{}/{model}", named.name);
-                let mark = if usual.as_deref() == Some(&*name) { style::dim(" (used where none is named)") } else { String::new() };
+                let mark = if usual.as_deref() == Some(&*name) {
+                    style::dim(" (used where none is named)")
+                } else {
+                    String::new()
+                };
                 page.line(format_args!("{}{mark}", output::harmless(&name)));
             }
             if models.len() > most {

@@ -48,7 +48,7 @@ pub(crate) enum DialectName {
 pub(crate) struct Secret(String);
 
 impl Secret {
-        pub(crate) fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }

@@ -21,7 +21,8 @@ pub(crate) fn headline(tool: &str, arguments: &str) -> String {
             (None, None) => path.to_owned(),
             (offset, limit) => {
                 let first = offset.unwrap_or(1);
-                let last = limit.map(|limit| first.saturating_add(limit).saturating_sub(1).to_string()).unwrap_or_default();
+                let last =
+                    limit.map(|limit| first.saturating_add(limit).saturating_sub(1).to_string()).unwrap_or_default();
                 format!("{path}:{first}-{last}")
             }
         }),
@@ -59,7 +60,11 @@ mod tests {
             ("shell", r#"{"poll":"job-1"}"#, "poll job-1"),
             ("read", r#"{"path":"a.rs"}"#, "a.rs"),
             ("read", r#"{"path":"a.rs","offset":10,"limit":5}"#, "a.rs:10-14"),
-            ("read", r#"{"path":"a","offset":18446744073709551615,"limit":2}"#, "a:18446744073709551615-18446744073709551614"),
+            (
+                "read",
+                r#"{"path":"a","offset":18446744073709551615,"limit":2}"#,
+                "a:18446744073709551615-18446744073709551614",
+            ),
             ("ls", "{}", "."),
             ("grep", r#"{"pattern":"x","path":"src"}"#, "x in src"),
             ("apply_patch", r#"{"patch":"*** Begin Patch\n*** Add File: a\n+x\n*** Update File: b\n"}"#, "a, b"),

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
+use rustyline::DefaultEditor;
 use rustyline::config::Configurer as _;
 use rustyline::error::ReadlineError;
-use rustyline::DefaultEditor;
 
 /// How many lines are remembered.
 const REMEMBERED: usize = 1000;

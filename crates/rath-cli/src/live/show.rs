@@ -27,13 +27,39 @@ pub(crate) struct Show {
 
 /// Something that happened, kept until it is shown.
 enum Told {
-    Began { session: SessionId, agent: String },
-    Heard { session: SessionId, agent: String, delta: Delta },
-    TurnOver { session: SessionId, agent: String, usage: Usage },
-    CallStarted { id: String, session: SessionId, tool: String, arguments: String },
-    CallFinished { session: SessionId, tool: String, finished: Box<ToolFinished> },
-    Asked { agent: String, shown: String },
-    Retrying { agent: String, why: String },
+    Began {
+        session: SessionId,
+        agent: String,
+    },
+    Heard {
+        session: SessionId,
+        agent: String,
+        delta: Delta,
+    },
+    TurnOver {
+        session: SessionId,
+        agent: String,
+        usage: Usage,
+    },
+    CallStarted {
+        id: String,
+        session: SessionId,
+        tool: String,
+        arguments: String,
+    },
+    CallFinished {
+        session: SessionId,
+        tool: String,
+        finished: Box<ToolFinished>,
+    },
+    Asked {
+        agent: String,
+        shown: String,
+    },
+    Retrying {
+        agent: String,
+        why: String,
+    },
     /// Everything before is shown.
     Settle(oneshot::Sender<()>),
 }

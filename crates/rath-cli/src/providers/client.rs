@@ -76,7 +76,11 @@ impl Named<'_> {
             Some(found) => each!(client, client => client.key(found.key)),
             None => client,
         };
-        Ok(self.said.headers.iter().fold(client, |client, (name, value)| each!(client, client => client.header(name, value))))
+        Ok(self
+            .said
+            .headers
+            .iter()
+            .fold(client, |client, (name, value)| each!(client, client => client.header(name, value))))
     }
 
     /// Another address than the usual one.

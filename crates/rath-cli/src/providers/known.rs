@@ -44,7 +44,10 @@ pub(crate) const ALL: &[Known] = &[
         model: Some("gpt-5-mini"),
         begins: &["gpt-", "o1", "o3", "o4", "codex-", "chatgpt-"],
     },
-    Known { model: Some("anthropic/claude-sonnet-4.5"), ..chat("openrouter", Dialect::OpenRouter, Some("OPENROUTER_API_KEY")) },
+    Known {
+        model: Some("anthropic/claude-sonnet-4.5"),
+        ..chat("openrouter", Dialect::OpenRouter, Some("OPENROUTER_API_KEY"))
+    },
     Known {
         model: Some("deepseek-chat"),
         begins: &["deepseek-"],

@@ -135,7 +135,7 @@ fn bytes_of(message: &Message) -> u64 {
     };
     match &message.said {
         Said::System(said) => of(&said.text),
-        Said::User(said) => of(&said.text),
+        Said::User(said) => of(&said.text) + said.attached.iter().map(|attached| attached.content.bytes).sum::<u64>(),
         Said::Assistant(turn) => {
             let block = |block: &Block| match block {
                 Block::Text { text } | Block::Reasoning { text } => of(text),

@@ -132,7 +132,12 @@ impl Teller {
         Ok(match record.kind() {
             Kind::Created | Kind::ModelRequested => Vec::new(),
             Kind::System => lines(model::say("system", &record.body::<System>()?.text, indent, at)),
-            Kind::User => lines(model::say("user", &record.body::<User>()?.text, indent, at)),
+            Kind::User => {
+                let User { text, attached, .. } = record.body()?;
+                let mut said = model::say("user", &text, indent, at);
+                said.extend(attached.iter().map(|attached| format!("{:1$}{attached}", "", indent + COLUMN)));
+                lines(said)
+            }
             Kind::Note => lines(model::say("note", &record.body::<Note>()?.text, indent, at)),
             Kind::Assistant => self.turn(record)?,
             Kind::ModelResponded => {

@@ -29,7 +29,7 @@ pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClos
 pub use sampled::Sampled;
 pub use steps::{Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
 pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Refused, SHOWN, Stretch, ToolFinished, ToolStarted};
-pub use words::{Note, System, ToolResult, User};
+pub use words::{Attached, Note, System, ToolResult, User};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

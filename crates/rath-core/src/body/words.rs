@@ -1,9 +1,11 @@
 //! Conversation that is plain text, and notes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::Body;
-use crate::blob::Content;
+use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
 use crate::id::RecordId;
 use crate::kind::Kind;
@@ -24,6 +26,29 @@ pub struct User {
     /// The post that it came as: words from outside the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post: Option<String>,
+    /// What comes with it: pictures and documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attached>,
+}
+
+/// A picture or a document that comes with a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// Its content; the media type says what it is.
+    pub content: BlobRef,
+    /// Its name, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BlobRef { bytes, media_type, .. } = &self.content;
+        match &self.name {
+            Some(name) => write!(f, "[attached: {name}, {media_type}, {bytes} bytes]"),
+            None => write!(f, "[attached: {media_type}, {bytes} bytes]"),
+        }
+    }
 }
 
 /// What the model is shown of a finished tool call.

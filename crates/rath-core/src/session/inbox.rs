@@ -48,9 +48,9 @@ impl Session {
                 self.append(answered).map(|_| None)
             }
             Posted::Always { asked, shown_digest, why } => self.take_always(*asked, *shown_digest, why.clone()),
-            Posted::Message { text } => {
-                self.append(User { text: text.clone().into(), post: Some(post.id.clone()) }).map(|_| None)
-            }
+            Posted::Message { text } => self
+                .append(User { text: text.clone().into(), post: Some(post.id.clone()), attached: Vec::new() })
+                .map(|_| None),
             Posted::Label { labelled } => self.append(labelled.clone()).map(|_| None),
             Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
         };

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Session, encode};
-use crate::blob::Content;
+use crate::blob::{Blob, Content};
 use crate::body::{
-    Assistant, Body as _, Cancelled, Closed, Labelled, Note, Outcome, StepEntered, StepLeft, System, ToolResult, User,
+    Assistant, Attached, Body as _, Cancelled, Closed, Labelled, Note, Outcome, StepEntered, StepLeft, System,
+    ToolResult, User,
 };
 use crate::error::{ErrorKind, Result};
 use crate::id::RecordId;
@@ -18,7 +19,34 @@ impl Session {
 
     /// What a person says.
     pub fn user(&mut self, text: impl Into<Content>) -> Result<RecordId> {
-        self.append(User { text: text.into(), post: None })
+        self.append(User { text: text.into(), post: None, attached: Vec::new() })
+    }
+
+    /// What a person says, with pictures and documents: each a name, which may be empty, and its content.
+    ///
+    /// ```
+    /// use rath_core::{Actor, Blob, Memory, Session};
+    ///
+    /// let mut session = Session::create(&Memory::new(), Actor::person("ada"));
+    /// let picture = Blob::new(*b"...", "image/png");
+    /// session.user_with("What is this?", [("cat.png", picture)])?;
+    /// # Ok::<(), rath_core::Error>(())
+    /// ```
+    pub fn user_with<'a>(
+        &mut self,
+        text: impl Into<Content>,
+        attached: impl IntoIterator<Item = (&'a str, Blob)>,
+    ) -> Result<RecordId> {
+        let (mut files, mut blobs) = (Vec::new(), Vec::new());
+        for (name, blob) in attached {
+            let name = Some(name.to_owned()).filter(|name| !name.is_empty());
+            files.push(Attached { content: blob.reference.clone(), name });
+            blobs.push(blob);
+        }
+        let mut body = User { text: text.into(), post: None, attached: files };
+        body.contents(&mut |content| content.spill(&mut blobs));
+        let record = self.push(User::KIND, &encode(&body), &[], blobs, &body)?;
+        Ok(record.id())
     }
 
     /// What a model says, as plain text.

@@ -1,10 +1,11 @@
 //! The part of the context that a rule shows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Session;
 use crate::blob::Content;
-use crate::body::{System, ToolResult, User};
+use crate::body::{Attached, System, ToolResult, User};
 use crate::context::{self, Item, Shape};
 use crate::error::{ErrorKind, Result};
 use crate::id::Digest;
@@ -46,6 +47,19 @@ impl Session {
             });
         }
         Ok(messages)
+    }
+
+    /// What comes with these messages.
+    pub(crate) async fn attached_to(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
+        let mut files = BTreeMap::new();
+        let reader = self.reader();
+        for message in messages {
+            let Said::User(User { attached, .. }) = &message.said else { continue };
+            for Attached { content, .. } in attached {
+                files.insert(content.digest, reader.blob(content.digest).await?);
+            }
+        }
+        Ok(files)
     }
 
     /// The youngest message that `rule` shows, its text whole. Costs one or two records, not the conversation.

@@ -3,7 +3,7 @@
 use pollster::block_on;
 use rath_core::body::{Assistant, Block, Compressed, Merged, ModelResponded, Outcome, Rejected};
 use rath_core::store::Which;
-use rath_core::{Actor, Durability, How, INLINE_LIMIT, Kind, Memory, Said, Session, Time, Usage};
+use rath_core::{Actor, Blob, Durability, How, INLINE_LIMIT, Kind, Memory, Said, Session, Time, Usage};
 
 fn session() -> Session {
     Session::create(&Memory::new(), Actor::person("ada"))
@@ -390,4 +390,23 @@ fn a_publish_that_nobody_waits_for_does_not_hold_the_session() {
     drop(publishing);
     drop(session);
     assert!(block_on(store.open(id, Actor::person("bob"))).is_ok());
+}
+
+#[test]
+fn files_come_with_a_message() {
+    let store = Memory::new();
+    let mut session = Session::create(&store, Actor::person("ada"));
+    let picture = Blob::new(*b"\x89PNG", "image/png");
+    session
+        .user_with("Who is this?", [("cat.png", picture.clone()), ("", Blob::new(*b"%PDF", "application/pdf"))])
+        .unwrap();
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    drop(session);
+    let session = block_on(store.open(id, Actor::person("ada"))).unwrap();
+    let said = block_on(session.context()).unwrap().remove(0).said.to_string();
+    let wanted = "Who is this?\n[attached: cat.png, image/png, 4 bytes]\n[attached: application/pdf, 4 bytes]";
+    assert_eq!(said, wanted);
+    let kept = block_on(store.blob_get(picture.reference.digest)).unwrap().unwrap();
+    assert_eq!(kept, picture.bytes);
 }

@@ -1,6 +1,7 @@
 //! The client.
 
 use super::back::back;
+use super::count::count;
 use super::decode::Decoder;
 use super::encode::{API, ENCODER, encode};
 use crate::http::Http;
@@ -36,5 +37,6 @@ model!(
     "/v1/messages",
     |_| ENCODER,
     |_: &Anthropic, talk: &Talk<'_>| encode(talk),
-    |_: &Anthropic, turn: &Turn| (API, back(turn))
+    |_: &Anthropic, turn: &Turn| (API, back(turn)),
+    count
 );

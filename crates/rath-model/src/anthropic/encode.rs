@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::arguments::as_object;
-use crate::schema::schema;
+use crate::attached::{File, Holds};
+use crate::schema::{Limits, answer_schema, schema};
 use crate::talk::{Called, Line, Spoke, Spoken, Talk};
 
 /// The encoder's name and version.
@@ -52,9 +53,18 @@ enum Thinking {
     Enabled { budget_tokens: u64 },
 }
 
-#[derive(Clone, Copy, Serialize)]
+#[derive(Serialize)]
 struct OutputConfig<'a> {
-    effort: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<Format>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format {
+    JsonSchema { schema: Box<RawValue> },
 }
 
 #[derive(Serialize)]
@@ -87,6 +97,17 @@ enum Block<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<Cache>,
     },
+    Image {
+        source: Source<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Cache>,
+    },
+    Document {
+        source: Source<'a>,
+        title: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Cache>,
+    },
     ToolUse {
         id: Cow<'a, str>,
         name: &'a str,
@@ -102,6 +123,13 @@ enum Block<'a> {
     },
 }
 
+#[derive(Serialize)]
+struct Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: Cow<'a, str>,
+}
+
 /// A place up to which the provider may keep what it has read.
 #[derive(Clone, Copy, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -113,7 +141,10 @@ impl<'a> Request<'a> {
     fn of(talk: &Talk<'a>) -> Self {
         let Talk { model, prompt, parameters, .. } = *talk;
         let max_tokens = parameters.max_tokens.unwrap_or_else(|| usual_limit(model));
-        let (thinking, output_config) = effort(parameters, max_tokens);
+        let (thinking, effort) = effort(parameters, max_tokens);
+        let format = parameters.answer_schema.as_ref();
+        let format = format.map(|schema| Format::JsonSchema { schema: answer_schema(schema, Limits::Refused) });
+        let has_config = effort.is_some() || format.is_some();
         let thinks = !matches!(thinking, None | Some(Thinking::Disabled));
         let mut system = Vec::new();
         if !prompt.trim().is_empty() {
@@ -125,6 +156,7 @@ impl<'a> Request<'a> {
                 Line::System(text) if messages.0.is_empty() => system.push(Block::text(text)),
                 Line::System(text) => messages.say(Block::text(format!("Standing instructions:\n\n{text}").into())),
                 Line::User(text) => messages.say(Block::text(text)),
+                Line::Files(files) => messages.add("user", files.into_iter().map(|file| Part::Ours(attach(file)))),
                 Line::Turn(turn) => messages.turn(turn),
             }
         }
@@ -135,7 +167,7 @@ impl<'a> Request<'a> {
             // Who thinks does so at one temperature.
             temperature: parameters.temperature.filter(|_| !thinks),
             thinking,
-            output_config,
+            output_config: has_config.then_some(OutputConfig { effort, format }),
             tools: talk.tools.iter().map(Tool::of).collect(),
             system,
             messages: messages.0,
@@ -169,7 +201,7 @@ fn usual_limit(model: &str) -> u64 {
 }
 
 /// How much it should think: a number of tokens, `none`, or one of the provider's words.
-fn effort(parameters: &Parameters, max_tokens: u64) -> (Option<Thinking>, Option<OutputConfig<'_>>) {
+fn effort(parameters: &Parameters, max_tokens: u64) -> (Option<Thinking>, Option<&str>) {
     let Some(effort) = parameters.effort.as_deref() else { return (None, None) };
     match (effort, effort.parse::<u64>()) {
         ("none" | "off", _) => (Some(Thinking::Disabled), None),
@@ -177,7 +209,7 @@ fn effort(parameters: &Parameters, max_tokens: u64) -> (Option<Thinking>, Option
             let budget_tokens = tokens.min(max_tokens.saturating_sub(1)).max(1024);
             (Some(Thinking::Enabled { budget_tokens }), None)
         }
-        (effort, Err(_)) => (Some(Thinking::Adaptive), Some(OutputConfig { effort })),
+        (effort, Err(_)) => (Some(Thinking::Adaptive), Some(effort)),
     }
 }
 
@@ -198,7 +230,10 @@ impl<'a> Block<'a> {
 
     fn keep(&mut self) {
         match self {
-            Self::Text { cache_control, .. } | Self::ToolResult { cache_control, .. } => {
+            Self::Text { cache_control, .. }
+            | Self::Image { cache_control, .. }
+            | Self::Document { cache_control, .. }
+            | Self::ToolResult { cache_control, .. } => {
                 *cache_control = Some(Cache::Ephemeral);
             }
             Self::ToolUse { .. } => {}
@@ -236,6 +271,20 @@ impl<'a> Messages<'a> {
             None => self.add("assistant", rebuilt(&turn).into_iter().map(Part::Ours)),
         }
         self.add("user", turn.calls.into_iter().map(|call| Part::Ours(result(call))));
+    }
+}
+
+fn attach(file: File<'_>) -> Block<'_> {
+    let File { name, media_type, holds } = file;
+    let source = |kind, media_type, data| Source { r#type: kind, media_type, data };
+    match holds {
+        Holds::Picture(data) => Block::Image { source: source("base64", media_type, data.into()), cache_control: None },
+        Holds::Pdf(data) => {
+            Block::Document { source: source("base64", media_type, data.into()), title: name, cache_control: None }
+        }
+        Holds::Text(text) => {
+            Block::Document { source: source("text", "text/plain", text), title: name, cache_control: None }
+        }
     }
 }
 

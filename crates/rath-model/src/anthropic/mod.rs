@@ -7,6 +7,7 @@
 mod back;
 mod block;
 mod client;
+mod count;
 mod decode;
 mod encode;
 mod write;

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
 use crate::arguments::as_text;
-use crate::schema::schema;
+use crate::attached::{File, Holds};
+use crate::schema::{Limits, answer_schema, schema};
 use crate::talk::{Called, Line, Spoke, Spoken, Talk};
 
 /// The request for what is shown.
@@ -29,9 +30,24 @@ struct Request<'a> {
     reasoning_effort: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<Format>,
     messages: Vec<Said<'a>>,
     stream: bool,
     stream_options: StreamOptions,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format {
+    JsonSchema { json_schema: Schema },
+}
+
+#[derive(Serialize)]
+struct Schema {
+    name: &'static str,
+    strict: bool,
+    schema: Box<RawValue>,
 }
 
 #[derive(Serialize)]
@@ -62,11 +78,37 @@ enum Said<'a> {
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'static str,
-    content: Option<Cow<'a, str>>,
+    content: Option<Content<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: Url },
+    File { file: Document<'a> },
+}
+
+#[derive(Serialize)]
+struct Url {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    filename: Cow<'a, str>,
+    file_data: String,
 }
 
 #[derive(Serialize)]
@@ -96,6 +138,7 @@ impl<'a> Request<'a> {
                 }
                 Line::System(text) => messages.say("user", format!("Standing instructions:\n\n{text}").into()),
                 Line::User(text) => messages.say("user", text),
+                Line::Files(files) => messages.attach(files.into_iter().map(attach)),
                 Line::Turn(turn) => messages.turn(turn),
             }
         }
@@ -107,6 +150,9 @@ impl<'a> Request<'a> {
             temperature: parameters.temperature,
             reasoning_effort: parameters.effort.as_deref(),
             tools: talk.tools.iter().map(Tool::of).collect(),
+            response_format: parameters.answer_schema.as_ref().map(|schema| Format::JsonSchema {
+                json_schema: Schema { name: "answer", strict: true, schema: answer_schema(schema, Limits::Taken) },
+            }),
             messages: messages.0,
             stream: true,
             stream_options: StreamOptions { include_usage: true },
@@ -122,7 +168,7 @@ impl<'a> Tool<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn new(role: &'static str, content: Option<Cow<'a, str>>) -> Self {
+    fn new(role: &'static str, content: Option<Content<'a>>) -> Self {
         Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
     }
 }
@@ -142,12 +188,31 @@ impl<'a> Messages<'a> {
         if let Some(Said::Ours(Message { role: last, content: Some(held), .. })) = self.0.last_mut()
             && *last == role
         {
-            let held = held.to_mut();
-            held.push_str("\n\n");
-            held.push_str(&text);
+            match held {
+                Content::Text(held) => add(held, &text),
+                Content::Parts(parts) => parts.push(Part::Text { text }),
+            }
             return;
         }
-        self.0.push(Said::Ours(Message::new(role, Some(text))));
+        self.0.push(Said::Ours(Message::new(role, Some(Content::Text(text)))));
+    }
+
+    /// Adds to what the user says.
+    fn attach(&mut self, files: impl Iterator<Item = Part<'a>>) {
+        let said = match self.0.pop() {
+            Some(Said::Ours(Message { role: "user", content, .. })) => content,
+            other => {
+                self.0.extend(other);
+                None
+            }
+        };
+        let mut parts = match said {
+            Some(Content::Text(text)) => vec![Part::Text { text }],
+            Some(Content::Parts(parts)) => parts,
+            None => Vec::new(),
+        };
+        parts.extend(files);
+        self.0.push(Said::Ours(Message::new("user", Some(Content::Parts(parts)))));
     }
 
     fn turn(&mut self, turn: Spoken<'a>) {
@@ -160,9 +225,26 @@ impl<'a> Messages<'a> {
         for Called { id, result, failed, .. } in turn.calls {
             // There is no field for it.
             let content = if failed { format!("Failed: {result}").into() } else { result };
-            let message = Message { tool_call_id: Some(id), ..Message::new("tool", Some(content)) };
+            let message = Message { tool_call_id: Some(id), ..Message::new("tool", Some(Content::Text(content))) };
             self.0.push(Said::Ours(message));
         }
+    }
+}
+
+fn add(held: &mut Cow<'_, str>, text: &str) {
+    let held = held.to_mut();
+    held.push_str("\n\n");
+    held.push_str(text);
+}
+
+fn attach(file: File<'_>) -> Part<'_> {
+    let File { name, media_type, holds } = file;
+    match holds {
+        Holds::Picture(data) => Part::ImageUrl { image_url: Url { url: File::data_url(media_type, &data) } },
+        Holds::Pdf(data) => {
+            Part::File { file: Document { filename: name, file_data: File::data_url(media_type, &data) } }
+        }
+        Holds::Text(text) => Part::Text { text: File::titled(&name, &text).into() },
     }
 }
 
@@ -170,11 +252,8 @@ fn rebuilt<'a>(turn: &Spoken<'a>) -> Message<'a> {
     let mut message = Message::new("assistant", None);
     for part in &turn.parts {
         match (part, &mut message.content) {
-            (Spoke::Text(text), None) => message.content = Some(text.clone()),
-            (Spoke::Text(text), Some(held)) => {
-                held.to_mut().push_str("\n\n");
-                held.to_mut().push_str(text);
-            }
+            (Spoke::Text(text), Some(Content::Text(held))) => add(held, text),
+            (Spoke::Text(text), _) => message.content = Some(Content::Text(text.clone())),
             (Spoke::Call(at), _) => message.tool_calls.extend(turn.calls.get(*at).map(call)),
         }
     }

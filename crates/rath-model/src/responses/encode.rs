@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::arguments::as_text;
-use crate::schema::schema;
+use crate::attached::{File, Holds};
+use crate::schema::{Limits, answer_schema, schema};
 use crate::talk::{Called, Line, Spoke, Spoken, Talk};
 
 /// The encoder's name and version.
@@ -34,11 +35,24 @@ struct Request<'a> {
     instructions: Cow<'a, str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Text>,
     input: Vec<Item<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     include: &'static [&'static str],
     store: bool,
     stream: bool,
+}
+
+#[derive(Serialize)]
+struct Text {
+    format: Format,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format {
+    JsonSchema { name: &'static str, strict: bool, schema: Box<RawValue> },
 }
 
 #[derive(Serialize)]
@@ -60,7 +74,19 @@ struct Tool<'a> {
 enum Item<'a> {
     Verbatim(&'a RawValue),
     Message { role: &'static str, content: Cow<'a, str> },
+    Files { role: &'static str, content: Vec<Part<'a>> },
     Ours(Ours<'a>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type")]
+enum Part<'a> {
+    #[serde(rename = "input_text")]
+    Text { text: String },
+    #[serde(rename = "input_image")]
+    Image { image_url: String },
+    #[serde(rename = "input_file")]
+    File { filename: Cow<'a, str>, file_data: String },
 }
 
 #[derive(Serialize)]
@@ -80,6 +106,9 @@ impl<'a> Request<'a> {
                 Line::System(text) if input.is_empty() => add(&mut instructions, text),
                 Line::System(content) => input.push(Item::Message { role: "developer", content }),
                 Line::User(content) => input.push(Item::Message { role: "user", content }),
+                Line::Files(files) => {
+                    input.push(Item::Files { role: "user", content: files.into_iter().map(attach).collect() });
+                }
                 Line::Turn(turn) => say(turn, &mut input),
             }
         }
@@ -90,6 +119,13 @@ impl<'a> Request<'a> {
             reasoning: parameters.effort.as_deref().map(|effort| Reasoning { effort }),
             instructions,
             tools: talk.tools.iter().map(Tool::of).collect(),
+            text: parameters.answer_schema.as_ref().map(|schema| Text {
+                format: Format::JsonSchema {
+                    name: "answer",
+                    strict: true,
+                    schema: answer_schema(schema, Limits::Taken),
+                },
+            }),
             input,
             include: if reasons(model) { &["reasoning.encrypted_content"] } else { &[] },
             store: false,
@@ -117,6 +153,15 @@ impl<'a> Tool<'a> {
     fn of(tool: &'a ToolSpec) -> Self {
         let ToolSpec { name, description, .. } = tool;
         Self { r#type: "function", name, description, parameters: schema(tool), strict: false }
+    }
+}
+
+fn attach(file: File<'_>) -> Part<'_> {
+    let File { name, media_type, holds } = file;
+    match holds {
+        Holds::Picture(data) => Part::Image { image_url: File::data_url(media_type, &data) },
+        Holds::Pdf(data) => Part::File { filename: name, file_data: File::data_url(media_type, &data) },
+        Holds::Text(text) => Part::Text { text: File::titled(&name, &text) },
     }
 }
 

@@ -1,11 +1,16 @@
 //! Requests, as the three APIs want them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use proptest::prelude::*;
-use rath_core::body::{AsSent, Assistant, Block, Effect, System, ToolResult, User};
-use rath_core::{Actor, Blob, Memory, Message, Parameters, Point, Said, Session, ToolSpec, Touches};
+use rath_core::body::{AsSent, Assistant, Attached, Block, Effect, System, ToolResult, User};
+use rath_core::{Actor, Blob, Digest, Memory, Message, Parameters, Point, Said, Session, ToolSpec, Touches};
 use rath_model::chat::Dialect;
 use rath_model::{Talk, anthropic, chat, encode_with, responses};
 use serde_json::{Value, json};
+
+type Files = BTreeMap<Digest, Arc<[u8]>>;
 
 fn point() -> Point {
     let session = Session::create(&Memory::new(), Actor::program("test"));
@@ -18,7 +23,11 @@ fn messages(said: Vec<Said>) -> Vec<Message> {
 }
 
 fn user(text: &str) -> Said {
-    Said::User(User { text: text.into(), post: None })
+    attached(text, Vec::new())
+}
+
+fn attached(text: &str, attached: Vec<Attached>) -> Said {
+    Said::User(User { text: text.into(), post: None, attached })
 }
 
 fn system(text: &str) -> Said {
@@ -75,8 +84,12 @@ fn conversation(api: &str, verbatim: &str) -> Vec<Message> {
 }
 
 fn request(encoder: &str, said: &[Message], parameters: &Parameters) -> String {
+    request_with(encoder, said, parameters, &Files::new())
+}
+
+fn request_with(encoder: &str, said: &[Message], parameters: &Parameters, files: &Files) -> String {
     let tools = [look()];
-    let talk = Talk { model: "m", prompt: "Be brief.", tools: &tools, parameters, messages: said };
+    let talk = Talk { model: "m", prompt: "Be brief.", tools: &tools, parameters, messages: said, files };
     String::from_utf8(encode_with(encoder, &talk).unwrap().unwrap()).unwrap()
 }
 
@@ -113,7 +126,7 @@ fn a_request_to_anthropic() {
 #[test]
 fn a_request_in_chat() {
     let verbatim = r#"{"role":"assistant","content":"Done.","reasoning_details":[{"x":1.50}]}"#;
-    let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), temperature: None };
+    let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), ..Parameters::default() };
     let expected = [
         r#"{"model":"m","max_completion_tokens":99,"reasoning_effort":"low","#,
         r#""tools":[{"type":"function","function":{"name":"look","description":"Looks.","#,
@@ -148,7 +161,7 @@ fn a_request_to_responses() {
         r#"[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"},"#,
         r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Done."}]}]"#
     );
-    let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), temperature: None };
+    let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), ..Parameters::default() };
     let items = format!("{},", &verbatim[1..verbatim.len() - 1]);
     let expected = [
         r#"{"model":"m","max_output_tokens":99,"reasoning":{"effort":"low"},"#,
@@ -202,7 +215,8 @@ fn the_model_never_speaks_first_or_last() {
 #[test]
 fn thinking_has_a_budget_or_a_word() {
     let asked = |effort: &str| {
-        let parameters = Parameters { effort: Some(effort.into()), temperature: Some(0.2), max_tokens: Some(3000) };
+        let (effort, temperature) = (Some(effort.into()), Some(0.2));
+        let parameters = Parameters { effort, temperature, max_tokens: Some(3000), answer_schema: None };
         let request = request(anthropic::ENCODER, &messages(vec![user("Think.")]), &parameters);
         let request: Value = serde_json::from_str(&request).unwrap();
         [&request["thinking"], &request["output_config"], &request["temperature"]].map(Clone::clone)
@@ -255,8 +269,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn any_conversation_makes_the_same_request_twice(said in prop::collection::vec(said(), 0..12), prompt in words()) {
-        let (said, tools, parameters) = (messages(said), [look()], Parameters::default());
-        let talk = Talk { model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said };
+        let (said, tools, parameters, files) = (messages(said), [look()], Parameters::default(), Files::new());
+        let talk = Talk { model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said, files: &files };
         let encoders = Dialect::ALL.map(Dialect::encoder);
         for encoder in encoders.into_iter().chain([anthropic::ENCODER, responses::ENCODER]) {
             let bytes = encode_with(encoder, &talk).unwrap().unwrap();
@@ -269,6 +283,92 @@ proptest! {
         prop_assert!(encode_with("unheard-of@1", &talk).is_none());
         prop_assert!(chat::encode(&talk, Dialect::Common).is_ok());
     }
+}
+
+#[test]
+fn pictures_and_documents_go_along() {
+    let blobs = [
+        Blob::new(*b"png", "image/png"),
+        Blob::new(*b"pdf", "application/pdf"),
+        Blob::new(*b"words", "text/plain; charset=utf-8"),
+        Blob::new(*b"\xff\x00", "audio/mpeg"),
+    ];
+    let files: Files = blobs.iter().map(|blob| (blob.reference.digest, blob.bytes.clone())).collect();
+    let of = |blob: &Blob, name: Option<&str>| Attached { content: blob.reference.clone(), name: name.map(Into::into) };
+    let [png, pdf, words, sound] = &blobs;
+    let all = vec![of(png, None), of(pdf, Some("a.pdf")), of(words, Some("b.txt")), of(sound, None)];
+    let said = messages(vec![attached("Look.", all), user("Well?"), attached("", vec![of(png, None)])]);
+    let parts = |encoder, pointer: &str| -> Value {
+        let request = request_with(encoder, &said, &Parameters::default(), &files);
+        serde_json::from_str::<Value>(&request).unwrap().pointer(pointer).unwrap().clone()
+    };
+    let cannot = "[attached: audio/mpeg, 2 bytes]";
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"}});
+    let text = |title: &str, data: &str| {
+        json!({"type": "document", "title": title,
+            "source": {"type": "text", "media_type": "text/plain", "data": data}})
+    };
+    let mut last = image.clone();
+    last["cache_control"] = json!({"type": "ephemeral"});
+    let wanted = json!([
+        {"type": "text", "text": "Look."},
+        image,
+        {"type": "document", "title": "a.pdf",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "cGRm"}},
+        text("b.txt", "words"),
+        text("audio.mpeg", cannot),
+        {"type": "text", "text": "Well?"},
+        last,
+    ]);
+    assert_eq!(parts(anthropic::ENCODER, "/messages/0/content"), wanted);
+    let url = "data:image/png;base64,cG5n";
+    let pdf = "data:application/pdf;base64,cGRm";
+    let wanted = json!([
+        {"type": "text", "text": "Look."},
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": pdf}},
+        {"type": "text", "text": "b.txt:\n\nwords"},
+        {"type": "text", "text": format!("audio.mpeg:\n\n{cannot}")},
+        {"type": "text", "text": "Well?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]);
+    assert_eq!(parts(Dialect::OpenAi.encoder(), "/messages/1/content"), wanted);
+    let files = json!([
+        {"type": "input_image", "image_url": url},
+        {"type": "input_file", "filename": "a.pdf", "file_data": pdf},
+        {"type": "input_text", "text": "b.txt:\n\nwords"},
+        {"type": "input_text", "text": format!("audio.mpeg:\n\n{cannot}")},
+    ]);
+    let wanted = json!([
+        {"role": "user", "content": "Look."},
+        {"role": "user", "content": files},
+        {"role": "user", "content": "Well?"},
+        {"role": "user", "content": [{"type": "input_image", "image_url": url}]},
+    ]);
+    assert_eq!(parts(responses::ENCODER, "/input"), wanted);
+}
+
+#[test]
+fn an_answer_may_have_a_schema() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}});
+    let parameters = Parameters { answer_schema: Some(schema), ..Parameters::default() };
+    let closed =
+        |n: Value| json!({"type": "object", "properties": {"n": n}, "required": ["n"], "additionalProperties": false});
+    let said = messages(vec![user("How many?")]);
+    let field = |encoder, key: &str, parameters: &Parameters| -> Value {
+        serde_json::from_str::<Value>(&request(encoder, &said, parameters)).unwrap()[key].clone()
+    };
+    let plain = closed(json!({"type": "integer"}));
+    let wanted = json!({"format": {"type": "json_schema", "schema": plain}});
+    assert_eq!(field(anthropic::ENCODER, "output_config", &parameters), wanted);
+    let both = Parameters { effort: Some("low".into()), ..parameters.clone() };
+    assert_eq!(field(anthropic::ENCODER, "output_config", &both)["effort"], "low");
+    let limited = closed(json!({"type": "integer", "minimum": 1}));
+    let wanted = json!({"name": "answer", "strict": true, "schema": limited});
+    let format = field(Dialect::Ollama.encoder(), "response_format", &parameters);
+    assert_eq!((&format["type"], &format["json_schema"]), (&json!("json_schema"), &wanted));
+    let wanted = json!({"format": {"type": "json_schema", "name": "answer", "strict": true, "schema": limited}});
+    assert_eq!(field(responses::ENCODER, "text", &parameters), wanted);
 }
 
 /// Both sides take turns, nothing is empty, and every call is answered at once.

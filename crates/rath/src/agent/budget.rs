@@ -11,7 +11,7 @@ pub struct Budget {
     pub turns: Option<u64>,
     /// Tokens, in and out.
     pub tokens: Option<u64>,
-    /// Money, in billionths of a US dollar.
+    /// Money, in billionths of a US dollar. What a model costs whose prices are not known is not counted.
     pub cost_nano_usd: Option<u64>,
     /// Time since this process began or resumed the step. When it is over, a request is given up, calls that run are
     /// told to stop, and nothing is tried again. Where only a person is waited for, the run is left waiting instead, and
@@ -41,7 +41,7 @@ impl Budget {
         Self { tokens: Some(tokens), ..self }
     }
 
-    /// And at most this much money.
+    /// And at most this much money, as far as prices are known: those of local models are not.
     #[must_use]
     pub fn usd(self, dollars: f64) -> Self {
         Self { cost_nano_usd: Some((dollars * 1e9) as u64), ..self }

@@ -5,6 +5,7 @@
 //! before anything happens that cannot be taken back. There is one driver: a run that goes on after a crash takes the
 //! same way as one that was never interrupted.
 
+mod answer;
 mod asker;
 mod budget;
 mod call;
@@ -31,6 +32,7 @@ use rath_core::{
     Workflow,
 };
 
+pub use answer::answer_of;
 pub use asker::{Asker, Given, Question, Response};
 pub use budget::Budget;
 pub use event::{Event, Listener, Patience};
@@ -39,6 +41,7 @@ pub use sub::SubAgent;
 
 use crate::policy::Policy;
 use policy::ByTool;
+use schemars::JsonSchema;
 
 /// A model with tools, in a loop.
 ///
@@ -143,6 +146,13 @@ impl Agent {
     #[must_use]
     pub fn parameters(self, parameters: Parameters) -> Self {
         self.change(|agent| agent.parameters = parameters)
+    }
+
+    /// Its answers are JSON of this type. [`answer_of`] reads them.
+    #[must_use]
+    pub fn answers<T: JsonSchema>(self) -> Self {
+        let schema = schemars::schema_for!(T).to_value();
+        self.change(|agent| agent.parameters.answer_schema = Some(schema))
     }
 
     /// What it may use up in one step.

@@ -98,7 +98,10 @@ impl Agent {
             Decision::Ask if session.state().granted.iter().any(|grant| covers(grant, &wish)) => Ok(make(1)),
             Decision::Ask => {
                 let always = offer(&wish);
-                let by_rule = by.as_ref().filter(|_| self.rules.is_some() || bench.house.is_some()).map(|by| format!("\nrule: {by}"));
+                let by_rule = by
+                    .as_ref()
+                    .filter(|_| self.rules.is_some() || bench.house.is_some())
+                    .map(|by| format!("\nrule: {by}"));
                 let shown = format!(
                     "Agent {} wants to call {}:\n{arguments}{}\nalways: {always}",
                     self.name,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
-use rath_core::{Answer, Asking, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time, random_number};
+use rath_core::{Answer, Asking, Blob, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time, random_number};
 
 use super::Agent;
 use super::drive::Bench;
@@ -100,7 +100,7 @@ impl Agent {
     async fn failed(&self, session: &mut Session, bench: &Bench, failure: Failure, attempts: u32) -> Result<()> {
         let Failure { mut why, retry, after, status, partial, raw } = failure;
         if let Some(raw) = &raw {
-            session.store().blob_put(vec![raw.clone()]).await?;
+            session.store().blob_put(vec![Blob::clone(raw)]).await?;
         }
         let raw = raw.map(|raw| raw.reference);
         if let Some(cancelled) = bench.cancel.why() {

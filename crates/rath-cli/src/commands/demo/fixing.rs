@@ -12,8 +12,8 @@ use rath::store::{Post, Posted, Scan, Which};
 use rath::{Actor, ErrorKind, Kind, SessionId, Store, Time, View, Workshop};
 
 use super::Teller;
-use crate::output::{self, style};
 use crate::agents::RunFile;
+use crate::output::{self, style};
 use crate::settings::Settings;
 
 const RUN_FILE: &str = include_str!("fix.toml");

@@ -8,13 +8,7 @@ use crate::live::{Interrupts, Keyboard, Line, Screen};
 use crate::output::{self, style};
 
 /// Asks at the keyboard; `yes` answers what can be answered with yes.
-pub(super) fn asker(
-    by: Actor,
-    yes: bool,
-    keyboard: Option<Keyboard>,
-    screen: Screen,
-    interrupts: Interrupts,
-) -> Asker {
+pub(super) fn asker(by: Actor, yes: bool, keyboard: Option<Keyboard>, screen: Screen, interrupts: Interrupts) -> Asker {
     Asker::new(move |question: Question| {
         let (by, keyboard, screen, interrupts) = (by.clone(), keyboard.clone(), screen.clone(), interrupts.clone());
         async move {

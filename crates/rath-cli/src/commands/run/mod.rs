@@ -143,7 +143,9 @@ impl Run {
             Some(Program::Agent(agent)) => *agent,
             Some(file @ Program::File { .. }) => {
                 if self.model.is_some() || self.budget.is_some() {
-                    return Err(unclear("a run file has its own model and budgets: -m and --budget are for agents in Markdown"));
+                    return Err(unclear(
+                        "a run file has its own model and budgets: -m and --budget are for agents in Markdown",
+                    ));
                 }
                 return Ok(file);
             }

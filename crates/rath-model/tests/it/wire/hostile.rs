@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rath_core::Model;
 use rath_core::body::Block;
+use rath_core::{Model, TokenCount};
 use rath_model::{Anthropic, Chat, Fallback, Scripted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::server::{Act, Server, events, head, response};
-use super::{FOR_EVER, KEY, ask, clients, failure, streams};
+use super::{FOR_EVER, KEY, ask, clients, count, failure, streams};
 
 const SHORT: Duration = Duration::from_millis(60);
 
@@ -298,6 +298,27 @@ async fn a_chain_asks_the_next() {
     assert_eq!((chain.name(), chain.encoder()), ("first", "openai-chat/common@1"));
     let failure = failure(&chain).await;
     assert_eq!((failure.retry, failure.after), (true, Some(Duration::ZERO)), "another one follows");
+}
+
+#[tokio::test]
+async fn tokens_are_counted_or_estimated() {
+    let server = Server::new(|number| match number {
+        0 => response(200, &[], r#"{"input_tokens":17}"#),
+        1 => response(429, &[("retry-after", "1")], &format!(r#"{{"error":{{"message":"not now, {KEY}"}}}}"#)),
+        _ => response(200, &[], "{}"),
+    })
+    .await;
+    let model = Anthropic::new("m").key(KEY).base_url(server.url());
+    assert_eq!(count(&model).await, Ok(TokenCount::Counted(17)));
+    let asked: serde_json::Value = serde_json::from_str(&server.bodies()[0]).unwrap();
+    let keys: Vec<&str> = asked.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["messages", "model", "system"]);
+    assert!(server.requests()[0].starts_with("POST /v1/messages/count_tokens "));
+    let refused = count(&model).await.unwrap_err();
+    assert_eq!((refused.retry, &*refused.why), (true, "not now, [key] (429)"));
+    assert!(count(&model).await.unwrap_err().why.contains("gave none"));
+    let chain = Fallback::new(Chat::ollama("m")).or(model);
+    assert!(matches!(count(&chain).await, Ok(TokenCount::Estimated(20..60))), "{:?}", count(&chain).await);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rath_core::{
     Actor, Answer, Asking, BoxModel, Delta, Digest, Failure, Memory, Model, Parameters, Rule, Session, Shown,
+    TokenCount,
 };
 use rath_model::{Anthropic, Chat, Responses};
 
@@ -80,20 +81,26 @@ pub(crate) fn clients(url: &str) -> [Maker; 3] {
     [client!(Anthropic::new("m"), a), client!(Chat::new("m"), b), client!(Responses::new("m"), c)]
 }
 
+/// What the model says a request has.
+pub(crate) async fn count(model: &dyn Model) -> Result<TokenCount, Failure> {
+    let mut session = Session::create(&Memory::new(), Actor::program("test"));
+    session.user("Begin.").unwrap();
+    let parameters = Parameters { temperature: Some(0.5), ..Parameters::default() };
+    let shown = Shown::of(&session, asking(&parameters));
+    model.count(&shown, &model.encode(&shown).await.unwrap()).await
+}
+
+fn asking(parameters: &Parameters) -> Asking<'_> {
+    let config = Digest::of(b"config");
+    Asking { agent: "agent", prompt: "Be brief.", tools: &[], parameters, rule: Rule::Whole, config }
+}
+
 /// Asks once. Returns the answer and the words that were heard.
 pub(crate) async fn ask(model: &dyn Model) -> (Result<Answer, Failure>, String) {
     let mut session = Session::create(&Memory::new(), Actor::program("test"));
     session.user("Begin.").unwrap();
     let parameters = Parameters::default();
-    let asking = Asking {
-        agent: "agent",
-        prompt: "Be brief.",
-        tools: &[],
-        parameters: &parameters,
-        rule: Rule::Whole,
-        config: Digest::of(b"config"),
-    };
-    let shown = Shown::of(&session, asking);
+    let shown = Shown::of(&session, asking(&parameters));
     let request = model.encode(&shown).await.unwrap();
     let heard = Mutex::new(String::new());
     let hear = |delta| {

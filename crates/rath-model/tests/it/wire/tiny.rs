@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use rath::body::{Assistant, ModelResponded, ToolResult};
 use rath::prelude::*;
-use rath::sandbox::{Backend as _, Host, Spec};
-use rath::tools::{Desk, reading};
+use rath::sandbox::{Host, Registry};
+use rath::tools::reading;
+use rath::workshop::Place;
 use rath_core::{BoxModel, Kind};
 use rath_model::{Anthropic, Chat};
 
@@ -80,15 +81,16 @@ async fn small_models_use_the_built_in_tools() {
         ("messages", Arc::new(Anthropic::new("tiny").base_url(&url))),
     ];
     let dir = tempfile::tempdir().unwrap();
-    let (files, state) = (dir.path().join("files"), dir.path().join("state"));
+    let files = dir.path().join("files");
     std::fs::create_dir(&files).unwrap();
-    std::fs::create_dir(&state).unwrap();
     std::fs::write(files.join("notes.txt"), "The code word is marmalade.\n").unwrap();
-    let sandbox = Host::new().open(Spec::new(&files, state)).await.unwrap();
-    let desk = Arc::new(Desk::new(sandbox, Some(files)));
+    let store = rath_core::Memory::new();
+    let backends = Registry::new().with(Arc::new(Host::new()));
+    let workshop = Arc::new(Workshop::new(store.clone(), dir.path().join("workspaces"), backends));
     for (api, model) in models {
-        let mut session = rath_core::Memory::new().create(Actor::person("ada"));
-        session.equip_shared(desk.clone());
+        let mut session = store.create(Actor::person("ada"));
+        workshop.place(&mut session, Place::copy_of("host", &files)).await.unwrap();
+        session.equip_shared(workshop.clone());
         session.user("Read the file notes.txt").unwrap();
         let session = Agent::new("reader").shared_model(model).tools(reading()).forward(session).await.unwrap();
         let turns: Vec<Assistant> = bodies(&session, Kind::Assistant).await;

@@ -83,6 +83,16 @@ async fn a_failure_for_good_is_not_tried_again() {
     assert_eq!(results(&session).await.len(), 1, "what was done before is there");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_a_long_wait_is_not_asked_sooner() {
+    let busy = Failure { after: Some(Duration::from_secs(3600)), status: Some(429), ..Failure::for_now("busy") };
+    let (session, text) = given_up(Scripted::new("busy").turn(busy), 5).await;
+    let wanted = "model busy did not answer: busy; it asks to wait 3600 s, and nobody waits longer than 60 s here";
+    assert_eq!(text, wanted);
+    let failures = bodies::<ModelFailed>(&session).await;
+    assert_eq!((failures.len(), failures[0].retried, failures[0].status), (1, false, Some(429)));
+}
+
 /// Cannot even make a request.
 struct Speechless(Scripted);
 

@@ -1,0 +1,66 @@
+//! What the tests need besides Rust. Where it cannot be had, the tests that want it are skipped and say so.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::run::root;
+
+/// A server that speaks like the providers.
+const AIMOCK: &str = "@copilotkit/aimock@1.43.0";
+
+/// Installs it, once.
+pub(crate) fn install() {
+    if let Err(why) = aimock() {
+        eprintln!("\nskipped: {AIMOCK} is not installed: {why}");
+    }
+    if let Err(why) = tiny_models() {
+        eprintln!("\nskipped: the tiny models are not installed: {why}");
+    }
+}
+
+fn aimock() -> Result<(), String> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let folder = root().join(target).join("tmp/aimock");
+    if folder.join("node_modules/@copilotkit/aimock/package.json").is_file() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    eprintln!("\n$ npm install {AIMOCK}");
+    let npm = Command::new("npm")
+        .args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"])
+        .arg(&folder)
+        .arg(AIMOCK)
+        .status();
+    match npm {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("npm ended with {status}")),
+        Err(error) => Err(format!("npm: {error}")),
+    }
+}
+
+/// Two small models with real weights, kept in the user's cache. Their server installs them when it is first started.
+fn tiny_models() -> Result<(), String> {
+    let program = root().join("../shared/tools/tiny-model/start");
+    if !program.is_file() {
+        return Err("there is no ../shared/tools/tiny-model".into());
+    }
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home).ok_or("there is no home directory")?;
+    let cache = cache.join("tiny-model");
+    if cache.join("installed").is_file() {
+        return Ok(());
+    }
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.map_err(|error| error.to_string())?.port();
+    eprintln!("\n$ {} (about 260 MB, once)", program.display());
+    let started =
+        Command::new(program).arg(port.to_string()).arg(&cache).process_group(0).stdout(Stdio::piped()).spawn();
+    let mut server = started.map_err(|error| error.to_string())?;
+    let lines = server.stdout.take().map(|out| BufReader::new(out).lines().map_while(Result::ok));
+    let ready = lines.into_iter().flatten().any(|line| line == "ready");
+    let _ = Command::new("kill").args(["--", &format!("-{}", server.id())]).status();
+    let _ = server.wait();
+    ready.then_some(()).ok_or_else(|| "their server does not start".into())
+}
