@@ -52,6 +52,10 @@ enum Told {
         tool: String,
         finished: Box<ToolFinished>,
     },
+    CallRefused {
+        tool: String,
+        why: String,
+    },
     Asked {
         agent: String,
         shown: String,
@@ -76,6 +80,7 @@ impl Show {
             begins: agent.to_owned(),
             heard: HashMap::new(),
             open: Vec::new(),
+            used: Usage::default(),
             quiet,
         };
         tokio::spawn(shower.show(told));
@@ -97,6 +102,7 @@ impl Show {
                 Event::CallFinished { tool, finished } => {
                     Told::CallFinished { session, tool: tool.into(), finished: Box::new(finished.clone()) }
                 }
+                Event::CallRefused { tool, why } => Told::CallRefused { tool: tool.into(), why: why.into() },
                 Event::Asked { shown } => Told::Asked { agent, shown: shown.into() },
                 Event::Retrying { why } => Told::Retrying { agent, why: why.into() },
                 _ => return,
@@ -127,6 +133,7 @@ struct Shower {
     begins: String,
     heard: HashMap<SessionId, String>,
     open: Vec<Open>,
+    used: Usage,
     quiet: bool,
 }
 
@@ -159,7 +166,7 @@ impl Shower {
                     self.screen.line(format_args!("went on as session {}", style::session(session.short())));
                     self.main = session;
                 }
-                self.screen.busy(&format!("{agent} is thinking"));
+                self.say_what_runs();
             }
             Told::Heard { session, agent, delta } => self.hear(session, &agent, delta),
             Told::TurnOver { session, agent, usage } => self.turn_over(session, &agent, usage),
@@ -169,6 +176,14 @@ impl Shower {
                 self.say_what_runs();
             }
             Told::CallFinished { session, tool, finished } => self.call_finished(session, &tool, &finished).await,
+            Told::CallRefused { tool, why } => {
+                let (mark, tool) = (style::bad("●"), style::title(output::harmless(&tool)));
+                self.screen.line(format_args!("{mark} {tool} {}", style::dim("not made")));
+                for line in cut_lines(&why.lines().collect::<Vec<_>>(), LINES) {
+                    self.screen.line(format_args!("  {}", style::dim(line)));
+                }
+                self.say_what_runs();
+            }
             Told::Asked { agent, shown } => {
                 let (who, asks) = (style::record(output::harmless(&agent)), style::label("asks:"));
                 self.screen.line(format_args!("{who} {asks} {}", output::harmless(&shown)));
@@ -193,7 +208,7 @@ impl Shower {
             }
             Delta::Text(text) => self.heard.entry(session).or_default().push_str(&text),
             Delta::Call { name, .. } => self.screen.busy(&format!("{agent} wants to call {name}")),
-            Delta::Reasoning(_) => self.screen.busy(&format!("{agent} is thinking")),
+            Delta::Reasoning(_) => self.say_what_runs(),
             Delta::Arguments(_) => {}
         }
     }
@@ -206,8 +221,8 @@ impl Shower {
             let who = style::record(output::harmless(agent));
             self.screen.line(format_args!("{who}: {}", output::harmless(text.trim())));
         }
-        let used = crate::transcript::usage(&usage);
-        self.screen.busy(&if used.is_empty() { agent.to_owned() } else { format!("{agent}: {used}") });
+        self.used += usage;
+        self.say_what_runs();
     }
 
     async fn call_finished(&mut self, session: SessionId, tool: &str, finished: &ToolFinished) {
@@ -245,7 +260,8 @@ impl Shower {
 
     fn say_what_runs(&self) {
         match self.open.as_slice() {
-            [] => self.screen.busy(&format!("{} is thinking", self.begins)),
+            [] if self.used.is_zero() => self.screen.busy(&format!("{} is thinking", self.begins)),
+            [] => self.screen.busy(&format!("{} is thinking ({} so far)", self.begins, self.used)),
             [one] => self.screen.busy(&one.line),
             several => {
                 let longest = several.iter().map(|open| open.began.elapsed()).max().unwrap_or(Duration::ZERO);
@@ -275,6 +291,11 @@ fn how_it_ended(finished: &ToolFinished) -> String {
 fn first_lines(finished: &ToolFinished, most: usize) -> Vec<String> {
     let all: Vec<&str> =
         finished.output.iter().filter_map(|output| output.text.as_deref()).flat_map(str::lines).collect();
+    cut_lines(&all, most)
+}
+
+/// The first of these lines, each as wide as there is room for.
+fn cut_lines(all: &[&str], most: usize) -> Vec<String> {
     let cut = |line: &str| match line.char_indices().nth(WIDE) {
         Some((at, _)) => output::harmless(&line[..at]) + "…",
         None => output::harmless(line),
