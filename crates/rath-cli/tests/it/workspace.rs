@@ -80,7 +80,9 @@ impl Bench {
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let out = self.run(&[&["--json"], arguments].concat());
         assert!(matches!(out.status.code(), Some(0 | 1 | 3)), "{arguments:?}: {}", text(&out.stderr));
-        serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {}", text(&out.stdout)))
+        // A run prints its records first.
+        let last = text(&out.stdout).lines().last().unwrap_or_default().to_owned();
+        serde_json::from_str(&last).unwrap_or_else(|_| panic!("{arguments:?}: {last}"))
     }
 
     /// The body of the last record of this kind.

@@ -94,7 +94,13 @@ pub(super) async fn tell(
 #[allow(clippy::disallowed_methods, reason = "the demo kills a process of its own")]
 fn start(root: &Path, file: &Path, repository: &Path) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("run").arg(file).args(["--key", KEY, "--quiet", "--store"]).arg(root).arg("--in").arg(repository);
+    command
+        .args(["run", "--agent"])
+        .arg(file)
+        .args(["--key", KEY, "--quiet", "--store"])
+        .arg(root)
+        .arg("--in")
+        .arg(repository);
     // What it says is on the record.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().context("starting another rath")

@@ -107,6 +107,7 @@ impl Run {
                     }
                     Ok(())
                 });
+                work.is_new = true;
                 prepared.await?
             }
         };

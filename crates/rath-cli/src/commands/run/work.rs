@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use rath::agent::Patience;
 use rath::policy::Policy;
+use rath::store::Which;
 use rath::{Agent, Cancel, Conditions, ErrorKind, Session, SessionId, Usage, Workshop};
 use serde_json::json;
 
@@ -54,6 +55,8 @@ pub(super) struct Work<'a> {
     file: Option<PathBuf>,
     show: Option<Show>,
     said: bool,
+    /// Whether the run began here: then its first records are news too.
+    pub(super) is_new: bool,
 }
 
 /// How a task ended.
@@ -92,6 +95,7 @@ impl<'a> Work<'a> {
             file: file.map(Path::to_owned),
             show: None,
             said: false,
+            is_new: false,
         })
     }
 
@@ -117,8 +121,8 @@ impl<'a> Work<'a> {
         self.interrupts.stop(cancel);
         let done = match self.settings.json {
             true => {
-                let seq = session.head().seq;
-                let mut records = Records::behind(store, first, seq.checked_sub(1));
+                let stored = store.sessions(Which::Id(first).into()).await?.first().map(|row| row.seq);
+                let mut records = Records::behind(store, first, stored.filter(|_| !self.is_new));
                 session.equip(records.listener());
                 records.beside(session.go_on(&self.agent)).await?
             }
@@ -140,11 +144,15 @@ impl<'a> Work<'a> {
                 }
             }
         };
+        let now = match &end {
+            End::Done(session) => session.id(),
+            End::Waiting(id) | End::Stopped(id) | End::Failed(id, _) => *id,
+        };
+        if self.settings.json && now != first {
+            Records::behind(self.workshop.store().clone(), now, None).news().await?;
+        }
+        self.is_new = false;
         if self.silent {
-            let now = match &end {
-                End::Done(session) => session.id(),
-                End::Waiting(id) | End::Stopped(id) | End::Failed(id, _) => *id,
-            };
             went_on(first, now);
         } else if let End::Done(session) = &end {
             self.say_cost(session.usage() - used_before, began);
