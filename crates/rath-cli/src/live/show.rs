@@ -69,8 +69,9 @@ enum Told {
 }
 
 impl Show {
-    /// Shows what happens on the line `first` and its branches. `quiet` shows nothing.
-    pub(crate) fn new(store: Arc<dyn Store>, first: SessionId, agent: &str, quiet: bool) -> Self {
+    /// Shows what happens on the line `first` and its branches. `quiet` shows nothing. Where questions are put to the
+    /// person (`asks_here`), they are not told besides.
+    pub(crate) fn new(store: Arc<dyn Store>, first: SessionId, agent: &str, quiet: bool, asks_here: bool) -> Self {
         let (tell, told) = unbounded_channel();
         let screen = Screen::new();
         let shower = Shower {
@@ -82,6 +83,7 @@ impl Show {
             open: Vec::new(),
             used: Usage::default(),
             quiet,
+            asks_here,
         };
         tokio::spawn(shower.show(told));
         Self { tell, screen }
@@ -135,6 +137,7 @@ struct Shower {
     open: Vec<Open>,
     used: Usage,
     quiet: bool,
+    asks_here: bool,
 }
 
 /// A call that runs.
@@ -184,6 +187,7 @@ impl Shower {
                 }
                 self.say_what_runs();
             }
+            Told::Asked { .. } if self.asks_here => {}
             Told::Asked { agent, shown } => {
                 let (who, asks) = (style::record(output::harmless(&agent)), style::label("asks:"));
                 self.screen.line(format_args!("{who} {asks} {}", output::harmless(&shown)));
@@ -289,8 +293,10 @@ fn how_it_ended(finished: &ToolFinished) -> String {
 
 /// The beginning of what a call wrote.
 fn first_lines(finished: &ToolFinished, most: usize) -> Vec<String> {
-    let all: Vec<&str> =
-        finished.output.iter().filter_map(|output| output.text.as_deref()).flat_map(str::lines).collect();
+    // What the model is shown holds what the streams do.
+    let result = finished.output.iter().find(|output| output.stream == "result");
+    let shown: Vec<_> = result.map_or_else(|| finished.output.iter().collect(), |result| vec![result]);
+    let all: Vec<&str> = shown.iter().filter_map(|output| output.text.as_deref()).flat_map(str::lines).collect();
     cut_lines(&all, most)
 }
 

@@ -107,12 +107,13 @@ impl<'a> Work<'a> {
             output::remark(format_args!("session {}", style::session(first.short())));
         }
         let store = self.workshop.store().clone();
-        let quiet = self.silent;
-        let show = self.show.get_or_insert_with(|| Show::new(store.clone(), first, self.agent.name(), quiet));
+        let (quiet, asks_here) = (self.silent, self.yes || self.keyboard.is_some());
+        let show =
+            self.show.get_or_insert_with(|| Show::new(store.clone(), first, self.agent.name(), quiet, asks_here));
         session.equip_shared(self.workshop.clone());
         session.equip_shared(self.policy.clone());
         session.equip(if self.wait { Patience::Wait } else { Patience::Leave });
-        if self.yes || self.keyboard.is_some() {
+        if asks_here {
             let by = self.settings.actor();
             session.equip(asker(by, self.yes, self.keyboard.clone(), show.screen().clone(), self.interrupts.clone()));
         }
