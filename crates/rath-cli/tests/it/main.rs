@@ -3,11 +3,13 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests run the binary")]
 
+mod agents;
 mod config;
 mod crash;
 mod errors;
 mod hostile;
 mod local;
+mod person;
 mod policy;
 mod runs;
 mod shell;

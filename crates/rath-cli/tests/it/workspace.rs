@@ -18,6 +18,10 @@ pub(crate) struct Bench {
 pub(crate) fn command<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
     command.args(arguments).current_dir(dir).env("USER", "ada").stdin(Stdio::null());
+    command.env("XDG_CONFIG_HOME", dir.join("config")).env("XDG_STATE_HOME", dir.join("state"));
+    for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "RATH_MODEL"] {
+        command.env_remove(key);
+    }
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
