@@ -65,7 +65,10 @@ enum Told {
         why: String,
     },
     /// Everything before is shown.
-    Settle(oneshot::Sender<()>),
+    Settle {
+        answered: bool,
+        done: oneshot::Sender<()>,
+    },
 }
 
 impl Show {
@@ -82,6 +85,7 @@ impl Show {
             heard: HashMap::new(),
             open: Vec::new(),
             used: Usage::default(),
+            held: None,
             quiet,
             asks_here,
         };
@@ -117,10 +121,10 @@ impl Show {
         &self.screen
     }
 
-    /// Waits until all that happened is shown.
-    pub(crate) async fn settle(&self) {
+    /// Waits until all that happened is shown, but for an answer that will be printed.
+    pub(crate) async fn settle(&self, answered: bool) {
         let (done, shown) = oneshot::channel();
-        if self.tell.send(Told::Settle(done)).is_ok() {
+        if self.tell.send(Told::Settle { answered, done }).is_ok() {
             let _ = shown.await;
         }
     }
@@ -136,6 +140,8 @@ struct Shower {
     heard: HashMap<SessionId, String>,
     open: Vec<Open>,
     used: Usage,
+    /// Words of the main line that nobody has seen: the last are the answer, and that is data.
+    held: Option<String>,
     quiet: bool,
     asks_here: bool,
 }
@@ -152,7 +158,11 @@ impl Shower {
     async fn show(mut self, mut told: UnboundedReceiver<Told>) {
         while let Some(told) = told.recv().await {
             match told {
-                Told::Settle(done) => {
+                Told::Settle { answered, done } => {
+                    match answered {
+                        true => self.held = None,
+                        false => self.say_held(),
+                    }
                     self.screen.idle();
                     let _ = done.send(());
                 }
@@ -162,7 +172,15 @@ impl Shower {
         }
     }
 
+    /// Says what was held back: it was not the answer.
+    fn say_held(&mut self) {
+        if let Some(text) = self.held.take().filter(|_| !self.quiet) {
+            self.screen.line(output::harmless(text.trim()));
+        }
+    }
+
     async fn one(&mut self, told: Told) {
+        self.say_held();
         match told {
             Told::Began { session, agent } => {
                 if agent == self.begins && self.heard.is_empty() && session != self.main && self.open.is_empty() {
@@ -197,13 +215,13 @@ impl Shower {
                 self.screen.line(style::label(format!("{agent}: {why}; asking again")));
                 self.screen.busy(&format!("{agent} is asked again"));
             }
-            Told::Settle(_) => {}
+            Told::Settle { .. } => {}
         }
     }
 
     fn hear(&mut self, session: SessionId, agent: &str, delta: Delta) {
         match delta {
-            Delta::Text(text) if session == self.main => {
+            Delta::Text(text) if session == self.main && self.screen.has_words() => {
                 if !self.heard.contains_key(&session) && !text.trim().is_empty() {
                     self.screen.gap();
                 }
@@ -221,6 +239,7 @@ impl Shower {
         let heard = self.heard.remove(&session).filter(|text| !text.trim().is_empty());
         if session == self.main {
             self.screen.idle();
+            self.held = heard.filter(|_| !self.screen.has_words());
         } else if let Some(text) = heard {
             let who = style::record(output::harmless(agent));
             self.screen.line(format_args!("{who}: {}", output::harmless(text.trim())));

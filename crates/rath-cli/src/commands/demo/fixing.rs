@@ -44,7 +44,7 @@ pub(super) async fn tell(
 
     story.chapter(7, "An agent mends a failing test, in the sandbox; its process is killed in the middle")?;
     let at = settings.shown(&file);
-    story.tell(style::dim(format!("$ rath run {at} --key {KEY} --in {}", settings.shown(&repository))))?;
+    story.tell(style::dim(format!("$ rath run -a {at} --key {KEY} --in {}", settings.shown(&repository))))?;
     let mut child = start(root, &file, &repository)?;
     let seen = until_second_turn(workshop.store(), &mut child).await;
     child.kill()?;

@@ -35,7 +35,9 @@ impl Going {
     /// Whether a person is there to talk to.
     pub(super) fn may_talk(&self, settings: &Settings) -> bool {
         use std::io::IsTerminal as _;
-        !settings.json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+        !settings.json
+            && [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()]
+                == [true; 3]
     }
 }
 
@@ -133,7 +135,7 @@ impl<'a> Work<'a> {
             }
         };
         let stopped = self.interrupts.done();
-        show.settle().await;
+        show.settle(done.is_ok()).await;
         let end = match done {
             Ok(session) => End::Done(session),
             Err(error) => {
