@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests run the binary")]
 
+mod auth;
 mod config;
 mod crash;
 mod errors;
