@@ -191,7 +191,7 @@ impl Command {
             Command::Verify(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
-            Command::Doctor(command) => command.run(settings),
+            Command::Doctor(command) => command.run(settings).await,
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),
             Command::Completions(command) => command.run(),

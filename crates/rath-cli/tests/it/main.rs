@@ -6,6 +6,7 @@
 mod auth;
 mod config;
 mod crash;
+mod doctor;
 mod errors;
 mod hostile;
 mod local;
