@@ -8,6 +8,7 @@ mod graph;
 mod live;
 mod output;
 mod providers;
+mod secret;
 mod settings;
 mod space;
 mod terminal;

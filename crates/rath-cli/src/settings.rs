@@ -12,6 +12,7 @@ use rath::{Actor, Embedded, Store, Workshop};
 
 use crate::commands::Global;
 use crate::config::{Config, Layers, Places};
+use crate::providers::Keyring;
 
 /// The directory that holds a project's sessions.
 pub(crate) const STORE_DIR: &str = ".rath";
@@ -40,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) home: Option<PathBuf>,
     /// What commands find in their environment: enough to work, no keys.
     pub(crate) command_env: Vec<(OsString, OsString)>,
+    /// Where keys of providers may be kept.
+    pub(crate) keyring: Keyring,
 }
 
 /// The variables that commands get.
@@ -102,6 +105,7 @@ impl Settings {
             model: set("RATH_MODEL"),
             home,
             command_env: PLAIN.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
+            keyring: Keyring::of_system(),
         }
     }
 

@@ -164,6 +164,13 @@ impl Set {
         let holds_key = matches!(&key[..], [first, _, last] if first == "providers" && last == "key");
         config::write(&path, &text, holds_key)?;
         output::remark(format_args!("set in {}", settings.shown(&path)));
+        if holds_key {
+            let warning = style::label("warning:");
+            output::remark(format_args!(
+                "{warning} the key stands there in plain text; `rath auth set {}` keeps it in the keyring of the system",
+                key[1]
+            ));
+        }
         Ok(Answer::Yes)
     }
 }

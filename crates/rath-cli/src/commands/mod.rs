@@ -3,6 +3,7 @@
 mod add;
 mod answer;
 mod apply;
+mod auth;
 mod blame;
 mod cancel;
 mod cat;
@@ -119,6 +120,7 @@ pub(crate) enum Command {
     Run(run::Run),
     Resume(run::Resume),
     Models(models::Models),
+    Auth(auth::Auth),
     Inbox(inbox::Inbox),
     Answer(answer::Answer),
     Say(say::Say),
@@ -176,6 +178,7 @@ impl Command {
             Command::Run(command) => command.run(settings).await,
             Command::Resume(command) => command.run(settings).await,
             Command::Models(command) => command.run(settings).await,
+            Command::Auth(command) => command.run(settings),
             Command::Inbox(command) => command.run(settings).await,
             Command::Answer(command) => command.run(settings).await,
             Command::Say(command) => command.run(settings).await,
@@ -188,7 +191,7 @@ impl Command {
             Command::Verify(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
-            Command::Doctor(command) => command.run(settings),
+            Command::Doctor(command) => command.run(settings).await,
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),
             Command::Completions(command) => command.run(),

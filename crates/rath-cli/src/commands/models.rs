@@ -11,6 +11,8 @@ use crate::settings::Settings;
 
 /// How long a provider may take to say what it offers.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for one on this machine.
+const PATIENCE_HERE: Duration = Duration::from_secs(2);
 /// How many models of a provider are listed unless it is named.
 const SHOWN: usize = 12;
 
@@ -93,7 +95,8 @@ fn may_be_reached(provider: &Named<'_>) -> bool {
 /// What a provider offers.
 pub(crate) async fn offered(provider: &Named<'_>) -> Result<Vec<String>, Failure> {
     let client = provider.client("").map_err(|error| Failure::for_good(error.to_string()))?;
-    let mut models = client.impatient(PATIENCE).models().await?;
+    let patience = if provider.is_here() { PATIENCE_HERE } else { PATIENCE };
+    let mut models = client.impatient(patience).models().await?;
     models.sort();
     Ok(models)
 }

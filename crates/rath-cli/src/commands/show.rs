@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use anyhow::Result;
-use rath::{Kind, Record, Store, View};
+use anyhow::{Result, bail};
+use rath::{Digest, Kind, Record, Store, View};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -9,7 +9,7 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{self, Blocks, How, Shown, Status, Teller, Verdict};
+use crate::transcript::{self, Blocks, How, Remade, Shown, Status, Teller, Verdict};
 
 /// Show a session as a conversation with its steps and calls, or a record with everything it says
 #[derive(clap::Args)]
@@ -21,6 +21,12 @@ pub(crate) struct Show {
     /// What the model saw there, part by part
     #[arg(long, conflicts_with_all = ["patch", "no_diff", "all"])]
     context: bool,
+    /// The request to the model there, made again of the records and compared; exit code 3 if it is not the same
+    #[arg(long, conflicts_with_all = ["context", "patch", "no_diff", "all"])]
+    request: bool,
+    /// The bytes of the request as they were sent
+    #[arg(long, requires = "request")]
+    raw: bool,
     /// Show differences of files whole
     #[arg(long, short, conflicts_with = "no_diff")]
     patch: bool,
@@ -38,6 +44,9 @@ impl Show {
         let place = expression::resolve(&store, &self.what).await?;
         let view = View::of(&store, place.session, Some(place.seq)).await?;
         let is_session = !place.exact || self.all || self.patch || self.no_diff;
+        if self.request {
+            return request(settings, &store, &view, self.raw).await;
+        }
         if self.context {
             match Shown::at(&store, view.record()).await? {
                 Some(shown) => context(settings, &shown)?,
@@ -171,15 +180,76 @@ fn has_blob(message: &rath::Message) -> bool {
     serde_json::to_vec(&message.said).is_ok_and(|bytes| !rath::blob_references(&bytes).is_empty())
 }
 
+/// Whether a request is made again, in a line.
+fn told(verdict: &Verdict) -> String {
+    let why = output::harmless(&verdict.to_string());
+    match verdict {
+        Verdict::Rebuilt => format!("{} rebuilt: {why}", style::good("✓")),
+        Verdict::Differs(_) => format!("{} differs: {why}", style::bad("✗")),
+        _ => format!("{} cannot be rebuilt: {why}", style::bad("✗")),
+    }
+}
+
+/// The request to the model at or before this place.
+async fn request(settings: &Settings, store: &Arc<dyn Store>, view: &View, raw: bool) -> Result<Answer> {
+    let here = view.record().point();
+    let Some(request) = transcript::nearest_request(store, view.record()).await? else {
+        bail!("no model was asked up to {here}\n  help: `rath show {} --all` lists the records", here.session.short());
+    };
+    if request.body_bytes().is_none() {
+        let verdict = Verdict::Erased(request.point());
+        match settings.json {
+            true => output::json(
+                &json!({ "at": request.reference(), "verdict": verdict.word(), "why": verdict.to_string() }),
+            )?,
+            false => output::remark(told(&verdict)),
+        }
+        return Ok(Answer::No);
+    }
+    let Shown { request, body, step, remade: Remade { bytes, verdict }, .. } = Shown::of(store, request).await?;
+    let answer = if verdict.is_rebuilt() { Answer::Yes } else { Answer::No };
+    if settings.json && !raw {
+        let made = bytes.as_ref().map(|bytes| Digest::of(bytes));
+        let content = bytes.as_deref().map(serde_json::from_slice::<Value>).transpose()?;
+        output::json(&json!({
+            "at": request.reference(), "step": step, "model": body.model, "encoder": body.encoder, "rule": body.rule,
+            "attempt": body.attempt.unwrap_or(1), "recorded": body.request, "made": made,
+            "bytes": bytes.as_ref().map(Vec::len), "verdict": verdict.word(),
+            "why": (!verdict.is_rebuilt()).then(|| verdict.to_string()), "request": content,
+        }))?;
+        return Ok(answer);
+    }
+    let before = if request.point() == here { "" } else { ", the last request before" };
+    let asks = output::harmless(&format!("{step} asks {} by {}", body.model, body.encoder));
+    output::remark(format_args!("{} {asks}{before}", style::record(request.point())));
+    output::remark(told(&verdict));
+    match bytes {
+        Some(bytes) if raw => output::raw(&bytes)?,
+        Some(bytes) => {
+            let mut page = Page::default();
+            page.line(output::harmless(&pretty(&bytes)?));
+            page.show(settings)?;
+        }
+        None => {}
+    }
+    Ok(answer)
+}
+
+/// The same JSON on many lines. What is in it stays in its order.
+fn pretty(json: &[u8]) -> Result<String> {
+    let mut out = Vec::with_capacity(json.len() * 2);
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    serde_transcode::transcode(&mut reader, &mut serde_json::Serializer::pretty(&mut out))?;
+    Ok(String::from_utf8(out)?)
+}
+
 /// What a model saw, part by part.
 fn context(settings: &Settings, shown: &Shown) -> Result<()> {
-    let Shown { request, body, step, config, messages, verdict } = shown;
+    let Shown { request, body, step, config, messages, remade } = shown;
+    let verdict = &remade.verdict;
     let parameters = body.parameters.clone().or_else(|| config.as_ref().map(|config| config.parameters.clone()));
     if settings.json {
-        let (rebuilt, why) = match verdict {
-            Verdict::Rebuilt => (true, None),
-            Verdict::CannotBe(why) => (false, Some(why)),
-        };
+        let (rebuilt, why) = (verdict.is_rebuilt(), (!verdict.is_rebuilt()).then(|| verdict.to_string()));
         return output::json(&json!({
             "at": request.reference(), "step": step, "model": body.model, "rule": body.rule, "encoder": body.encoder,
             "request": body.request, "attempt": body.attempt.unwrap_or(1), "parameters": parameters,
@@ -198,12 +268,7 @@ fn context(settings: &Settings, shown: &Shown) -> Result<()> {
     page.line(style::dim(format!("view      {}", body.rule)));
     page.line(style::dim(format!("encoder   {}", output::harmless(&body.encoder))));
     page.line(style::dim(format!("request   {}", body.request)));
-    match verdict {
-        Verdict::Rebuilt => page.line(format_args!("{} rebuilt: the same request, byte for byte", style::good("✓"))),
-        Verdict::CannotBe(why) => {
-            page.line(format_args!("{} cannot be rebuilt: {}", style::bad("✗"), output::harmless(why)));
-        }
-    }
+    page.line(told(verdict));
     if let Some(parameters) = parameters.and_then(|parameters| serde_json::to_value(parameters).ok()) {
         for (name, value) in parameters.as_object().into_iter().flatten() {
             page.line(style::dim(format!("{name:<9} {value}")));

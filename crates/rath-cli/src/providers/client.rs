@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use rath::{Anthropic, BoxModel, Chat, Dialect, Failure, Responses};
 
-use super::Named;
-use crate::config::{Api, DialectName};
+use super::{Known, Named};
+use crate::config::{Api, DialectName, Provider};
 
 /// Asks one provider, in the API it speaks.
 pub(crate) enum Client {
@@ -95,6 +95,19 @@ impl Named<'_> {
                 _ => Some(url),
             }
         })
+    }
+
+    /// The address that is set for it, where it may be shown.
+    pub(crate) fn address(&self) -> Option<String> {
+        self.base_url().filter(|url| !url.contains('@'))
+    }
+
+    /// Whether it runs on this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        match self.base_url() {
+            Some(url) => Provider { base_url: Some(url), ..Provider::default() }.is_here(),
+            None => self.known.is_some_and(Known::is_here),
+        }
     }
 
     fn dialect(&self) -> Dialect {

@@ -4,13 +4,36 @@ use std::fmt;
 
 use anyhow::{Context as _, Result};
 use rath::Key;
+use serde::Serialize;
 
 use super::{Known, Named};
 
 /// A key, and where it was.
 pub(crate) struct Found {
     pub(crate) key: Key,
-    pub(crate) from: String,
+    pub(crate) from: Source,
+}
+
+/// Where a key was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "in", rename_all = "snake_case")]
+pub(crate) enum Source {
+    /// A variable of the environment.
+    Variable { name: String },
+    /// A configuration file.
+    Configuration { place: String },
+    /// The keyring of the system.
+    Keyring,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Variable { name } => write!(f, "${name}"),
+            Source::Configuration { place } => f.write_str(place),
+            Source::Keyring => f.write_str("the keyring"),
+        }
+    }
 }
 
 /// Nobody has a key.
@@ -50,18 +73,25 @@ impl Named<'_> {
         self.said.key_env.as_deref().or(self.known.and_then(|known| known.key_env))
     }
 
-    /// Its key. The environment is looked at first, then the configuration, then the keyring.
+    /// Its key. The environment is looked at first, then the configuration, then the keyring. A system without a
+    /// keyring has no keys there. A provider that only a stranger's project names gets none from there: it would
+    /// go to whatever address the project says.
     pub(crate) fn key(&self) -> Result<Option<Found>> {
         if let Some(variable) = self.key_variable()
             && let Some(value) = self.settings.variable(variable).filter(|value| !value.is_empty())
         {
             let key = value.into_string().ok().with_context(|| format!("${variable} is no text"))?;
-            return Ok(Some(Found { key: Key::from(key), from: format!("${variable}") }));
+            return Ok(Some(Found { key: Key::from(key), from: Source::Variable { name: variable.into() } }));
         }
         if let Some(secret) = &self.said.key {
-            return Ok(Some(Found { key: Key::from(secret.expose()), from: "the configuration".into() }));
+            let from = Source::Configuration { place: self.key_place.clone().unwrap_or_default() };
+            return Ok(Some(Found { key: Key::from(secret.expose()), from }));
         }
-        Ok(None)
+        if !self.is_own {
+            return Ok(None);
+        }
+        let key = self.settings.keyring.get(&self.name).ok().flatten();
+        Ok(key.map(|key| Found { key, from: Source::Keyring }))
     }
 
     /// Whether it answers nobody without a key.
@@ -70,5 +100,69 @@ impl Named<'_> {
             Some(known) => !known.is_here() && self.said.base_url.is_none(),
             None => self.said.key_env.is_some(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::keyring::tests::InMemory;
+    use super::super::{Keyring, Providers};
+    use super::*;
+    use crate::commands::Cli;
+    use crate::settings::Settings;
+
+    /// A person with this configuration and this keyring, and a project that says the rest.
+    fn found(user: &str, project: &str, keyring: &InMemory, provider: &str) -> Option<Source> {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join(".rath");
+        rath::Embedded::create(&store).unwrap();
+        std::fs::write(dir.path().join("config.toml"), user).unwrap();
+        std::fs::write(store.join("config.toml"), project).unwrap();
+        let settings = Settings {
+            here: dir.path().to_owned(),
+            named_store: Some(store),
+            user_config: Some(dir.path().join("config.toml")),
+            keyring: Keyring::of(keyring.clone()),
+            ..Settings::from_environment(&Cli::parse_from(["rath", "log"]).global)
+        };
+        let found = Providers::new(&settings).unwrap().named(provider).unwrap().key().unwrap();
+        found.map(|found| match found.from {
+            Source::Configuration { place } => {
+                Source::Configuration { place: place.rsplit('/').next().unwrap().to_owned() }
+            }
+            from => from,
+        })
+    }
+
+    #[test]
+    fn the_keyring_comes_last() {
+        let ring = InMemory::with("mine", "sk-1");
+        let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\n";
+        assert_eq!(found(mine, "", &ring, "mine"), Some(Source::Keyring));
+        assert_eq!(*ring.asked.lock().unwrap(), 1);
+        let with_key = format!("{mine}key = \"sk-2\"\n");
+        let place = Source::Configuration { place: "config.toml:4".into() };
+        assert_eq!(found(&with_key, "", &ring, "mine"), Some(place));
+        let with_variable = format!("{mine}key_env = \"PATH\"\n");
+        assert_eq!(found(&with_variable, "", &ring, "mine"), Some(Source::Variable { name: "PATH".into() }));
+        assert_eq!(*ring.asked.lock().unwrap(), 1, "it is not asked where it need not be");
+    }
+
+    #[test]
+    fn a_keyring_that_cannot_be_used_has_no_keys() {
+        let broken = InMemory { broken: true, ..InMemory::with("vllm", "sk-1") };
+        assert_eq!(found("", "", &broken, "vllm"), None);
+        assert_eq!(*broken.asked.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_strangers_provider_gets_no_key_from_the_keyring() {
+        let ring = InMemory::with("mine", "sk-1");
+        let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\n";
+        assert_eq!(found("", mine, &ring, "mine"), None);
+        assert_eq!(*ring.asked.lock().unwrap(), 0);
+        assert_eq!(found("trust = [\"/\"]\n", mine, &ring, "mine"), Some(Source::Keyring));
     }
 }

@@ -4,6 +4,7 @@
 
 mod client;
 mod credentials;
+mod keyring;
 mod known;
 
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rath::{BoxModel, Fallback, Scripted};
 
-pub(crate) use credentials::NoCredentials;
+pub(crate) use credentials::{NoCredentials, Source};
+pub(crate) use keyring::Keyring;
 use known::Known;
 
-use crate::config::{Config, Provider};
+use crate::config::{Entry, Layers, Origin, Provider};
 use crate::settings::Settings;
 
 /// How long a server on this machine may take to say that it is there.
@@ -24,7 +26,7 @@ const HERE: Duration = Duration::from_millis(400);
 /// The providers that can be asked.
 pub(crate) struct Providers<'a> {
     settings: &'a Settings,
-    config: Config,
+    layers: Layers,
 }
 
 /// One of them.
@@ -32,25 +34,29 @@ pub(crate) struct Named<'a> {
     pub(crate) name: String,
     known: Option<&'static Known>,
     said: Provider,
+    /// Whether the user or the program knows it by name, or trusts the project that does.
+    pub(crate) is_own: bool,
+    /// The line of the configuration that has its key.
+    key_place: Option<String>,
     settings: &'a Settings,
 }
 
 impl<'a> Providers<'a> {
     pub(crate) fn new(settings: &'a Settings) -> Result<Self> {
-        Ok(Self { settings, config: settings.layers()?.config })
+        Ok(Self { settings, layers: settings.layers()? })
     }
 
     /// All of them: those that are known, then those of the configuration.
     pub(crate) fn all(&self) -> Vec<Named<'a>> {
         let known = known::ALL.iter().map(|known| known.name.to_owned());
-        let own = self.config.providers.keys().filter(|name| Known::named(name).is_none()).cloned();
+        let own = self.layers.config.providers.keys().filter(|name| Known::named(name).is_none()).cloned();
         known.chain(own).filter_map(|name| self.named(&name).ok()).collect()
     }
 
     /// One of them by name.
     pub(crate) fn named(&self, name: &str) -> Result<Named<'a>> {
         let known = Known::named(name);
-        let said = self.config.providers.get(name).cloned();
+        let said = self.layers.config.providers.get(name).cloned();
         if known.is_none() && said.is_none() {
             let names: Vec<_> = self.all().into_iter().map(|provider| provider.name).collect();
             bail!(
@@ -58,13 +64,25 @@ impl<'a> Providers<'a> {
                 names.join(", ")
             );
         }
-        Ok(Named { name: name.to_owned(), known, said: said.unwrap_or_default(), settings: self.settings })
+        let is_of_it =
+            |entry: &&Entry| matches!(&entry.key[..], [first, second, ..] if first == "providers" && second == name);
+        let entries = || self.layers.entries.iter().filter(is_of_it);
+        let by_user = entries().any(|entry| matches!(entry.origin, Origin::User { .. }));
+        let key = entries().find(|entry| entry.key[2..] == ["key"]);
+        Ok(Named {
+            name: name.to_owned(),
+            known,
+            said: said.unwrap_or_default(),
+            is_own: known.is_some() || by_user || self.layers.trusted,
+            key_place: key.map(|entry| entry.origin.to_string()),
+            settings: self.settings,
+        })
     }
 
     /// The model that is asked where nobody names one: the configured one, one whose key is at hand, or one on this
     /// machine.
     pub(crate) async fn usual(&self) -> Result<String> {
-        if let Some(model) = &self.config.model {
+        if let Some(model) = &self.layers.config.model {
             return Ok(model.clone());
         }
         for known in known::ALL {

@@ -9,6 +9,7 @@ mod changes;
 mod files;
 mod model;
 mod people;
+mod request;
 mod run;
 mod shown;
 mod step;
@@ -18,8 +19,9 @@ mod words;
 
 pub(crate) use blocks::Blocks;
 pub(crate) use changes::changed_files;
+pub(crate) use request::{Remade, Verdict, nearest as nearest_request};
 pub(crate) use run::Status;
-pub(crate) use shown::{Shown, Verdict};
+pub(crate) use shown::Shown;
 pub(crate) use step::Config;
 pub(crate) use teller::{Entry, How, Teller};
 pub(crate) use tree::{Node, of as steps};

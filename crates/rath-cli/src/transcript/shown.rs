@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use rath::body::{Block, ModelRequested, StepEntered};
 use rath::store::{Lookup, Scan};
-use rath::{BlobRef, Content, Digest, Kind, Message, Point, Record, RecordId, Said, Store, View};
+use rath::{Content, Kind, Message, Point, Record, RecordId, Said, Store, View};
 use serde::Serialize;
 
-use super::Config;
+use super::{Config, Remade};
 
 /// What a model was shown.
 pub(crate) struct Shown {
@@ -20,7 +20,7 @@ pub(crate) struct Shown {
     pub(crate) step: String,
     pub(crate) config: Option<Config>,
     pub(crate) messages: Vec<Part>,
-    pub(crate) verdict: Verdict,
+    pub(crate) remade: Remade,
 }
 
 /// One message of it.
@@ -34,12 +34,6 @@ pub(crate) struct Part {
     pub(crate) step: Option<String>,
 }
 
-/// Whether the request can be made again.
-pub(crate) enum Verdict {
-    Rebuilt,
-    CannotBe(String),
-}
-
 impl Shown {
     /// What the model was shown at the last request of the agent's step that `record` lies in.
     pub(crate) async fn at(store: &Arc<dyn Store>, record: &Record) -> Result<Option<Self>> {
@@ -50,11 +44,19 @@ impl Shown {
         if request.header()?.step != Some(step) {
             return Ok(None);
         }
+        Ok(Some(Self::of(store, request).await?))
+    }
+
+    /// What the model was shown at this request.
+    pub(crate) async fn of(store: &Arc<dyn Store>, request: Record) -> Result<Self> {
         let body: ModelRequested = request.body()?;
         let before = request.seq().checked_sub(1).context("a request stands before everything")?;
         let view = View::of(store, request.session(), Some(before)).await?;
         let mut names = Names { store: store.clone(), known: HashMap::new() };
-        let entered = names.step(step).await?;
+        let entered = match request.header()?.step {
+            Some(step) => names.step(step).await?,
+            None => None,
+        };
         let named = entered.as_ref().and_then(|entered| entered.config.clone());
         let config = Config::read(store, named.as_ref()).await?;
         let shown = view.shown_by(body.rule).await?;
@@ -63,40 +65,10 @@ impl Shown {
             let step = names.of(message.origin).await?;
             messages.push(Part { bytes: bytes_of(&message), message, step });
         }
-        let verdict = verdict(&request, &body, named.as_ref(), config.is_some(), &messages)?;
+        let remade = Remade::of(&view, &body, named.as_ref(), config.as_ref()).await?;
         let step = entered.map(|entered| entered.name).unwrap_or_default();
-        Ok(Some(Self { request, body, step, config, messages, verdict }))
+        Ok(Self { request, body, step, config, messages, remade })
     }
-}
-
-fn verdict(
-    request: &Record,
-    body: &ModelRequested,
-    config: Option<&BlobRef>,
-    config_is_there: bool,
-    messages: &[Part],
-) -> Result<Verdict> {
-    let no = |why: &str| Ok(Verdict::CannotBe(why.to_owned()));
-    if let Some(erased) = messages.iter().find(|part| part.message.said == Said::Erased) {
-        return no(&format!("{} was erased", erased.message.origin));
-    }
-    let Some(config) = config else { return no("the step names no configuration") };
-    if !config_is_there {
-        return no("the configuration of the agent is not in the store");
-    }
-    if body.encoder != rath::scripted::ENCODER {
-        return no(&format!("this version has no encoder {}", body.encoder));
-    }
-    let Some(head) = request.first_parent() else { return no("nothing stands before the request") };
-    let made = rath::scripted::manifest_digest(&body.model, config.digest, body.rule, head, body.attempt.unwrap_or(1))?;
-    match made == body.request {
-        true => Ok(Verdict::Rebuilt),
-        false => no(&format!("what is stored makes {}", hex(made))),
-    }
-}
-
-fn hex(digest: Digest) -> String {
-    digest.hex().as_str().to_owned()
 }
 
 /// The names of steps, each looked up once.

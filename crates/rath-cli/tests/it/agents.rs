@@ -190,6 +190,30 @@ fn an_interrupt_keeps_what_was_heard_and_the_session_goes_on() {
 }
 
 #[test]
+fn a_run_that_is_killed_while_the_model_talks_is_resumed_without_its_file() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    bench.ok(&run(&["edit the notes", "-q"]));
+    let session = newest(&bench);
+    let words = ["run", "--continue", &session, "-q", "say slowly"];
+    let mut child = command(bench.root(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while bench.json(&["show", &session])["run"]["is"] == "done" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::fs::remove_file(bench.path("editor.md")).unwrap();
+    assert_eq!(bench.json(&["show", &session])["run"]["is"], "interrupted");
+    let said = bench.fails(1, &["run", "--continue", &session, "And?"]);
+    assert!(said.contains("is not over yet") && said.contains("rath resume"), "{said}");
+    assert_eq!(bench.ok(&["resume", &session, "-q"]), "one two three four five six seven");
+    assert_eq!(bench.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
+    bench.sound();
+}
+
+#[test]
 fn a_conversation_at_a_terminal() {
     if !isolates() {
         return;

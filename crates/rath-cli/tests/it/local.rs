@@ -13,7 +13,7 @@ use crate::workspace::{Bench, command, has, text, wait_for};
 /// What `rath doctor` says that this machine gives.
 pub(crate) fn tier() -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
-    let out = command(dir.path(), &["--json", "doctor"]).output().unwrap();
+    let out = command(dir.path(), &["--json", "doctor", "--offline"]).output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
     let value: Value = serde_json::from_slice(&out.stdout).unwrap();
     value["sandbox"]["tier"].as_str().map(str::to_owned)
@@ -150,15 +150,15 @@ fn exit_codes_are_those_of_the_host() {
 #[test]
 fn the_doctor_says_what_this_machine_isolates() {
     let empty = tempfile::tempdir().unwrap();
-    let out = command(empty.path(), &["doctor"]).output().unwrap();
+    let out = command(empty.path(), &["doctor", "--offline"]).output().unwrap();
     assert!(out.status.success() && text(&out.stdout).contains("sandbox"), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("rath init"), "{}", text(&out.stderr));
     let bench = Bench::new();
-    assert!(bench.ok(&["doctor"]).contains("`local` isolates by"));
-    let doctor = bench.json(&["doctor"]);
+    assert!(bench.ok(&["doctor", "--offline"]).contains("`local` isolates by"));
+    let doctor = bench.json(&["doctor", "--offline"]);
     has(&doctor["sandbox"], &["tier", "refusals", "not_enforced"]);
     assert_eq!((&doctor["well"], &doctor["open_sandboxes"]), (&true.into(), &Value::Array(Vec::new())));
-    bench.fails(1, &["doctor", "--store", "nowhere"]);
+    bench.fails(1, &["doctor", "--offline", "--store", "nowhere"]);
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn two_sessions_work_at_the_same_time() {
     // A fork of what is being worked in does not wait, and has what is on record.
     let fork = bench.ok(&["fork", &one]);
     assert_eq!(bench.sh(&fork, "cat a"), "one");
-    let open = bench.json(&["doctor"])["open_sandboxes"].clone();
+    let open = bench.json(&["doctor", "--offline"])["open_sandboxes"].clone();
     assert_eq!(open.as_array().unwrap().len(), 1, "{open}");
     assert!(child.try_wait().unwrap().is_none());
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
@@ -457,7 +457,7 @@ fn a_plain_user_has_it_all_too() {
         return;
     }
     let user = Somebody::new();
-    let doctor: Value = serde_json::from_str(&user.ok(&["--json", "doctor"])).unwrap();
+    let doctor: Value = serde_json::from_str(&user.ok(&["--json", "doctor", "--offline"])).unwrap();
     if doctor["sandbox"]["tier"].is_null() {
         eprintln!("skipped: this machine gives no isolation to plain users: {doctor}");
         return;

@@ -4,14 +4,18 @@
 #![allow(clippy::disallowed_methods, reason = "tests run the binary")]
 
 mod agents;
+mod auth;
 mod config;
 mod crash;
+mod doctor;
 mod errors;
 mod hostile;
 mod local;
 mod person;
 mod policy;
+mod requests;
 mod runs;
+mod server;
 mod shell;
 mod transcript;
 mod transcripts;

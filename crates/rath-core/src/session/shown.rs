@@ -23,43 +23,12 @@ impl Session {
 
     /// The same with long texts read from their blobs.
     pub(crate) async fn whole_shown_by(&self, rule: Rule) -> Result<Vec<Message>> {
-        let mut messages = self.shown_by(rule).await?;
-        let mut long: BTreeMap<Digest, String> = BTreeMap::new();
-        for message in &mut messages {
-            message.said.contents(&mut |content| {
-                if let Content::Blob(blob) = content {
-                    long.entry(blob.digest).or_default();
-                }
-            });
-        }
-        if long.is_empty() {
-            return Ok(messages);
-        }
-        let reader = self.reader();
-        for (digest, text) in &mut long {
-            *text = String::from_utf8_lossy(&reader.blob(*digest).await?).into_owned();
-        }
-        for message in &mut messages {
-            message.said.contents(&mut |content| {
-                if let Content::Blob(blob) = content {
-                    *content = Content::Text(long.get(&blob.digest).cloned().unwrap_or_default());
-                }
-            });
-        }
-        Ok(messages)
+        self.view().await?.whole_shown_by(rule).await
     }
 
     /// What comes with these messages.
     pub(crate) async fn attached_to(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
-        let mut files = BTreeMap::new();
-        let reader = self.reader();
-        for message in messages {
-            let Said::User(User { attached, .. }) = &message.said else { continue };
-            for Attached { content, .. } in attached {
-                files.insert(content.digest, reader.blob(content.digest).await?);
-            }
-        }
-        Ok(files)
+        attached(&self.reader(), messages).await
     }
 
     /// The youngest message that `rule` shows, its text whole. Costs one or two records, not the conversation.
@@ -110,6 +79,18 @@ async fn whole(reader: &Reader, mut said: Said) -> Result<Said> {
     Ok(said)
 }
 
+/// The pictures and documents that come with these messages, by digest.
+async fn attached(reader: &Reader, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
+    let mut files = BTreeMap::new();
+    for message in messages {
+        let Said::User(User { attached, .. }) = &message.said else { continue };
+        for Attached { content, .. } in attached {
+            files.insert(content.digest, reader.blob(content.digest).await?);
+        }
+    }
+    Ok(files)
+}
+
 impl View {
     /// The messages that `rule` shows of the context here.
     pub async fn shown_by(&self, rule: Rule) -> Result<Vec<Message>> {
@@ -133,5 +114,36 @@ impl View {
         let shown = items.iter().zip(messages).enumerate();
         let shown = shown.filter(|(at, (item, _))| *at == from && rule == Rule::LastAnswer || own(item));
         Ok(shown.map(|(_, (_, message))| message).collect())
+    }
+    /// The same with long texts read from their blobs.
+    pub async fn whole_shown_by(&self, rule: Rule) -> Result<Vec<Message>> {
+        let mut messages = self.shown_by(rule).await?;
+        let mut long: BTreeMap<Digest, String> = BTreeMap::new();
+        for message in &mut messages {
+            message.said.contents(&mut |content| {
+                if let Content::Blob(blob) = content {
+                    long.entry(blob.digest).or_default();
+                }
+            });
+        }
+        for (digest, text) in &mut long {
+            *text = String::from_utf8_lossy(&self.reader.blob(*digest).await?).into_owned();
+        }
+        if long.is_empty() {
+            return Ok(messages);
+        }
+        for message in &mut messages {
+            message.said.contents(&mut |content| {
+                if let Content::Blob(blob) = content {
+                    *content = Content::Text(long.get(&blob.digest).cloned().unwrap_or_default());
+                }
+            });
+        }
+        Ok(messages)
+    }
+
+    /// The pictures and documents that come with these messages, by digest.
+    pub async fn attached_to(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
+        attached(&self.reader, messages).await
     }
 }

@@ -297,17 +297,16 @@ impl Manifest<'_> {
     }
 }
 
-/// The digest of the request for a turn, made again of what is recorded: the model's name, the digest of the agent's
-/// configuration, the rule, the record before the request, and how often the turn was asked for.
-pub fn manifest_digest(
+/// The request for a turn, made again of what is recorded: the model's name, the digest of the agent's configuration,
+/// the rule, the record before the request, and how often the turn was asked for.
+pub fn manifest(
     model: &str,
     config: Digest,
     rule: Rule,
     head: RecordId,
     attempt: u32,
-) -> Result<Digest, serde_json::Error> {
-    let manifest = Manifest { model, encoder: ENCODER, config, rule: rule.as_str(), head, attempt };
-    Ok(Digest::of(&manifest.to_bytes()?))
+) -> Result<Vec<u8>, serde_json::Error> {
+    Manifest { model, encoder: ENCODER, config, rule: rule.as_str(), head, attempt }.to_bytes()
 }
 
 impl Model for Scripted {

@@ -1,35 +1,49 @@
+mod reach;
+
 use anyhow::Result;
 use rath::sandbox::{Diagnosis, Local};
 use serde::Serialize;
 use serde_json::json;
 
+use self::reach::Reach;
 use super::Answer;
 use crate::output::{self, Page, bytes, style};
 use crate::settings::Settings;
 use crate::space;
 
-/// Look at the store's health and at what this machine can isolate: sizes, leftovers, what to do
+/// Look at the store's health, at what this machine can isolate, and at the providers: what is wrong, what to do
+///
+/// Every provider whose key is at hand is asked which models it offers, and servers on this machine.
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Walk all versions and say what takes the room in the packs
     #[arg(long)]
     space: bool,
+    /// Do not ask the providers
+    #[arg(long)]
+    offline: bool,
 }
 
 impl Doctor {
-    pub(crate) fn run(self, settings: &Settings) -> Result<Answer> {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let machine = Machine::look();
+        let reach = match self.offline {
+            true => None,
+            false => Some(Reach::look(settings).await?),
+        };
+        let out_of_reach = reach.as_ref().is_some_and(|reach| !reach.is_well());
         if settings.store_path().is_err() && settings.named_store.is_none() {
             match settings.json {
-                true => output::json(&json!({ "sandbox": machine }))?,
+                true => output::json(&json!({ "sandbox": machine, "providers": reach, "well": !out_of_reach }))?,
                 false => {
                     let mut page = Page::default();
                     machine.describe(&mut page);
+                    reach.iter().for_each(|reach| reach.describe(&mut page));
                     page.show(settings)?;
                     output::remark("there is no store here; `rath init` makes one");
                 }
             }
-            return Ok(Answer::Yes);
+            return Ok(if out_of_reach { Answer::No } else { Answer::Yes });
         }
         let path = settings.store_path()?;
         let health = settings.embedded()?.health()?;
@@ -39,7 +53,8 @@ impl Doctor {
         if settings.json {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
-            value["well"] = (!sick).into();
+            value["well"] = (!sick && !out_of_reach).into();
+            value["providers"] = serde_json::to_value(&reach)?;
             value["sandbox"] = serde_json::to_value(&machine)?;
             value["open_sandboxes"] = serde_json::to_value(space::open_sandboxes(&path))?;
             value["workspaces_bytes"] = space::disk_use(&path.join("workspaces")).into();
@@ -47,12 +62,13 @@ impl Doctor {
                 value["space"] = serde_json::to_value(settings.embedded()?.collect(true, &mut |_| {})?)?;
             }
             output::json(&value)?;
-            return Ok(if sick { Answer::No } else { Answer::Yes });
+            return Ok(if sick || out_of_reach { Answer::No } else { Answer::Yes });
         }
         let mut page = Page::default();
         let mut row = |name: &str, value: String| page.line(format_args!("{:<12} {value}", name));
         row("store", format!("{} (format {}, SQLite {})", settings.shown(&path), health.format, health.sqlite));
         machine.describe(&mut page);
+        reach.iter().for_each(|reach| reach.describe(&mut page));
         let mut row = |name: &str, value: String| page.line(format_args!("{:<12} {value}", name));
         row("sessions", format!("{} ({} closed)", health.sessions, health.closed));
         row("records", format!("{} in {} segments", health.records, health.segments));
@@ -116,7 +132,7 @@ impl Doctor {
             true => page.line("  help: copy the directory before anything else, then run `rath verify`"),
         }
         page.show(settings)?;
-        Ok(if sick { Answer::No } else { Answer::Yes })
+        Ok(if sick || out_of_reach { Answer::No } else { Answer::Yes })
     }
 }
 
