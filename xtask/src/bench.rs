@@ -10,6 +10,10 @@ const AREAS: [&str; 3] = ["ledger", "placement", "loop"];
 /// Measures one area.
 pub(crate) fn area(area: &str, flags: &[&str]) -> Result<()> {
     ensure!(AREAS.contains(&area), "there is no benchmark {area:?}: {}", AREAS.join(", "));
+    if area == "loop" {
+        // Alone: what is built with it would change which features it has.
+        run("cargo build --release --quiet --package rath-cli")?;
+    }
     run("cargo build --release --quiet --package rath-bench")?;
     run(&format!("target/release/compare {area} {}", flags.join(" ")))
 }

@@ -18,7 +18,7 @@ cargo xtask test            install what the tests need, then run all of them
 cargo xtask test --fast     the warm loop: tests and lints, under a minute
 cargo xtask bench ledger    measure records and sessions against peers and the machine's limits
 cargo xtask bench placement measure files and commands, against git too
-cargo xtask bench loop      measure turns of an agent, in memory and on disk, against peers
+cargo xtask bench loop      measure turns of an agent, requests, answers and the terminal, against peers
     --json                  one object a row
     --quick                 small sizes, to see that it runs
     --no-peers              only our side and the limits

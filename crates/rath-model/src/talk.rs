@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rath_core::body::{Assistant, Block, ToolResult};
 use rath_core::{Content, Digest, Message, Parameters, Said, ToolSpec};
+use serde::Serialize;
 
 use crate::attached::File;
 
@@ -73,6 +74,8 @@ pub(crate) struct Called<'a> {
 const GO_ON: &str = "Go on.";
 const NO_RESULT: &str = "The call was not finished; it has no result.";
 const NO_OUTPUT: &str = "(no output)";
+/// What an API has around a message, in bytes.
+const AROUND: usize = 128;
 
 impl<'a> Talk<'a> {
     /// The conversation for this API. It never ends with a turn of the model.
@@ -100,6 +103,16 @@ impl<'a> Talk<'a> {
         lines.close()
     }
 
+    /// A request of it as JSON, written into about as much room as it takes.
+    pub(crate) fn write(&self, request: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+        let said: usize = self.messages.iter().map(|message| AROUND + length(&message.said)).sum();
+        let files: usize = self.files.values().map(|file| file.len() / 3 * 4).sum();
+        // Quotes and line ends take two bytes.
+        let mut json = Vec::with_capacity(AROUND + self.prompt.len() + said + said / 8 + files);
+        serde_json::to_writer(&mut json, request)?;
+        Ok(json)
+    }
+
     /// The turn as it was sent, where this API and model sent it.
     fn verbatim(&self, turn: &'a Assistant, api: &str) -> Option<&'a str> {
         let sent = turn.sent.as_ref().filter(|sent| sent.api == api && sent.model == self.model)?;
@@ -115,7 +128,7 @@ struct Lines<'a> {
     all: Vec<Line<'a>>,
     /// Calls without a result: the line of their turn and their number in it.
     open: HashMap<&'a str, (usize, usize)>,
-    names: HashSet<String>,
+    names: HashSet<Cow<'a, str>>,
 }
 
 impl<'a> Lines<'a> {
@@ -126,9 +139,10 @@ impl<'a> Lines<'a> {
     }
 
     fn turn(&mut self, turn: &'a Assistant, sent: Option<&'a str>) {
-        let ids: HashSet<&str> = turn.calls().map(|(id, _)| id).collect();
-        let are_new = ids.len() == turn.calls().count() && ids.iter().all(|id| !self.names.contains(*id));
-        let sent = sent.filter(|_| are_new);
+        let sent = sent.filter(|_| {
+            let mut ids = HashSet::new();
+            turn.calls().all(|(id, _)| ids.insert(id) && !self.names.contains(id))
+        });
         let (mut parts, mut calls) = (Vec::new(), Vec::new());
         for block in &turn.blocks {
             match block {
@@ -161,10 +175,10 @@ impl<'a> Lines<'a> {
             true => Cow::Borrowed(id),
             false => {
                 let free = (self.names.len()..).map(|number| format!("call_{number}"));
-                Cow::Owned(free.into_iter().find(|name| !self.names.contains(name)).unwrap_or_default())
+                Cow::Owned(free.into_iter().find(|name| !self.names.contains(name.as_str())).unwrap_or_default())
             }
         };
-        self.names.insert(name.clone().into_owned());
+        self.names.insert(name.clone());
         name
     }
 
@@ -202,5 +216,28 @@ fn text(content: &Content) -> Cow<'_, str> {
     match content {
         Content::Text(text) => Cow::Borrowed(text),
         elsewhere @ Content::Blob(_) => Cow::Owned(elsewhere.to_string()),
+    }
+}
+
+/// How long what was said is, in bytes.
+fn length(said: &Said) -> usize {
+    let of = |content: &Content| match content {
+        Content::Text(text) => text.len(),
+        Content::Blob(_) => 0,
+    };
+    let in_block = |block: &Block| match block {
+        Block::Text { text } | Block::ToolUse { arguments: text, .. } => of(text),
+        Block::Image { .. } | Block::Reasoning { .. } => 0,
+    };
+    match said {
+        Said::System(body) => of(&body.text),
+        Said::User(body) => of(&body.text),
+        Said::Assistant(turn) => match &turn.sent {
+            Some(sent) => of(&sent.json),
+            None => turn.blocks.iter().map(|block| AROUND + in_block(block)).sum(),
+        },
+        Said::Tool(result) => result.shown.as_ref().map_or(0, of),
+        Said::Summary { text } => of(text),
+        Said::Marker { .. } | Said::Erased => 0,
     }
 }

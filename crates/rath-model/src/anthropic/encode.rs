@@ -24,7 +24,7 @@ const MAX_TOKENS_OF_3: u64 = 4096;
 
 /// The request for what is shown.
 pub fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&Request::of(talk))
+    talk.write(&Request::of(talk))
 }
 
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use crate::talk::{Called, Line, Spoke, Spoken, Talk};
 
 /// The request for what is shown.
 pub fn encode(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&Request::of(talk, dialect))
+    talk.write(&Request::of(talk, dialect))
 }
 
 #[derive(Serialize)]

@@ -19,7 +19,7 @@ pub(crate) const API: &str = "openai-responses";
 
 /// The request for what is shown.
 pub fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&Request::of(talk))
+    talk.write(&Request::of(talk))
 }
 
 #[derive(Serialize)]

@@ -1,0 +1,216 @@
+//! What a person at a terminal waits for: that the program starts, and that the first word of an answer is shown. And how
+//! big the program is.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock and starts what it measures")]
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rath_bench::{Better, Row, median, millis, time};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+const AREA: &str = "loop";
+/// A start, in milliseconds.
+const START: f64 = 15.0;
+/// From a word's arrival to the screen, in milliseconds.
+const SHOWN: f64 = 1.0;
+/// The program, in megabytes.
+const SIZE: f64 = 25.0;
+
+/// The first word of the answer. Nothing else on the screen has it.
+const WORD: &str = "Quetzal";
+/// How long the model thinks before it: long enough that everybody waits for it.
+const THOUGHT: Duration = Duration::from_millis(200);
+
+fn main() -> Result<()> {
+    let quick = std::env::args().any(|word| word == "--quick");
+    let rath = std::env::current_exe()?.with_file_name("rath");
+    ensure!(rath.is_file(), "there is no {}: `cargo build --release` makes it", rath.display());
+    let dir = tempfile::Builder::new().prefix("rath-terminal-").tempdir()?;
+    let desk = Desk { rath, dir: dir.path().to_owned() };
+    desk.cold_start(if quick { 10 } else { 30 })?;
+    desk.first_word(if quick { 5 } else { 20 })?;
+    desk.size()
+}
+
+/// A directory with a store in it, and the program.
+struct Desk {
+    rath: PathBuf,
+    dir: PathBuf,
+}
+
+impl Desk {
+    /// The program, which finds nothing of the person who measures.
+    fn rath(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.rath);
+        command.args(arguments).current_dir(&self.dir).env_clear();
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.env("HOME", &self.dir).env("XDG_CONFIG_HOME", self.dir.join("config")).env("USER", "ada");
+        command.env("TERM", "xterm-256color");
+        command
+    }
+
+    fn cold_start(&self, times: usize) -> Result<()> {
+        run(&mut self.rath(&["init"]))?;
+        for at in 0..5 {
+            run(&mut self.rath(&["new", &format!("Session {at}"), "--message", "Please look at the tests."]))?;
+        }
+        for arguments in [&["--version"], &["log"]] {
+            let (mut ours, mut floor) = (Vec::new(), Vec::new());
+            for _ in 0..times {
+                let (took, done) = time(|| run(&mut Command::new("true")));
+                done?;
+                floor.push(millis(took));
+                let (took, done) = time(|| run(&mut self.rath(arguments)));
+                done?;
+                ours.push(millis(took));
+            }
+            let name = format!("`rath {}`, from start to end (floor: `true`)", arguments.join(" "));
+            print(&name, &ours, START, &floor);
+        }
+        Ok(())
+    }
+
+    /// A word goes from a model's server over the program to a terminal; `cat` does the same with no thought for what it is.
+    fn first_word(&self, times: usize) -> Result<()> {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let url = format!("http://{}/v1", server.local_addr()?);
+        let config = format!("[providers.bench]\napi = \"openai-chat\"\nbase_url = \"{url}\"\n");
+        std::fs::create_dir_all(self.dir.join("config/rath"))?;
+        std::fs::write(self.dir.join("config/rath/config.toml"), config)?;
+        std::fs::create_dir_all(self.dir.join("work"))?;
+        std::fs::write(self.dir.join("work/notes"), "Nothing yet.\n")?;
+        let run = ["run", "--model", "bench/x", "--in", "work", "hi"];
+        let (mut ours, mut floor) = (Vec::new(), Vec::new());
+        for _ in 0..times {
+            let said = answer(server.try_clone()?);
+            ours.push(millis(shown(self.rath(&run).stdin(Stdio::null()), said)?));
+            let socket = TcpStream::connect(server.local_addr()?)?;
+            let said = speak(server.accept()?.0);
+            floor.push(millis(shown(Command::new("cat").stdin(OwnedFd::from(socket)), said)?));
+        }
+        print("the first streamed word, from its arrival to the terminal (floor: `cat`)", &ours, SHOWN, &floor);
+        Ok(())
+    }
+
+    fn size(&self) -> Result<()> {
+        let copy = self.dir.join("stripped");
+        std::fs::copy(&self.rath, &copy)?;
+        let strip = Command::new("strip").arg("--strip-all").arg(&copy).status();
+        let how = match strip.is_ok_and(|status| status.success()) {
+            true => "stripped",
+            false => "as built, there is no `strip`",
+        };
+        let megabytes = std::fs::metadata(&copy)?.len() as f64 / 1e6;
+        Row::new(AREA, &format!("release binary, {how}"), "MB", megabytes, SIZE, Better::Less).print();
+        Ok(())
+    }
+}
+
+/// A row for the median, which has the target, and one for the slowest.
+fn print(name: &str, ours: &[f64], target: f64, floor: &[f64]) {
+    let slowest = |values: &[f64]| values.iter().copied().fold(f64::NAN, f64::max);
+    Row::new(AREA, name, "ms", median(ours.to_vec()), target, Better::Less).floor(median(floor.to_vec())).print();
+    let name = format!("  the slowest of {}", ours.len());
+    Row::new(AREA, &name, "ms", slowest(ours), target, Better::Less).bare().floor(slowest(floor)).print();
+}
+
+/// What a command writes.
+fn run(command: &mut Command) -> Result<String> {
+    let out = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{command:?} failed: {said}");
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// How long after it was said a word stands on the terminal of a command.
+fn shown(command: &mut Command, said: JoinHandle<Result<Instant>>) -> Result<Duration> {
+    let (mut terminal, child) = at_terminal(command)?;
+    let mut seen = Vec::new();
+    let mut bytes = [0; 4096];
+    let mut came = None;
+    // Reading fails when nobody is left to write.
+    while let Ok(length @ 1..) = terminal.read(&mut bytes) {
+        let now = Instant::now();
+        seen.extend_from_slice(&bytes[..length]);
+        if came.is_none() && String::from_utf8_lossy(&seen).contains(WORD) {
+            came = Some(now);
+        }
+    }
+    let out = child.wait_with_output()?;
+    let seen = String::from_utf8_lossy(&seen);
+    ensure!(out.status.success(), "{command:?} failed: {seen}");
+    let came = came.with_context(|| format!("the word is not shown: {seen}"))?;
+    let said = said.join().ok().context("the server panicked")??;
+    Ok(came.saturating_duration_since(said))
+}
+
+/// A command that writes on a terminal, and the other end of that.
+fn at_terminal(command: &mut Command) -> Result<(File, Child)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags)?;
+    grantpt(&ours).and_then(|()| unlockpt(&ours))?;
+    let theirs = ioctl_tiocgptpeer(&ours, flags)?;
+    tcsetwinsize(&ours, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })?;
+    let child = command.stdout(theirs.try_clone()?).stderr(theirs).spawn()?;
+    // The command keeps its ends open: they are closed here, so that the last word is the last.
+    command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+    Ok((File::from(ours), child))
+}
+
+/// Answers the next request.
+fn answer(server: TcpListener) -> JoinHandle<Result<Instant>> {
+    thread::spawn(move || {
+        let (socket, _) = server.accept()?;
+        let mut request = BufReader::new(&socket);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            request.read_line(&mut line)?;
+            match line.trim().to_ascii_lowercase().split_once(':') {
+                Some(("content-length", bytes)) => length = bytes.trim().parse()?,
+                Some(_) => {}
+                None if line.trim().is_empty() => break,
+                None => {}
+            }
+        }
+        request.read_exact(&mut vec![0; length])?;
+        (&socket).write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+        say(&socket)
+    })
+}
+
+/// Says the same to somebody who does not ask.
+fn speak(socket: TcpStream) -> JoinHandle<Result<Instant>> {
+    thread::spawn(move || say(&socket))
+}
+
+/// Streams an answer; when its first word was said. That is before it was handed to the kernel: whoever reads it may be
+/// faster than the return from there.
+fn say(mut socket: &TcpStream) -> Result<Instant> {
+    socket.set_nodelay(true)?;
+    socket.write_all(chunk(r#"{"role":"assistant","content":""}"#, "null").as_bytes())?;
+    thread::sleep(THOUGHT);
+    let word = chunk(&format!(r#"{{"content":"{WORD}"}}"#), "null");
+    let said = Instant::now();
+    socket.write_all(word.as_bytes())?;
+    thread::sleep(THOUGHT);
+    socket.write_all(chunk("{}", r#""stop""#).as_bytes())?;
+    socket.write_all(b"data: [DONE]\n\n")?;
+    Ok(said)
+}
+
+fn chunk(delta: &str, finish: &str) -> String {
+    let choice = format!(r#"{{"index":0,"delta":{delta},"finish_reason":{finish}}}"#);
+    format!(
+        "data: {{\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"x\",\"choices\":[{choice}]}}\n\n"
+    )
+}
