@@ -87,7 +87,8 @@ async fn requests(session: &Session) -> Vec<Record> {
 async fn work(bench: &Bench, model: BoxModel) -> Vec<Record> {
     let store = Embedded::open(bench.path(".rath")).unwrap();
     // Not every number is read back as it was written, unless one takes care.
-    let parameters = Parameters { temperature: Some(0.985_690_694_632_869_5), max_tokens: Some(300), ..Parameters::default() };
+    let parameters =
+        Parameters { temperature: Some(0.985_690_694_632_869_5), max_tokens: Some(300), ..Parameters::default() };
     let agent = Agent::new("parrot").prompt("Repeat “this”.\n").shared_model(model).tools(echo).parameters(parameters);
     let mut session = store.create(Actor::person("ada"));
     let picture = Blob::new(*b"\x89PNG\r\n\x1a\n", "image/png");
