@@ -179,6 +179,17 @@ mod tests {
     }
 
     #[test]
+    fn the_agent_in_the_docs_is_read() {
+        let page = include_str!("../../../../docs/runs.md");
+        let block = page.split("```markdown\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let agent = AgentFile::parse(block).unwrap();
+        let model: BoxModel = std::sync::Arc::new(rath::Scripted::new("x"));
+        let built = agent.agent(model).unwrap();
+        assert_eq!(built.tool_names().collect::<Vec<_>>(), ["read", "ls", "glob", "grep", "shell"]);
+        assert_eq!((agent.fallback.len(), agent.budget.as_deref()), (1, Some("2usd, 50 turns, 10 min")));
+    }
+
+    #[test]
     fn what_is_no_agent_is_refused() {
         for (text, why) in [
             ("You review.", "front matter"),

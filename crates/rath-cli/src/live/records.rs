@@ -51,7 +51,8 @@ impl Records {
         }
     }
 
-    async fn news(&mut self) -> Result<()> {
+    /// Prints what is there.
+    pub(crate) async fn news(&mut self) -> Result<()> {
         loop {
             let page = self.store.scan(Scan::session(self.session, self.next, u64::MAX - 1)).await?;
             for record in &page.records {

@@ -52,6 +52,10 @@ enum Told {
         tool: String,
         finished: Box<ToolFinished>,
     },
+    CallRefused {
+        tool: String,
+        why: String,
+    },
     Asked {
         agent: String,
         shown: String,
@@ -61,12 +65,16 @@ enum Told {
         why: String,
     },
     /// Everything before is shown.
-    Settle(oneshot::Sender<()>),
+    Settle {
+        answered: bool,
+        done: oneshot::Sender<()>,
+    },
 }
 
 impl Show {
-    /// Shows what happens on the line `first` and its branches. `quiet` shows nothing.
-    pub(crate) fn new(store: Arc<dyn Store>, first: SessionId, agent: &str, quiet: bool) -> Self {
+    /// Shows what happens on the line `first` and its branches. `quiet` shows nothing. Where questions are put to the
+    /// person (`asks_here`), they are not told besides.
+    pub(crate) fn new(store: Arc<dyn Store>, first: SessionId, agent: &str, quiet: bool, asks_here: bool) -> Self {
         let (tell, told) = unbounded_channel();
         let screen = Screen::new();
         let shower = Shower {
@@ -76,7 +84,10 @@ impl Show {
             begins: agent.to_owned(),
             heard: HashMap::new(),
             open: Vec::new(),
+            used: Usage::default(),
+            held: None,
             quiet,
+            asks_here,
         };
         tokio::spawn(shower.show(told));
         Self { tell, screen }
@@ -97,6 +108,7 @@ impl Show {
                 Event::CallFinished { tool, finished } => {
                     Told::CallFinished { session, tool: tool.into(), finished: Box::new(finished.clone()) }
                 }
+                Event::CallRefused { tool, why } => Told::CallRefused { tool: tool.into(), why: why.into() },
                 Event::Asked { shown } => Told::Asked { agent, shown: shown.into() },
                 Event::Retrying { why } => Told::Retrying { agent, why: why.into() },
                 _ => return,
@@ -109,10 +121,10 @@ impl Show {
         &self.screen
     }
 
-    /// Waits until all that happened is shown.
-    pub(crate) async fn settle(&self) {
+    /// Waits until all that happened is shown, but for an answer that will be printed.
+    pub(crate) async fn settle(&self, answered: bool) {
         let (done, shown) = oneshot::channel();
-        if self.tell.send(Told::Settle(done)).is_ok() {
+        if self.tell.send(Told::Settle { answered, done }).is_ok() {
             let _ = shown.await;
         }
     }
@@ -127,7 +139,11 @@ struct Shower {
     begins: String,
     heard: HashMap<SessionId, String>,
     open: Vec<Open>,
+    used: Usage,
+    /// Words of the main line that nobody has seen: the last are the answer, and that is data.
+    held: Option<String>,
     quiet: bool,
+    asks_here: bool,
 }
 
 /// A call that runs.
@@ -142,7 +158,11 @@ impl Shower {
     async fn show(mut self, mut told: UnboundedReceiver<Told>) {
         while let Some(told) = told.recv().await {
             match told {
-                Told::Settle(done) => {
+                Told::Settle { answered, done } => {
+                    match answered {
+                        true => self.held = None,
+                        false => self.say_held(),
+                    }
                     self.screen.idle();
                     let _ = done.send(());
                 }
@@ -152,14 +172,22 @@ impl Shower {
         }
     }
 
+    /// Says what was held back: it was not the answer.
+    fn say_held(&mut self) {
+        if let Some(text) = self.held.take().filter(|_| !self.quiet) {
+            self.screen.line(output::harmless(text.trim()));
+        }
+    }
+
     async fn one(&mut self, told: Told) {
+        self.say_held();
         match told {
             Told::Began { session, agent } => {
                 if agent == self.begins && self.heard.is_empty() && session != self.main && self.open.is_empty() {
                     self.screen.line(format_args!("went on as session {}", style::session(session.short())));
                     self.main = session;
                 }
-                self.screen.busy(&format!("{agent} is thinking"));
+                self.say_what_runs();
             }
             Told::Heard { session, agent, delta } => self.hear(session, &agent, delta),
             Told::TurnOver { session, agent, usage } => self.turn_over(session, &agent, usage),
@@ -169,6 +197,15 @@ impl Shower {
                 self.say_what_runs();
             }
             Told::CallFinished { session, tool, finished } => self.call_finished(session, &tool, &finished).await,
+            Told::CallRefused { tool, why } => {
+                let (mark, tool) = (style::bad("●"), style::title(output::harmless(&tool)));
+                self.screen.line(format_args!("{mark} {tool} {}", style::dim("not made")));
+                for line in cut_lines(&why.lines().collect::<Vec<_>>(), LINES) {
+                    self.screen.line(format_args!("  {}", style::dim(line)));
+                }
+                self.say_what_runs();
+            }
+            Told::Asked { .. } if self.asks_here => {}
             Told::Asked { agent, shown } => {
                 let (who, asks) = (style::record(output::harmless(&agent)), style::label("asks:"));
                 self.screen.line(format_args!("{who} {asks} {}", output::harmless(&shown)));
@@ -178,13 +215,13 @@ impl Shower {
                 self.screen.line(style::label(format!("{agent}: {why}; asking again")));
                 self.screen.busy(&format!("{agent} is asked again"));
             }
-            Told::Settle(_) => {}
+            Told::Settle { .. } => {}
         }
     }
 
     fn hear(&mut self, session: SessionId, agent: &str, delta: Delta) {
         match delta {
-            Delta::Text(text) if session == self.main => {
+            Delta::Text(text) if session == self.main && self.screen.has_words() => {
                 if !self.heard.contains_key(&session) && !text.trim().is_empty() {
                     self.screen.gap();
                 }
@@ -193,7 +230,7 @@ impl Shower {
             }
             Delta::Text(text) => self.heard.entry(session).or_default().push_str(&text),
             Delta::Call { name, .. } => self.screen.busy(&format!("{agent} wants to call {name}")),
-            Delta::Reasoning(_) => self.screen.busy(&format!("{agent} is thinking")),
+            Delta::Reasoning(_) => self.say_what_runs(),
             Delta::Arguments(_) => {}
         }
     }
@@ -202,12 +239,13 @@ impl Shower {
         let heard = self.heard.remove(&session).filter(|text| !text.trim().is_empty());
         if session == self.main {
             self.screen.idle();
+            self.held = heard.filter(|_| !self.screen.has_words());
         } else if let Some(text) = heard {
             let who = style::record(output::harmless(agent));
             self.screen.line(format_args!("{who}: {}", output::harmless(text.trim())));
         }
-        let used = crate::transcript::usage(&usage);
-        self.screen.busy(&if used.is_empty() { agent.to_owned() } else { format!("{agent}: {used}") });
+        self.used += usage;
+        self.say_what_runs();
     }
 
     async fn call_finished(&mut self, session: SessionId, tool: &str, finished: &ToolFinished) {
@@ -245,7 +283,8 @@ impl Shower {
 
     fn say_what_runs(&self) {
         match self.open.as_slice() {
-            [] => self.screen.busy(&format!("{} is thinking", self.begins)),
+            [] if self.used.is_zero() => self.screen.busy(&format!("{} is thinking", self.begins)),
+            [] => self.screen.busy(&format!("{} is thinking ({} so far)", self.begins, self.used)),
             [one] => self.screen.busy(&one.line),
             several => {
                 let longest = several.iter().map(|open| open.began.elapsed()).max().unwrap_or(Duration::ZERO);
@@ -273,8 +312,15 @@ fn how_it_ended(finished: &ToolFinished) -> String {
 
 /// The beginning of what a call wrote.
 fn first_lines(finished: &ToolFinished, most: usize) -> Vec<String> {
-    let all: Vec<&str> =
-        finished.output.iter().filter_map(|output| output.text.as_deref()).flat_map(str::lines).collect();
+    // What the model is shown holds what the streams do.
+    let result = finished.output.iter().find(|output| output.stream == "result");
+    let shown: Vec<_> = result.map_or_else(|| finished.output.iter().collect(), |result| vec![result]);
+    let all: Vec<&str> = shown.iter().filter_map(|output| output.text.as_deref()).flat_map(str::lines).collect();
+    cut_lines(&all, most)
+}
+
+/// The first of these lines, each as wide as there is room for.
+fn cut_lines(all: &[&str], most: usize) -> Vec<String> {
     let cut = |line: &str| match line.char_indices().nth(WIDE) {
         Some((at, _)) => output::harmless(&line[..at]) + "…",
         None => output::harmless(line),

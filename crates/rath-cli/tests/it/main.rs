@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests run the binary")]
 
+mod agents;
 mod auth;
 mod config;
 mod crash;
@@ -10,6 +11,7 @@ mod doctor;
 mod errors;
 mod hostile;
 mod local;
+mod person;
 mod policy;
 mod requests;
 mod runs;

@@ -129,7 +129,7 @@ fn always_is_on_the_record_and_not_asked_again() {
         "task = \"Go.\"\n[agents.one]\ntools = [\"shell\"]\nask = [\"shell\"]\n{turn}{turn}[[turn]]\ntext = \"Done.\"\n"
     );
     fs::write(desk.path("project/run.toml"), file).unwrap();
-    desk.exits(5, &["run", "run.toml", "--in", "work", "-q"]);
+    desk.exits(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
     let inbox = desk.exits(0, &["inbox"]);
     assert!(
         inbox.contains("always: shell with exactly these arguments") && inbox.contains("yes | no | always"),

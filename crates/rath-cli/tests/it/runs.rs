@@ -160,7 +160,7 @@ fn a_run_asks_is_answered_and_comes_to_its_end() {
         return;
     }
     let bench = bench(EVERYTHING);
-    bench.fails(5, &["run", "run.toml", "--in", "work"]);
+    bench.fails(5, &["run", "-a", "run.toml", "--in", "work"]);
     let session = root(&bench).unwrap();
     let asked = bench.ok(&["inbox"]);
     assert!(asked.contains("wants to call shell") && asked.contains("yes | no"), "{asked}");
@@ -218,7 +218,7 @@ fn what_a_model_saw_is_shown_part_by_part() {
         return;
     }
     let bench = bench(EVERYTHING);
-    bench.fails(5, &["run", "run.toml", "--in", "work", "-q"]);
+    bench.fails(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
     let session = root(&bench).unwrap();
     let requests: Vec<Value> =
         records(&bench).into_iter().filter(|record| record["header"]["kind"] == "model_requested").collect();
@@ -291,7 +291,7 @@ fn a_run_that_is_killed_ends_like_one_that_is_not() {
         return;
     }
     let whole = bench(SLOW);
-    assert_eq!(whole.ok(&["run", "run.toml", "--in", "work", "-q"]), "Done.");
+    assert_eq!(whole.ok(&["run", "-a", "run.toml", "--in", "work", "-q"]), "Done.");
     let wanted = conversation(&whole, &root(&whole).unwrap());
 
     let bench = bench(SLOW);
@@ -313,7 +313,7 @@ fn a_run_that_is_killed_ends_like_one_that_is_not() {
     let mut killed = 0;
     for moment in moments {
         let mut child = match root(&bench) {
-            None => start(&bench, &["run", "run.toml", "--in", "work", "-q"]),
+            None => start(&bench, &["run", "-a", "run.toml", "--in", "work", "-q"]),
             Some(session) => start(&bench, &["resume", &session, "-q"]),
         };
         let seen = until(&mut child, || moment(&bench));
@@ -340,7 +340,7 @@ fn a_run_that_is_killed_ends_like_one_that_is_not() {
 #[test]
 fn a_run_that_waits_is_answered_by_another_process() {
     let bench = bench(ASKING);
-    let mut child = start(&bench, &["run", "run.toml", "--wait", "-q"]);
+    let mut child = start(&bench, &["run", "-a", "run.toml", "--wait", "-q"]);
     assert!(until(&mut child, || waits(&bench).is_some()));
     let session = root(&bench).unwrap();
     let shown = bench.json(&["show", &session]);
@@ -377,7 +377,7 @@ fn short(session: &str) -> String {
 #[test]
 fn a_run_is_stopped_while_it_works_and_while_it_does_not() {
     let held = bench(ASKING);
-    let mut child = start(&held, &["run", "run.toml", "--wait", "-q"]);
+    let mut child = start(&held, &["run", "-a", "run.toml", "--wait", "-q"]);
     assert!(until(&mut child, || waits(&held).is_some()));
     let session = root(&held).unwrap();
     held.ok(&["cancel", &session, "--why", "enough"]);
@@ -386,7 +386,7 @@ fn a_run_is_stopped_while_it_works_and_while_it_does_not() {
     assert!(said.contains("enough"), "{said}");
 
     let left = bench(ASKING);
-    left.fails(5, &["run", "run.toml", "-q"]);
+    left.fails(5, &["run", "-a", "run.toml", "-q"]);
     let other = root(&left).unwrap();
     left.ok(&["cancel", &other, "--why", "enough"]);
 
@@ -406,7 +406,7 @@ fn a_run_is_stopped_while_it_works_and_while_it_does_not() {
 #[test]
 fn words_reach_a_run_while_it_works() {
     let bench = bench(ASKING);
-    let mut child = start(&bench, &["run", "run.toml", "--wait", "-q"]);
+    let mut child = start(&bench, &["run", "-a", "run.toml", "--wait", "-q"]);
     assert!(until(&mut child, || waits(&bench).is_some()));
     let session = root(&bench).unwrap();
     bench.ok(&["say", &session, "And be quick."]);
@@ -422,7 +422,7 @@ fn words_reach_a_run_while_it_works() {
 #[test]
 fn a_changed_run_stops_and_says_what_changed() {
     let bench = bench(ASKING);
-    bench.fails(5, &["run", "run.toml", "-q"]);
+    bench.fails(5, &["run", "-a", "run.toml", "-q"]);
     let session = root(&bench).unwrap();
     let changed = ASKING.replace("You ask.", "You shout.").replace("\"ask_human\", \"read\"", "\"ask_human\"");
     bench.put("changed.toml", &changed);
@@ -466,15 +466,17 @@ fn a_run_file_that_cannot_be_run_says_why_and_stores_nothing() {
         ("task = \"x\"\n[agents.a]\ntools = [\"a\"]", "in a circle"),
         ("task = \"x\"\n[agents.a]\nprompts = \"x\"", "prompts"),
         ("task = \"x\"\n[agents.a]\n[[turn]]\nsays = \"x\"", "says"),
-        ("[agents.a]\n[[turn]]\ntext = \"x\"", "the run has no task"),
     ] {
         let bench = bench(file);
-        let said = bench.fails(1, &["run", "run.toml"]);
+        let said = bench.fails(1, &["run", "-a", "run.toml"]);
         assert!(said.contains(words), "{file}\n{said}");
         assert_eq!(sessions(&bench), Vec::<Value>::new(), "{file}");
     }
+    let untold = bench("[agents.a]\n[[turn]]\ntext = \"x\"");
+    assert!(untold.fails(2, &["run", "-a", "run.toml"]).contains("there is no task"));
+    assert_eq!(sessions(&untold), Vec::<Value>::new());
     let bench = bench(ASKING);
-    assert!(bench.fails(1, &["run", "nowhere.toml"]).contains("nowhere.toml"));
+    assert!(bench.fails(1, &["run", "-a", "nowhere.toml"]).contains("nowhere.toml"));
     assert_eq!(sessions(&bench), Vec::<Value>::new());
 }
 
@@ -484,7 +486,7 @@ fn a_long_session_is_shown() {
         "task = \"Go on.\"\n[agents.a]\ntools = [\"read\"]\n[[turn]]\notherwise = true\ncall = [{ tool = \"fly\" }]\n",
     );
     bench.put("run.toml", bench.read("run.toml").replace("[agents.a]\n", "[agents.a]\nturns = 300\n"));
-    let said = bench.fails(1, &["run", "run.toml", "-q"]);
+    let said = bench.fails(1, &["run", "-a", "run.toml", "-q"]);
     assert!(said.contains("300 turns"), "{said}");
     let session = root(&bench).unwrap();
     let shown = bench.ok(&["show", &session]);
@@ -528,7 +530,7 @@ fn a_branch_asks_and_the_run_waits() {
         return;
     }
     let bench = bench(BELOW);
-    bench.fails(5, &["run", "run.toml", "--in", "work", "-q"]);
+    bench.fails(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
     let (session, branch) = (root(&bench).unwrap(), waits(&bench).unwrap());
     assert_ne!(session, branch);
     let run = bench.json(&["show", &session])["run"].clone();
@@ -548,7 +550,7 @@ fn a_run_whose_branch_asks_can_be_stopped() {
         return;
     }
     let bench = bench(BELOW);
-    bench.fails(5, &["run", "run.toml", "--in", "work", "-q"]);
+    bench.fails(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
     let session = root(&bench).unwrap();
     bench.ok(&["cancel", &session]);
     assert_eq!(bench.json(&["show", &session])["run"]["is"], "cancelled");
@@ -584,7 +586,7 @@ text = "end{escape}"
 stop = "s{escape}"
 "#
     ));
-    bench.fails(5, &["run", "run.toml", "--in", "work", "-q"]);
+    bench.fails(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
     let session = root(&bench).unwrap();
     bench.ok(&["answer", &session, "a\u{1b}[2J", "--why", "y\u{1b}[2J"]);
     let looks: [&[&str]; 7] = [
@@ -619,7 +621,7 @@ call = [{ tool = "shell", arguments = { command = "test -e begun || { : > begun;
 text = "Done."
 "#,
     );
-    let out = bench.run(&["run", "run.toml", "--on", "host", "--in", "work", "-q"]);
+    let out = bench.run(&["run", "-a", "run.toml", "--on", "host", "--in", "work", "-q", "-y"]);
     assert_eq!(out.status.code(), None, "{}", text(&out.stderr));
     let session = root(&bench).unwrap();
     bench.fails(5, &["resume", &session, "-q"]);

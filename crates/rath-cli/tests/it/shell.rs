@@ -1,81 +1,12 @@
-//! `rath sh`: a person at a terminal, played by a test at the other end of a pseudo-terminal.
+//! `rath sh`: a person at a terminal.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::tcsetwinsize;
 
 use crate::local::isolates;
-use crate::workspace::{Bench, text};
-
-struct Person {
-    terminal: File,
-    theirs: OwnedFd,
-    seen: Arc<Mutex<Vec<u8>>>,
-    child: Child,
-}
-
-fn size(rows: u16, columns: u16) -> Winsize {
-    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
-}
-
-impl Person {
-    /// Sits down at a terminal and runs `rath` there.
-    fn begins(bench: &Bench, arguments: &[&str]) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let ours = openpt(flags).unwrap();
-        grantpt(&ours).and_then(|()| unlockpt(&ours)).unwrap();
-        let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
-        tcsetwinsize(&ours, size(24, 80)).unwrap();
-        let end = || Stdio::from(theirs.try_clone().unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
-        command.args(arguments).current_dir(bench.root()).env("USER", "ada").env("TERM", "dumb");
-        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        let terminal = File::from(ours);
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let (mut screen, shown) = (terminal.try_clone().unwrap(), seen.clone());
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(length @ 1..) = screen.read(&mut bytes) {
-                shown.lock().unwrap().extend_from_slice(&bytes[..length]);
-            }
-        });
-        Self { terminal, theirs, seen, child }
-    }
-
-    fn types(&mut self, keys: &str) {
-        self.terminal.write_all(keys.as_bytes()).unwrap();
-    }
-
-    fn sees(&self) -> String {
-        text(&self.seen.lock().unwrap())
-    }
-
-    fn sees_within_a_minute(&mut self, what: impl Fn(&str) -> bool) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(60) {
-            if what(&self.sees()) {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        false
-    }
-
-    fn waits_for(&mut self, what: &str) {
-        assert!(self.sees_within_a_minute(|seen| seen.contains(what)), "no {what:?} in {:?}", self.sees());
-    }
-
-    /// Whether the terminal is as it was: keys are shown and lines are edited.
-    fn is_left_in_order(&self) -> bool {
-        tcgetattr(&self.theirs).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
-    }
-}
+use crate::person::{Person, size};
+use crate::workspace::Bench;
 
 #[test]
 fn what_a_person_does_by_hand_is_one_call() {

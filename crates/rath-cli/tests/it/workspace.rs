@@ -18,6 +18,10 @@ pub(crate) struct Bench {
 pub(crate) fn command<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
     command.args(arguments).current_dir(dir).env("USER", "ada").stdin(Stdio::null());
+    command.env("XDG_CONFIG_HOME", dir.join("config")).env("XDG_STATE_HOME", dir.join("state"));
+    for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "RATH_MODEL"] {
+        command.env_remove(key);
+    }
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -80,7 +84,9 @@ impl Bench {
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let out = self.run(&[&["--json"], arguments].concat());
         assert!(matches!(out.status.code(), Some(0 | 1 | 3)), "{arguments:?}: {}", text(&out.stderr));
-        serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {}", text(&out.stdout)))
+        // A run prints its records first.
+        let last = text(&out.stdout).lines().last().unwrap_or_default().to_owned();
+        serde_json::from_str(&last).unwrap_or_else(|_| panic!("{arguments:?}: {last}"))
     }
 
     /// The body of the last record of this kind.

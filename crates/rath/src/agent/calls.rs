@@ -5,6 +5,7 @@ use rath_core::{Content, OpenCall, Result, Session, Touches};
 
 use super::Agent;
 use super::drive::Bench;
+use super::event::Event;
 use super::plan::Plan;
 use super::round::{Job, Round};
 
@@ -32,6 +33,9 @@ impl Agent {
         }
         self.take_in(session, &jobs, branches).await?;
         for Job { call, plan, .. } in jobs {
+            if let Plan::Say { text, failed: true } | Plan::Refuse { text, .. } = &plan {
+                bench.tell(session, &self.name, Event::CallRefused { tool: &call.tool, why: text });
+            }
             let (finished, shown, failed, policy) = match plan {
                 Plan::Say { text, failed } => (None, Some(text.into()), failed, None),
                 Plan::Refuse { text, by } => (None, Some(text.into()), true, by),

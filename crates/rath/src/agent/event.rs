@@ -35,6 +35,13 @@ pub enum Event<'a> {
         /// What goes on the record.
         finished: &'a ToolFinished,
     },
+    /// A call is not made: there is no such tool, its arguments do not fit, or it is not allowed.
+    CallRefused {
+        /// The tool.
+        tool: &'a str,
+        /// What the model is told.
+        why: &'a str,
+    },
     /// A person is asked.
     Asked {
         /// What is shown.

@@ -1,10 +1,13 @@
 //! One request to the model, and its answer on the record.
 
 use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
-use rath_core::{Answer, Asking, Blob, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time, random_number};
+use rath_core::{
+    Answer, Asking, Blob, Delta, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time, random_number,
+};
 
 use super::Agent;
 use super::drive::Bench;
@@ -52,10 +55,16 @@ impl Agent {
         })?;
         session.settle().await?;
         let began = Time::now();
+        // What came of an answer that nobody waits for any more.
+        let words = Mutex::new(String::new());
         let answer = {
             let shown = Shown::of(session, asking);
+            let words = &words;
             let (id, listener) = (session.id(), bench.listener.clone());
-            let heard = move |delta| {
+            let heard = |delta| {
+                if let Delta::Text(text) = &delta {
+                    words.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+                }
                 if let Some(listener) = &listener {
                     listener.tell(id, &self.name, Event::Heard(&delta));
                 }
@@ -70,7 +79,11 @@ impl Agent {
         match (answer, self.stopped(bench)) {
             (Some(Ok(answer)), _) => self.answered(session, bench, answer, began).await,
             (Some(Err(failure)), _) => self.failed(session, bench, failure, run.attempts).await,
-            (None, Some(error)) => cut_off(session, bench, ModelFailed::new(""), error),
+            (None, Some(error)) => {
+                let words = words.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let partial = (!words.is_empty()).then(|| words.into());
+                cut_off(session, bench, ModelFailed { partial, ..ModelFailed::new("") }, error)
+            }
             (None, None) => Ok(()),
         }
     }
@@ -105,7 +118,8 @@ impl Agent {
         let raw = raw.map(|raw| raw.reference);
         if let Some(cancelled) = bench.cancel.why() {
             let error = ErrorKind::Cancelled { why: cancelled.to_string() }.into();
-            return cut_off(session, bench, ModelFailed { status, raw, ..ModelFailed::new(why) }, error);
+            let partial = partial.map(Into::into);
+            return cut_off(session, bench, ModelFailed { status, partial, raw, ..ModelFailed::new(why) }, error);
         }
         let mut retried = retry && attempts < self.retries;
         if let Some(after) = after.filter(|after| retried && *after > LONGEST_WAIT) {

@@ -1,5 +1,6 @@
 //! The directory a session works in, opened.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -279,8 +280,8 @@ impl Workshop {
                     Some(done) => (done.version, done.kept),
                     None => (site.workspace.save()?.version, Vec::new()),
                 };
-                // Without a journal it had not begun, unless everything is as it was to be.
-                if !now.same_files(&from) && (is_finished || now.same_files(&to)) {
+                // Without a journal it had not begun, or lacks nothing but its record.
+                if !now.same_files(&from) && (is_finished || site.went(&from, &to, &now)?) {
                     let changed = Changes::of(site.workspace.changes(&from, &now)?);
                     let conflicts =
                         View::of(&self.store, point.session, Some(point.seq)).await?.state().conflicts.clone();
@@ -503,6 +504,17 @@ impl Site {
 
     fn going(&self) -> Option<Going> {
         serde_json::from_slice(&fs::read(&self.paths.going).ok()?).ok()
+    }
+
+    /// Whether the files went all the way from one version to another, whatever somebody changed since: nothing that
+    /// differs between the two is as it was, and something is as it was to be.
+    fn went(&self, from: &Version, to: &Version, now: &Version) -> Result<bool> {
+        let paths = |before, after| -> Result<BTreeSet<Name>> {
+            let changes = self.workspace.changes(before, after)?;
+            Ok(changes.into_iter().map(|change| change.path).collect())
+        };
+        let (way, left, missed) = (paths(from, to)?, paths(from, now)?, paths(to, now)?);
+        Ok(way.is_subset(&left) && !way.is_subset(&missed))
     }
 
     /// Remembers a restore that is about to begin.

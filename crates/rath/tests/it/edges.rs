@@ -197,6 +197,39 @@ fn a_restore_is_not_finished_in_a_copy_that_is_gone() {
     assert!(records(&shop, &session, Kind::Restored).is_empty());
 }
 
+#[test]
+fn a_restore_that_lacks_only_its_record_gets_it() {
+    for is_over in [false, true] {
+        let mut shop = Shop::new();
+        let (mut session, _) = copied(&shop, &[("a", "0\n"), ("b", "0\n")]);
+        shop.sh(&mut session, "echo 1 > a; echo 1 > c");
+        let (id, files, head) = (session.id(), shop.copy(session.id()), session.head().id);
+        let point = Point { session: id, seq: 1 };
+        let (from, to) = (session.state().workspace.clone().unwrap(), shop.view(point).state().workspace.clone());
+        drop(session);
+        shop.reopen();
+        // As a process leaves it that dies before the restore or just before its record. A person goes on.
+        let going = serde_json::json!({ "head": head, "from": from, "to": to, "point": point });
+        fs::write(files.parent().unwrap().join(format!("going-{id}")), going.to_string()).unwrap();
+        if is_over {
+            put(&files, "a", Some("0\n"));
+            put(&files, "c", None);
+        }
+        put(&files, "mine", Some("2\n"));
+        let mut session = shop.open(id);
+        block_on(shop.workshop.save(&mut session)).unwrap();
+        let restored = records(&shop, &session, Kind::Restored);
+        let restored: Vec<Restored> = restored.iter().map(|record| record.body().unwrap()).collect();
+        assert_eq!(
+            restored.iter().map(|body| &body.from).collect::<Vec<_>>(),
+            Vec::from_iter(is_over.then_some(&from))
+        );
+        assert_eq!(shop.now(&session), disk(&files));
+        assert!(block_on(shop.workshop.save(&mut session)).unwrap().is_none());
+        shop.verify();
+    }
+}
+
 /// A call that a process began and never ended.
 pub(crate) fn lose_a_call(session: &mut Session) {
     let started = ToolStarted {

@@ -44,7 +44,7 @@ pub(super) async fn tell(
 
     story.chapter(7, "An agent mends a failing test, in the sandbox; its process is killed in the middle")?;
     let at = settings.shown(&file);
-    story.tell(style::dim(format!("$ rath run {at} --key {KEY} --in {}", settings.shown(&repository))))?;
+    story.tell(style::dim(format!("$ rath run -a {at} --key {KEY} --in {}", settings.shown(&repository))))?;
     let mut child = start(root, &file, &repository)?;
     let seen = until_second_turn(workshop.store(), &mut child).await;
     child.kill()?;
@@ -94,7 +94,13 @@ pub(super) async fn tell(
 #[allow(clippy::disallowed_methods, reason = "the demo kills a process of its own")]
 fn start(root: &Path, file: &Path, repository: &Path) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("run").arg(file).args(["--key", KEY, "--quiet", "--store"]).arg(root).arg("--in").arg(repository);
+    command
+        .args(["run", "--agent"])
+        .arg(file)
+        .args(["--key", KEY, "--quiet", "--store"])
+        .arg(root)
+        .arg("--in")
+        .arg(repository);
     // What it says is on the record.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().context("starting another rath")

@@ -27,9 +27,6 @@ async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) 
     for line in output::harmless(&question.shown).lines() {
         output::remark(format_args!("{} {line}", style::label("?")));
     }
-    if let Some(always) = &question.always {
-        output::remark(style::dim(output::harmless(&format!("  always: {always}"))));
-    }
     let choices = match (question.about, &question.always) {
         (About::Approval, Some(_)) => "[y]es, [n]o, [a]lways, [l]ater: ",
         (About::Approval, None) => "[y]es, [n]o, [l]ater: ",

@@ -63,16 +63,15 @@ impl Run {
             parse_budget(budget).map_err(|error| unclear(error.to_string()))?;
         }
         self.is_no_file(settings)?;
-        if self.goes_on.is_none() && settings.store_path().is_err() {
-            make_store(settings)?;
-        }
-        let workshop = Arc::new(settings.workshop(self.place.anywhere)?);
-        let store = workshop.store().clone();
         let earlier = match &self.goes_on {
-            Some(session) => Some(expression::resolve_session(&store, session).await?),
+            Some(session) => {
+                let store = settings.store()?;
+                let id = expression::resolve_session(&store, session).await?;
+                Some((id, store))
+            }
             None => None,
         };
-        let program = self.program(settings, &store, earlier).await?;
+        let program = self.program(settings, earlier.as_ref()).await?;
         let providers = Providers::new(settings)?;
         let agent = program.agent(|model, others| providers.model(model, others))?;
         let title = program.title();
@@ -81,10 +80,18 @@ impl Run {
             None if self.going.may_talk(settings) => String::new(),
             None => return Err(unclear("there is no task: write one after the command, or through a pipe")),
         };
+        if settings.store_path().is_err() {
+            make_store(settings)?;
+        }
+        let workshop = Arc::new(match &earlier {
+            Some((_, store)) => settings.workshop_on(store.clone(), &settings.store_path()?, self.place.anywhere)?,
+            None => settings.workshop(self.place.anywhere)?,
+        });
+        let store = workshop.store().clone();
         let conditions = Conditions { program: Some(program.blob()?), ..settings.actor().into() };
         let mut work = Work::new(settings, workshop.clone(), agent, conditions.clone(), &self.going, None)?;
         let session = match earlier {
-            Some(id) => {
+            Some((id, _)) => {
                 let mut session = store.continue_run(id, conditions).await.map_err(|error| still_open(id, error))?;
                 if !task.is_empty() {
                     session.user(&*task)?;
@@ -107,6 +114,7 @@ impl Run {
                     }
                     Ok(())
                 });
+                work.is_new = true;
                 prepared.await?
             }
         };
@@ -126,16 +134,11 @@ impl Run {
         }
     }
 
-    async fn program(
-        &self,
-        settings: &Settings,
-        store: &Arc<dyn Store>,
-        earlier: Option<SessionId>,
-    ) -> Result<Program> {
+    async fn program(&self, settings: &Settings, earlier: Option<&(SessionId, Arc<dyn Store>)>) -> Result<Program> {
         let config = settings.layers()?.config;
         let text = match (&self.agent, earlier) {
             (Some(file), _) => Some(read(file)?),
-            (None, Some(id)) => text_of(store, id, &Ancestry::of(store, id).await?).await?,
+            (None, Some((id, store))) => text_of(store, *id, &Ancestry::of(store, *id).await?).await?,
             (None, None) => None,
         };
         let agent = match text.map(Program::parse).transpose()? {

@@ -67,7 +67,14 @@ pub(super) async fn talk(work: &mut Work<'_>, session: Session) -> Result<Answer
                 session = Some(here);
                 continue;
             }
-            text => here.user(text)?,
+            text => {
+                if here.title().is_none()
+                    && let Some(title) = super::title_of(text)
+                {
+                    here.set_title(title)?;
+                }
+                here.user(text)?
+            }
         };
         session = match work.go(here).await? {
             End::Done(session) => Some(session),

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use rath::agent::Patience;
 use rath::policy::Policy;
+use rath::store::Which;
 use rath::{Agent, Cancel, Conditions, ErrorKind, Session, SessionId, Usage, Workshop};
 use serde_json::json;
 
@@ -34,7 +35,9 @@ impl Going {
     /// Whether a person is there to talk to.
     pub(super) fn may_talk(&self, settings: &Settings) -> bool {
         use std::io::IsTerminal as _;
-        !settings.json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+        !settings.json
+            && [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()]
+                == [true; 3]
     }
 }
 
@@ -54,6 +57,8 @@ pub(super) struct Work<'a> {
     file: Option<PathBuf>,
     show: Option<Show>,
     said: bool,
+    /// Whether the run began here: then its first records are news too.
+    pub(super) is_new: bool,
 }
 
 /// How a task ended.
@@ -92,6 +97,7 @@ impl<'a> Work<'a> {
             file: file.map(Path::to_owned),
             show: None,
             said: false,
+            is_new: false,
         })
     }
 
@@ -103,12 +109,13 @@ impl<'a> Work<'a> {
             output::remark(format_args!("session {}", style::session(first.short())));
         }
         let store = self.workshop.store().clone();
-        let quiet = self.silent;
-        let show = self.show.get_or_insert_with(|| Show::new(store.clone(), first, self.agent.name(), quiet));
+        let (quiet, asks_here) = (self.silent, self.yes || self.keyboard.is_some());
+        let show =
+            self.show.get_or_insert_with(|| Show::new(store.clone(), first, self.agent.name(), quiet, asks_here));
         session.equip_shared(self.workshop.clone());
         session.equip_shared(self.policy.clone());
         session.equip(if self.wait { Patience::Wait } else { Patience::Leave });
-        if self.yes || self.keyboard.is_some() {
+        if asks_here {
             let by = self.settings.actor();
             session.equip(asker(by, self.yes, self.keyboard.clone(), show.screen().clone(), self.interrupts.clone()));
         }
@@ -117,8 +124,8 @@ impl<'a> Work<'a> {
         self.interrupts.stop(cancel);
         let done = match self.settings.json {
             true => {
-                let seq = session.head().seq;
-                let mut records = Records::behind(store, first, seq.checked_sub(1));
+                let stored = store.sessions(Which::Id(first).into()).await?.first().map(|row| row.seq);
+                let mut records = Records::behind(store, first, stored.filter(|_| !self.is_new));
                 session.equip(records.listener());
                 records.beside(session.go_on(&self.agent)).await?
             }
@@ -128,7 +135,7 @@ impl<'a> Work<'a> {
             }
         };
         let stopped = self.interrupts.done();
-        show.settle().await;
+        show.settle(done.is_ok()).await;
         let end = match done {
             Ok(session) => End::Done(session),
             Err(error) => {
@@ -140,11 +147,15 @@ impl<'a> Work<'a> {
                 }
             }
         };
+        let now = match &end {
+            End::Done(session) => session.id(),
+            End::Waiting(id) | End::Stopped(id) | End::Failed(id, _) => *id,
+        };
+        if self.settings.json && now != first {
+            Records::behind(self.workshop.store().clone(), now, None).news().await?;
+        }
+        self.is_new = false;
         if self.silent {
-            let now = match &end {
-                End::Done(session) => session.id(),
-                End::Waiting(id) | End::Stopped(id) | End::Failed(id, _) => *id,
-            };
             went_on(first, now);
         } else if let End::Done(session) = &end {
             self.say_cost(session.usage() - used_before, began);

@@ -1,0 +1,354 @@
+//! `rath run` with agents in Markdown: on a copy, in a pipe, at a terminal, interrupted, continued, over HTTP.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::local::isolates;
+use crate::person::Person;
+use crate::workspace::{Bench, command, text};
+
+const EDITOR: &str = "---\nname: editor\ntools: [coding, ask_human]\n---\nYou edit.\n";
+
+const SCRIPT: &str = r#"
+[[turn]]
+matches = 'slowly$'
+text = "one two three four five six seven"
+chunks = 40
+chunk_delay_ms = 100
+[[turn]]
+matches = '^edit'
+text = "I edit."
+call = [{ tool = "edit", arguments = { path = "notes", old = "one", new = "two" } }, { tool = "fly" }]
+[[turn]]
+matches = '^push'
+call = [{ tool = "shell", arguments = { command = "git push" } }]
+[[turn]]
+otherwise = true
+text = "That is all."
+usage = { input_tokens = 10, output_tokens = 5 }
+"#;
+
+/// A store, an agent, a script, and notes to work on.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.put("editor.md", EDITOR);
+    bench.put("script.toml", SCRIPT);
+    bench.put("work/notes", "one\n");
+    bench
+}
+
+const MODEL: &str = "scripted/script.toml";
+
+fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "-a", "editor.md", "-m", MODEL, "--in", "work"], more].concat()
+}
+
+fn newest(bench: &Bench) -> String {
+    bench.ok(&["log", "-n", "1", "--json"]).lines().next().map_or_else(String::new, |line| {
+        serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap_or_default().to_owned()
+    })
+}
+
+#[test]
+fn an_agent_works_on_a_copy_and_its_changes_are_brought_back_if_wanted() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let out = bench.run(&run(&["edit the notes"]));
+    let (answer, told) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{told}");
+    assert_eq!(answer.trim_end(), "That is all.", "only the answer is data");
+    for words in
+        ["● edit notes", "-one", "+two", "● fly not made", "There is no tool \"fly\"", "1 file changed", "rath apply"]
+    {
+        assert!(told.contains(words), "no {words:?} in\n{told}");
+    }
+    assert_eq!(bench.read("work/notes"), "one\n", "the directory itself is left alone");
+    let changed = bench.run(&["diff", "@"]);
+    assert_eq!(changed.status.code(), Some(3));
+    assert!(text(&changed.stdout).contains("+two"));
+    let told = text(&bench.run(&run(&["-y", "edit the notes"])).stderr);
+    assert!(told.contains("brought back"), "{told}");
+    assert_eq!(bench.read("work/notes"), "two\n");
+    bench.put("work/notes", "one\n");
+    bench.ok(&run(&["--in-place", "edit the notes", "-q"]));
+    assert_eq!(bench.read("work/notes"), "two\n");
+    bench.sound();
+}
+
+#[test]
+fn a_run_is_told_more_with_another_model() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    bench.put("other.toml", "model = \"other\"\n[[turn]]\ntext = \"Something else.\"");
+    bench.ok(&run(&["edit the notes", "-q"]));
+    let session = newest(&bench);
+    let more = ["run", "--continue", &session, "-m", "scripted/other.toml", "-q", "And?"];
+    assert_eq!(bench.ok(&more), "Something else.");
+    assert_eq!(bench.ok(&["run", "--continue", "@", "-q", "And now?"]), "Something else.", "the model stays");
+    assert_eq!(bench.ok(&["resume", "@", "-q"]), "Something else.", "it is over, and stays so");
+    let shown = bench.ok(&["show", &session]);
+    assert!(shown.contains("You edit.") || shown.contains("editor (agent, other)"), "{shown}");
+    let words = shown.find("edit the notes").zip(shown.find("And?")).zip(shown.find("And now?"));
+    assert!(words.is_some_and(|((first, second), third)| first < second && second < third), "{shown}");
+    assert_eq!(bench.ok(&["log", "--json"]).lines().count(), 1, "it is one session");
+    bench.sound();
+}
+
+#[test]
+fn records_come_as_json_while_they_happen() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let out = bench.ok(&run(&["--json", "say slowly"]));
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, records) = lines.split_last().unwrap();
+    assert_eq!((&last["outcome"], &last["text"]), (&"done".into(), &"one two three four five six seven".into()));
+    let seqs: Vec<_> = records.iter().filter_map(|record| record["header"]["seq"].as_u64()).collect();
+    assert_eq!(seqs, (0..records.len() as u64).collect::<Vec<_>>(), "every record, once, in order");
+    let session = last["session"].as_str().unwrap();
+    let more = bench.ok(&["run", "--json", "--continue", session, "And?"]);
+    let first: Value = serde_json::from_str(more.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["header"]["kind"], &first["body"]["text"]), (&"user".into(), &"And?".into()), "what is new");
+}
+
+#[test]
+fn what_cannot_be_run_says_why_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = |code: i32, arguments: &[&str], words: &str| {
+        let out = command(dir.path(), arguments).env("HOME", dir.path()).output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: no {words:?} in {said}");
+        assert!(!dir.path().join(".rath").exists(), "{arguments:?} made a store");
+    };
+    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    put("a.md", EDITOR);
+    put("b.md", "---\nname: b\ntools: [fly]\n---\n");
+    put("s.toml", SCRIPT);
+    // Ollama may run on the machine that tests: it is looked for elsewhere.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let out = command(dir.path(), &["run", "x"]).env("OLLAMA_HOST", nobody.to_string()).output().unwrap();
+    if out.status.code() == Some(4) {
+        let said = text(&out.stderr);
+        assert!(said.contains("ANTHROPIC_API_KEY") && said.contains("Ollama") && said.contains("rath demo"), "{said}");
+        assert!(!dir.path().join(".rath").exists());
+    }
+    fails(4, &["run", "-m", "anthropic/claude-sonnet-4-5", "x"], "ANTHROPIC_API_KEY");
+    fails(4, &["run", "-m", "claude-sonnet-4-5", "x"], "no key for anthropic");
+    fails(1, &["run", "-m", "nobody/x", "x"], "there is no provider \"nobody\"");
+    fails(1, &["run", "-m", "qwen3:4b", "x"], "PROVIDER/MODEL");
+    fails(1, &["run", "-m", "ollama/", "x"], "say which model");
+    fails(1, &["run", "-m", "scripted/nowhere.toml", "x"], "nowhere.toml");
+    fails(2, &["run", "-m", "scripted/s.toml", "--budget", "plenty", "x"], "a budget looks like");
+    fails(2, &["run", "-m", "scripted/s.toml", ""], "the task is empty");
+    fails(2, &["run", "-m", "scripted/s.toml"], "there is no task");
+    fails(2, &["run", "a.md"], "rath run -a a.md");
+    fails(1, &["run", "-a", "b.md", "-m", "scripted/s.toml", "x"], "there is no tool or agent \"fly\"");
+    fails(1, &["run", "-a", "nowhere.md", "x"], "nowhere.md");
+    fails(1, &["run", "--continue", "@", "x"], "there is no store here");
+}
+
+#[test]
+fn a_budget_ends_a_run_and_says_so() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let said = bench.fails(1, &run(&["--budget", "1 turn", "edit the notes", "-q"]));
+    assert!(said.contains("1 turns of 1"), "{said}");
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_heard_and_the_session_goes_on() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let mut person = Person::begins(&bench, &run(&["say slowly"]));
+    person.waits_for("two");
+    // Keys make signals on a terminal of one's own, which this one is not.
+    let pid = rustix::process::Pid::from_child(&person.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    person.waits_for("stopped");
+    assert_eq!(person.child.wait().unwrap().code(), Some(1));
+    let session = newest(&bench);
+    let shown = bench.ok(&["show", &session]);
+    assert!(shown.contains("had said:") && shown.contains("one two") && shown.contains("interrupted"), "{shown}");
+    assert_eq!(bench.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
+    bench.sound();
+}
+
+#[test]
+fn a_conversation_at_a_terminal() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    bench.put("config/rath/config.toml", "[[policy]]\ntool = \"shell\"\ncommand = \"git push*\"\ndecision = \"ask\"\n");
+    let mut person = Person::begins(&bench, &run(&[]));
+    person.waits_for("/help says what there is");
+    person.types("/nothing\r");
+    person.waits_for("there is no /nothing");
+    person.types("edit the notes\r");
+    person.waits_for("That is all.");
+    person.waits_for("2 turns");
+    person.types("push it\r");
+    person.waits_for("[a]lways");
+    person.types("perhaps\r");
+    person.types("n\r");
+    person.waits_for("did not allow this call");
+    person.types("/cost\r");
+    person.waits_for("20 in");
+    person.types("/diff\r");
+    person.waits_for("+two");
+    person.types("/quit\r");
+    person.waits_for("Bring them back?");
+    person.types("y\r");
+    assert!(person.child.wait().unwrap().success());
+    person.waits_for("brought back");
+    assert!(person.is_left_in_order());
+    assert_eq!(bench.read("work/notes"), "two\n");
+    let history = bench.path("state/rath/history");
+    assert!(std::fs::read_to_string(&history).unwrap().contains("edit the notes"));
+    assert_eq!(std::fs::metadata(history.parent().unwrap()).unwrap().permissions().mode() & 0o077, 0);
+    let session = newest(&bench);
+    let shown = bench.ok(&["show", &session]);
+    assert!(shown.contains("git push") && shown.contains("no"), "{shown}");
+    bench.sound();
+}
+
+/// A provider that speaks Chat Completions and keeps what it was sent.
+struct Server {
+    address: String,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Answers each request with the next of these chunks; the last again and again.
+    fn new(answers: Vec<Vec<Value>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = heard.clone();
+        std::thread::spawn(move || {
+            let mut answers = answers.into_iter().peekable();
+            for stream in listener.incoming().flatten() {
+                let Some(request) = read_request(&stream) else { continue };
+                let is_chat = request.contains("/chat/completions");
+                kept.lock().unwrap().push(request);
+                let chunks = match answers.peek().cloned() {
+                    Some(_) if is_chat => answers.next(),
+                    _ => None,
+                };
+                answer(stream, chunks);
+            }
+        });
+        Self { address, heard }
+    }
+}
+
+fn read_request(stream: &TcpStream) -> Option<String> {
+    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().ok()?;
+        }
+        head.push_str(&line);
+        if line == "\r\n" {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(head + &text(&body))
+}
+
+fn answer(mut stream: TcpStream, chunks: Option<Vec<Value>>) {
+    let body = match chunks {
+        Some(chunks) => {
+            let events: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{events}data: [DONE]\n\n"
+            )
+        }
+        None => {
+            let body = json!({ "object": "list", "data": [{ "id": "small" }, { "id": "large" }] }).to_string();
+            let length = body.len();
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            )
+        }
+    };
+    let _ = stream.write_all(body.as_bytes());
+}
+
+fn said(text: &str) -> Vec<Value> {
+    let delta = |content: &str| json!({ "choices": [{ "index": 0, "delta": { "content": content } }] });
+    let stop = json!({
+        "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 7, "completion_tokens": 3 },
+    });
+    text.split_inclusive(' ').map(delta).chain([stop]).collect()
+}
+
+fn calls(tool: &str, arguments: &Value) -> Vec<Value> {
+    let call = json!({ "index": 0, "id": "call_1", "function": { "name": tool, "arguments": arguments.to_string() } });
+    vec![json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [call] }, "finish_reason": "tool_calls" }] })]
+}
+
+const KEY: &str = "sk-a-key-that-nobody-may-see-0123456789";
+
+#[test]
+fn a_provider_of_the_configuration_is_asked_and_its_key_is_seen_by_nobody_else() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let server = Server::new(vec![calls("read", &json!({ "path": "notes" })), said("The notes say one.")]);
+    let config = format!(
+        "model = \"house/small\"\n[providers.house]\napi = \"openai-chat\"\nbase_url = \"http://{}/v1\"\nkey_env = \"HOUSE_KEY\"\n",
+        server.address
+    );
+    bench.put("config/rath/config.toml", config);
+    let with_key = |arguments: &[&str]| {
+        let mut command = command(bench.root(), arguments);
+        command.env("HOUSE_KEY", KEY).stdin(Stdio::null()).output().unwrap()
+    };
+    let models = text(&with_key(&["models"]).stdout);
+    assert!(models.contains("house/small (used where none is named)") && models.contains("house/large"), "{models}");
+    let out = with_key(&["run", "--in", "work", "what do the notes say?"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(text(&out.stdout).trim_end(), "The notes say one.");
+    let heard = server.heard.lock().unwrap().clone();
+    let asked: Vec<_> = heard.iter().filter(|request| request.contains("/chat/completions")).collect();
+    assert_eq!(asked.len(), 2, "{heard:?}");
+    assert!(asked.iter().all(|request| request.contains(&format!("Bearer {KEY}"))));
+    assert!(asked[1].contains("one\\n") || asked[1].contains("1\\tone"), "the result was sent: {}", asked[1]);
+    let (shown, log) = (bench.ok(&["show", "@"]), bench.ok(&["log", "--json", "@"]));
+    for seen in [&text(&out.stderr), &shown, &log, &bench.ok(&["show", "@", "--json"])] {
+        assert!(!seen.contains(KEY), "{seen}");
+    }
+    assert!(shown.contains("14 in, 6 out") || shown.contains("7 in, 3 out"), "{shown}");
+    assert_eq!(with_key(&["resume", "@", "-q"]).status.code(), Some(0));
+    bench.fails(4, &["run", "--continue", "@", "And?"]);
+    bench.sound();
+}
