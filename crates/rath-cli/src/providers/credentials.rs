@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use rath::Key;
 use serde::Serialize;
 
+use super::keyring::Unavailable;
 use super::{Known, Named};
 
 /// A key, and where it was.
@@ -44,6 +45,11 @@ impl NoCredentials {
     pub(crate) fn of(provider: &Named<'_>) -> Self {
         let name = &provider.name;
         let variable = provider.key_variable().map(|variable| format!("set {variable}, or ")).unwrap_or_default();
+        if let Some(locked) = provider.locked_keyring() {
+            return Self(format!(
+                "no key for {name} is at hand, and {locked}\n  help: unlock it, {variable}see `rath auth list`"
+            ));
+        }
         Self(format!(
             "there is no key for {name}: {variable}keep one with `rath auth set {name}`, or use a model on this machine (`ollama serve`, then `-m ollama/MODEL`)"
         ))
@@ -94,6 +100,11 @@ impl Named<'_> {
         Ok(key.map(|key| Found { key, from: Source::Keyring }))
     }
 
+    /// The keyring that may have its key and shows none.
+    pub(crate) fn locked_keyring(&self) -> Option<Unavailable> {
+        self.settings.keyring.trouble().filter(|trouble| trouble.is_locked)
+    }
+
     /// Whether it answers nobody without a key.
     pub(crate) fn needs_key(&self) -> bool {
         match self.known {
@@ -114,7 +125,7 @@ mod tests {
     use crate::settings::Settings;
 
     /// A person with this configuration and this keyring, and a project that says the rest.
-    fn found(user: &str, project: &str, keyring: &InMemory, provider: &str) -> Option<Source> {
+    fn with<T>(user: &str, project: &str, keyring: &InMemory, look: impl FnOnce(&Providers<'_>) -> T) -> T {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join(".rath");
         rath::Embedded::create(&store).unwrap();
@@ -127,7 +138,11 @@ mod tests {
             keyring: Keyring::of(keyring.clone()),
             ..Settings::from_environment(&Cli::parse_from(["rath", "log"]).global)
         };
-        let found = Providers::new(&settings).unwrap().named(provider).unwrap().key().unwrap();
+        look(&Providers::new(&settings).unwrap())
+    }
+
+    fn found(user: &str, project: &str, keyring: &InMemory, provider: &str) -> Option<Source> {
+        let found = with(user, project, keyring, |providers| providers.named(provider).unwrap().key().unwrap());
         found.map(|found| match found.from {
             Source::Configuration { place } => {
                 Source::Configuration { place: place.rsplit('/').next().unwrap().to_owned() }
@@ -155,6 +170,22 @@ mod tests {
         let broken = InMemory { broken: true, ..InMemory::with("vllm", "sk-1") };
         assert_eq!(found("", "", &broken, "vllm"), None);
         assert_eq!(*broken.asked.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_keyring_that_is_locked_is_named() {
+        let open = InMemory { broken: true, ..InMemory::default() };
+        let locked = InMemory { is_locked: true, ..open.clone() };
+        let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\nkey_env = \"NOT_SET_BY_ANYBODY\"\n";
+        let said = |keyring: &InMemory| {
+            with(mine, "", keyring, |providers| {
+                let error = providers.model("mine/m", &[]).err().unwrap();
+                assert!(error.is::<NoCredentials>());
+                error.to_string()
+            })
+        };
+        assert!(said(&locked).contains("is locked") && said(&locked).contains("unlock it, set NOT_SET_BY_ANYBODY"));
+        assert!(!said(&open).contains("locked") && said(&open).contains("rath auth set mine"));
     }
 
     #[test]

@@ -27,11 +27,24 @@ pub(crate) trait Ring: Send + Sync {
 
 /// The keyring cannot be used.
 #[derive(Clone, Debug)]
-pub(crate) struct Unavailable(pub(crate) String);
+pub(crate) struct Unavailable {
+    why: String,
+    /// Whether it is there and may have keys, but shows none.
+    pub(crate) is_locked: bool,
+}
+
+impl Unavailable {
+    fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_locked: false }
+    }
+}
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the keyring of this system cannot be used: {}", self.0)
+        match self.is_locked {
+            true => write!(f, "the keyring of this system is locked: {}", self.why),
+            false => write!(f, "the keyring of this system cannot be used: {}", self.why),
+        }
     }
 }
 
@@ -39,7 +52,8 @@ impl std::error::Error for Unavailable {}
 
 impl From<keyring::Error> for Unavailable {
     fn from(error: keyring::Error) -> Self {
-        Self(error.to_string())
+        let is_locked = matches!(error, keyring::Error::NoStorageAccess(_));
+        Self { is_locked, ..Self::new(error.to_string()) }
     }
 }
 
@@ -141,7 +155,7 @@ impl Ring for System {
 /// The place of a provider's key, once the service has answered.
 fn entry(provider: &str) -> Result<Entry, Unavailable> {
     let greeted = within(GREETING, (), |()| Entry::store_status().as_ref().map_err(ToString::to_string))?;
-    greeted.map_err(Unavailable)?;
+    greeted.map_err(Unavailable::new)?;
     Ok(Entry::new(SERVICE, provider)?)
 }
 
@@ -153,8 +167,8 @@ where
 {
     let (done, result) = mpsc::channel();
     let thread = std::thread::Builder::new().name("keyring".into());
-    thread.spawn(move || drop(done.send(work(with)))).map_err(|error| Unavailable(error.to_string()))?;
-    let late = |_| Unavailable(format!("it does not answer within {} seconds", wait.as_secs()));
+    thread.spawn(move || drop(done.send(work(with)))).map_err(|error| Unavailable::new(error.to_string()))?;
+    let late = |_| Unavailable::new(format!("it does not answer within {} seconds", wait.as_secs()));
     result.recv_timeout(wait).map_err(late)
 }
 
@@ -168,6 +182,7 @@ pub(crate) mod tests {
         pub(crate) keys: Arc<Mutex<HashMap<String, String>>>,
         pub(crate) asked: Arc<Mutex<usize>>,
         pub(crate) broken: bool,
+        pub(crate) is_locked: bool,
     }
 
     impl InMemory {
@@ -180,7 +195,7 @@ pub(crate) mod tests {
         fn ask(&self) -> Result<MutexGuard<'_, HashMap<String, String>>, Unavailable> {
             *self.asked.lock().unwrap() += 1;
             match self.broken {
-                true => Err(Unavailable("nobody is there".into())),
+                true => Err(Unavailable { is_locked: self.is_locked, ..Unavailable::new("nobody is there") }),
                 false => Ok(self.keys.lock().unwrap()),
             }
         }

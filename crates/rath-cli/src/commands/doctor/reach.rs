@@ -157,7 +157,11 @@ async fn ask(provider: &Named<'_>) -> Asked {
         Ok(None) if provider.needs_key() => {
             let name = &provider.name;
             let variable = provider.key_variable().map(|variable| format!("set {variable}, or ")).unwrap_or_default();
-            (None, Came::NoKey { help: format!("{variable}`rath auth set {name}`") })
+            let help = match provider.locked_keyring() {
+                Some(locked) => locked.to_string(),
+                None => format!("{variable}`rath auth set {name}`"),
+            };
+            (None, Came::NoKey { help })
         }
         Ok(key) => {
             let came = match models::offered(provider).await {
