@@ -22,6 +22,7 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     /// Begins to listen. The process may do so once.
+    #[allow(clippy::disallowed_methods, reason = "a second Ctrl-C waits for nobody, not for main either")]
     pub(crate) fn listen() -> Result<Self> {
         let interrupts = Self::default();
         let Self { working, any } = interrupts.clone();

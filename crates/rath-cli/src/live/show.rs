@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rath::agent::{Event, Listener};
 use rath::body::{CallOutcome, Exit, ToolFinished};
-use rath::{Delta, SessionId, Store, Usage};
+use rath::{Delta, SessionId, Store, Time, Usage};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -151,7 +150,7 @@ struct Open {
     session: SessionId,
     id: String,
     line: String,
-    began: Instant,
+    began: Time,
 }
 
 impl Shower {
@@ -193,7 +192,7 @@ impl Shower {
             Told::TurnOver { session, agent, usage } => self.turn_over(session, &agent, usage),
             Told::CallStarted { id, session, tool, arguments } => {
                 let line = format!("{tool} {}", headline(&tool, &arguments));
-                self.open.push(Open { session, id, line, began: Instant::now() });
+                self.open.push(Open { session, id, line, began: Time::now() });
                 self.say_what_runs();
             }
             Told::CallFinished { session, tool, finished } => self.call_finished(session, &tool, &finished).await,
@@ -287,9 +286,9 @@ impl Shower {
             [] => self.screen.busy(&format!("{} is thinking ({} so far)", self.begins, self.used)),
             [one] => self.screen.busy(&one.line),
             several => {
-                let longest = several.iter().map(|open| open.began.elapsed()).max().unwrap_or(Duration::ZERO);
+                let longest = several.iter().map(|open| Time::now().micros_since(open.began)).max().unwrap_or(0);
                 let first = several.first().map(|open| open.line.as_str()).unwrap_or_default();
-                let since = output::span(longest);
+                let since = span(longest);
                 self.screen.busy(&format!("{} calls ({since}): {first}, …", several.len()));
             }
         }

@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Result;
 use rath::agent::Patience;
 use rath::policy::Policy;
 use rath::store::Which;
-use rath::{Agent, Cancel, Conditions, ErrorKind, Session, SessionId, Usage, Workshop};
+use rath::{Agent, Cancel, Conditions, ErrorKind, Session, SessionId, Time, Usage, Workshop};
 use serde_json::json;
 
 use super::asking::asker;
@@ -103,7 +102,7 @@ impl<'a> Work<'a> {
 
     /// Has the agent work until it is done, stopped or waits.
     pub(super) async fn go(&mut self, mut session: Session) -> Result<End> {
-        let (first, began) = (session.id(), Instant::now());
+        let (first, began) = (session.id(), Time::now());
         let used_before = session.usage();
         if !std::mem::replace(&mut self.said, true) {
             output::remark(format_args!("session {}", style::session(first.short())));
@@ -163,10 +162,10 @@ impl<'a> Work<'a> {
         Ok(end)
     }
 
-    fn say_cost(&self, used: Usage, began: Instant) {
+    fn say_cost(&self, used: Usage, began: Time) {
         if used.requests > 0 {
             let requests = output::count(used.requests, "turn");
-            let took = crate::transcript::span(began.elapsed().as_micros() as u64);
+            let took = crate::transcript::span(Time::now().micros_since(began));
             output::remark(style::dim(format!("{requests}, {used}, {took}")));
         }
     }
