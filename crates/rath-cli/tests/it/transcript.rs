@@ -164,6 +164,7 @@ fn plain(text: &str) -> String {
         (r"process \d+", "process N"),
         (r"rath-demo-\w+", "rath-demo-X"),
         (r"\b(in|for) (\d+ ms|\d+\.\d s|\d+ min \d+ s)", "in N ms"),
+        (r"out, (\d+ ms|\d+\.\d s)", "out, N ms"),
         (r"\b[0-9a-f]{32}\b", "ID"),
         (r"SQLite [\d.]+", "SQLite V"),
     ] {
