@@ -14,7 +14,7 @@ use rath_core::store::{Query, Which};
 use rath_store::Embedded;
 use serde_json::{Value, json};
 
-use crate::support::{begun, furnished, verify, worked};
+use crate::support::{begun, furnished, talked, verify, worked};
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
@@ -96,6 +96,7 @@ fn add_to_the_corpus() {
     block_on(store.erase(vec![erased])).unwrap();
     worked(&store, tempfile::tempdir().unwrap().path());
     begun(&store);
+    talked(&store);
     drop(store);
     Embedded::open_here(dir.join("store"), "corpus").unwrap().checkpoint().unwrap();
     fs::write(dir.join("expected.json"), serde_json::to_vec_pretty(&describe(&dir.join("store"))).unwrap()).unwrap();

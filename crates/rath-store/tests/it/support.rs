@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{
-    About, Asked, Assistant, Block, CallOutcome, Choice, Effect, Exit, ModelResponded, Output, Placed, Resolved,
-    Restored, SandboxClosed, SandboxLost, SandboxOpened, ToolFinished, ToolStarted, Verdict, Why,
+    About, Answered, AsSent, Asked, Assistant, Block, CallOutcome, Choice, Effect, Exit, Grant, Granted, ModelFailed,
+    ModelResponded, Output, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Scope, ToolFinished,
+    ToolStarted, Verdict, Why,
 };
 use rath_core::files::{Change, Changes, Forest, diff, graft};
 use rath_core::store::{Batch, Post, Posted};
 use rath_core::verify::Report;
-use rath_core::{Actor, How, SandboxName, Session, SessionId, Store, Time, Usage};
+use rath_core::{Actor, Blob, Conditions, How, SandboxName, Session, SessionId, Store, Time, Usage};
 use rath_store::Embedded;
 use rath_store::workspace::{Options, Workspace};
 use tempfile::TempDir;
@@ -95,6 +96,61 @@ pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
     block_on(store.post(post(id, "taken", Posted::Message { text: "hurry".into() }))).unwrap();
     block_on(store.commit(Batch { taken: vec!["taken".into()], ..Batch::default() })).unwrap();
     block_on(store.post(post(id, "answer", what))).unwrap();
+    id
+}
+
+/// A conversation with a model that costs something: a picture, a failure, a turn as it was sent, a permission that holds,
+/// and more words for another program.
+pub(crate) fn talked(store: &Arc<dyn Store>) -> SessionId {
+    let conditions = |program: &str| Conditions {
+        program: Some(Blob::new(program.as_bytes().to_vec(), "text/markdown")),
+        ..Actor::person("ada").into()
+    };
+    let picture = Blob::new(vec![0x89, b'P', b'N', b'G'], "image/png");
+    let input = async |session: &mut Session| session.user_with("What is this?", [("a.png", picture)]).map(drop);
+    let session = block_on(store.begin_run("a talk", conditions("---\nname: a\n---\n"), input)).unwrap();
+    let works = async |mut session: Session| {
+        let raw = Blob::new(b"HTTP says no".to_vec(), "text/plain");
+        store.blob_put(vec![raw.clone()]).await?;
+        let raw = Some(raw.reference);
+        let partial = Some("It is".into());
+        session.append(ModelFailed { status: Some(529), retried: true, partial, raw, ..ModelFailed::new("busy") })?;
+        let usage = Usage {
+            requests: 1,
+            input_tokens: 900,
+            cached_tokens: 300,
+            cache_write_tokens: 200,
+            output_tokens: 40,
+            cost_nano_usd: 1_234_567,
+            ..Usage::default()
+        };
+        let prices = Some("a-table@1.2.3".to_owned());
+        session.append(ModelResponded { model: Some("a-1".into()), usage, prices, ..ModelResponded::default() })?;
+        let json = r#"{"role":"assistant","content":"It is small."}"#.into();
+        let sent = Some(AsSent { api: "openai-chat".into(), model: "a-1".into(), json });
+        session.append(Assistant { sent, ..Assistant::text("It is small.") })?;
+        let always = Grant {
+            tool: "shell".into(),
+            effect: Effect::Irreversible,
+            scope: Scope::Command { words: vec!["git".into(), "push".into()] },
+        };
+        let asked = Asked::new(About::Approval, None, "May I push?");
+        let (shown_digest, policy) = (asked.shown_digest, Some("ask shell \"git push\"".to_owned()));
+        let asked = session.append(Asked { always: Some(Box::new(always.clone())), policy, ..asked })?;
+        session.append(Answered { asked, shown_digest, verdict: Verdict::Yes, why: None })?;
+        session.append(Granted { asked, allows: always })?;
+        Ok(session)
+    };
+    let session = block_on(session.go_on(&works)).unwrap();
+    let id = session.id();
+    drop(session);
+    let mut session = block_on(store.continue_run(id, conditions("---\nname: b\n---\n"))).unwrap();
+    session.user("And now?").unwrap();
+    let says = async |mut session: Session| {
+        session.assistant("Good night.")?;
+        Ok(session)
+    };
+    block_on(session.go_on(&says)).unwrap();
     id
 }
 
