@@ -39,7 +39,10 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    match runtime.block_on(cli.command.run(&settings)) {
+    let done = runtime.block_on(cli.command.run(&settings));
+    // Somebody may still be asked for a line.
+    runtime.shutdown_background();
+    match done {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(3),
         Ok(Answer::Failed) => ExitCode::from(1),

@@ -3,6 +3,7 @@
 use rath_core::{Blob, Delta, Encoded, Shown};
 
 use crate::failure::{Cause, Failure};
+use crate::hiding::Hiding;
 use crate::http::{Came, Http};
 use crate::reply::Reply;
 use crate::stream::Wants;
@@ -46,15 +47,17 @@ pub(crate) async fn ask<D: Decode>(
 ) -> Result<(Turn, Blob), rath_core::Failure> {
     let mut decoder = D::default();
     let body = request.bytes.as_deref().unwrap_or_default();
+    let secrets = http.secrets();
+    let mut hiding = Hiding::new(&secrets, heard);
     let mut each = |came: &Came, piece: &[u8]| {
         if !came.is_stream(piece) {
             return Wants::More;
         }
-        decoder.feed(piece, &mut |delta| heard(delta));
+        decoder.feed(piece, &mut |delta| hiding.tell(delta));
         decoder.wants()
     };
     let mut came = http.post(path, body, &mut each).await;
-    let secrets = http.secrets();
+    hiding.flush();
     if secrets.iter().any(|secret| secret.is_in(&came.body)) {
         // The provider sent the key back. What is kept is read again without it.
         came.body = secrets.iter().fold(came.body, |body, secret| secret.cut_out_of(&body));
@@ -62,6 +65,16 @@ pub(crate) async fn ask<D: Decode>(
         decoder.feed(&came.body, &mut |_| {});
     }
     let answer = came.read(decoder);
+    // In pieces, or written otherwise, it was not found in the bytes.
+    let holds_key = |text: &str| secrets.iter().any(|secret| secret.is_in(text.as_bytes()));
+    let is_whole = match &answer {
+        Ok(turn) => !turn.blocks.iter().any(|block| words_of(&block.part).iter().any(|words| holds_key(words))),
+        Err(failure) => !failure.partial.as_deref().is_some_and(holds_key),
+    };
+    if !is_whole {
+        let why = "the provider sent the key back in its answer, which is not kept; change the key, and look at who answers there";
+        return Err(rath_core::Failure { status: came.status, ..rath_core::Failure::for_good(why) });
+    }
     if let Ok(turn) = answer.as_ref()
         && !came.is_stream(&came.body)
     {
@@ -139,6 +152,17 @@ impl Came {
             }),
             _ => D::whole(&reply).map_err(Into::into),
         }
+    }
+}
+
+/// All that is written in a part.
+fn words_of(part: &Part) -> Vec<&str> {
+    match part {
+        Part::Text { text } | Part::Refusal { text } | Part::Reasoning { text, .. } => vec![text],
+        Part::Call { id, name, arguments } => vec![id, name, arguments],
+        Part::Sealed { data } => vec![data],
+        Part::Server { kind, input } => vec![kind, input],
+        Part::Other { kind } => vec![kind],
     }
 }
 

@@ -34,6 +34,20 @@ impl Key {
         self.expose().len() >= SHORTEST && memchr::memmem::find(bytes, self.expose().as_bytes()).is_some()
     }
 
+    /// How many bytes at the end of a text may be the beginning of the key.
+    pub(crate) fn begins_at_end_of(&self, text: &str) -> usize {
+        let key = self.expose();
+        if key.len() < SHORTEST {
+            return 0;
+        }
+        let longest = text.len().min(key.len() - 1);
+        let fits = |length: &usize| {
+            let at = text.len() - length;
+            text.is_char_boundary(at) && key.starts_with(&text[at..])
+        };
+        (1..=longest).rev().find(fits).unwrap_or(0)
+    }
+
     /// The bytes without the key.
     pub(crate) fn cut_out_of(&self, bytes: &[u8]) -> Vec<u8> {
         let key = self.expose().as_bytes();

@@ -40,6 +40,7 @@ mod encoders;
 mod failure;
 mod fallback;
 mod fields;
+mod hiding;
 mod http;
 mod key;
 mod listing;

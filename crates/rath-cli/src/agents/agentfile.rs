@@ -12,6 +12,9 @@ use super::{budget, parts};
 /// The agent that works where nobody names one.
 const DEFAULT: &str = include_str!("default.md");
 
+/// No name is longer.
+const LONGEST_NAME: usize = 64;
+
 /// No file is longer.
 const LONGEST: usize = 1 << 20;
 
@@ -106,10 +109,21 @@ impl AgentFile {
         if file.name.trim().is_empty() {
             bail!("an agent has a name: `name: …` in the front matter");
         }
+        if file.name.chars().any(char::is_control) || file.name.chars().count() > LONGEST_NAME {
+            bail!("an agent's name is one line of at most {LONGEST_NAME} characters");
+        }
+        if file.temperature.is_some_and(|warmth| !(0.0..=10.0).contains(&warmth)) {
+            bail!("a temperature is a number from 0 on: mostly 0 to 1");
+        }
         if let Some(text) = &file.budget {
             budget::parse(text)?;
         }
         Ok(Self { prompt: prompt.trim().to_owned(), ..file })
+    }
+
+    /// With no model to ask but its own.
+    pub(crate) fn without_fallback(self) -> Self {
+        Self { fallback: Vec::new(), ..self }
     }
 
     /// With what was said elsewhere.
@@ -199,6 +213,8 @@ mod tests {
             ("---\nname: x\nbudget: plenty\n---\n", "plenty"),
             ("---\nname: [\n---\n", "front matter"),
             ("---\nname: x\nview: half\n---\n", "half"),
+            ("---\nname: \"x\\ny\"\n---\n", "one line"),
+            ("---\nname: x\ntemperature: .nan\n---\n", "temperature"),
         ] {
             let error = format!("{:#}", AgentFile::parse(text).unwrap_err());
             assert!(error.contains(why), "{text:?}: {error}");

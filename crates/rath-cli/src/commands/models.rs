@@ -73,7 +73,7 @@ impl Models {
                 } else {
                     String::new()
                 };
-                page.line(format_args!("{}{mark}", output::harmless(&name)));
+                page.line(format_args!("{}{mark}", crate::commands::log::clip(&name, 200)));
             }
             if models.len() > most {
                 let more = models.len() - most;

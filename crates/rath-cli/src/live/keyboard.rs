@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::DefaultEditor;
 use rustyline::config::Configurer as _;
 use rustyline::error::ReadlineError;
+
+use crate::output;
 
 /// How many lines are remembered.
 const REMEMBERED: usize = 1000;
@@ -17,6 +21,22 @@ const REMEMBERED: usize = 1000;
 pub(crate) struct Keyboard {
     editor: Arc<Mutex<DefaultEditor>>,
     history: Option<PathBuf>,
+    /// A line that is being typed and that nobody waits for any more: the next question gets it.
+    pending: Arc<tokio::sync::Mutex<Option<Reading>>>,
+    _modes: Arc<Modes>,
+}
+
+type Reading = tokio::task::JoinHandle<rustyline::Result<String>>;
+
+/// The terminal as it was found, and as it is left, also by a line that was never ended.
+struct Modes(Option<Termios>);
+
+impl Drop for Modes {
+    fn drop(&mut self) {
+        if let Some(modes) = &self.0 {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
+        }
+    }
 }
 
 /// What was typed.
@@ -41,7 +61,13 @@ impl Keyboard {
             // There is none before the first line.
             let _ = editor.load_history(file);
         }
-        Ok(Some(Self { editor: Arc::new(Mutex::new(editor)), history }))
+        let modes = Modes(tcgetattr(stdin()).ok());
+        Ok(Some(Self {
+            editor: Arc::new(Mutex::new(editor)),
+            history,
+            pending: Arc::default(),
+            _modes: Arc::new(modes),
+        }))
     }
 
     /// A line. One that ends with a backslash goes on.
@@ -64,6 +90,11 @@ impl Keyboard {
         Ok(Line::Text(text))
     }
 
+    /// A line that is not remembered: it may be a secret.
+    pub(crate) async fn reply(&self, question: &str) -> Result<Line> {
+        self.read(question).await
+    }
+
     /// The answer to a question, as it was typed and without spaces around it; `None` where there is none.
     pub(crate) async fn answer(&self, question: &str) -> Result<Option<String>> {
         match self.read(question).await? {
@@ -73,9 +104,17 @@ impl Keyboard {
     }
 
     async fn read(&self, prompt: &str) -> Result<Line> {
-        let (editor, prompt) = (self.editor.clone(), prompt.to_owned());
-        let read = move || editor.lock().unwrap_or_else(PoisonError::into_inner).readline(&prompt);
-        match tokio::task::spawn_blocking(read).await.context("reading from the terminal")? {
+        let mut pending = self.pending.lock().await;
+        if pending.is_some() {
+            output::remark(prompt);
+        }
+        let reading = pending.get_or_insert_with(|| {
+            let (editor, prompt) = (self.editor.clone(), prompt.to_owned());
+            tokio::task::spawn_blocking(move || editor.lock().unwrap_or_else(PoisonError::into_inner).readline(&prompt))
+        });
+        let read = reading.await;
+        *pending = None;
+        match read.context("reading from the terminal")? {
             Ok(text) => Ok(Line::Text(text)),
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
             Err(ReadlineError::Eof) => Ok(Line::End),

@@ -376,3 +376,37 @@ fn a_provider_of_the_configuration_is_asked_and_its_key_is_seen_by_nobody_else()
     bench.fails(4, &["run", "--continue", "@", "And?"]);
     bench.sound();
 }
+
+#[test]
+fn a_key_that_comes_back_in_pieces_is_neither_shown_nor_kept() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let delta = |content: &str| json!({ "choices": [{ "index": 0, "delta": { "content": content } }] });
+    let stop = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] });
+    let server = Server::new(vec![vec![delta("It is "), delta(&KEY[..9]), delta(&KEY[9..]), stop]]);
+    let config = format!(
+        "[providers.house]\napi = \"openai-chat\"\nbase_url = \"http://{}/v1\"\nkey = \"{KEY}\"\n",
+        server.address
+    );
+    bench.put("config/rath/config.toml", config);
+    let out = bench.run(&["run", "-m", "house/small", "--in", "work", "what is the key?"]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("sent the key back"), "{said}");
+    assert!(!said.contains(KEY) && !text(&out.stdout).contains(KEY), "{said}");
+    for seen in [bench.ok(&["show", "@"]), bench.ok(&["log", "--json", "@"])] {
+        assert!(!seen.contains(KEY) && !seen.contains(&KEY[9..]), "{seen}");
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_placed_leaves_no_store() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("script.toml"), SCRIPT).unwrap();
+    let run = command(dir.path(), &["run", "-m", MODEL, "x"]).env("HOME", dir.path()).output().unwrap();
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("home"), "{}", text(&run.stderr));
+    assert!(!dir.path().join(".rath").exists());
+}

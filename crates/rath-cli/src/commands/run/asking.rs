@@ -34,7 +34,7 @@ async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) 
         (About::Question, _) => "› ",
     };
     loop {
-        let text = match keyboard.line(choices).await.ok()? {
+        let text = match keyboard.reply(choices).await.ok()? {
             Line::Text(text) => text.trim().to_owned(),
             Line::Interrupted => {
                 interrupts.interrupt();

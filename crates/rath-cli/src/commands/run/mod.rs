@@ -80,9 +80,10 @@ impl Run {
             None if self.going.may_talk(settings) => String::new(),
             None => return Err(unclear("there is no task: write one after the command, or through a pipe")),
         };
-        if settings.store_path().is_err() {
-            make_store(settings)?;
-        }
+        let made = match settings.store_path().is_err() {
+            true => make_store(settings)?,
+            false => None,
+        };
         let workshop = Arc::new(match &earlier {
             Some((_, store)) => settings.workshop_on(store.clone(), &settings.store_path()?, self.place.anywhere)?,
             None => settings.workshop(self.place.anywhere)?,
@@ -115,7 +116,15 @@ impl Run {
                     Ok(())
                 });
                 work.is_new = true;
-                prepared.await?
+                match (prepared.await, made) {
+                    (Err(error), Some(made)) => {
+                        // A store that nothing came of would catch the runs of every directory below.
+                        let error = anyhow::Error::from(error);
+                        let _ = std::fs::remove_dir_all(made);
+                        return Err(error);
+                    }
+                    (prepared, _) => prepared?,
+                }
             }
         };
         match self.task.is_none() && task.is_empty() {
@@ -158,6 +167,8 @@ impl Run {
             Some(model) => model,
             None => Providers::new(settings)?.usual().await?,
         };
+        // Whoever names a model wants that one.
+        let agent = if self.model.is_some() { agent.without_fallback() } else { agent };
         Ok(Program::Agent(Box::new(agent.with(Given { model: Some(model), budget }))))
     }
 
@@ -195,14 +206,17 @@ fn title_of(task: &str) -> Option<String> {
 }
 
 /// Makes a store in this directory: whoever runs an agent wants its records.
-fn make_store(settings: &Settings) -> Result<()> {
+fn make_store(settings: &Settings) -> Result<Option<PathBuf>> {
     let store = settings.here.join(crate::settings::STORE_DIR);
-    if settings.named_store.is_some() || Embedded::exists(&store) {
-        return Ok(());
+    if settings.named_store.is_some() || store.exists() {
+        return match Embedded::exists(&store) || settings.named_store.is_some() {
+            true => Ok(None),
+            false => init::make(&store).map(|()| None),
+        };
     }
     init::make(&store)?;
     crate::output::remark(format_args!("made a store in {}", settings.shown(&store)));
-    Ok(())
+    Ok(Some(store))
 }
 
 /// The text that a run is made of, on this line of it.
@@ -219,8 +233,18 @@ fn read(file: &PathBuf) -> Result<String> {
         std::io::stdin().lock().read_to_string(&mut text).context("reading the agent")?;
         return Ok(text);
     }
-    std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+    let what = || format!("reading {}", file.display());
+    let mut text = String::new();
+    let most = LONGEST_FILE + 1;
+    std::fs::File::open(file).with_context(what)?.take(most).read_to_string(&mut text).with_context(what)?;
+    match text.len() as u64 == most {
+        true => Err(unclear(format!("{} is too long for an agent", file.display()))),
+        false => Ok(text),
+    }
 }
+
+/// No agent's file is longer.
+const LONGEST_FILE: u64 = 4 << 20;
 
 /// A run that is not over cannot be told more before it is.
 fn still_open(id: SessionId, error: rath::Error) -> anyhow::Error {

@@ -185,7 +185,11 @@ impl<'a> Work<'a> {
                     false if was_shown => {}
                     false => output::answer(output::harmless(&text))?,
                 }
-                self.offer(&mut session).await?;
+                match self.offer(&mut session).await {
+                    // The work is done, whatever is in the way of a look at the directory.
+                    Err(error) if !self.yes => output::complain(self.settings, &error),
+                    offered => offered?,
+                }
                 Ok(Answer::Yes)
             }
             End::Waiting(id) => {
@@ -218,6 +222,10 @@ impl<'a> Work<'a> {
                 Ok(Answer::No)
             }
             End::Failed(id, error) => {
+                if matches!(error.kind(), ErrorKind::Ended { .. }) {
+                    let id = id.short();
+                    output::remark(format_args!("  help: it is over; `rath run --continue {id} WORDS` goes on"));
+                }
                 if self.settings.json {
                     output::json(&json!({ "session": id, "outcome": "failed", "why": error.to_string() }))?;
                 }
