@@ -82,7 +82,9 @@ pub use model::{
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OnDivergence, Session};
-pub use state::{At, OpenAsk, OpenCall, OpenStep, Pending, Placement, SNAPSHOT_EVERY, SandboxName, Started, State};
+pub use state::{
+    At, FOLD, OpenAsk, OpenCall, OpenStep, Pending, Placement, SNAPSHOT_EVERY, SandboxName, Started, State,
+};
 pub use store::{Blobs, Store};
 pub use tool::{BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches};
 pub use trail::LastChange;

@@ -13,7 +13,7 @@ use crate::run::Run;
 use crate::usage::Usage;
 
 /// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
-const FOLD: u32 = 4;
+pub const FOLD: u32 = 4;
 
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;

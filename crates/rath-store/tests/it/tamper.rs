@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pollster::block_on;
+use rath_core::FOLD;
 use rath_core::verify::What;
 use rath_core::{RecordId, SessionId, View};
 use rath_store::Embedded;
@@ -246,7 +247,7 @@ fn every_index_column_that_contradicts_its_record_is_found() {
         assert_eq!(lab.spoil(change).0, What::Index, "{change}");
     }
     let snapshot = format!(
-        r#"UPDATE snapshots SET state = CAST('{{"fold":3,"title":"forged"}}' AS BLOB) WHERE session = {root} AND seq = 256"#
+        r#"UPDATE snapshots SET state = CAST('{{"fold":{FOLD},"title":"forged"}}' AS BLOB) WHERE session = {root} AND seq = 256"#
     );
     assert_eq!(lab.spoil(&snapshot), (What::Index, Some(lab.ids[0]), Some(256)));
 }
@@ -377,7 +378,7 @@ fn a_kind_code_that_hides_a_record_is_found() {
 fn forged_snapshots_are_found_wherever_they_stand() {
     let lab = Lab::new();
     let guesser = lab.no(2);
-    let forged = r#"CAST('{"fold":3,"closed":true,"labels":{"approved":"yes"}}' AS BLOB)"#;
+    let forged = format!(r#"CAST('{{"fold":{FOLD},"closed":true,"labels":{{"approved":"yes"}}}}' AS BLOB)"#);
     for change in [
         format!("UPDATE snapshots SET seq = -1, state = {forged} WHERE session = {guesser}"),
         format!("INSERT INTO snapshots VALUES ({guesser}, 999, {forged})"),
