@@ -90,7 +90,7 @@ pub(super) enum Told {
         escaped: u32,
         /// Calls that the sandbox refused, with how often.
         refused: Vec<(String, u64)>,
-        /// The limit for which it was stopped.
+        /// The limit that it went beyond.
         beyond: Option<String>,
     },
 }

@@ -299,6 +299,11 @@ impl<'a> Keeper<'a> {
                 }
             }
         }
+        // It may have been over before anybody looked.
+        let left = u64::from(self.killed);
+        if self.beyond.is_none() && self.ground.limits.processes.is_some_and(|limit| left > limit) {
+            self.beyond = Some(format!("processes: {left}"));
+        }
         Told::Over {
             ended: self.ended.unwrap_or(Ended::Signalled { signal: Signal::KILL.as_raw(), core: false }),
             escaped: self.killed,
