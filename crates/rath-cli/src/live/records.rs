@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use rath::agent::Listener;
+use rath::agent::{Event, Listener};
 use rath::store::Scan;
 use rath::{SessionId, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,8 +28,11 @@ impl Records {
     /// Hears when there may be more.
     pub(crate) fn listener(&self) -> Listener {
         let wake = self.wake.0.clone();
-        Listener::new(move |_, _, _| {
-            let _ = wake.send(());
+        Listener::new(move |_, _, event| {
+            // Words are no records.
+            if !matches!(event, Event::Heard(_)) {
+                let _ = wake.send(());
+            }
         })
     }
 

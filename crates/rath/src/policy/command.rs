@@ -10,10 +10,67 @@ const LONGEST: usize = 64 << 10;
 
 /// Programs that run what their arguments say.
 const WRAPPERS: &[&str] = &[
-    "bash", "busybox", "chroot", "command", "dash", "doas", "env", "eval", "exec", "find", "flock", "ionice", "ksh",
-    "nice", "nohup", "parallel", "setsid", "sh", "source", "ssh", "stdbuf", "strace", "su", "sudo", "time", "timeout",
-    "unshare", "watch", "xargs", "zsh", ".", "builtin", "trap", "script", "python", "python3", "perl", "ruby", "node",
+    "ash",
+    "bash",
+    "builtin",
+    "busybox",
+    "bwrap",
+    "chroot",
+    "chrt",
+    "command",
+    "csh",
+    "dash",
+    "doas",
+    "docker",
+    "env",
+    "eval",
+    "exec",
+    "find",
+    "fish",
+    "flock",
+    "ionice",
+    "ksh",
+    "make",
+    "mksh",
+    "nice",
+    "nohup",
+    "npx",
+    "nsenter",
+    "parallel",
+    "podman",
+    "prlimit",
+    "runuser",
+    "script",
+    "setpriv",
+    "setsid",
+    "sh",
+    "source",
+    "ssh",
+    "stdbuf",
+    "strace",
+    "su",
+    "sudo",
+    "systemd-run",
+    "taskset",
+    "tcsh",
+    "time",
+    "timeout",
+    "trap",
+    "unshare",
+    "watch",
+    "xargs",
+    "zsh",
+    ".",
     "awk",
+    "bun",
+    "deno",
+    "lua",
+    "node",
+    "perl",
+    "php",
+    "python",
+    "python3",
+    "ruby",
 ];
 
 /// Words that are no programs.
@@ -48,24 +105,24 @@ impl Line {
 
     /// Where a rule that forbids or asks may find what it names in one of the commands: the command itself and, where it
     /// runs others, everything in it.
-    pub(crate) fn readings(part: &[String]) -> Vec<Vec<String>> {
+    pub(crate) fn may_say(part: &[String], is_it: impl Fn(&[String]) -> bool) -> bool {
         let assigned = part.iter().take_while(|word| is_assignment(word)).count();
-        let plain = part[assigned..].to_vec();
+        let plain = &part[assigned..];
         let runs_others = plain.first().is_some_and(|program| WRAPPERS.contains(&name_of(program)));
-        let mut readings = vec![plain];
-        if runs_others {
-            let inner: Vec<_> = part.iter().flat_map(|word| crude(word)).collect();
-            readings.extend((1..inner.len()).map(|at| inner[at..].to_vec()));
-        }
-        readings
+        let inner = || part.iter().flat_map(|word| crude(word)).collect::<Vec<_>>();
+        is_it(plain) || runs_others && any_tail(inner().get(1..).unwrap_or_default(), &is_it)
     }
 
     /// The same for a line that is not sure: every word may begin a command.
-    pub(crate) fn all_readings(&self) -> Vec<Vec<String>> {
+    pub(crate) fn may_say_anywhere(&self, is_it: impl Fn(&[String]) -> bool) -> bool {
         let parsed: Vec<_> = self.parts.iter().flatten().cloned().collect();
-        let tails = |words: &[String]| (0..words.len()).map(|at| words[at..].to_vec()).collect::<Vec<_>>();
-        [tails(&parsed), tails(&self.words)].concat()
+        any_tail(&parsed, &is_it) || any_tail(&self.words, &is_it)
     }
+}
+
+/// Whether it is so of the words from any of them on.
+fn any_tail(words: &[String], is_it: &impl Fn(&[String]) -> bool) -> bool {
+    (0..words.len()).any(|at| is_it(&words[at..]))
 }
 
 /// A program without its directory.

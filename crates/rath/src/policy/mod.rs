@@ -23,6 +23,7 @@ mod command;
 mod grant;
 mod place;
 mod rule;
+mod wildcard;
 mod wish;
 
 use rath_core::body::Effect;

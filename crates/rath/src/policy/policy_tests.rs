@@ -84,6 +84,38 @@ fn a_pattern_without_a_star_allows_these_words_alone() {
 }
 
 #[test]
+fn what_is_forbidden_is_found_behind_options_patterns_and_other_programs() {
+    let policy =
+        Policy::new(vec![deny().command("git push*"), allow().command("git *"), allow().command("*")]).unwrap();
+    for line in [
+        "git -C . push",
+        "git --no-pager push",
+        "git -c user.name=x -C /tmp push --force",
+        "git log && git -C /x push",
+        "git p?sh",
+        "git [p]ush",
+        "taskset 1 git push",
+        "fish -c 'git push'",
+        "npx git push",
+        "/usr/bin/git -P push",
+    ] {
+        assert_eq!(shell(&policy, line), Ruling::Deny, "{line}");
+    }
+    for line in ["git log push", "git commit -m 'do not push'", "git add *.rs", "git -C . log", "git stash push"] {
+        assert_eq!(shell(&policy, line), Ruling::Allow, "{line}");
+    }
+}
+
+#[test]
+fn a_line_of_many_words_is_read_in_little_room() {
+    let policy = Policy::new(vec![deny().command("git push")]).unwrap();
+    for word in ["a ", "git ", "git -a ", "env git -a ", "$x git "] {
+        let line = word.repeat((64 << 10) / word.len());
+        assert_ne!(shell(&policy, &line), Ruling::Deny, "{word}");
+    }
+}
+
+#[test]
 fn paths_are_matched_where_they_lead() {
     let policy = Policy::new(vec![deny().path("private/"), allow().path("src/**"), Rule::new(Ruling::Ask).tool("*")]);
     let policy = policy.unwrap();

@@ -1,5 +1,6 @@
 //! Rules: plain data, and the same with its patterns read.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{Line, name_of};
 use super::place::Place;
+use super::wildcard;
 use super::wish::Seen;
 
 /// What a rule says about the calls that it matches. A later one is stricter.
@@ -190,7 +192,8 @@ impl Checked {
                 }
                 let globs = words.iter().map(|word| glob("command", word, false)).collect::<Result<_, _>>()?;
                 let by_path = words.first().is_some_and(|program| program.contains('/'));
-                Some(Words { globs, open, by_path })
+                let plain = words.iter().map(|word| (*word).to_owned()).collect();
+                Some(Words { globs, plain, open, by_path })
             }
         };
         Ok(Self { rule, tool, path, command })
@@ -208,8 +211,8 @@ impl Checked {
             && self.command.as_ref().is_none_or(|words| match (unit, allows) {
                 (Unit::Call, _) | (Unit::Unsure(_), true) => false,
                 (Unit::Part(part), true) => words.hold(part),
-                (Unit::Part(part), false) => Line::readings(part).iter().any(|words_of| words.begin(words_of)),
-                (Unit::Unsure(line), false) => line.all_readings().iter().any(|words_of| words.begin(words_of)),
+                (Unit::Part(part), false) => Line::may_say(part, |said| words.begin(said)),
+                (Unit::Unsure(line), false) => line.may_say_anywhere(|said| words.begin(said)),
             })
     }
 }
@@ -249,6 +252,8 @@ impl Paths {
 #[derive(Clone, Debug)]
 struct Words {
     globs: Vec<GlobMatcher>,
+    /// The same as they were written.
+    plain: Vec<String>,
     /// Whether further words may follow.
     open: bool,
     /// Whether the program is named with its directory.
@@ -262,11 +267,28 @@ impl Words {
         long_enough && self.globs.iter().zip(words).all(|(glob, word)| glob.is_match(word))
     }
 
-    /// These words first, whatever follows, and the program from whatever directory.
+    /// These words first, whatever follows: with options between them, each with a value or without, and the program from
+    /// whatever directory.
     fn begin(&self, words: &[String]) -> bool {
-        words.len() >= self.globs.len()
-            && self.globs.iter().zip(words).enumerate().all(|(at, (glob, word))| {
-                glob.is_match(word) || at == 0 && !self.by_path && glob.is_match(name_of(word))
-            })
+        let (Some(glob), Some(program)) = (self.globs.first(), words.first()) else { return self.globs.is_empty() };
+        if !(glob.is_match(program) || !self.by_path && glob.is_match(name_of(program))) {
+            return false;
+        }
+        // Where the next word of the pattern may stand.
+        let mut places = BTreeSet::from([1]);
+        for (glob, plain) in self.globs.iter().zip(&self.plain).skip(1) {
+            let mut next = BTreeSet::new();
+            while let Some(at) = places.pop_first() {
+                let Some(word) = words.get(at) else { continue };
+                if glob.is_match(word) || wildcard::becomes(word, plain) {
+                    next.insert(at + 1);
+                }
+                if word.starts_with('-') {
+                    places.extend([at + 1, at + 2]);
+                }
+            }
+            places = next;
+        }
+        !places.is_empty()
     }
 }
