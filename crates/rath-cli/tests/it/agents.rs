@@ -187,7 +187,7 @@ fn a_run_whose_records_nobody_reads_any_more_stops() {
     let bench = bench();
     let slowly = "text = \"one two three four five six seven\"\nchunks = 20\nchunk_delay_ms = 100\n";
     let call = "call = [{ tool = \"edit\", arguments = { path = \"notes\", old = \"one\", new = \"two\" } }]";
-    bench.put("script.toml", &format!("[[turn]]\n{slowly}{call}\n[[turn]]\n{slowly}"));
+    bench.put("script.toml", format!("[[turn]]\n{slowly}{call}\n[[turn]]\n{slowly}"));
     let mut child = command(bench.root(), &run(&["--json", "edit the notes"]))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
