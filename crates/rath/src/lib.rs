@@ -30,6 +30,7 @@
 extern crate self as rath;
 
 pub mod agent;
+pub mod checkpoint;
 mod operator;
 mod pause;
 pub mod policy;
