@@ -80,7 +80,10 @@ fn open_dir(dir: &Path) -> Result<Option<OwnedFd>> {
     let at = match open(dir, flags, Mode::empty()) {
         Ok(at) => at,
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::NOTDIR | Errno::LOOP) => bail!("{} is not a directory, or a link to one\n  help: keys are kept in a directory of their own; move it away", dir.display()),
+        Err(Errno::NOTDIR | Errno::LOOP) => bail!(
+            "{} is not a directory, or a link to one\n  help: keys are kept in a directory of their own; move it away",
+            dir.display()
+        ),
         Err(error) => return Err(error).with_context(|| format!("opening {}", dir.display())),
     };
     check(&fstat(&at)?, dir, 0o700)?;
@@ -91,11 +94,15 @@ fn open_dir(dir: &Path) -> Result<Option<OwnedFd>> {
 fn check(stat: &Stat, path: &Path, mode: u32) -> Result<()> {
     let shown = path.display();
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        bail!("{shown} belongs to another user: its key is not used\n  help: `rath checkpoint key new` as the user whose store it is");
+        bail!(
+            "{shown} belongs to another user: its key is not used\n  help: `rath checkpoint key new` as the user whose store it is"
+        );
     }
     match Mode::from_raw_mode(stat.st_mode).as_raw_mode() & 0o077 {
         0 => Ok(()),
-        _ => bail!("others on this machine can reach {shown}: its key is not used\n  help: if nobody did, `chmod {mode:o} {shown}`; else `rath checkpoint key rotate` after that"),
+        _ => bail!(
+            "others on this machine can reach {shown}: its key is not used\n  help: if nobody did, `chmod {mode:o} {shown}`; else `rath checkpoint key rotate` after that"
+        ),
     }
 }
 
@@ -106,7 +113,9 @@ fn read(dir: &Path) -> Result<Option<String>> {
     let file = match openat(&at, FILE, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => bail!("{} is a link: its key is not used\n  help: put the file itself there", path.display()),
+        Err(Errno::LOOP) => {
+            bail!("{} is a link: its key is not used\n  help: put the file itself there", path.display())
+        }
         Err(error) => return Err(error).with_context(|| format!("opening {}", path.display())),
     };
     let stat = fstat(&file)?;
@@ -137,7 +146,11 @@ fn write(dir: &Path, text: &str) -> Result<()> {
         renameat(&at, &unfinished, &at, FILE)?;
         Ok(fsync(&at)?)
     };
-    writing().inspect_err(|_| drop(unlinkat(&at, &unfinished, rustix::fs::AtFlags::empty()))).with_context(failed)
+    let written = writing();
+    if written.is_err() {
+        let _ = unlinkat(&at, &unfinished, rustix::fs::AtFlags::empty());
+    }
+    written.with_context(failed)
 }
 
 #[cfg(test)]
@@ -176,6 +189,39 @@ mod tests {
         assert!(write(&dir, "third").is_err(), "nor is one written there");
         chmod(&dir, 0o700);
         assert_eq!(read(&dir).unwrap().unwrap(), "second");
+    }
+
+    #[test]
+    fn the_keyring_keeps_one_too_and_the_file_comes_first() {
+        use clap::Parser as _;
+
+        use crate::commands::Cli;
+        use crate::providers::{InMemory, Keyring};
+
+        let home = tempfile::tempdir().unwrap();
+        let with = |ring: InMemory| Settings {
+            user_config: Some(home.path().join("rath/config.toml")),
+            keyring: Keyring::of(ring),
+            ..Settings::from_environment(&Cli::parse_from(["rath", "log"]).global)
+        };
+        let settings = with(InMemory::default());
+        assert!(find(&settings).unwrap().is_none());
+        let key = SigningKey::generate().unwrap();
+        assert_eq!(keep(&settings, &key, true).unwrap(), Place::Keyring);
+        let (found, place) = find(&settings).unwrap().unwrap();
+        assert_eq!((found.public(), place), (key.public(), Place::Keyring));
+        let other = SigningKey::generate().unwrap();
+        let file = Place::File(home.path().join("rath/checkpoint/key"));
+        assert_eq!(keep(&settings, &other, false).unwrap(), file);
+        let (found, place) = find(&settings).unwrap().unwrap();
+        assert_eq!((found.public(), place), (other.public(), file));
+        std::fs::remove_file(home.path().join("rath/checkpoint/key")).unwrap();
+        // None to be had is no key; one that is locked may have it.
+        let broken = InMemory { broken: true, ..InMemory::default() };
+        assert!(find(&with(broken.clone())).unwrap().is_none());
+        assert!(keep(&with(broken.clone()), &key, true).unwrap_err().to_string().contains("without `--in-keyring`"));
+        let locked = InMemory { is_locked: true, ..broken };
+        assert!(find(&with(locked)).err().unwrap().to_string().contains("is locked"));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::blob::Content;
 use crate::body::{
-    About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed, Compressed, Created, Detached,
-    Exit, Failed, Forked, Granted, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note,
-    Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered,
-    StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
+    About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed, Compressed,
+    Created, Detached, Exit, Failed, Forked, Granted, Labelled, Manner, Merged, ModelFailed, ModelRequested,
+    ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost,
+    SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;

@@ -114,7 +114,9 @@ impl Checkpoint {
             (true, _) => output::answer(made.line())?,
             (false, true) => output::json(&described(&made))?,
             (false, false) => {
-                output::answer(row(&made))?;
+                let mut page = Page::default();
+                page.line(row(&made));
+                page.show(settings)?;
                 output::remark("  help: hand its line to somebody else: `rath checkpoint list --print`");
             }
         }
@@ -123,8 +125,7 @@ impl Checkpoint {
 }
 
 /// What to do where the key of the store's checkpoints is not at hand.
-const ANEW: &str =
-    "sign where that key is, or bring it here; if it is lost, `--begin-anew` goes on with a key for which no earlier one vouches";
+const ANEW: &str = "sign where that key is, or bring it here; if it is lost, `--begin-anew` goes on with a key for which no earlier one vouches";
 
 fn described(made: &Made) -> serde_json::Value {
     json!({ "no": made.no, "digest": made.digest(), "time": made.time, "records": made.records,
@@ -135,7 +136,12 @@ fn row(made: &Made) -> String {
     let counted = format!("{} in {}", output::count(made.records, "record"), output::count(made.sessions, "session"));
     let note = made.note.as_ref().map(|note| format!("  {}", output::harmless(note).replace('\n', " ")));
     let (no, digest) = (made.no, &made.digest().to_string()[..12]);
-    format!("checkpoint {no}  {}  {counted}  {}{}", style::record(digest), time::local(made.time), note.unwrap_or_default())
+    format!(
+        "checkpoint {no}  {}  {counted}  {}{}",
+        style::record(digest),
+        time::local(made.time),
+        note.unwrap_or_default()
+    )
 }
 
 impl List {
@@ -175,7 +181,9 @@ impl Key {
                 return Ok(Answer::No);
             }
             (KeyWhat::New { .. }, Some((_, place))) => {
-                bail!("there is a key already: {place}\n  help: `rath checkpoint key rotate` replaces it, and the old one vouches for the new")
+                bail!(
+                    "there is a key already: {place}\n  help: `rath checkpoint key rotate` replaces it, and the old one vouches for the new"
+                )
             }
             (KeyWhat::New { in_keyring }, None) => {
                 let key = SigningKey::generate()?;
@@ -195,10 +203,14 @@ impl Key {
             }
         };
         match settings.json {
-            true => output::json(&json!({ "key": key.public(), "place": place.to_string(), "before": key.successions() }))?,
+            true => {
+                output::json(&json!({ "key": key.public(), "place": place.to_string(), "before": key.successions() }))?
+            }
             false => {
                 output::answer(key.public())?;
-                output::remark(style::dim(format!("kept in {place}; give the public key to whoever verifies (`rath verify --since --key`)")));
+                output::remark(style::dim(format!(
+                    "kept in {place}; give the public key to whoever verifies (`rath verify --since --key`)"
+                )));
             }
         }
         Ok(Answer::Yes)

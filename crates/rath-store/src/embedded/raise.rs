@@ -83,7 +83,8 @@ fn keep(path: &Path, format: i64) -> Result<PathBuf> {
             let _ = fs::remove_file(leftover);
         }
         let size = fs::metadata(path).map(|database| database.len()).unwrap_or_default();
-        let what = format!("keeping a copy of the database of format {format} before it becomes one of format {FORMAT}");
+        let what =
+            format!("keeping a copy of the database of format {format} before it becomes one of format {FORMAT}");
         let help = format!("make room for {size} bytes beside it and try again; reading works without");
         Error::machine(what, format!("{cause}. The store is as it was\n  help: {help}"))
     })?;

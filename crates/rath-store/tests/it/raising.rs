@@ -19,7 +19,8 @@ use crate::tamper::copy_dir;
 
 /// The stores of the corpus with an older format, by format.
 fn older() -> Vec<(i64, PathBuf)> {
-    let dirs = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).filter(|dir| dir.join("store").is_dir());
+    let dirs =
+        fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).filter(|dir| dir.join("store").is_dir());
     let mut stores: Vec<_> = dirs.map(|dir| (format(&dir.join("store")), dir)).filter(|(of, _)| *of < FORMAT).collect();
     stores.sort();
     assert!(stores.len() >= 2, "the corpus has lost its older stores");
@@ -46,7 +47,8 @@ fn write(store: &Arc<dyn Store>) -> rath_core::Result<()> {
 fn opened(path: &Path) -> (Arc<dyn Store>, Arc<Mutex<Vec<Raised>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let hears = told.clone();
-    let store = Embedded::open_here(path, "test").unwrap().telling(move |raised| hears.lock().unwrap().push(raised.clone()));
+    let store =
+        Embedded::open_here(path, "test").unwrap().telling(move |raised| hears.lock().unwrap().push(raised.clone()));
     (Arc::new(store), told)
 }
 
@@ -88,8 +90,10 @@ fn every_older_store_is_raised_once_and_its_old_database_is_kept() {
         assert_eq!(health_format(old.path()), from);
         assert!(verify(old.path()).is_sound());
         assert_eq!(describe(old.path()), expected);
-        let journal: String =
-            Connection::open(old.path().join("rath.db")).unwrap().query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        let journal: String = Connection::open(old.path().join("rath.db"))
+            .unwrap()
+            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(journal, "wal");
         // And it can be raised again.
         let (store, told) = opened(old.path());

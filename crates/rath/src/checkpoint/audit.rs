@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rath_core::checkpoint::{Checkpoint, Heads, PublicKey};
 use rath_core::store::{Error as StoreError, Lookup, Query, Scan};
 use rath_core::verify::{Finding, What};
-use rath_core::{Point, RecordId, SessionId, Store};
+use rath_core::{Kind, Point, RecordId, SessionId, Store};
+use serde::Deserialize;
 
 use super::key::is_signed;
 use super::stored::{self, Chain, Stored, chain};
@@ -36,8 +37,18 @@ pub async fn audit(
     trusted: &[PublicKey],
 ) -> rath_core::Result<Audit> {
     let chain = chain(store).await?;
-    let removed = removed(store).await?;
-    let mut auditor = Auditor { store, removed, audit: Audit::default(), known: BTreeMap::new(), named: BTreeSet::new() };
+    let removed = match chain.store {
+        Some(operator) => removed(store, operator).await?,
+        None => BTreeMap::new(),
+    };
+    let mut auditor = Auditor {
+        store,
+        removed,
+        excused: BTreeSet::new(),
+        audit: Audit::default(),
+        known: BTreeMap::new(),
+        named: BTreeSet::new(),
+    };
     auditor.audit.stored = chain.stored.len() as u64;
     auditor.audit.findings.extend(chain.findings.iter().cloned());
     auditor.links(&chain).await;
@@ -45,8 +56,12 @@ pub async fn audit(
     auditor.given(&chain, lines);
     // Oldest first, so that what is named is named by the first that misses it.
     let first = lines.iter().map(|line| line.no).min().unwrap_or(since);
-    let mut all: BTreeMap<u64, Checkpoint> =
-        chain.stored.iter().map(|it| (it.checkpoint.no, it.checkpoint.clone())).filter(|(no, _)| *no >= first).collect();
+    let mut all: BTreeMap<u64, Checkpoint> = chain
+        .stored
+        .iter()
+        .map(|it| (it.checkpoint.no, it.checkpoint.clone()))
+        .filter(|(no, _)| *no >= first)
+        .collect();
     for line in lines.iter().filter(|line| chain.store == Some(line.store)) {
         all.insert(line.no, line.clone());
     }
@@ -54,18 +69,49 @@ pub async fn audit(
     for checkpoint in all.values() {
         auditor.heads(checkpoint).await?;
     }
+    if !auditor.excused.is_empty() {
+        let count = auditor.excused.len();
+        auditor
+            .audit
+            .remarks
+            .push(format!("{count} of the sessions were removed since, on the record of the operator session"));
+    }
     Ok(auditor.audit)
 }
 
-/// Sessions that records on the operator session say were taken out of the store. Retention writes such records; until
-/// one is known, every session that is gone is missed.
-async fn removed(_store: &Arc<dyn Store>) -> rath_core::Result<BTreeSet<SessionId>> {
-    Ok(BTreeSet::new())
+/// What an `erased` record says of sessions that went whole.
+#[derive(Deserialize)]
+struct Removals {
+    #[serde(default)]
+    sessions: Vec<Removal>,
+}
+
+#[derive(Deserialize)]
+struct Removal {
+    session: SessionId,
+    records: u64,
+}
+
+/// Sessions that records on the operator session say were taken out of the store, with how many records they had.
+async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Result<BTreeMap<SessionId, u64>> {
+    let (mut removed, mut from) = (BTreeMap::new(), 0);
+    loop {
+        let page = store.scan(Scan::session(operator, from, u64::MAX).kinds(&[Kind::Erased])).await?;
+        let bodies = page.records.iter().filter_map(|record| record.body_bytes());
+        let said = bodies.filter_map(|body| serde_json::from_slice::<Removals>(body).ok());
+        removed.extend(said.flat_map(|said| said.sessions).map(|gone| (gone.session, gone.records)));
+        from = page.position;
+        if !page.more {
+            return Ok(removed);
+        }
+    }
 }
 
 struct Auditor<'a> {
     store: &'a Arc<dyn Store>,
-    removed: BTreeSet<SessionId>,
+    removed: BTreeMap<SessionId, u64>,
+    /// Those of them that a checkpoint has.
+    excused: BTreeSet<SessionId>,
     audit: Audit,
     /// What stands at a place.
     known: BTreeMap<Point, Result<Option<RecordId>, String>>,
@@ -84,7 +130,10 @@ impl Auditor<'_> {
         for stored in &chain.stored {
             let (it, no) = (&stored.checkpoint, stored.checkpoint.no);
             if !is_signed(it) {
-                self.find(What::Checkpoint, format!("checkpoint {no}: its signature does not fit; it was altered or forged"));
+                self.find(
+                    What::Checkpoint,
+                    format!("checkpoint {no}: its signature does not fit; it was altered or forged"),
+                );
             }
             if Some(it.store) != chain.store {
                 self.find(What::Foreign, format!("checkpoint {no} is of another store: {}", it.store));
@@ -95,13 +144,20 @@ impl Auditor<'_> {
                 let why = format!("checkpoint {no} stands where {expected} should: what is between was taken out");
                 self.find(What::Checkpoint, why);
             } else if no < expected {
-                self.find(What::Equivocation, format!("two checkpoints {no} are in this store: two histories were signed"));
+                self.find(
+                    What::Equivocation,
+                    format!("two checkpoints {no} are in this store: two histories were signed"),
+                );
             } else if it.previous != digest {
                 let why = format!("checkpoint {no} does not follow checkpoint {}: two histories were signed", no - 1);
                 self.find(What::Equivocation, why);
             }
             if let Some(before) = before {
-                self.counts(&before.checkpoint, before.heads(self.store).await, it);
+                let heads = match self.removed.is_empty() {
+                    true => None,
+                    false => before.heads(self.store).await,
+                };
+                self.counts(&before.checkpoint, heads, it);
             }
             before = Some(stored);
         }
@@ -109,7 +165,7 @@ impl Auditor<'_> {
 
     /// Records and sessions only become more, but for sessions that were removed on the record.
     fn counts(&mut self, before: &Checkpoint, heads: Option<Heads>, after: &Checkpoint) {
-        let gone = |(point, _): &(Point, RecordId)| self.removed.contains(&point.session);
+        let gone = |(point, _): &(Point, RecordId)| self.removed.contains_key(&point.session);
         let (mut sessions, mut records) = (0, 0);
         for (point, _) in heads.iter().flat_map(Heads::iter).filter(gone) {
             sessions += 1;
@@ -223,10 +279,16 @@ impl Auditor<'_> {
 
     /// Every head that the checkpoint digests is a record of the store.
     async fn heads(&mut self, checkpoint: &Checkpoint) -> rath_core::Result<()> {
-        let Some(heads) = stored::heads(self.store, checkpoint).await else { return self.without_list(checkpoint).await };
+        let Some(heads) = stored::heads(self.store, checkpoint).await else {
+            return self.without_list(checkpoint).await;
+        };
         for (point, id) in heads.iter() {
             self.audit.heads += 1;
-            if self.named.contains(&point.session) || self.removed.contains(&point.session) {
+            if self.named.contains(&point.session) {
+                continue;
+            }
+            if self.removed.get(&point.session).is_some_and(|records| point.seq < *records) {
+                self.excused.insert(point.session);
                 continue;
             }
             let vouching = format!("checkpoint {} ({})", checkpoint.no, checkpoint.time);
@@ -236,7 +298,8 @@ impl Auditor<'_> {
                     let why = format!("it is not the record that {vouching} vouches for: the session was rewritten");
                     (What::Rewritten, Some(point.seq), why)
                 }
-                Ok(None) => match self.store.sessions(rath_core::store::Which::Id(point.session).into()).await?.first() {
+                Ok(None) => match self.store.sessions(rath_core::store::Which::Id(point.session).into()).await?.first()
+                {
                     None => {
                         let why = format!("the session is gone: {vouching} has {} records of it", point.seq + 1);
                         (What::Gone, None, why)
@@ -246,7 +309,7 @@ impl Auditor<'_> {
                             true => format!("record {} is", point.seq),
                             false => format!("records {} to {} are", row.seq + 1, point.seq),
                         };
-                        let why = format!("{which} cut off: {vouching} vouches for the session up to there");
+                        let why = format!("{which} cut off: {vouching} has the session up to record {}", point.seq);
                         (What::CutOff, Some(row.seq + 1), why)
                     }
                 },
@@ -279,7 +342,9 @@ impl Auditor<'_> {
         let (no, time) = (checkpoint.no, checkpoint.time);
         let now = Heads::of(&self.store.sessions(Query::default()).await?);
         if now.digest() == checkpoint.heads || self.heads_at(checkpoint.records).await?.digest() == checkpoint.heads {
-            self.audit.remarks.push(format!("the list of heads of checkpoint {no} is lost; all that it digests is there"));
+            self.audit
+                .remarks
+                .push(format!("the list of heads of checkpoint {no} is lost; all that it digests is there"));
             return Ok(());
         }
         let why = match now.records() < checkpoint.records {

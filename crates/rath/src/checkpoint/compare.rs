@@ -58,7 +58,8 @@ impl Comparison {
                 continue;
             }
             let (no, what) = (mine.no, if mine.key == other.key { What::Equivocation } else { What::Rewritten });
-            let signed = |it: &super::Checkpoint| format!("{} signed with key {}", &it.digest().to_string()[..12], it.key);
+            let signed =
+                |it: &super::Checkpoint| format!("{} signed with key {}", &it.digest().to_string()[..12], it.key);
             let why = format!(
                 "the two copies have different checkpoints {no}: {} here, {} there. Two histories were signed",
                 signed(mine),
@@ -112,8 +113,11 @@ impl Comparison {
             (ahead, "are longer here"),
             (behind, "are longer in the other copy"),
         ];
-        let words: Vec<String> =
-            counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        let words: Vec<String> = counted
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
         if !words.is_empty() {
             self.remarks.push(format!("of the sessions, {}", words.join(", ")));
         }

@@ -45,12 +45,7 @@ pub enum Error {
 
 /// Signs what the store is now and writes it on the operator session. The heads are those of one moment, whoever else
 /// writes; two that make checkpoints at once take turns.
-pub async fn make(
-    store: &Arc<dyn Store>,
-    actor: Actor,
-    key: &SigningKey,
-    wish: Wish,
-) -> Result<Checkpoint, Error> {
+pub async fn make(store: &Arc<dyn Store>, actor: Actor, key: &SigningKey, wish: Wish) -> Result<Checkpoint, Error> {
     let mut operator = crate::operator(store, actor).await?;
     let last = stored::last(store, operator.id(), operator.head().seq).await?;
     let last = last.as_ref().map(stored::read).transpose().map_err(Error::Unreadable)?;

@@ -160,7 +160,11 @@ async fn a_tail_that_was_cut_off_is_missed() {
     assert_eq!(lab.sabotaged(&both, &[]).await, []);
     let found = lab.sabotaged(&both, std::slice::from_ref(&line)).await;
     assert_eq!(whats(&found), [What::CutOff, What::CutOff]);
-    assert!(found[0].why.contains("checkpoint 1 (") && found[0].why.contains("is not in this store"), "{}", found[0].why);
+    assert!(
+        found[0].why.contains("checkpoint 1 (") && found[0].why.contains("is not in this store"),
+        "{}",
+        found[0].why
+    );
     assert_eq!(found[1].session, Some(lab.ids[1]), "the list is still there, and names it");
     // With the list: the count says so.
     let found = lab.sabotaged(&format!("{both} DELETE FROM blobs; DELETE FROM packs;"), &[line]).await;
@@ -228,6 +232,22 @@ async fn a_session_that_is_gone_is_named() {
     let found = lab.sabotaged(&gone, &[]).await;
     assert_eq!(whats(&found), [What::Gone]);
     assert_eq!(found[0].session, Some(lab.ids[0]));
+    // A record that says it was removed excuses it, as long as it was then.
+    for (records, missed) in [(2, 0), (1, 1)] {
+        let copy = lab.copy();
+        Connection::open(copy.join("rath.db")).unwrap().execute_batch(&gone).unwrap();
+        let store = Embedded::open(&copy).unwrap();
+        let mut operator = rath::operator(&store, ada()).await.unwrap();
+        let (session, head) = (lab.ids[0], operator.head().id);
+        let removed = format!(r#"{{"session": "{session}", "head": "{head}", "records": {records}}}"#);
+        operator
+            .append_json("erased", &format!(r#"{{"erasure": "e1", "why": "age", "sessions": [{removed}]}}"#))
+            .unwrap();
+        operator.publish().await.unwrap();
+        drop((operator, store));
+        lab.checkpoint(&copy).await;
+        assert_eq!(lab.found(&copy, &[]).await.len(), missed);
+    }
     // What is written later does not hide it: the counts of checkpoints fall.
     let copy = lab.copy();
     Connection::open(copy.join("rath.db")).unwrap().execute_batch(&gone).unwrap();
@@ -430,7 +450,8 @@ async fn a_line_with_anything_changed_is_none() {
     assert!(matches!(make(&store, ada(), &key, long).await, Err(Error::Beyond(_))));
     assert_eq!(chain(&store).await.unwrap().stored.len(), 2);
     // Keys that are none.
-    for text in ["", "{}", "{\"rath_signing_key\":1,\"seed\":\"00\"}", &key.to_text().replace(":1,\"seed", ":2,\"seed")] {
+    for text in ["", "{}", "{\"rath_signing_key\":1,\"seed\":\"00\"}", &key.to_text().replace(":1,\"seed", ":2,\"seed")]
+    {
         assert!(SigningKey::from_text(text).is_err(), "{text}");
     }
     let grafted = SigningKey::generate().unwrap().to_text().replace('}', "");

@@ -63,6 +63,10 @@ impl Witness {
         if self.since.is_some() || !lines.is_empty() {
             self.audit(settings, &lines, from, &mut held).await?;
         }
+        if !held.findings.is_empty() {
+            let help = "keep the store as it is; `rath verify --against COPY` holds it against a backup and names where they part";
+            held.remarks.push(format!("it does not fit what it is held against\n  help: {help}"));
+        }
         Ok(held)
     }
 
@@ -91,7 +95,9 @@ impl Witness {
         };
         if found.is_none() {
             let why = match (text, stored.last()) {
-                ("last", _) => "the store has no checkpoint to be held against: it never had one, or its end was cut off".into(),
+                ("last", _) => {
+                    "the store has no checkpoint to be held against: it never had one, or its end was cut off".into()
+                }
                 (_, None) => format!("checkpoint {text} is not in this store: it has none"),
                 (_, Some(last)) => format!(
                     "checkpoint {text} is not in this store, its last is {}: its end was cut off, or this is an older copy",
@@ -172,7 +178,8 @@ fn read_lines(from: impl std::io::Read, name: &str) -> Result<Vec<Checkpoint>> {
         bail!("{name} is too long for a file of checkpoints");
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let lines = lines.map(|(at, line)| parse(line, &format!("line {} of {name}", at + 1))).collect::<Result<Vec<_>>>()?;
+    let lines =
+        lines.map(|(at, line)| parse(line, &format!("line {} of {name}", at + 1))).collect::<Result<Vec<_>>>()?;
     match lines.is_empty() {
         true => bail!("{name} has no checkpoint in it"),
         false => Ok(lines),
