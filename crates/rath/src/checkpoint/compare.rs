@@ -7,6 +7,7 @@ use rath_core::store::{Lookup, Query, Row};
 use rath_core::verify::{Finding, What};
 use rath_core::{Point, RecordId, SessionId, Store};
 
+use super::key::is_signed;
 use super::stored::chain;
 
 /// What two copies have in common, and where they part.
@@ -56,6 +57,16 @@ impl Comparison {
             if mine == other {
                 self.checkpoints += 1;
                 continue;
+            }
+            for (it, whose) in [(mine, "this"), (other, "the other")] {
+                if !is_signed(it) {
+                    let why = format!(
+                        "checkpoint {} of {whose} copy: its signature does not fit; it was altered or forged",
+                        it.no
+                    );
+                    self.find(What::Checkpoint, None, why);
+                    return Ok(());
+                }
             }
             let (no, what) = (mine.no, if mine.key == other.key { What::Equivocation } else { What::Rewritten });
             let signed =

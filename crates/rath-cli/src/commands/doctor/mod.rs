@@ -96,8 +96,8 @@ impl Doctor {
         }
         for backup in &health.backups {
             let (name, format) = (settings.shown(&backup.path), backup.format);
-            let when = "delete it when `rath verify` finds the store sound; it still has what was erased since";
-            row("backup", format!("{name}, {} from before format {format} was left: {when}", bytes(backup.bytes)));
+            let when = "delete it when `rath verify` finds the store sound: it still has what was erased since";
+            row("backup", format!("{name}, {}: the database of format {format}; {when}", bytes(backup.bytes)));
         }
         if let Some(quota) = settings.config()?.workspace.quota {
             let held = space::held(&path);
