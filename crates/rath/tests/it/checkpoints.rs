@@ -79,12 +79,12 @@ impl Lab {
     fn cut(&self, session: SessionId, seq: u64, before: &Path) -> String {
         let no = self.no(session);
         format!(
-            "ATTACH '{}' AS then;
+            "ATTACH '{}' AS earlier;
              DELETE FROM ids WHERE segment IN (SELECT cursor FROM segments WHERE session = {no} AND first_seq > {seq});
              DELETE FROM segments WHERE session = {no} AND first_seq > {seq};
              DELETE FROM snapshots WHERE session = {no} AND seq > {seq};
              UPDATE sessions SET (head, seq, time, generation, title, labels) =
-                (SELECT head, seq, time, generation, title, labels FROM then.sessions WHERE no = {no}) WHERE no = {no};",
+                (SELECT head, seq, time, generation, title, labels FROM earlier.sessions WHERE no = {no}) WHERE no = {no};",
             before.join("rath.db").display()
         )
     }
@@ -286,8 +286,6 @@ async fn two_copies_that_part_are_told_where() {
     assert_eq!(found[0].what, What::Equivocation);
     assert!(found[0].why.contains("Two histories were signed"), "{}", found[0].why);
     // A copy that is older lacks what the other has signed.
-    let (ours, theirs) = stores();
-    drop((ours, theirs));
     let older = lab.copy();
     lab.checkpoint(&here).await;
     let lacking = compare(&Embedded::open(&older).unwrap(), &Embedded::open(&here).unwrap()).await.unwrap();
