@@ -35,6 +35,7 @@ pub use schema::FORMAT;
 use crate::packs::Squeezed;
 use ahead::Ahead;
 use readers::Readers;
+use schema::Access;
 use writer::{Job, Writer};
 
 /// The embedded store.
