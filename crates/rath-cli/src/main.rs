@@ -10,6 +10,7 @@ mod output;
 mod providers;
 mod secret;
 mod settings;
+mod signing;
 mod space;
 mod terminal;
 mod time;

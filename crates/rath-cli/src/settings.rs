@@ -202,7 +202,16 @@ impl Settings {
 
     /// The store's own type, for what only the embedded one can do.
     pub(crate) fn embedded(&self) -> Result<Embedded> {
-        Ok(Embedded::open_here(self.store_path()?, "rath")?)
+        let here = self.here.clone();
+        Ok(Embedded::open_here(self.store_path()?, "rath")?.telling(move |raised| {
+            let backup = raised.backup.strip_prefix(&here).unwrap_or(&raised.backup);
+            crate::output::remark(format_args!(
+                "the store is raised from format {} to {}; the old database is kept in {}, to go back put it in place of rath.db (docs/ledger/formats.md)",
+                raised.from,
+                raised.to,
+                backup.display()
+            ));
+        }))
     }
 
     /// The store.

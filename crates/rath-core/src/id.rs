@@ -54,6 +54,12 @@ pub struct NotAnId {
     expected: &'static str,
 }
 
+impl NotAnId {
+    pub(crate) fn new(given: &str, expected: &'static str) -> Self {
+        Self { given: given.into(), expected }
+    }
+}
+
 impl FromStr for Digest {
     type Err = NotAnId;
 

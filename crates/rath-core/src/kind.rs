@@ -100,6 +100,7 @@ kinds! {
     Erased "erased" 42
     Held "held" 43
     Released "released" 44
+    Checkpointed "checkpointed" 45
 }
 
 impl Kind {

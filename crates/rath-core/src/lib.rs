@@ -29,6 +29,7 @@ mod blame;
 mod blob;
 pub mod body;
 mod cancel;
+pub mod checkpoint;
 mod clock;
 mod context;
 mod divergence;

@@ -2,10 +2,10 @@
 
 use crate::blob::Content;
 use crate::body::{
-    About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached,
-    Exit, Failed, Forked, Granted, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note,
-    Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered,
-    StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
+    About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed, Compressed,
+    Created, Detached, Exit, Failed, Forked, Granted, Labelled, Manner, Merged, ModelFailed, ModelRequested,
+    ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost,
+    SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;
@@ -167,6 +167,13 @@ fn describe(record: &Record) -> Result<String, Fault> {
             join(&verdict, &body.why.map(|why| format!("({why})")).unwrap_or_default())
         }
         Kind::Granted => format!("always: {}", record.body::<Granted>()?.allows),
+        Kind::Checkpointed => {
+            let line = record.body::<Checkpointed>()?.line;
+            let unreadable = |why: crate::checkpoint::NotACheckpoint| Fault::Unreadable(why.to_string());
+            let it = crate::checkpoint::Checkpoint::parse(&line).map_err(unreadable)?;
+            let text = format!("{}: {} records in {} sessions", it.no, it.records, it.sessions);
+            join(&text, &it.note.map(|note| format!("({note})")).unwrap_or_default())
+        }
         Kind::Sampled => {
             let body: Sampled = record.body()?;
             format!("{} = {}", body.what, body.value)

@@ -66,6 +66,16 @@ pub enum What {
     Index,
     /// The database or a file cannot be read.
     Unreadable,
+    /// The end of a session, or of the store, that a checkpoint vouches for is not there.
+    CutOff,
+    /// Another record stands where a checkpoint, or another copy, has one.
+    Rewritten,
+    /// A session that a checkpoint vouches for is not there.
+    Gone,
+    /// A checkpoint does not follow the one before it, or nobody vouches for its key.
+    Checkpoint,
+    /// Two checkpoints, both signed, claim one place.
+    Equivocation,
 }
 
 /// A parent on another line, still to be looked up.

@@ -7,6 +7,7 @@ mod auth;
 mod blame;
 mod cancel;
 mod cat;
+mod checkpoint;
 mod close;
 mod completions;
 mod config;
@@ -131,6 +132,7 @@ pub(crate) enum Command {
     Label(label::Label),
     Close(close::Close),
     Verify(verify::Verify),
+    Checkpoint(checkpoint::Checkpoint),
     Config(config::Config),
     Policy(policy::Policy),
     Doctor(doctor::Doctor),
@@ -189,6 +191,7 @@ impl Command {
             Command::Label(command) => command.run(settings).await,
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
+            Command::Checkpoint(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings).await,

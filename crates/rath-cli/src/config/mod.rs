@@ -43,6 +43,15 @@ pub(crate) struct Config {
     pub(crate) workspace: Workspace,
     pub(crate) sandbox: Sandbox,
     merge: Merge,
+    pub(crate) checkpoint: Checkpoint,
+}
+
+/// Whose checkpoints count; in the user's file only.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Checkpoint {
+    /// The public key that must be behind the checkpoints of a store.
+    pub(crate) key: Option<rath::checkpoint::PublicKey>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -25,9 +25,16 @@ pub(crate) fn trusts(user: &Config, home: Option<&Path>, project: &Path) -> bool
 
 /// Refuses what no project may say.
 pub(crate) fn check_any(project: &File) -> Result<()> {
-    match project.config.trust.is_empty() {
-        true => Ok(()),
-        false => Err(project.refuse(&["trust"], "a project cannot say that it is trusted: only your own file can")),
+    if !project.config.trust.is_empty() {
+        return Err(project.refuse(&["trust"], "a project cannot say that it is trusted: only your own file can"));
+    }
+    // The file lies in the store: who can rewrite the one can rewrite the other.
+    match project.config.checkpoint.key {
+        None => Ok(()),
+        Some(_) => {
+            let why = "a store cannot say whose checkpoints it is to be held against: only your own file can";
+            Err(project.refuse(&["checkpoint", "key"], why))
+        }
     }
 }
 

@@ -103,6 +103,11 @@ impl Keyring {
         }
     }
 
+    /// The text that is kept under a name which is no provider's. It is asked for each time.
+    pub(crate) fn kept(&self, name: &str) -> Result<Option<String>, Unavailable> {
+        self.ring.get(name)
+    }
+
     /// Why it cannot be used, where that was found out.
     pub(crate) fn trouble(&self) -> Option<Unavailable> {
         self.known().trouble.clone()

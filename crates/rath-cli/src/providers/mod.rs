@@ -15,6 +15,8 @@ use rath::{BoxModel, Fallback, Scripted};
 
 pub(crate) use credentials::{NoCredentials, Source};
 pub(crate) use keyring::Keyring;
+#[cfg(test)]
+pub(crate) use keyring::tests::InMemory;
 use known::Known;
 
 use crate::config::{Entry, Layers, Origin, Provider};

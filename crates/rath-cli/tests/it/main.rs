@@ -5,6 +5,7 @@
 
 mod agents;
 mod auth;
+mod checkpoint;
 mod config;
 mod crash;
 mod doctor;

@@ -19,6 +19,8 @@ pub(crate) fn command<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
     command.args(arguments).current_dir(dir).env("USER", "ada").stdin(Stdio::null());
     command.env("XDG_CONFIG_HOME", dir.join("config")).env("XDG_STATE_HOME", dir.join("state"));
+    // The keyring of who runs the tests is none of ours.
+    command.env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere/bus");
     for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "RATH_MODEL"] {
         command.env_remove(key);
     }

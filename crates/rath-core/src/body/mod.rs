@@ -5,6 +5,7 @@
 
 mod asked;
 mod assistant;
+mod checkpointed;
 mod compressed;
 mod granted;
 mod labelled;
@@ -19,6 +20,7 @@ mod words;
 
 pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{AsSent, Assistant, Block};
+pub use checkpointed::Checkpointed;
 pub use compressed::{Compressed, Replaced};
 pub use granted::{Grant, Granted, MOST_GRANTS, Scope};
 pub use labelled::Labelled;
@@ -34,7 +36,7 @@ pub use words::{Attached, Note, System, ToolResult, User};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::blob::Content;
+use crate::blob::{Blob, Content};
 use crate::context::Shape;
 use crate::kind::Kind;
 use crate::record::Fault;
@@ -59,6 +61,11 @@ pub trait Body: Serialize + DeserializeOwned {
     fn is_pure(&self, state: &State) -> bool {
         let _ = state;
         false
+    }
+
+    /// Hands over the blob that the body names, when it brings one.
+    fn brought(&mut self) -> Option<Blob> {
+        None
     }
 
     /// Shows the parts that may be long to `each`.
@@ -127,6 +134,7 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::SandboxLost => typed::<SandboxLost>(bytes),
         Kind::Restored => typed::<Restored>(bytes),
         Kind::Resolved => typed::<Resolved>(bytes),
+        Kind::Checkpointed => typed::<Checkpointed>(bytes),
         _ => Ok(None),
     }
 }

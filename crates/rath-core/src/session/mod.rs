@@ -247,7 +247,7 @@ impl Session {
             let why = "it is written by the operation of that name".into();
             return Err(ErrorKind::BadBody { kind: B::KIND.to_string(), why }.into());
         }
-        let mut blobs = Vec::new();
+        let mut blobs = Vec::from_iter(body.brought());
         body.contents(&mut |content| content.spill(&mut blobs));
         let bytes = encode(&body);
         let record = self.push(B::KIND, &bytes, &[], blobs, &body)?;

@@ -14,7 +14,7 @@ use rath_core::{BlobRef, Digest, blob_references};
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
-use super::schema::{self, Access, sql};
+use super::schema::sql;
 use super::{Embedded, read};
 use crate::packs::{self, Held, PackWriter, Place};
 
@@ -98,7 +98,7 @@ impl Embedded {
         for state in workspaces(&self.paths.root) {
             let _ = fs::remove_file(state.join("index"));
         }
-        let db = schema::connect(&self.paths.database, Access::Write)?;
+        let db = self.connect_to_write()?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
         let swept = self.mark(&db, &mut marks, progress).and_then(|()| sweep(&db, &marks));
         let mut garbage = match swept {

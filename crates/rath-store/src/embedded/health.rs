@@ -7,7 +7,7 @@ use rath_core::store::{Error, Result};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, holder, ids, schema};
+use super::{Backup, Embedded, holder, ids, raise, schema};
 
 /// What `rath doctor` tells.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +36,8 @@ pub struct Health {
     pub dead_holders: Vec<String>,
     /// Sessions held by a process that is gone. They are free to take.
     pub orphaned: u64,
+    /// Databases of older formats, kept when the store was raised.
+    pub backups: Vec<Backup>,
     /// What SQLite says about its file; empty when it is well.
     pub damage: Vec<String>,
 }
@@ -100,6 +102,7 @@ impl Embedded {
                 ids_behind: last.saturating_sub(ids::cursor(db)? as u64),
                 dead_holders,
                 orphaned,
+                backups: raise::backups(&self.paths.database),
                 damage,
             })
         })
@@ -107,7 +110,7 @@ impl Embedded {
 
     /// Moves the log into the database and cuts it off.
     pub fn checkpoint(&self) -> Result<()> {
-        let db = schema::connect(&self.paths.database, schema::Access::Write)?;
+        let db = self.connect_to_write()?;
         db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
             .map_err(|error| Error::machine("moving the log into the database", error))?;
         Ok(())

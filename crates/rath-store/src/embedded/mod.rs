@@ -7,6 +7,7 @@ mod health;
 mod holder;
 mod ids;
 mod inbox;
+mod raise;
 mod read;
 mod readers;
 mod rows;
@@ -28,11 +29,13 @@ use rusqlite::Connection;
 
 pub use garbage::{Garbage, HoldOff};
 pub use health::{Health, PackHealth};
+pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
 
 use crate::packs::Squeezed;
 use ahead::Ahead;
 use readers::Readers;
+use schema::Access;
 use writer::{Job, Writer};
 
 /// The embedded store.
@@ -44,7 +47,11 @@ pub struct Embedded {
     writer: OnceLock<Writer>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
+    /// Told when the store was brought to the current format.
+    tell: Option<Tell>,
 }
+
+type Tell = Box<dyn Fn(&Raised) + Send + Sync>;
 
 /// Where the parts of a store are.
 #[derive(Clone, Debug)]
@@ -104,7 +111,15 @@ impl Embedded {
             ahead: Ahead::default(),
             writer: OnceLock::new(),
             starting: Mutex::new(()),
+            tell: None,
         })
+    }
+
+    /// Tells somebody when a store of an older format is brought to the current one: at the first write.
+    #[must_use]
+    pub fn telling(mut self, tell: impl Fn(&Raised) + Send + Sync + 'static) -> Self {
+        self.tell = Some(Box::new(tell));
+        self
     }
 
     /// Whether there is a store at `root`.
@@ -117,6 +132,15 @@ impl Embedded {
         self.readers.with(work)
     }
 
+    /// A connection that writes. A store of an older format becomes one of the current format first.
+    fn connect_to_write(&self) -> Result<Connection> {
+        let db = schema::connect(&self.paths.database, Access::Write)?;
+        if let (Some(raised), Some(tell)) = (raise::raise(&db, &self.paths.database)?, &self.tell) {
+            tell(&raised);
+        }
+        Ok(db)
+    }
+
     /// The writer, started when it is first needed: who only reads takes no lock.
     fn writer(&self) -> Result<&Writer> {
         if let Some(writer) = self.writer.get() {
@@ -126,7 +150,7 @@ impl Embedded {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let writer = Writer::start(self.paths.clone(), &self.program)?;
+        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), &self.program)?;
         Ok(self.writer.get_or_init(|| writer))
     }
 

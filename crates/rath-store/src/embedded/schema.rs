@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rath_core::store::{Error, Result};
 use rusqlite::config::DbConfig;
-use rusqlite::{CachedStatement, Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{CachedStatement, Connection, OpenFlags};
 
 /// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. An
-/// older store becomes one of this format when it is first written to.
+/// older store becomes one of this format when it is first written to, see `raise`.
 pub const FORMAT: i64 = 3;
 
 /// The first format with [`ADDED_IN_3`].
@@ -85,7 +85,7 @@ CREATE TABLE ids (
 ";
 
 /// Which session was created for a run, and the inboxes. A post that was taken stays, emptied: it is known again.
-const ADDED_IN_3: &str = "
+pub(super) const ADDED_IN_3: &str = "
 CREATE TABLE IF NOT EXISTS runs (
     key     TEXT PRIMARY KEY,
     session BLOB NOT NULL
@@ -152,24 +152,8 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         // A short log is written over and over in place, which syncs faster than one that grows.
         db.pragma_update(None, "wal_autocheckpoint", 250).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
-        if format(&db)? < FORMAT {
-            raise(&db)?;
-        }
     }
     Ok(db)
-}
-
-/// Brings an older store to the current format. Another process may be doing the same.
-fn raise(db: &Connection) -> Result<()> {
-    let raised = rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).and_then(|raising| {
-        raising.execute_batch(ADDED_IN_3)?;
-        // Somebody with a later version may have been faster: a format never falls.
-        if marks(&raising)?.1 < FORMAT {
-            raising.pragma_update(None, "user_version", FORMAT)?;
-        }
-        raising.commit()
-    });
-    raised.map_err(doing("bringing the store to the current format"))
 }
 
 /// The store's format.

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use super::commit::Committer;
 use super::holder::Liveness;
-use super::schema::{self, Access, sql};
+use super::schema::sql;
 use super::{Paths, ids};
 use crate::packs::Squeezed;
 
@@ -69,8 +69,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(paths: Paths, program: &str) -> Result<Self> {
-        let db = schema::connect(&paths.database, Access::Write)?;
+    pub(super) fn start(db: Connection, paths: Paths, program: &str) -> Result<Self> {
         let liveness = Liveness::begin(&paths.holders, program)?;
         let (jobs, inbox) = channel();
         let thread = std::thread::Builder::new()

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::support::{begun, furnished, talked, verify, worked};
 
-fn corpus() -> PathBuf {
+pub(crate) fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
 }
 
 /// Everything a reader can see of a store, as JSON.
-fn describe(path: &Path) -> Value {
+pub(crate) fn describe(path: &Path) -> Value {
     let store = Embedded::open(path).unwrap();
     let mut rows = block_on(store.sessions(Query::default())).unwrap();
     rows.sort_by_key(|row| row.id);

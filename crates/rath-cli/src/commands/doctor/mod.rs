@@ -94,6 +94,11 @@ impl Doctor {
                 format!("{} one in {name} was interrupted; the next command there ends it", style::label("!")),
             );
         }
+        for backup in &health.backups {
+            let (name, format) = (settings.shown(&backup.path), backup.format);
+            let when = "delete it when `rath verify` finds the store sound: it still has what was erased since";
+            row("backup", format!("{name}, {}: the database of format {format}; {when}", bytes(backup.bytes)));
+        }
         if let Some(quota) = settings.config()?.workspace.quota {
             let held = space::held(&path);
             let over = if held > quota { style::bad("over") } else { style::good("within") };

@@ -1,6 +1,13 @@
+mod witness;
+
+use std::path::PathBuf;
+
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use rath::checkpoint::PublicKey;
+
+use self::witness::Witness;
 use super::Answer;
 use crate::expression;
 use crate::output::{self, Page, style};
@@ -9,8 +16,9 @@ use crate::settings::Settings;
 /// Check that nothing was altered, dropped, reordered or forged
 ///
 /// Re-derives every hash, link and index column from the stored bytes. Exits with 3 and names the first bad record
-/// if anything is wrong. What it cannot find by itself: a store whose newest records were cut off and whose index
-/// was changed to match.
+/// if anything is wrong. What it cannot find by itself: a store whose newest records were cut off, or that was written
+/// anew as a whole. `--since` finds both, behind a checkpoint (`rath checkpoint`): whoever has this machine has its
+/// signing key too, so only a line that left the machine, or a key that is pinned elsewhere, protects against them.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Verify {
@@ -19,10 +27,20 @@ pub(crate) struct Verify {
     /// Print a verifier in Python that needs nothing else; it reads what `rath log SESSION --raw` prints
     #[arg(long, conflicts_with = "session")]
     script: bool,
+    /// Hold the store also against a checkpoint and all after it: a line, a file of lines, the number or digest of one in
+    /// the store; without a value, the last one
+    #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, default_missing_value = "last", conflicts_with_all = ["session", "script"])]
+    since: Option<String>,
+    /// Hold it also against another copy of the store, or against a file of checkpoints from one
+    #[arg(long, value_name = "COPY", conflicts_with_all = ["session", "script"])]
+    against: Option<PathBuf>,
+    /// The public key that must be behind the checkpoints; else `checkpoint.key` of your configuration, else your own
+    #[arg(long, value_name = "HEX")]
+    key: Option<PublicKey>,
 }
 
 /// The verifier that an auditor can read in ten minutes.
-const SCRIPT: &str = include_str!("../../../../docs/verify.py");
+const SCRIPT: &str = include_str!("../../../../../docs/verify.py");
 
 impl Verify {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
@@ -42,13 +60,22 @@ impl Verify {
         if let Ok(style) = ProgressStyle::with_template("verifying {human_pos} of {human_len} records {bar:30}") {
             bar.set_style(style);
         }
-        let report = store.verify(session, &mut |done, total| {
+        let mut report = store.verify(session, &mut |done, total| {
             bar.set_length(total.max(done));
             bar.set_position(done);
         })?;
         bar.finish_and_clear();
+        let witness = Witness { since: self.since, against: self.against, key: self.key };
+        let held = match witness.is_none() {
+            true => None,
+            false => Some(witness.look(settings).await?),
+        };
+        report.findings.extend(held.iter().flat_map(|held| held.findings.clone()));
         if settings.json {
             let mut value = serde_json::to_value(&report)?;
+            if let Some(held) = &held {
+                value["held_against"] = serde_json::to_value(held)?;
+            }
             value["sound"] = report.is_sound().into();
             output::json(&value)?;
         } else {
@@ -70,7 +97,10 @@ impl Verify {
                     page.line(format_args!("{} not sound: {findings} in {seen}{erased}", style::bad("✗")));
                 }
             }
+            let (fits, remarks) = held.map(|held| (held.fits, held.remarks)).unwrap_or_default();
+            fits.iter().for_each(|fits| page.line(format_args!("{} {fits}", style::good("✓"))));
             page.show(settings)?;
+            remarks.iter().for_each(|remark| output::remark(format_args!("{} {remark}", style::label("!"))));
         }
         Ok(if report.is_sound() { Answer::Yes } else { Answer::No })
     }

@@ -1,0 +1,196 @@
+//! What a store is held against: its checkpoints, lines that were kept elsewhere, and other copies.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use rath::Embedded;
+use rath::checkpoint::{self, Checkpoint, PublicKey};
+use rath::verify::{Finding, What};
+use serde::Serialize;
+
+use crate::expression;
+use crate::output::count;
+use crate::settings::Settings;
+use crate::{signing, time};
+
+/// A file of lines has at most so many bytes.
+const LONGEST_FILE: u64 = 64 << 20;
+
+/// What to hold the store against.
+pub(super) struct Witness {
+    /// A checkpoint: `last`, a number, a digest, a line or a file.
+    pub(super) since: Option<String>,
+    /// Another copy, or a file of lines.
+    pub(super) against: Option<PathBuf>,
+    /// The key that the person trusts.
+    pub(super) key: Option<PublicKey>,
+}
+
+/// What came of it.
+#[derive(Default, Serialize)]
+pub(super) struct Held {
+    #[serde(skip)]
+    pub(super) findings: Vec<Finding>,
+    /// What fits, in words.
+    pub(super) fits: Vec<String>,
+    /// What a person should know, and is not wrong.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Witness {
+    pub(super) fn is_none(&self) -> bool {
+        self.since.is_none() && self.against.is_none()
+    }
+
+    /// Holds the store against it.
+    pub(super) async fn look(&self, settings: &Settings) -> Result<Held> {
+        let mut held = Held::default();
+        let mut lines = Vec::new();
+        if let Some(other) = &self.against {
+            match Embedded::exists(other) {
+                true => compare(settings, other, &mut held).await?,
+                false => lines.extend(read_file(other)?),
+            }
+        }
+        let mut from = u64::MAX;
+        match self.since.as_deref() {
+            None => {}
+            Some(text) if text.trim_start().starts_with('{') => lines.push(parse(text, "the line")?),
+            Some("-") => lines.extend(read_lines(std::io::stdin().lock(), "the standard input")?),
+            Some(text) => from = self.stored(settings, text, &mut lines, &mut held).await?,
+        }
+        if self.since.is_some() || !lines.is_empty() {
+            self.audit(settings, &lines, from, &mut held).await?;
+        }
+        if !held.findings.is_empty() {
+            let help = "keep the store as it is; `rath verify --against COPY` holds it against a backup and names where they part";
+            held.remarks.push(format!("it does not fit what it is held against\n  help: {help}"));
+        }
+        Ok(held)
+    }
+
+    /// The number of a checkpoint that the store has, by what names it; a file names the lines in it.
+    async fn stored(
+        &self,
+        settings: &Settings,
+        text: &str,
+        lines: &mut Vec<Checkpoint>,
+        held: &mut Held,
+    ) -> Result<u64> {
+        let stored = checkpoint::chain(&settings.store()?).await?.stored;
+        let number = |no: u64| stored.iter().find(|it| it.checkpoint.no == no).map(|it| it.checkpoint.no);
+        let is_hex = text.len() >= 4 && text.len() <= 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let found = match text.parse::<u64>() {
+            _ if text == "last" => stored.last().map(|it| it.checkpoint.no),
+            Ok(no) if number(no).is_some() || !is_hex => number(no),
+            _ if is_hex && !Path::new(text).exists() => {
+                let named = |it: &&checkpoint::Stored| it.checkpoint.digest().to_string().starts_with(text);
+                stored.iter().find(named).map(|it| it.checkpoint.no)
+            }
+            _ => {
+                lines.extend(read_file(Path::new(text))?);
+                return Ok(u64::MAX);
+            }
+        };
+        if found.is_none() {
+            let why = match (text, stored.last()) {
+                ("last", _) => {
+                    "the store has no checkpoint to be held against: it never had one, or its end was cut off".into()
+                }
+                (_, None) => format!("checkpoint {text} is not in this store: it has none"),
+                (_, Some(last)) => format!(
+                    "checkpoint {text} is not in this store, its last is {}: its end was cut off, or this is an older copy",
+                    last.checkpoint.no
+                ),
+            };
+            held.findings.push(Finding { what: What::CutOff, session: None, seq: None, why });
+        }
+        Ok(found.unwrap_or(1))
+    }
+
+    async fn audit(&self, settings: &Settings, lines: &[Checkpoint], from: u64, held: &mut Held) -> Result<()> {
+        let trusted = self.trusted(settings, held)?;
+        let audit = checkpoint::audit(&settings.store()?, lines, from, &trusted).await?;
+        if let (Some(since), true) = (&audit.since, audit.findings.is_empty() && held.findings.is_empty()) {
+            held.fits.push(format!(
+                "all that checkpoint {} ({}) vouches for is there: {} in {}; the chain has {}",
+                since.no,
+                time::local(since.time),
+                count(since.records, "record"),
+                count(since.sessions, "session"),
+                count(audit.stored, "checkpoint")
+            ));
+        }
+        held.findings.extend(audit.findings);
+        held.remarks.extend(audit.remarks);
+        Ok(())
+    }
+
+    /// The key that the person names, or has pinned, or else has: then also those before it.
+    fn trusted(&self, settings: &Settings, held: &mut Held) -> Result<Vec<PublicKey>> {
+        if let Some(key) = self.key.or(settings.config()?.checkpoint.key) {
+            return Ok(vec![key]);
+        }
+        match signing::find(settings) {
+            Ok(Some((key, _))) => {
+                let before = key.successions().iter().rev().map(|succession| succession.from);
+                Ok(std::iter::once(key.public()).chain(before).collect())
+            }
+            Ok(None) => Ok(Vec::new()),
+            Err(error) => {
+                held.remarks.push(format!("your own key is not asked: {error}"));
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+async fn compare(settings: &Settings, other: &Path, held: &mut Held) -> Result<()> {
+    let there: std::sync::Arc<dyn rath::Store> = std::sync::Arc::new(Embedded::open_here(other, "rath")?);
+    let comparison = checkpoint::compare(&settings.store()?, &there).await?;
+    if comparison.findings.is_empty() {
+        held.fits.push(format!(
+            "the other copy contradicts nothing: {} and {} are in both",
+            count(comparison.sessions, "session"),
+            count(comparison.checkpoints, "checkpoint")
+        ));
+    }
+    held.findings.extend(comparison.findings);
+    held.remarks.extend(comparison.remarks);
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Vec<Checkpoint>> {
+    let file = std::fs::File::open(path).map_err(|error| {
+        expression::unclear(format!(
+            "{} is neither a checkpoint of this store nor a file of lines or another store: {error}",
+            path.display()
+        ))
+    })?;
+    read_lines(file, &path.display().to_string())
+}
+
+fn read_lines(from: impl std::io::Read, name: &str) -> Result<Vec<Checkpoint>> {
+    let mut text = String::new();
+    let read = from.take(LONGEST_FILE + 1).read_to_string(&mut text).with_context(|| format!("reading {name}"))?;
+    if read as u64 > LONGEST_FILE {
+        bail!("{name} is too long for a file of checkpoints");
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines =
+        lines.map(|(at, line)| parse(line, &format!("line {} of {name}", at + 1))).collect::<Result<Vec<_>>>()?;
+    match lines.is_empty() {
+        true => bail!("{name} has no checkpoint in it"),
+        false => Ok(lines),
+    }
+}
+
+/// A line that its key signed.
+fn parse(line: &str, name: &str) -> Result<Checkpoint> {
+    let read = Checkpoint::parse(line).with_context(|| format!("{name} is not a checkpoint"))?;
+    match checkpoint::is_signed(&read) {
+        true => Ok(read),
+        false => bail!("{name} is not what was signed: its signature does not fit; it was altered, or copied wrong"),
+    }
+}

@@ -1,0 +1,215 @@
+//! Checkpoints as a person makes, keeps and holds them against a store.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::workspace::{Bench, text};
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_dir(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Exit code, and everything that is said.
+fn said(bench: &Bench, arguments: &[&str]) -> (i32, String) {
+    let out = bench.run(arguments);
+    (out.status.code().unwrap(), format!("{}{}", text(&out.stdout), text(&out.stderr)))
+}
+
+fn session(bench: &Bench) -> String {
+    let session = bench.ok(&["new", "a try"]);
+    bench.ok(&["add", &session, "Pay invoice 17."]);
+    session
+}
+
+#[test]
+fn a_store_is_held_against_what_left_it() {
+    let bench = Bench::new();
+    let session = session(&bench);
+    copy_dir(&bench.path(".rath"), &bench.path("older"));
+    bench.ok(&["add", &session, "--as", "assistant", "It is paid."]);
+    let line = bench.ok(&["checkpoint", "--print", "--note", "before the audit"]);
+    bench.put("lines", format!("{line}\n\n"));
+    let made: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((made["no"].as_u64(), made["note"].as_str()), (Some(1), Some("before the audit")));
+    // By whatever names it.
+    let digest = bench.json(&["checkpoint", "list"])["digest"].as_str().unwrap().to_owned();
+    for since in
+        ["--since", "--since=1", &format!("--since={}", &digest[..8]), &format!("--since={line}"), "--since=lines"]
+    {
+        let (code, words) = said(&bench, &["verify", since]);
+        assert_eq!(code, 0, "{since}: {words}");
+        assert!(words.contains("all that checkpoint 1 (") && words.contains("records in 2 sessions"), "{words}");
+    }
+    assert_eq!(bench.json(&["verify", "--since"])["sound"], true);
+    let (code, words) = said(&bench, &["verify", "--against", "older"]);
+    assert_eq!(code, 0, "{words}");
+    assert!(words.contains("1 are longer here"), "{words}");
+    // The older copy in its place is sound by itself. Who holds the line knows better.
+    fs::rename(bench.path(".rath"), bench.path("newer")).unwrap();
+    fs::rename(bench.path("older"), bench.path(".rath")).unwrap();
+    assert_eq!(said(&bench, &["verify"]).0, 0);
+    let (code, words) = said(&bench, &["verify", "--since", &line]);
+    assert_eq!(code, 3, "{words}");
+    assert!(words.contains("the store has no checkpoint at all") && words.contains("cut off"), "{words}");
+    assert_eq!(said(&bench, &["verify", "--since"]).0, 3);
+    let out = bench.run(&["verify", "--json", "--since", "lines"]);
+    let value: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (out.status.code(), &value["sound"], &value["findings"][0]["what"]),
+        (Some(3), &false.into(), &"cut_off".into())
+    );
+    // It goes its own way: both copies are told where.
+    bench.ok(&["add", &session, "--as", "assistant", "Never."]);
+    let (code, words) = said(&bench, &["verify", "--against", "newer"]);
+    assert_eq!(code, 3);
+    assert!(words.contains("the other copy has another record"), "{words}");
+}
+
+#[test]
+fn what_is_no_checkpoint_is_said_to_be_none() {
+    let bench = Bench::new();
+    session(&bench);
+    let line = bench.ok(&["checkpoint", "--print"]);
+    let altered = line.replace("\"no\":1", "\"no\":1 ");
+    let forged = line.replace("\"records\":", "\"records\":1");
+    bench.put("lines", format!("{line}\nno checkpoint\n"));
+    bench.put("empty", "");
+    bench.put("binary", [0xff, 0xfe, 0]);
+    for (since, code, words) in [
+        (altered.as_str(), 1, "not in canonical form"),
+        (forged.as_str(), 1, "its signature does not fit"),
+        ("{", 1, "is not a checkpoint"),
+        ("lines", 1, "line 2 of lines is not a checkpoint"),
+        ("empty", 1, "has no checkpoint in it"),
+        ("binary", 1, "reading binary"),
+        ("nowhere", 2, "is neither a checkpoint of this store nor a file"),
+        ("7", 3, "checkpoint 7 is not in this store, its last is 1"),
+        ("abcdef0123456789", 3, "is not in this store"),
+    ] {
+        let (exit, said) = said(&bench, &["verify", "--since", since]);
+        assert!(exit == code && said.contains(words), "{since}: {exit} {said}");
+    }
+    let (code, words) = said(&bench, &["verify", "--key", "abc", "--since"]);
+    assert!(code == 2 && words.contains("a public key: 64 lower-case hex digits"), "{words}");
+    let (code, words) = said(&bench, &["checkpoint", "--note", &"n".repeat(501)]);
+    assert!(code == 1 && words.contains("longer than 500 bytes"), "{words}");
+}
+
+#[test]
+fn the_key_is_its_owners_and_can_be_replaced() {
+    let bench = Bench::new();
+    session(&bench);
+    let (code, words) = said(&bench, &["checkpoint", "key"]);
+    assert!(code == 3 && words.contains("`rath checkpoint key new` makes one"), "{words}");
+    let first = bench.ok(&["checkpoint", "key", "new"]);
+    let file = bench.path("config/rath/checkpoint/key");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+    bench.ok(&["checkpoint"]);
+    let (code, words) = said(&bench, &["checkpoint", "key", "new"]);
+    assert!(code == 1 && words.contains("there is a key already"), "{words}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, words) = said(&bench, &["checkpoint"]);
+    assert!(code == 1 && words.contains("others on this machine can reach") && words.contains("chmod 600"), "{words}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    // A rotation is followed, from either end.
+    let second = bench.ok(&["checkpoint", "key", "rotate"]);
+    assert_ne!(first, second);
+    let (code, words) = said(&bench, &["verify", "--since"]);
+    assert!(code == 0 && words.contains("which you have replaced since"), "{words}");
+    bench.ok(&["checkpoint"]);
+    for key in [&first, &second] {
+        assert_eq!(said(&bench, &["verify", "--since", "--key", key]).0, 0);
+    }
+    let stranger = "11".repeat(32);
+    let (code, words) = said(&bench, &["verify", "--since", "--key", &stranger]);
+    assert!(code == 3 && words.contains("not with the one that you trust"), "{words}");
+    // A pin in the user's file counts; the store's own file cannot say one.
+    bench.ok(&["config", "set", "--user", "checkpoint.key", &stranger]);
+    assert_eq!(said(&bench, &["verify", "--since"]).0, 3);
+    assert_eq!(said(&bench, &["verify", "--since", "--key", &first]).0, 0);
+    bench.put(".rath/config.toml", format!("[checkpoint]\nkey = \"{second}\"\n"));
+    let (code, words) = said(&bench, &["verify", "--since"]);
+    assert!(code == 1 && words.contains("only your own file can"), "{words}");
+    fs::remove_file(bench.path(".rath/config.toml")).unwrap();
+    bench.ok(&["config", "set", "--user", "checkpoint.key", &second]);
+    // Without the key nobody goes on by accident.
+    fs::remove_file(&file).unwrap();
+    let (code, words) = said(&bench, &["checkpoint"]);
+    assert!(code == 1 && words.contains("there is no signing key here") && words.contains("--begin-anew"), "{words}");
+    let (code, words) = said(&bench, &["checkpoint", "--begin-anew"]);
+    assert!(code == 0 && words.contains("no earlier key vouches"), "{words}");
+    let (code, words) = said(&bench, &["verify", "--since"]);
+    assert!(code == 3 && words.contains("begins anew"), "{words}");
+    let third = bench.ok(&["checkpoint", "key"]);
+    assert_eq!(said(&bench, &["verify", "--since", "--key", &third]).0, 0);
+    assert_eq!(bench.ok(&["checkpoint", "list"]).lines().count(), 3);
+}
+
+#[test]
+fn an_auditor_checks_the_lines_with_python() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: python3 is not installed");
+        return;
+    }
+    let bench = Bench::new();
+    session(&bench);
+    bench.ok(&["checkpoint", "--note", "naïve \u{2028} “note”\t\u{1f}"]);
+    bench.ok(&["checkpoint", "key", "rotate"]);
+    bench.ok(&["checkpoint"]);
+    bench.ok(&["checkpoint"]);
+    let lines = bench.ok(&["checkpoint", "list", "--print"]);
+    let check = |lines: &str, more: &[&str]| {
+        bench.put("lines", lines);
+        let mut python = Command::new("python3");
+        let out = python.arg(project("docs/checkpoint.py")).arg("lines").args(more).current_dir(bench.root()).output();
+        let out = out.unwrap();
+        (out.status.code().unwrap(), format!("{}{}", text(&out.stdout), text(&out.stderr)))
+    };
+    let (code, words) = check(&lines, &["--key", bench.ok(&["checkpoint", "key"]).as_str()]);
+    assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
+    let all: Vec<&str> = lines.lines().collect();
+    for (altered, words) in [
+        (lines.replacen("\"records\":", "\"records\":1", 1), "the signature does not fit"),
+        ([all[0], all[2]].join("\n"), "comes after"),
+        (lines.replacen("\"no\":", " \"no\":", 1), "not in canonical form"),
+        ("nothing".into(), "is not a checkpoint"),
+        ("{}".into(), "is not a checkpoint"),
+    ] {
+        let (code, said) = check(&altered, &[]);
+        assert!(code == 3 && said.contains(words), "{said}");
+    }
+    assert_eq!(check(&lines, &["--key", &"11".repeat(32)]).0, 3);
+}
+
+#[test]
+fn who_writes_to_an_older_store_is_told_where_the_old_one_is() {
+    let bench = Bench::new();
+    fs::remove_dir_all(bench.path(".rath")).unwrap();
+    copy_dir(&project("corpus/format-2/store"), &bench.path(".rath"));
+    let (code, words) = said(&bench, &["log"]);
+    assert!(code == 0 && !words.contains("raised"), "{words}");
+    let (code, words) = said(&bench, &["new", "now"]);
+    assert!(code == 0 && words.contains("the store is raised from format 2 to 3"), "{words}");
+    assert!(words.contains("kept in .rath/rath.db.format-2.backup"), "{words}");
+    let (_, words) = said(&bench, &["new", "again"]);
+    assert!(!words.contains("raised"), "{words}");
+    let (_, words) = said(&bench, &["doctor", "--offline"]);
+    assert!(words.contains(".rath/rath.db.format-2.backup") && words.contains("delete it when"), "{words}");
+    assert_eq!(bench.json(&["doctor", "--offline"])["backups"][0]["format"], 2);
+}

@@ -1,0 +1,168 @@
+//! Holding two copies of a store against each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rath_core::store::{Lookup, Query, Row};
+use rath_core::verify::{Finding, What};
+use rath_core::{Point, RecordId, SessionId, Store};
+
+use super::key::is_signed;
+use super::stored::chain;
+
+/// What two copies have in common, and where they part.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Sessions that both have.
+    pub sessions: u64,
+    /// Checkpoints that both have.
+    pub checkpoints: u64,
+    /// Where they contradict each other.
+    pub findings: Vec<Finding>,
+    /// What one has and the other has not yet.
+    pub remarks: Vec<String>,
+}
+
+/// Compares this copy (`here`) with another (`there`): their chains of checkpoints, and every session that both have. A
+/// copy may be behind; it may not contradict.
+pub async fn compare(here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<Comparison> {
+    let mut comparison = Comparison::default();
+    comparison.chains(here, there).await?;
+    comparison.sessions(here, there).await?;
+    Ok(comparison)
+}
+
+impl Comparison {
+    fn find(&mut self, what: What, point: Option<Point>, why: String) {
+        let (session, seq) = (point.map(|point| point.session), point.map(|point| point.seq));
+        self.findings.push(Finding { what, session, seq, why });
+    }
+
+    async fn chains(&mut self, here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<()> {
+        let (ours, theirs) = (chain(here).await?, chain(there).await?);
+        match (ours.store, theirs.store) {
+            (Some(ours), Some(theirs)) if ours != theirs => {
+                let why = format!("these are two stores, not two copies of one: {ours} here, {theirs} there");
+                self.find(What::Foreign, None, why);
+                return Ok(());
+            }
+            (Some(_), Some(_)) => {}
+            _ => {
+                self.remarks.push("one of the two never had a checkpoint: only their sessions are compared".into());
+                return Ok(());
+            }
+        }
+        for (mine, other) in ours.stored.iter().zip(&theirs.stored) {
+            let (mine, other) = (&mine.checkpoint, &other.checkpoint);
+            if mine == other {
+                self.checkpoints += 1;
+                continue;
+            }
+            for (it, whose) in [(mine, "this"), (other, "the other")] {
+                if !is_signed(it) {
+                    let why = format!(
+                        "checkpoint {} of {whose} copy: its signature does not fit; it was altered or forged",
+                        it.no
+                    );
+                    self.find(What::Checkpoint, None, why);
+                    return Ok(());
+                }
+            }
+            let (no, what) = (mine.no, if mine.key == other.key { What::Equivocation } else { What::Rewritten });
+            let signed =
+                |it: &super::Checkpoint| format!("{} signed with key {}", &it.digest().to_string()[..12], it.key);
+            let why = format!(
+                "the two copies have different checkpoints {no}: {} here, {} there. Two histories were signed",
+                signed(mine),
+                signed(other)
+            );
+            self.find(what, None, why);
+            return Ok(());
+        }
+        let (mine, other) = (ours.stored.len(), theirs.stored.len());
+        if let Some(lacking) = theirs.stored.get(mine) {
+            let why = format!(
+                "checkpoint {} ({}) of the other copy is not here: this copy is older, or its end was cut off",
+                lacking.checkpoint.no, lacking.checkpoint.time
+            );
+            self.find(What::CutOff, None, why);
+        } else if mine > other {
+            self.remarks.push(format!("the other copy is older: it has {other} of {mine} checkpoints"));
+        }
+        Ok(())
+    }
+
+    async fn sessions(&mut self, here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<()> {
+        let mut theirs: BTreeMap<SessionId, Row> =
+            there.sessions(Query::default()).await?.into_iter().map(|row| (row.id, row)).collect();
+        let mut ours = here.sessions(Query::default()).await?;
+        ours.sort_by_key(|row| row.id);
+        let (mut only_here, mut behind, mut ahead) = (0, 0, 0);
+        for row in ours {
+            let Some(other) = theirs.remove(&row.id) else {
+                only_here += 1;
+                continue;
+            };
+            self.sessions += 1;
+            match row.seq.cmp(&other.seq) {
+                std::cmp::Ordering::Less => behind += 1,
+                std::cmp::Ordering::Greater => ahead += 1,
+                std::cmp::Ordering::Equal => {}
+            }
+            if let Some(seq) = parting(here, there, row.id, row.seq.min(other.seq)).await? {
+                let after = match seq {
+                    0 => "they have nothing in common".to_owned(),
+                    seq => format!("they are the same up to record {}", seq - 1),
+                };
+                let why = format!("the other copy has another record {seq}: {after}");
+                self.find(What::Rewritten, Some(Point { session: row.id, seq }), why);
+            }
+        }
+        let counted = [
+            (only_here, "are only here"),
+            (theirs.len() as u64, "are only in the other copy"),
+            (ahead, "are longer here"),
+            (behind, "are longer in the other copy"),
+        ];
+        let words: Vec<String> = counted
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        if !words.is_empty() {
+            self.remarks.push(format!("of the sessions, {}", words.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+/// The first record in which two copies of a session differ, up to `last`. An id vouches for all before it, so where
+/// they have parted they do not meet again.
+async fn parting(
+    here: &Arc<dyn Store>,
+    there: &Arc<dyn Store>,
+    session: SessionId,
+    last: u64,
+) -> rath_core::Result<Option<u64>> {
+    if same(here, there, Point { session, seq: last }).await? {
+        return Ok(None);
+    }
+    let (mut low, mut high) = (0, last);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match same(here, there, Point { session, seq: middle }).await? {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    Ok(Some(low))
+}
+
+async fn same(here: &Arc<dyn Store>, there: &Arc<dyn Store>, point: Point) -> rath_core::Result<bool> {
+    let ours = id_at(here, point).await?;
+    Ok(ours.is_some() && ours == id_at(there, point).await?)
+}
+
+async fn id_at(store: &Arc<dyn Store>, point: Point) -> rath_core::Result<Option<RecordId>> {
+    Ok(store.get(Lookup::At(point)).await?.first().map(|record| record.id()))
+}

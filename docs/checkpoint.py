@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Checks signed checkpoints of a rath store, with nothing but Python's standard library.
+
+Reads lines as `rath checkpoint list --print` prints them. Each must be in canonical form and signed by the key that it
+names, and must follow the one before it; a new key must be signed by the old one. With --records, the records that
+`rath log SESSION --raw` prints are read too, and each session's must agree with --heads, the list of heads that the
+last line digests (`rath show` prints the blob). verify.py checks the records themselves.
+
+Exit code: 0 all fits, 3 something does not, 2 usage.
+"""
+import argparse
+import hashlib
+import json
+import sys
+
+# Ed25519, RFC 8032, section 6: verification only. Slow, short, and with nothing secret in it.
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+ROOT = pow(2, (P - 1) // 4, P)
+
+
+def recover_x(y, sign):
+    if y >= P:
+        return None
+    square = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * ROOT % P
+    if (x * x - square) % P or (x == 0 and sign):
+        return None
+    return P - x if x & 1 != sign else x
+
+
+def point(data):
+    """A point in extended coordinates, or None."""
+    number = int.from_bytes(data, "little")
+    y, sign = number & (1 << 255) - 1, number >> 255
+    x = recover_x(y, sign)
+    return None if x is None else (x, y, 1, x * y % P)
+
+
+def add(a, b):
+    first, second = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
+    third, fourth = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
+    e, f, g, h = second - first, fourth - third, fourth + third, second + first
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def times(number, base):
+    result = (0, 1, 1, 0)
+    while number:
+        if number & 1:
+            result = add(result, base)
+        base, number = add(base, base), number >> 1
+    return result
+
+
+BASE_Y = 4 * pow(5, P - 2, P) % P
+BASE = (recover_x(BASE_Y, 0), BASE_Y, 1, recover_x(BASE_Y, 0) * BASE_Y % P)
+
+
+def signed(key, statement, signature):
+    key, signature = bytes.fromhex(key), bytes.fromhex(signature)
+    if len(key) != 32 or len(signature) != 64:
+        return False
+    public, commitment = point(key), point(signature[:32])
+    scalar = int.from_bytes(signature[32:], "little")
+    if public is None or commitment is None or scalar >= ORDER:
+        return False
+    challenge = int.from_bytes(hashlib.sha512(signature[:32] + key + statement).digest(), "little") % ORDER
+    left, right = times(scalar, BASE), add(commitment, times(challenge, public))
+    return (left[0] * right[2] - right[0] * left[2]) % P == 0 and (left[1] * right[2] - right[1] * left[2]) % P == 0
+
+
+def canonical(value):
+    """RFC 8785, where all numbers are integers and all names are ASCII."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def is_signed(value, key):
+    statement = {name: field for name, field in value.items() if name != "signature"}
+    return signed(key, canonical(statement), value["signature"])
+
+
+def check_line(text, before, say):
+    """Checks one line against the one before it (its text and its fields)."""
+    it = json.loads(text)
+    say(it["checkpoint"] == 1, f"version {it['checkpoint']} is not known here")
+    say(canonical(it) == text.encode(), "the line is not in canonical form")
+    say(is_signed(it, it["key"]), "the signature does not fit: altered or forged")
+    for succession in it.get("successions", []):
+        say(is_signed(succession, succession["from"]), "a key did not sign the one after it")
+    if before is None:
+        return it
+    text_before, last = before
+    if it["no"] != last["no"] + 1:
+        say(False, f"checkpoint {it['no']} comes after {last['no']}")
+        return it
+    say(it["store"] == last["store"], "it is of another store than the one before")
+    say(it.get("previous") == hashlib.sha256(text_before.encode()).hexdigest(), "it does not follow the one before")
+    say(it["time"] >= last["time"], "it is older than the one before")
+    key = last["key"]
+    for succession in it.get("successions", []):
+        key = succession["key"] if succession["from"] == key else None
+    say(key == it["key"], "BEGINS ANEW: no earlier key vouches for its key" if it.get("anew") else "the key before does not vouch for its key")
+    return it
+
+
+def check_heads(path, it, records, say):
+    """The list of heads has the digest of the line, and the records that were exported are those it names."""
+    with open(path, "rb") as file:
+        text = file.read()
+    say(hashlib.sha256(text).hexdigest() == it["heads"], "the list of heads is not the one that was signed")
+    heads = {session: (int(seq), id) for session, seq, id in (line.split() for line in text.decode().splitlines())}
+    say(len(heads) == it["sessions"], "the list has another number of sessions")
+    say(sum(seq + 1 for seq, _ in heads.values()) == it["records"], "the list has another number of records")
+    for session in sorted({session for session, _ in records}):
+        if session in heads:
+            seq, id = heads[session]
+            found = records.get((session, seq))
+            say(found is not None, f"{session}: record {seq} is not in the export")
+            say(found in (None, id), f"{session}: record {seq} is not the one that was signed")
+
+
+def read_records(path):
+    records = {}
+    with open(path, encoding="utf-8") as lines:
+        for line in filter(str.strip, lines):
+            text = json.loads(line)["header"]
+            header = json.loads(text)
+            records[header["session"], header["seq"]] = hashlib.sha256(text.encode()).hexdigest()
+    return records
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("lines", metavar="FILE", help="lines of checkpoints, oldest first; - is standard input")
+    options.add_argument("--key", metavar="HEX", help="the public key that one of them must have")
+    options.add_argument("--heads", metavar="FILE", help="the list of heads that the last line digests")
+    options.add_argument("--records", metavar="FILE", help="exported records, to hold against --heads")
+    given = options.parse_args()
+    if given.records and not given.heads:
+        options.error("--records needs --heads")
+    wrong, before, keys = [], None, set()
+    with sys.stdin if given.lines == "-" else open(given.lines, encoding="utf-8") as lines:
+        for number, line in enumerate(filter(None, map(str.strip, lines)), 1):
+            def say(fits, why, number=number):
+                if not fits:
+                    wrong.append(f"line {number}: {why}")
+            try:
+                before = line, check_line(line, before, say)
+                keys.add(before[1]["key"])
+            except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+                wrong.append(f"line {number} is not a checkpoint: {error!r}")
+                break
+    if before is None and not wrong:
+        options.error("there is no line in the input")
+    if given.key and given.key not in keys:
+        wrong.append(f"no line is signed with key {given.key}")
+    if given.heads and before and not wrong:
+        try:
+            records = read_records(given.records) if given.records else {}
+            check_heads(given.heads, before[1], records, lambda fits, why: fits or wrong.append(why))
+        except (KeyError, TypeError, ValueError) as error:
+            wrong.append(f"the list of heads or the records cannot be read: {error!r}")
+    for why in wrong:
+        print(why)
+    if not wrong:
+        it = before[1]
+        print(f"fits: {it['no']} checkpoints of store {it['store']}, the last with {it['records']} records in "
+              f"{it['sessions']} sessions, key {it['key']}")
+    return 3 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
