@@ -44,7 +44,7 @@ mod list;
 mod memory;
 mod message;
 mod model;
-
+pub mod protocol;
 mod reader;
 mod record;
 mod run;
