@@ -35,6 +35,7 @@ mod divergence;
 mod entropy;
 mod equipment;
 mod error;
+pub mod expression;
 pub mod files;
 mod header;
 mod history;
