@@ -27,7 +27,7 @@
 
 mod embedded;
 mod packs;
-mod segment;
+pub mod segment;
 pub mod workspace;
 
 pub use embedded::{Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth};
