@@ -25,7 +25,7 @@ impl Offered for Part {
     }
 }
 
-/// Where a store keeps things. It decides nothing; what it did before an error is undone by its owner.
+/// Where a store keeps things. It decides nothing.
 pub trait Shelf {
     /// What is offered.
     type Part: Offered;
