@@ -109,7 +109,7 @@ impl Bytes {
     }
 
     fn one_in(&mut self, many: u8) -> bool {
-        self.byte() % many == 0
+        self.byte().is_multiple_of(many)
     }
 
     fn cut(&mut self) -> Cut {
