@@ -1,10 +1,11 @@
 //! The project's own commands: `cargo xtask test [--fast]`, `cargo xtask bench AREA [--json] [--quick]`,
-//! `cargo xtask providers [DIR]`.
+//! `cargo xtask fuzz [TARGET] [--seconds N]`, `cargo xtask providers [DIR]`.
 
 #![allow(clippy::disallowed_methods, reason = "running commands is what this program is for")]
 
 mod bench;
 mod binaries;
+mod fuzz;
 mod needs;
 mod providers;
 mod rooms;
@@ -22,6 +23,8 @@ cargo xtask bench loop      measure turns of an agent, requests, answers and the
     --json                  one object a row
     --quick                 small sizes, to see that it runs
     --no-peers              only our side and the limits
+cargo xtask fuzz [TARGET]   feed hostile input to what reads input: record, expression, sse, shell
+    --seconds N             for so long each
 cargo xtask providers [DIR] read recorded answers of providers and compare them with what the vendors' clients read";
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         ["test"] => test::all().map(|()| true),
         ["test", "--fast"] => test::fast().map(|()| true),
         ["bench", area, flags @ ..] => bench::area(area, flags).map(|()| true),
+        ["fuzz", words @ ..] => fuzz::fuzz(words).map(|()| true),
         ["providers"] => providers::providers(None),
         ["providers", folder] => providers::providers(Some(folder)),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,11 +1,12 @@
 //! What the tests need besides Rust. Where it cannot be had, the tests that want it are skipped and say so.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::run::root;
+use crate::run::{root, works};
 
 /// A server that speaks like the providers.
 const AIMOCK: &str = "@copilotkit/aimock@1.43.0";
@@ -18,6 +19,44 @@ pub(crate) fn install() {
     if let Err(why) = tiny_models() {
         eprintln!("\nskipped: the tiny models are not installed: {why}");
     }
+}
+
+/// Where the user's programs keep what can be had again.
+fn cache() -> Result<PathBuf, String> {
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    cache.ok_or_else(|| "there is no home directory".into())
+}
+
+/// Installs `cargo-fuzz` beside the user's own programs, where there is a nightly compiler to use it with.
+pub(crate) fn cargo_fuzz() -> Result<(), String> {
+    if !works("cargo +nightly --version") {
+        return Err("there is no nightly compiler (`rustup toolchain install nightly` gets one)".into());
+    }
+    let installed = |path: &OsStr| {
+        let asked = Command::new("cargo-fuzz").args(["fuzz", "--version"]).env("PATH", path).output();
+        asked.is_ok_and(|asked| asked.status.success())
+    };
+    if installed(&path_with_cargo_fuzz()) {
+        return Ok(());
+    }
+    let folder = cache()?.join("rath-cargo-fuzz");
+    eprintln!("\n$ cargo install cargo-fuzz (once)");
+    let install =
+        Command::new("cargo").args(["install", "--quiet", "--locked", "cargo-fuzz", "--root"]).arg(&folder).status();
+    match install {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`cargo install cargo-fuzz` ended with {status}")),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
+}
+
+/// The search path, with the place where [`cargo_fuzz`] installs it at the end.
+pub(crate) fn path_with_cargo_fuzz() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let ours = cache().map(|cache| cache.join("rath-cargo-fuzz/bin")).ok();
+    let all = std::env::split_paths(&path).chain(ours);
+    std::env::join_paths(all).unwrap_or(path)
 }
 
 fn aimock() -> Result<(), String> {
@@ -46,9 +85,7 @@ fn tiny_models() -> Result<(), String> {
     if !program.is_file() {
         return Err("there is no ../shared/tools/tiny-model".into());
     }
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home).ok_or("there is no home directory")?;
-    let cache = cache.join("tiny-model");
+    let cache = cache()?.join("tiny-model");
     if cache.join("installed").is_file() {
         return Ok(());
     }

@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-cli", &["rath"]),
     ("rath-testkit", &["rath-core", "rath-sandbox"]),
     ("rath-escape", &[]),
-    ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store"]),
+    ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
     ("xtask", &["rath-model"]),
 ];
 

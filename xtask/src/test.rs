@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::run::{Count, run, run_tests, works};
-use crate::{binaries, needs, rooms};
+use crate::{binaries, fuzz, needs, rooms};
 
 /// Installs what the tests need and runs all of them. Ends with one line that counts them.
 pub(crate) fn all() -> Result<()> {
@@ -16,6 +16,7 @@ pub(crate) fn all() -> Result<()> {
     let mut count = Count::default();
     run_tests("cargo test --workspace --doc --quiet", &mut count)?;
     binaries::run(binaries::build("--all-targets")?, "", &[], &mut count)?;
+    count.remarks.insert(fuzz::short()?);
     close(count)
 }
 
@@ -31,6 +32,8 @@ const LESS: &[(&str, &str)] = &[
     ("RATH_OPEN_ROUNDS", "10"),
     ("RATH_KILL_EVERY", "8"),
     ("RATH_RUN_CASES", "4"),
+    ("RATH_SCHEDULES", "10000"),
+    ("RATH_STORED_SCHEDULES", "4"),
 ];
 /// What it leaves out: what is large or deep by nature, what the compiler or another language has to say, the escape
 /// suite, and what is run once more as a plain user.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::expression::{Expression, Place as At};
 use rath::files::Version;
 use rath::store::{Lookup, Query, Row, Which};
 use rath::{Point, SessionId, Store, View};
@@ -38,42 +39,8 @@ pub(crate) fn unclear(text: impl Into<String>) -> anyhow::Error {
     Unclear(text.into()).into()
 }
 
-/// What an expression says, before the store is asked.
-#[derive(Debug, PartialEq, Eq)]
-struct Parsed<'a> {
-    /// Empty for the session that changed last.
-    base: &'a str,
-    at: At,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum At {
-    Head,
-    Seq(u64),
-    Before(u64),
-    Back(u64),
-}
-
-fn parse(text: &str) -> Result<Parsed<'_>> {
-    let bad = || unclear(format!("{text:?} names no session or record\n\n{HELP}"));
-    let (base, at) = match text.split_once('@') {
-        Some((base, at)) => (base, Some(at)),
-        None => (text, None),
-    };
-    let number = |digits: &str| digits.parse::<u64>().map_err(|_| bad());
-    let at = match at {
-        None | Some("") => At::Head,
-        Some(at) => match (at.strip_prefix('-'), at.strip_prefix('~')) {
-            (Some(back), _) => At::Before(number(back)?),
-            (_, Some(back)) => At::Back(number(back)?),
-            _ => At::Seq(number(at)?),
-        },
-    };
-    let legal = base.len() <= 64 && base.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    if !legal || (base.is_empty() && !text.contains('@')) {
-        return Err(bad());
-    }
-    Ok(Parsed { base, at })
+fn parse(text: &str) -> Result<Expression<'_>> {
+    Expression::parse(text).map_err(|_| unclear(format!("{text:?} names no session or record\n\n{HELP}")))
 }
 
 /// A place that an expression named.
@@ -154,7 +121,7 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
     }
 }
 
-async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Parsed<'_>) -> Result<Place> {
+async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Expression<'_>) -> Result<Place> {
     let nothing = || {
         unclear(format!("there is no session or record {text:?} in this store\n  help: `rath log` lists the sessions"))
     };
@@ -169,24 +136,6 @@ async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Pa
             let list: Vec<_> =
                 several.iter().map(|record| format!("  {}  {}", record.id().short(), record.point())).collect();
             Err(unclear(format!("{base:?} is the beginning of several records:\n{}", list.join("\n"))))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn expressions_are_read_as_documented() {
-        let read = |text| parse(text).map(|parsed| (parsed.base, parsed.at)).ok();
-        assert_eq!(read("9f31"), Some(("9f31", At::Head)));
-        assert_eq!(read("@"), Some(("", At::Head)));
-        assert_eq!(read("9f31@4"), Some(("9f31", At::Seq(4))));
-        assert_eq!(read("@-3"), Some(("", At::Before(3))));
-        assert_eq!(read("9f31@~12"), Some(("9f31", At::Back(12))));
-        for bad in ["", "x", "9f31@x", "9f31@-", "@~", "@-99999999999999999999", "a b", "../..", "9f31@1@2", "é@1"] {
-            assert_eq!(read(bad), None, "{bad:?}");
         }
     }
 }

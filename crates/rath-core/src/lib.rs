@@ -36,6 +36,7 @@ mod divergence;
 mod entropy;
 mod equipment;
 mod error;
+pub mod expression;
 pub mod files;
 mod header;
 mod history;
@@ -45,7 +46,7 @@ mod list;
 mod memory;
 mod message;
 mod model;
-
+pub mod protocol;
 mod reader;
 mod record;
 mod run;

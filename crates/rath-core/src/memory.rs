@@ -8,6 +8,7 @@ use crate::body::Created;
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
+use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
@@ -64,39 +65,57 @@ fn unknown(session: SessionId) -> Error {
     Error::NotFound(format!("session {session}"))
 }
 
-impl Inner {
-    /// Checks one part and returns how many of its records are there already.
-    fn check(&self, part: &Part) -> Result<usize> {
-        let Some(first) = part.records.first() else { return Ok(0) };
-        let Some(line) = self.lines.get(&part.session) else {
-            let key =
-                if *first.kind() == Kind::Created { first.body::<Created>().ok().and_then(|c| c.run) } else { None };
-            if let Some((key, session)) =
-                key.and_then(|key| Some((self.runs.get(&key).copied()?, key))).map(|(s, k)| (k, s))
-            {
-                return Err(Error::RunTaken { key, session });
-            }
-            return if first.seq() == 0 { Ok(0) } else { Err(unknown(part.session)) };
-        };
-        let known = part
-            .records
-            .iter()
-            .take_while(|record| line.records.get(record.seq() as usize).is_some_and(|have| have.id() == record.id()))
-            .count();
-        let Some(next) = part.records.get(known) else { return Ok(known) };
-        if line.fence != part.fence {
-            return Err(Error::LeaseLost { session: part.session });
-        }
-        let seq = line.records.len() as u64 - 1;
-        if next.seq() != seq + 1 || next.first_parent() != line.records.last().map(Record::id) {
-            return Err(Error::Conflict { session: part.session, seq });
-        }
-        if line.state.closed {
-            return Err(Error::Closed { session: part.session });
-        }
-        Ok(known)
+impl Shelf for Inner {
+    type Part = Part;
+    type Place = ();
+    type Post = String;
+
+    fn line(&self, session: SessionId) -> Result<Option<(protocol::Line, ())>> {
+        let seen = self.lines.get(&session).and_then(|line| {
+            let last = line.records.last()?;
+            Some(protocol::Line { head: last.id(), seq: last.seq(), closed: line.state.closed, fence: line.fence })
+        });
+        Ok(seen.map(|line| (line, ())))
     }
 
+    fn id_at(&self, point: Point) -> Result<Option<RecordId>> {
+        Ok(self.at(point).map(|record| record.id()))
+    }
+
+    fn may_begin(&self, part: &Part) -> Result<()> {
+        let created = part.records.first().filter(|first| *first.kind() == Kind::Created);
+        match created.and_then(|first| first.body::<Created>().ok()?.run) {
+            Some(key) => match self.runs.get(&key) {
+                Some(&session) => Err(Error::RunTaken { key, session }),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    fn append(&mut self, part: Part, _place: Option<()>, known: usize) -> Result<()> {
+        self.write(part, known)
+    }
+
+    fn standing(&self, post: &String) -> Result<Standing> {
+        let waits = || self.posts.values().flatten().any(|have| have.id == *post);
+        Ok(match self.taken.contains(post) {
+            true => Standing::Taken,
+            false if waits() => Standing::Waiting,
+            false => Standing::Unknown,
+        })
+    }
+
+    fn stand(&mut self, post: &String, standing: Standing) -> Result<()> {
+        if standing == Standing::Taken {
+            self.posts.values_mut().for_each(|posts| posts.retain(|have| have.id != *post));
+            self.taken.insert(post.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
     fn write(&mut self, part: Part, known: usize) -> Result<()> {
         let line = self.lines.entry(part.session).or_insert_with(|| Line {
             records: Vec::new(),
@@ -208,18 +227,7 @@ impl Inner {
 
 impl Store for Memory {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let mut inner = self.lock();
-            let known = batch.parts.iter().map(|part| inner.check(part)).collect::<Result<Vec<_>>>()?;
-            for (part, known) in batch.parts.into_iter().zip(known) {
-                inner.write(part, known)?;
-            }
-            for post in batch.taken {
-                inner.posts.values_mut().for_each(|posts| posts.retain(|have| have.id != post));
-                inner.taken.insert(post);
-            }
-            Ok(())
-        })
+        Box::pin(async move { protocol::commit(&Protocol, &mut *self.lock(), batch.parts, &batch.taken) })
     }
 
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
@@ -279,20 +287,17 @@ impl Store for Memory {
         Box::pin(async move {
             let mut inner = self.lock();
             let line = inner.lines.get(&session).ok_or_else(|| unknown(session))?;
-            if line.held {
-                let holder = inner.row(session, line).and_then(|row| row.holder);
-                return Err(holder.map_or_else(|| unknown(session), |holder| Error::Held { session, holder }));
-            }
+            let holder = inner.row(session, line).and_then(|row| row.holder);
+            let fence = Protocol.grant(line.fence, holder).map_err(|holder| Error::Held { session, holder })?;
             let line = inner.lines.get_mut(&session).ok_or_else(|| unknown(session))?;
-            line.held = true;
-            line.fence += 1;
-            Ok(line.fence)
+            (line.held, line.fence) = (true, fence);
+            Ok(fence)
         })
     }
 
     fn release(&self, session: SessionId, fence: Fence) {
         if let Some(line) = self.lock().lines.get_mut(&session)
-            && line.fence == fence
+            && Protocol.gives_back(line.fence, fence, line.held)
         {
             line.held = false;
         }
@@ -304,10 +309,9 @@ impl Store for Memory {
             if !inner.lines.contains_key(&post.session) {
                 return Err(unknown(post.session));
             }
-            let known = inner.taken.contains(&post.id);
-            let posts = inner.posts.entry(post.session).or_default();
-            if !known && posts.iter().all(|have| have.id != post.id) {
-                posts.push(post);
+            let before = inner.standing(&post.id)?;
+            if Protocol.posted(before) != before {
+                inner.posts.entry(post.session).or_default().push(post);
             }
             Ok(())
         })

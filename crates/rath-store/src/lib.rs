@@ -27,7 +27,7 @@
 
 mod embedded;
 mod packs;
-mod segment;
+pub mod segment;
 pub mod workspace;
 
 pub use embedded::{Backup, Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth, Raised};

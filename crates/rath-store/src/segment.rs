@@ -6,7 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rath_core::{Kind, Parts, Point, Record, Salt, SessionId};
+use rath_core::store::{Error, Result};
+use rath_core::{Fault, Kind, Malformed, Parts, Point, Record, Salt, SessionId};
 
 /// A segment is cut before it has more bytes, or more records, than this.
 const MAX_BYTES: usize = 256 * 1024;
@@ -16,17 +17,22 @@ const ERASED: u8 = 1;
 const PREFIX: usize = 10;
 
 /// Contiguous records of one session, ready to be stored.
-pub(crate) struct Segment {
-    pub(crate) first_seq: u64,
-    pub(crate) count: u64,
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The first record's place.
+    pub first_seq: u64,
+    /// How many there are.
+    pub count: u64,
     /// The first record's generation; each next one's is one more.
-    pub(crate) generation: u64,
-    pub(crate) kinds: u64,
-    pub(crate) data: Vec<u8>,
+    pub generation: u64,
+    /// Their kinds, as bits.
+    pub kinds: u64,
+    /// The records, one after another.
+    pub data: Vec<u8>,
 }
 
 /// Lays `records` out. A record whose generation jumps (a merge) begins a new segment.
-pub(crate) fn pack(records: &[Record]) -> Vec<Segment> {
+pub fn pack(records: &[Record]) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for record in records {
         let fits = segments.last().is_some_and(|segment| {
@@ -67,6 +73,33 @@ fn push(data: &mut Vec<u8>, record: &Record) {
     if let Some((_, body)) = body {
         data.extend_from_slice(body);
     }
+}
+
+/// The wanted ones, by seq and kind code, among the records of a segment; each body is checked against its header.
+pub fn read(
+    session: SessionId,
+    first_seq: u64,
+    generation: u64,
+    data: &Arc<[u8]>,
+    wanted: impl Fn((u64, u8)) -> bool,
+) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for (i, slot) in Slots::of(data).enumerate() {
+        let point = Point { session, seq: first_seq.wrapping_add(i as u64) };
+        let tampered = |why| Error::Tampered { point, why };
+        let slot = slot.map_err(|torn| tampered(Fault::Header(Malformed::NotAHeader(torn.to_string()))))?;
+        if !wanted((point.seq, slot.code)) {
+            continue;
+        }
+        let code = slot.code;
+        let parts = slot.parts(session, point.seq, generation.wrapping_add(i as u64), data);
+        let record = Record::from_parts(parts).map_err(tampered)?;
+        if record.kind().code() != code {
+            return Err(tampered(Fault::Code { code, kind: record.kind().clone() }));
+        }
+        records.push(record);
+    }
+    Ok(records)
 }
 
 /// The places of one record's parts in a segment.
@@ -120,7 +153,7 @@ impl<'a> Slots<'a> {
 }
 
 impl Iterator for Slots<'_> {
-    type Item = Result<Slot, Torn>;
+    type Item = std::result::Result<Slot, Torn>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.data.len() {

@@ -527,6 +527,45 @@ pub fn posts_wait_in_order(store: &TheStore) {
     assert!(waiting(store, stranger).is_empty());
 }
 
+/// A fork that publishes what it stands on takes along the posts that are said there.
+pub fn a_fork_takes_its_parents_posts(store: &TheStore) {
+    let mut parent = published(store, 1);
+    let id = parent.id();
+    block_on(store.post(post(id, "early"))).unwrap();
+    block_on(parent.take_posts()).unwrap();
+    let mut fork = parent.fork("with the words");
+    block_on(store.post(post(id, "late"))).unwrap();
+    block_on(parent.take_posts()).unwrap();
+    block_on(fork.publish()).unwrap();
+    // The parent goes without having published anything itself.
+    drop((parent, fork));
+    assert_eq!(waiting(store, id), ["late"]);
+    let mut again = block_on(store.open(id, Actor::program("next"))).unwrap();
+    block_on(again.take_posts()).unwrap();
+    block_on(again.publish()).unwrap();
+    let said = stored(store, id).iter().filter(|record| *record.kind() == Kind::User).count();
+    assert_eq!((said, waiting(store, id).len()), (2, 0));
+}
+
+/// Records that do not follow each other, and two parts for one session, are refused whole.
+pub fn a_batch_in_disorder_is_refused(store: &TheStore) {
+    let (mine, theirs) = twins(4);
+    let id = mine[0].session();
+    let gap = vec![mine[0].clone(), mine[2].clone()];
+    let mixed = vec![mine[0].clone(), mine[1].clone(), theirs[2].clone()];
+    for records in [gap, mixed] {
+        assert!(block_on(store.commit(batch(records, 1))).is_err());
+        assert!(block_on(store.sessions(Which::Id(id).into())).unwrap().is_empty());
+    }
+    block_on(store.commit(batch(mine[..1].to_vec(), 1))).unwrap();
+    let mut twice = batch(mine[1..2].to_vec(), 1);
+    twice.parts.extend(batch(theirs[1..2].to_vec(), 1).parts);
+    assert!(block_on(store.commit(twice)).is_err());
+    assert_eq!(stored(store, id).len(), 1);
+    block_on(store.commit(batch(mine.clone(), 1))).unwrap();
+    assert_eq!(stored(store, id).len(), mine.len());
+}
+
 /// A post leaves with the commit that says it, and with no other; then its id is spent.
 pub fn taken_posts_do_not_come_back(store: &TheStore) {
     let (mine, theirs) = twins(3);

@@ -1,12 +1,13 @@
 //! What the tests of several crates share: the conformance suites that every store ([`store_conformance!`]) and every
-//! sandbox backend ([`sandbox_conformance!`]) passes, and a plain model of sessions that the real ones are held against
-//! ([`world`]).
+//! sandbox backend ([`sandbox_conformance!`]) passes, a plain model of sessions that the real ones are held against
+//! ([`world`]), and a simulator of the protocol by which stores decide ([`simulation`]).
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test kit fails by panicking")]
 
 pub mod conformance;
 mod mortal;
 pub mod sandbox;
+pub mod simulation;
 pub mod world;
 
 pub use mortal::{Moment, Mortal};
@@ -24,6 +25,7 @@ macro_rules! store_conformance {
             blobs_are_put_together, blobs_are_joined_from_pieces,
             erased_bodies_leave_the_chain, a_child_publishes_its_parent, a_merge_is_one_commit,
             many_writers_work_side_by_side, unknown_kinds_survive, posts_wait_in_order, taken_posts_do_not_come_back,
+            a_fork_takes_its_parents_posts, a_batch_in_disorder_is_refused,
             a_run_is_found_by_its_key, a_run_has_one_session, of_many_that_begin_a_run_one_succeeds
         );
     };

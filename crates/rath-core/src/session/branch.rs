@@ -87,7 +87,8 @@ impl Session {
         let base = self.0.fork_base.get_or_init(|| {
             let mut ancestors = self.0.ancestors.clone();
             if self.unpublished().next().is_some() {
-                ancestors.push(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone() });
+                let taken = self.0.gear.taken().to_vec();
+                ancestors.push(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone(), taken });
             }
             ancestors
         });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Session;
+use super::publish::Taken;
 use super::replay::Replay;
 use super::run::OnDivergence;
 use super::tree::Tree;
@@ -45,7 +46,7 @@ pub(super) struct Own {
     /// Why it must not be used: the code that forks it is not the one that is recorded.
     pub(super) broken: Option<Arc<Diverged>>,
     /// Posts that the next commit takes out of the inbox.
-    pub(super) taken: Vec<String>,
+    pub(super) taken: Vec<Taken>,
     /// What lies ahead while a run is resumed.
     pub(super) replay: Option<Replay>,
 }
@@ -113,7 +114,7 @@ impl Gear {
         }
     }
 
-    pub(super) fn taken(&self) -> &[String] {
+    pub(super) fn taken(&self) -> &[Taken] {
         self.own().map(|own| own.taken.as_slice()).unwrap_or_default()
     }
 

@@ -1,6 +1,7 @@
 //! The inbox: what others post to a session while somebody holds it, and questions to people.
 
 use super::Session;
+use super::publish::Taken;
 use crate::actor::Actor;
 use crate::body::{About, Answered, Asked, Body as _, Cancelled, Granted, User, Verdict};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,11 +25,13 @@ impl Session {
         let mut stop = None;
         for post in posts
             .into_iter()
-            .filter(|post| !held_back(post) && !self.0.gear.taken().contains(&post.id))
+            .filter(|post| !held_back(post) && self.0.gear.taken().iter().all(|taken| taken.post != post.id))
             .collect::<Vec<_>>()
         {
             let said = self.take_post(&post)?;
-            self.0.gear.own_mut().taken.push(post.id);
+            // A wish to stop is said by the record that comes next.
+            let seq = self.0.head.seq + u64::from(said.is_some());
+            self.0.gear.own_mut().taken.push(Taken { post: post.id, seq });
             // What the post asked for is durable together with its leaving the inbox.
             self.0.at_boundary = true;
             stop = stop.or(said);

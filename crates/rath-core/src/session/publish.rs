@@ -34,6 +34,16 @@ pub(crate) struct Unpublished {
     pub(super) hold: Arc<LineHold>,
     /// Youngest first, from the fork point down.
     pub(super) records: List<Record>,
+    /// Posts that they say.
+    pub(super) taken: Vec<Taken>,
+}
+
+/// A post that leaves the inbox with the record that says it.
+#[derive(Clone)]
+pub(super) struct Taken {
+    pub(super) post: String,
+    /// The record. It may not be made yet.
+    pub(super) seq: u64,
 }
 
 impl Session {
@@ -86,10 +96,14 @@ impl Session {
         ancestors.reverse();
         for ancestor in ancestors {
             add_part(batch, &ancestor.hold, ancestor.records.iter(), None);
+            // Whoever publishes the record takes the post, or it would be said again.
+            let last = ancestor.records.first().map(Record::seq);
+            let said = ancestor.taken.iter().filter(|taken| last >= Some(taken.seq));
+            batch.taken.extend(said.map(|taken| taken.post.clone()));
         }
         let snapshot = self.0.needs_snapshot.then(|| self.0.state.to_snapshot());
         add_part(batch, &self.0.hold, self.0.records.iter(), snapshot);
-        batch.taken.extend(self.0.gear.taken().iter().cloned());
+        batch.taken.extend(self.0.gear.taken().iter().map(|taken| taken.post.clone()));
     }
 
     /// Notes that a batch with all that [`collect`](Self::collect) gave was committed.

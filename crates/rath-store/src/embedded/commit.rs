@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use rath_core::body::Created;
+use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
 use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result};
-use rath_core::{Blob, Digest, Fault, Kind, Record, Reference, SessionId, State};
+use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, Reference, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::sql;
@@ -24,15 +25,6 @@ pub(super) struct Committer<'a> {
     synced: bool,
 }
 
-/// A session as the compare-and-swap sees it.
-struct Stored {
-    no: i64,
-    head: Vec<u8>,
-    seq: u64,
-    closed: bool,
-    fence: Fence,
-}
-
 impl<'a> Committer<'a> {
     pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
         Self { db, packs, holders, me, pack: None, synced: true }
@@ -48,83 +40,22 @@ impl<'a> Committer<'a> {
     }
 
     pub(super) fn commit(&mut self, batch: Batch) -> Result<()> {
-        // Everything is checked before anything is written.
-        let mut work = Vec::with_capacity(batch.parts.len());
-        for part in batch.parts {
-            let stored = self.stored(part.session)?;
-            let known = self.check(&part, stored.as_ref())?;
-            work.push((part, stored, known));
-        }
-        for (part, stored, known) in work {
-            if known < part.records.len() {
-                self.write(part, stored, known)?;
-            }
-        }
-        inbox::take(self.db, &batch.taken)
+        protocol::commit(&Protocol, self, batch.parts, &batch.taken)
     }
 
     /// Leaves a post in its session's inbox.
     pub(super) fn post(&self, post: &Post) -> Result<()> {
-        match self.stored(post.session)? {
-            Some(_) => inbox::put(self.db, post),
-            None => Err(Error::NotFound(format!("session {}", post.session))),
+        if self.line(post.session)?.is_none() {
+            return Err(Error::NotFound(format!("session {}", post.session)));
+        }
+        let before = inbox::standing(self.db, &post.id)?;
+        match Protocol.posted(before) == before {
+            true => Ok(()),
+            false => inbox::put(self.db, post),
         }
     }
 
-    fn stored(&self, session: SessionId) -> Result<Option<Stored>> {
-        let query = "SELECT no, head, seq, closed, fence FROM sessions WHERE id = ?1";
-        let mut query = self.db.prepare_cached(query).map_err(sql)?;
-        let row = query.query_row([session.0.as_bytes()], |row| {
-            Ok(Stored {
-                no: row.get(0)?,
-                head: row.get(1)?,
-                seq: row.get::<_, i64>(2)? as u64,
-                closed: row.get(3)?,
-                fence: row.get::<_, i64>(4)? as u64,
-            })
-        });
-        row.optional().map_err(sql)
-    }
-
-    /// Whether the part may be written, and how many of its records are there already.
-    fn check(&self, part: &Part, stored: Option<&Stored>) -> Result<usize> {
-        let Some(first) = part.records.first() else { return Ok(0) };
-        let session = part.session;
-        let Some(stored) = stored else {
-            if first.seq() != 0 {
-                return Err(Error::NotFound(format!("session {session}")));
-            }
-            return match run_of(first)?.map(|key| runs::check(self.db, key, session)) {
-                Some(taken) => taken.map(|()| 0),
-                None => Ok(0),
-            };
-        };
-        let conflict = || Error::Conflict { session, seq: stored.seq };
-        let known = part.records.iter().take_while(|record| record.seq() <= stored.seq).count();
-        if let Some(last_known) = known.checked_sub(1).map(|at| &part.records[at]) {
-            // The chain vouches for the ones before.
-            let there = match last_known.seq() == stored.seq {
-                true => stored.head == last_known.id().0.0,
-                false => read::at(self.db, last_known.point())?.is_some_and(|there| there.id() == last_known.id()),
-            };
-            if !there {
-                return Err(conflict());
-            }
-        }
-        let Some(next) = part.records.get(known) else { return Ok(known) };
-        if stored.fence != part.fence {
-            return Err(Error::LeaseLost { session });
-        }
-        let follows =
-            next.seq() == stored.seq + 1 && next.first_parent().is_some_and(|parent| stored.head == parent.0.0);
-        match (follows, stored.closed) {
-            (true, false) => Ok(known),
-            (true, true) => Err(Error::Closed { session }),
-            (false, _) => Err(conflict()),
-        }
-    }
-
-    fn write(&mut self, part: Part, stored: Option<Stored>, known: usize) -> Result<()> {
+    fn write(&mut self, part: Part, place: Option<i64>, known: usize) -> Result<()> {
         let new = &part.records[known..];
         let Some(last) = new.last() else { return Ok(()) };
         for record in new {
@@ -132,8 +63,8 @@ impl<'a> Committer<'a> {
                 self.put_blob(blob)?;
             }
         }
-        let no = match stored {
-            Some(stored) => self.update(stored.no, last)?,
+        let no = match place {
+            Some(no) => self.update(no, last)?,
             None => self.insert(&part, &new[0], last)?,
         };
         if new.iter().any(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
@@ -340,7 +271,8 @@ impl<'a> Committer<'a> {
         self.pack = None;
     }
 
-    pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
+    /// The row of a session, its fence, and the living one who has it.
+    fn held(&self, session: SessionId) -> Result<Option<(i64, Fence, Option<Holder>)>> {
         let query = "SELECT no, fence, holder FROM sessions WHERE id = ?1";
         let row: Option<(i64, i64, Option<String>)> = self
             .db
@@ -349,26 +281,32 @@ impl<'a> Committer<'a> {
                 query.query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
             })
             .map_err(sql)?;
-        let (no, fence, held_by) = row.ok_or_else(|| Error::NotFound(format!("session {session}")))?;
-        if let Some(id) = held_by {
-            let living = if id == self.me.id { Some(self.me.clone()) } else { holder::living(self.holders, &id) };
-            if let Some(holder) = living {
-                return Err(Error::Held { session, holder });
-            }
-        }
-        let fence = fence + 1;
-        self.db
-            .prepare_cached("UPDATE sessions SET holder = ?2, fence = ?3 WHERE no = ?1")
-            .and_then(|mut update| update.execute(params![no, self.me.id, fence]))
-            .map_err(sql)?;
-        Ok(fence as u64)
+        let living = |id: String| match id == self.me.id {
+            true => Some(self.me.clone()),
+            false => holder::living(self.holders, &id),
+        };
+        Ok(row.map(|(no, fence, held_by)| (no, fence as u64, held_by.and_then(living))))
     }
 
-    pub(super) fn release(&self, session: SessionId, fence: Fence) -> Result<()> {
-        let update = "UPDATE sessions SET holder = NULL WHERE id = ?1 AND fence = ?2 AND holder = ?3";
+    pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
+        let unknown = || Error::NotFound(format!("session {session}"));
+        let (no, fence, living) = self.held(session)?.ok_or_else(unknown)?;
+        let fence = Protocol.grant(fence, living).map_err(|holder| Error::Held { session, holder })?;
         self.db
-            .prepare_cached(update)
-            .and_then(|mut update| update.execute(params![session.0.as_bytes(), fence as i64, self.me.id]))
+            .prepare_cached("UPDATE sessions SET holder = ?2, fence = ?3 WHERE no = ?1")
+            .and_then(|mut update| update.execute(params![no, self.me.id, fence as i64]))
+            .map_err(sql)?;
+        Ok(fence)
+    }
+
+    pub(super) fn release(&self, session: SessionId, given: Fence) -> Result<()> {
+        let Some((no, fence, living)) = self.held(session)? else { return Ok(()) };
+        if !Protocol.gives_back(fence, given, living.is_some_and(|holder| holder.id == self.me.id)) {
+            return Ok(());
+        }
+        self.db
+            .prepare_cached("UPDATE sessions SET holder = NULL WHERE no = ?1")
+            .and_then(|mut update| update.execute([no]))
             .map_err(sql)?;
         Ok(())
     }
@@ -395,6 +333,54 @@ impl<'a> Committer<'a> {
                 .map_err(sql)?;
         }
         Ok(())
+    }
+}
+
+impl Shelf for Committer<'_> {
+    type Part = Part;
+    /// Its number.
+    type Place = i64;
+    type Post = String;
+
+    fn line(&self, session: SessionId) -> Result<Option<(Line, i64)>> {
+        let query = "SELECT no, head, seq, closed, fence FROM sessions WHERE id = ?1";
+        let mut query = self.db.prepare_cached(query).map_err(sql)?;
+        let row = query.query_row([session.0.as_bytes()], |row| {
+            let line = Line {
+                head: RecordId(Digest(row.get(1)?)),
+                seq: row.get::<_, i64>(2)? as u64,
+                closed: row.get(3)?,
+                fence: row.get::<_, i64>(4)? as u64,
+            };
+            Ok((line, row.get(0)?))
+        });
+        row.optional().map_err(sql)
+    }
+
+    fn id_at(&self, point: Point) -> Result<Option<RecordId>> {
+        Ok(read::at(self.db, point)?.map(|record| record.id()))
+    }
+
+    fn may_begin(&self, part: &Part) -> Result<()> {
+        match part.records.first().map(run_of).transpose()?.flatten() {
+            Some(key) => runs::check(self.db, key, part.session),
+            None => Ok(()),
+        }
+    }
+
+    fn append(&mut self, part: Part, place: Option<i64>, known: usize) -> Result<()> {
+        self.write(part, place, known)
+    }
+
+    fn standing(&self, post: &String) -> Result<Standing> {
+        inbox::standing(self.db, post)
+    }
+
+    fn stand(&mut self, post: &String, standing: Standing) -> Result<()> {
+        match standing {
+            Standing::Taken => inbox::take(self.db, post),
+            Standing::Unknown | Standing::Waiting => Ok(()),
+        }
     }
 }
 

@@ -1,27 +1,38 @@
 //! What others leave for whoever holds a session.
 
 use rath_core::SessionId;
+use rath_core::protocol::Standing;
 use rath_core::store::{Error, Post, Result};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, sql};
 
-/// Puts a post there. One that was there before, taken or not, changes nothing.
+/// Where a post stands.
+pub(super) fn standing(db: &Connection, id: &str) -> Result<Standing> {
+    let query = db.prepare_cached("SELECT taken FROM posts WHERE id = ?1");
+    let taken: Option<bool> =
+        query.and_then(|mut query| query.query_row([id], |row| row.get(0)).optional()).map_err(sql)?;
+    Ok(match taken {
+        None => Standing::Unknown,
+        Some(false) => Standing::Waiting,
+        Some(true) => Standing::Taken,
+    })
+}
+
+/// Puts a post there.
 pub(super) fn put(db: &Connection, post: &Post) -> Result<()> {
     let body = serde_json::to_vec(post).map_err(|error| Error::machine("writing a post", error))?;
-    db.prepare_cached("INSERT INTO posts (id, session, body) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO NOTHING")
+    db.prepare_cached("INSERT INTO posts (id, session, body) VALUES (?1, ?2, ?3)")
         .and_then(|mut insert| insert.execute(params![post.id, post.session.0.as_bytes(), body]))
         .map_err(sql)?;
     Ok(())
 }
 
-/// Empties posts that records say now. Their ids stay known, also those that never came here.
-pub(super) fn take(db: &Connection, ids: &[String]) -> Result<()> {
-    for id in ids {
-        let take = "INSERT INTO posts (id, session, body, taken) VALUES (?1, x'', x'', 1)
-            ON CONFLICT (id) DO UPDATE SET taken = 1, body = x'' WHERE taken = 0";
-        db.prepare_cached(take).and_then(|mut take| take.execute([id])).map_err(sql)?;
-    }
+/// Empties a post that a record says now. Its id stays known, also if it never came here.
+pub(super) fn take(db: &Connection, id: &str) -> Result<()> {
+    let take = "INSERT INTO posts (id, session, body, taken) VALUES (?1, x'', x'', 1)
+        ON CONFLICT (id) DO UPDATE SET taken = 1, body = x''";
+    db.prepare_cached(take).and_then(|mut take| take.execute([id])).map_err(sql)?;
     Ok(())
 }
 

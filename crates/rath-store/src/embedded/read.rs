@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 use super::Embedded;
 use super::schema::{LINEAGE, sql};
 use crate::packs::{self, Damage, Held, Place};
-use crate::segment::Slots;
+use crate::segment::{self, Slots};
 
 /// A page is cut when its segments have this many bytes.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -44,23 +44,7 @@ impl SegmentRow {
 
     /// The wanted ones among its records, by seq and kind code.
     fn filtered(&self, wanted: impl Fn((u64, u8)) -> bool) -> Result<Vec<Record>> {
-        let mut records = Vec::new();
-        for (i, slot) in Slots::of(&self.data).enumerate() {
-            let point = Point { session: self.session, seq: self.first_seq + i as u64 };
-            let tampered = |why| Error::Tampered { point, why };
-            let slot = slot.map_err(|torn| tampered(Fault::Header(Malformed::NotAHeader(torn.to_string()))))?;
-            if !wanted((point.seq, slot.code)) {
-                continue;
-            }
-            let code = slot.code;
-            let parts = slot.parts(self.session, point.seq, self.generation.wrapping_add(i as u64), &self.data);
-            let record = Record::from_parts(parts).map_err(tampered)?;
-            if record.kind().code() != code {
-                return Err(tampered(Fault::Code { code, kind: record.kind().clone() }));
-            }
-            records.push(record);
-        }
-        Ok(records)
+        segment::read(self.session, self.first_seq, self.generation, &self.data, wanted)
     }
 }
 

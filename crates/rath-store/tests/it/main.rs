@@ -9,6 +9,7 @@ mod crash;
 mod formats;
 mod processes;
 mod raising;
+mod simulation;
 mod support;
 mod tamper;
 mod workspace;
