@@ -30,6 +30,7 @@
 extern crate self as rath;
 
 pub mod agent;
+pub mod bundle;
 pub mod policy;
 pub mod toolkit;
 pub mod tools;
