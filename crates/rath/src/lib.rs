@@ -31,12 +31,15 @@ extern crate self as rath;
 
 pub mod agent;
 pub mod bundle;
+mod operator;
+mod pause;
 pub mod policy;
 pub mod toolkit;
 pub mod tools;
 pub mod workshop;
 
 pub use agent::Agent;
+pub use operator::operator;
 pub use rath_core::*;
 pub use rath_macros::{Workflow, tool};
 pub use rath_model::chat::Dialect;
