@@ -17,9 +17,11 @@ mod diff;
 mod doctor;
 mod exec;
 mod explain;
+mod export;
 mod files;
 mod fork;
 mod gc;
+mod import;
 mod inbox;
 mod init;
 mod label;
@@ -131,6 +133,8 @@ pub(crate) enum Command {
     Label(label::Label),
     Close(close::Close),
     Verify(verify::Verify),
+    Export(export::Export),
+    Import(import::Import),
     Config(config::Config),
     Policy(policy::Policy),
     Doctor(doctor::Doctor),
@@ -189,6 +193,8 @@ impl Command {
             Command::Label(command) => command.run(settings).await,
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
+            Command::Export(command) => command.run(settings).await,
+            Command::Import(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings).await,

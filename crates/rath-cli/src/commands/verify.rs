@@ -21,13 +21,10 @@ pub(crate) struct Verify {
     script: bool,
 }
 
-/// The verifier that an auditor can read in ten minutes.
-const SCRIPT: &str = include_str!("../../../../docs/verify.py");
-
 impl Verify {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         if self.script {
-            output::answer(SCRIPT.trim_end())?;
+            output::answer(rath::bundle::VERIFY_PY.trim_end())?;
             return Ok(Answer::Yes);
         }
         let store = match settings.embedded() {

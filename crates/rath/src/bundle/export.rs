@@ -10,6 +10,7 @@ use rath_core::{Digest, Kind, Point, SessionId};
 
 use super::blobs::{self, Named, Names};
 use super::graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
+use super::left_out::LeftOut;
 use super::redact::{Finder, Redaction};
 use super::target::Target;
 use super::walk::{self, Step, Walk};
@@ -20,6 +21,9 @@ const READ_ME: &str = include_str!("readme.md");
 
 /// Lines that are written together.
 const TOGETHER: usize = 256 << 10;
+
+/// The rule for blobs that nobody left out.
+const NOT_HERE: &str = "not in the store";
 
 /// What is exported.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +59,7 @@ impl Export {
     ) -> Result<Exported, Error> {
         let heads = self.heads(store).await?;
         let mut target = Target::create(path)?;
-        let mut work = Work::new(self);
+        let mut work = Work::new(self, LeftOut::of(store).await?);
         work.records(store, heads, &mut target, progress).await?;
         work.blobs(store, &mut target).await?;
         let graph = work.graph;
@@ -89,13 +93,15 @@ impl Export {
 /// An export under way.
 struct Work<'a> {
     redaction: &'a Redaction,
+    /// What was not here to begin with.
+    before: LeftOut,
     graph: Graph,
     sessions: BTreeMap<SessionId, Head>,
     names: Names,
 }
 
 impl<'a> Work<'a> {
-    fn new(export: &'a Export) -> Self {
+    fn new(export: &'a Export, before: LeftOut) -> Self {
         let graph = Graph {
             bundle: FORMAT,
             of: export.of.keys().copied().collect::<BTreeSet<_>>().into_iter().collect(),
@@ -110,7 +116,7 @@ impl<'a> Work<'a> {
             left_out: Vec::new(),
             left_out_blobs: Vec::new(),
         };
-        Self { redaction: &export.redaction, graph, sessions: BTreeMap::new(), names: Names::default() }
+        Self { redaction: &export.redaction, before, graph, sessions: BTreeMap::new(), names: Names::default() }
     }
 
     async fn records(
@@ -145,6 +151,10 @@ impl<'a> Work<'a> {
             let (kind, rule) = (record.kind().to_string(), rule.to_owned());
             self.graph.left_out.push(LeftOutRecord { record: reference, kind, rule });
             record = record.erased();
+        } else if record.body_bytes().is_none()
+            && let Some(before) = self.before.records.get(&record.id())
+        {
+            self.graph.left_out.push(before.clone());
         }
         let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
         line::write(&record, lines).map_err(unfit)?;
@@ -189,7 +199,8 @@ impl<'a> Work<'a> {
                 _ => self.rule_of_content(store, digest, &mut finder).await?,
             };
             if let Some(rule) = rule {
-                leave_out(digest, named.bytes, rule);
+                let before = self.before.blobs.get(&digest).filter(|_| rule == NOT_HERE);
+                leave_out(digest, named.bytes, before.map_or(rule, |before| &before.rule));
                 continue;
             }
             wanted.insert(digest, named);
@@ -217,6 +228,9 @@ impl<'a> Work<'a> {
             self.graph.blob_bytes += bytes;
         }
         self.graph.left_out_blobs = left_out.into_values().collect();
+        if self.graph.because.is_none() && !(self.graph.left_out.is_empty() && self.graph.left_out_blobs.is_empty()) {
+            self.graph.because.clone_from(&self.before.because);
+        }
         Ok(())
     }
 
@@ -227,7 +241,7 @@ impl<'a> Work<'a> {
         digest: Digest,
         finder: &mut Finder<'_>,
     ) -> Result<Option<&'static str>, Error> {
-        let Some(mut parts) = blobs::parts(store, digest).await? else { return Ok(Some("not in the store")) };
+        let Some(mut parts) = blobs::parts(store, digest).await? else { return Ok(Some(NOT_HERE)) };
         let hit = match finder.known(&digest) {
             Some(hit) => hit,
             None => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rath_core::store::{Batch, Fence, FIRST_FENCE, Lookup, Part, Piece, Scan, Store, Which};
 use rath_core::{
-    Actor, Blob, BlobRef, Digest, Kind, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
+    Actor, Blob, BlobRef, Digest, Kind, OPERATOR, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
 };
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -17,7 +17,7 @@ use super::check::{self, Contents, Rows};
 use super::graph::{Graph, Head};
 use super::line::Line;
 use super::source::Source;
-use super::{BLOBS, Broken, Error, fork};
+use super::{BLOBS, Broken, Error, fork, left_out};
 
 /// Records that are committed together.
 const TOGETHER: usize = 4096;
@@ -106,6 +106,10 @@ impl Import {
         if !parted.is_empty() {
             fork::keep(store, actor, &mut source, &contents, &parted, &mut imported).await?;
         }
+        if imported.records > 0 {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            left_out::remember(store, actor, name, &imported.graph, imported.records).await?;
+        }
         Ok(imported)
     }
 }
@@ -162,8 +166,11 @@ impl Plan {
         }
         for (key, there) in &contents.runs {
             let holder = store.sessions(Which::Run(key.clone()).into()).await?.into_iter().next();
-            if let Some(row) = holder.filter(|row| row.id != *there) {
-                return Err(Error::RunTaken { key: key.clone(), here: row.id, there: *there });
+            match holder {
+                Some(row) if row.id == *there => {}
+                _ if key == OPERATOR => return Err(Error::Operator(*there)),
+                Some(row) => return Err(Error::RunTaken { key: key.clone(), here: row.id, there: *there }),
+                None => {}
             }
         }
         Ok(plan)

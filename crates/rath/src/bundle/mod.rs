@@ -11,6 +11,7 @@ mod export;
 mod fork;
 mod graph;
 mod import;
+mod left_out;
 pub mod line;
 mod redact;
 mod source;
@@ -21,6 +22,7 @@ pub use check::{Contents, read_zip};
 pub use export::{Export, Exported};
 pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
 pub use import::{Fate, Import, Imported};
+pub use left_out::LeftOut;
 pub use redact::Redaction;
 
 use rath_core::store;
@@ -73,6 +75,9 @@ pub enum Error {
         /// The bundle's.
         there: rath_core::SessionId,
     },
+    /// The bundle brings the operator session of another store.
+    #[error("session {} is the operator session of another store; this store has its own", .0.short())]
+    Operator(rath_core::SessionId),
     /// What diverged cannot be said again on a fork.
     #[error("{point} cannot be kept as a fork: {why}")]
     NoFork {
@@ -114,7 +119,7 @@ impl Error {
         match self {
             Error::Broken(_) => "broken-bundle",
             Error::Diverged { .. } | Error::NoFork { .. } => "bundle-diverged",
-            Error::RunTaken { .. } => "run-taken",
+            Error::RunTaken { .. } | Error::Operator(_) => "run-taken",
             Error::Unfit { .. } => "tampered",
             Error::Exists(_) => "bundle-exists",
             Error::Machine { .. } => "machine",

@@ -6,10 +6,12 @@
 mod agents;
 mod bank;
 mod blame;
+mod bundles;
 mod builtin_tools;
 mod edges;
 mod evidence;
 mod killed;
+mod imports;
 mod layers;
 mod lost;
 mod model;
