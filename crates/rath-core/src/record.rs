@@ -108,6 +108,15 @@ impl Record {
         self
     }
 
+    /// The same record, of another generation: for one that nobody else has seen yet.
+    #[must_use]
+    pub fn with_generation(mut self, generation: u64) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.generation = generation;
+        }
+        self
+    }
+
     /// Takes stored parts as a record, after checking that the body is the one the header vouches for.
     pub fn from_parts(parts: Parts) -> Result<Self, Fault> {
         let record = Self::unchecked(parts)?;

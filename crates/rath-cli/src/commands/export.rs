@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rath::Kind;
 use rath::bundle::{Export as Bundle, Redaction};
 
@@ -60,7 +60,8 @@ impl Export {
             match what.parse::<Kind>() {
                 Ok(kind) if Kind::KNOWN.contains(&kind) => redaction.kinds.push(kind),
                 _ => {
-                    let record = expression::resolve(&store, what).await?;
+                    let neither = || format!("--redact {what}: neither a kind nor a record");
+                    let record = expression::resolve(&store, what).await.with_context(neither)?;
                     anyhow::ensure!(record.exact, "{what} is a session: name a record of it, as S@k, or a kind");
                     redaction.records.insert(rath::Point { session: record.session, seq: record.seq });
                 }

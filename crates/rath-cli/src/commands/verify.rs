@@ -1,5 +1,10 @@
+use std::sync::Arc;
+
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rath::Store;
+use rath::bundle::LeftOut;
+use rath::verify::{Report, What};
 
 use super::Answer;
 use crate::expression;
@@ -39,14 +44,16 @@ impl Verify {
         if let Ok(style) = ProgressStyle::with_template("verifying {human_pos} of {human_len} records {bar:30}") {
             bar.set_style(style);
         }
-        let report = store.verify(session, &mut |done, total| {
+        let mut report = store.verify(session, &mut |done, total| {
             bar.set_length(total.max(done));
             bar.set_position(done);
         })?;
         bar.finish_and_clear();
+        let left_out = pass_over_left_out(&settings.store()?, &mut report).await?;
         if settings.json {
             let mut value = serde_json::to_value(&report)?;
             value["sound"] = report.is_sound().into();
+            value["left_out_blobs"] = left_out.into();
             output::json(&value)?;
         } else {
             let mut page = Page::default();
@@ -68,9 +75,27 @@ impl Verify {
                 }
             }
             page.show(settings)?;
+            if left_out > 0 {
+                let blobs = output::count(left_out, "blob");
+                output::remark(format_args!("{blobs} are not here because a bundle came without them"));
+            }
         }
         Ok(if report.is_sound() { Answer::Yes } else { Answer::No })
     }
+}
+
+/// A blob that a bundle came without is not lost. Returns how many there are.
+async fn pass_over_left_out(store: &Arc<dyn Store>, report: &mut Report) -> Result<u64> {
+    if !report.findings.iter().any(|finding| finding.what == What::BlobMissing) {
+        return Ok(0);
+    }
+    let left_out = LeftOut::of(store).await?;
+    let before = report.findings.len();
+    report.findings.retain(|finding| {
+        let digest = || finding.why.strip_prefix("blob ")?.get(..64)?.parse().ok();
+        finding.what != What::BlobMissing || !digest().is_some_and(|digest| left_out.blobs.contains_key(&digest))
+    });
+    Ok((before - report.findings.len()) as u64)
 }
 
 /// A store that is there and cannot even be opened is not sound.

@@ -9,6 +9,7 @@ use rath_core::verify::{Chain, Finding};
 use rath_core::{Digest, Header, Kind, Point, Record, RecordId, Reference, SessionId, State, Time};
 use sha2::{Digest as _, Sha256};
 
+use super::beside::Beside;
 use super::blobs::{Named, Names};
 use super::graph::{Graph, Head, Merge};
 use super::line::Line;
@@ -17,6 +18,9 @@ use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
 
 /// A line of records may have this many bytes: long enough for any merge.
 const LINE: usize = 64 << 20;
+
+/// About how many bytes of records are read at once.
+const BLOCK: usize = 256 << 10;
 
 /// The most that is read at once of files that must be understood as a whole.
 const WHOLE: u64 = 256 << 20;
@@ -179,32 +183,40 @@ impl<'a> Lines<'a> {
     fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Digest, Broken> {
         let mut hash = Sha256::new();
         let mut rows = Rows::new(source)?;
-        while let Some(row) = rows.next()? {
-            hash.update(row);
-            hash.update(b"\n");
-            self.count += 1;
-            let count = self.count;
-            let line = Line::read(row).map_err(|why| Broken::Line { line: count, why })?;
-            self.record(&line)?;
-            if self.count.is_multiple_of(4096) {
+        let mut count = 0;
+        let mut parser = Beside::new(move |block: Vec<u8>| parse(&block, &mut count));
+        while let Some(block) = rows.block()? {
+            hash.update(&block);
+            if let Some(parsed) = parser.give(block) {
+                self.block(parsed)?;
                 progress(self.count);
             }
         }
+        while let Some(parsed) = parser.take() {
+            self.block(parsed)?;
+        }
         progress(self.count);
         Ok(Digest(hash.finalize().into()))
+    }
+
+    fn block(&mut self, parsed: Vec<Result<(Header, Record), Broken>>) -> Result<(), Broken> {
+        parsed.into_iter().try_for_each(|parsed| {
+            self.count += 1;
+            let (header, record) = parsed?;
+            self.record(&header, record)
+        })
     }
 
     fn broken(&self, point: Point, why: impl Into<String>) -> Broken {
         Broken::Record { point, line: self.count, why: why.into() }
     }
 
-    fn record(&mut self, line: &Line<'_>) -> Result<(), Broken> {
-        let header = line.header().map_err(|why| Broken::Line { line: self.count, why })?;
+    fn record(&mut self, header: &Header, record: Record) -> Result<(), Broken> {
         let point = Point { session: header.session, seq: header.seq };
-        let elsewhere = self.elsewhere(point, &header)?;
+        let elsewhere = self.elsewhere(point, header)?;
         let own = self.chains.get(&header.session).and_then(|chain| chain.last()).map(|last| last.generation + 1);
         let others = elsewhere.iter().map(|place| place.generation + 1).max();
-        let record = line.record(&header, own.max(others).unwrap_or(0)).map_err(|why| self.broken(point, why))?;
+        let record = record.with_generation(own.max(others).unwrap_or(0));
         let chain = self.chains.entry(point.session).or_insert_with(|| {
             let mut chain = Chain::new(point.session);
             chain.state = None;
@@ -213,14 +225,14 @@ impl<'a> Lines<'a> {
         let (mut findings, mut links) = (Vec::new(), Vec::new());
         chain.check(&record, &mut findings, &mut links);
         self.fail_on(&findings)?;
-        self.check_lineage(&record, &header, &elsewhere)?;
+        self.check_lineage(&record, header, &elsewhere)?;
         self.check_left_out(&record)?;
         // What a store folds it must be able to read.
         State::default().apply(&record).map_err(|why| self.broken(point, why.to_string()))?;
         if let Ok(Created { run: Some(key), .. }) = record.body() {
             self.runs.push((key, point.session));
         }
-        self.note(record, &header, &elsewhere);
+        self.note(record, header, &elsewhere);
         Ok(())
     }
 
@@ -333,6 +345,9 @@ impl<'a> Lines<'a> {
         if let Some(other) = self.chains.keys().find(|session| !listed.contains(session)) {
             return Err(bad(format!("it does not name session {}, which has records", other.short())));
         }
+        if let Some(other) = self.graph.of.iter().find(|session| !listed.contains(session)) {
+            return Err(bad(format!("it is said to be of session {}, which it does not name", other.short())));
+        }
         if self.left_out < self.graph.left_out.len() {
             return Err(bad("it lists a record as left out that is not there, or not in that place".into()));
         }
@@ -413,6 +428,30 @@ fn check_blob(source: &mut Source, digest: Digest, named: &Named) -> Result<Opti
     }
 }
 
+/// Takes a block of lines apart; `count` is the number of lines before it. Ends with the first that cannot be read.
+fn parse(block: &[u8], count: &mut u64) -> Vec<Result<(Header, Record), Broken>> {
+    let mut parsed = Vec::with_capacity(block.len() / 1024 + 1);
+    for row in block.split_inclusive(|byte| *byte == b'\n') {
+        *count += 1;
+        let line = *count;
+        let read = match row.strip_suffix(b"\n") {
+            Some(row) => Line::read(row).and_then(|line| Ok((line.header()?, line))),
+            None => Err("it is cut off".into()),
+        };
+        let read = read.map_err(|why| Broken::Line { line, why }).and_then(|(header, text)| {
+            let point = Point { session: header.session, seq: header.seq };
+            let record = text.record(&header, 0).map_err(|why| Broken::Record { point, line, why })?;
+            Ok((header, record))
+        });
+        let broken = read.is_err();
+        parsed.push(read);
+        if broken {
+            break;
+        }
+    }
+    parsed
+}
+
 /// The lines of `records.jsonl`, without their line breaks.
 pub(super) struct Rows<R> {
     reader: BufReader<R>,
@@ -428,6 +467,21 @@ impl<'s> Rows<Box<dyn Read + 's>> {
 }
 
 impl<R: Read> Rows<R> {
+    /// Some lines together, with their line breaks.
+    fn block(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let mut block = Vec::with_capacity(BLOCK + 4096);
+        let bad = |error: std::io::Error| Broken::File { name: RECORDS.into(), why: error.to_string() };
+        (&mut self.reader).take(BLOCK as u64).read_to_end(&mut block).map_err(bad)?;
+        if block.len() == BLOCK && block.last() != Some(&b'\n') {
+            (&mut self.reader).take(LINE as u64).read_until(b'\n', &mut block).map_err(bad)?;
+        }
+        self.count += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        if block.len() > LINE && block.last() != Some(&b'\n') {
+            return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+        }
+        Ok(Some(block).filter(|block| !block.is_empty()))
+    }
+
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
         self.row.clear();
         self.count += 1;

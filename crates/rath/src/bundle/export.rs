@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Store, Which};
-use rath_core::{Digest, Kind, Point, SessionId};
+use rath_core::{Digest, Kind, Point, Record, SessionId};
 
+use super::beside::Beside;
 use super::blobs::{self, Named, Names};
 use super::graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
 use super::left_out::LeftOut;
@@ -19,8 +20,8 @@ use super::{BLOBS, Error, FORMAT, GRAPH, README, RECORDS, VERIFIER, VERIFY_PY, l
 /// How to check a bundle by hand.
 const READ_ME: &str = include_str!("readme.md");
 
-/// Lines that are written together.
-const TOGETHER: usize = 256 << 10;
+/// Records that are written together.
+const TOGETHER: usize = 256;
 
 /// The rule for blobs that nobody left out.
 const NOT_HERE: &str = "not in the store";
@@ -90,6 +91,16 @@ impl Export {
     }
 }
 
+/// The lines of some records.
+fn encode(records: Vec<Record>) -> Result<Vec<u8>, Error> {
+    let mut lines = Vec::with_capacity(records.iter().map(|record| record.size() * 5 / 4 + 64).sum());
+    for record in &records {
+        let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
+        line::write(record, &mut lines).map_err(unfit)?;
+    }
+    Ok(lines)
+}
+
 /// An export under way.
 struct Work<'a> {
     redaction: &'a Redaction,
@@ -127,24 +138,32 @@ impl<'a> Work<'a> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
         let mut walk = Walk::new(store, heads);
-        let mut entry = target.begin(RECORDS)?;
-        let mut lines = Vec::with_capacity(TOGETHER + (16 << 10));
+        let mut entry = target.begin_long(RECORDS)?;
+        let mut encoder = Beside::new(encode);
+        let mut batch = Vec::with_capacity(TOGETHER);
         while let Some(step) = walk.next().await? {
-            self.record(step, &mut lines)?;
-            if lines.len() >= TOGETHER {
-                entry.write(&lines)?;
-                lines.clear();
+            batch.push(self.record(step));
+            if batch.len() >= TOGETHER {
+                if let Some(lines) = encoder.give(std::mem::take(&mut batch)) {
+                    entry.write_shared(Arc::new(lines?))?;
+                }
                 progress(self.graph.records);
             }
         }
-        entry.write(&lines)?;
+        if let Some(lines) = encoder.give(batch) {
+            entry.write_shared(Arc::new(lines?))?;
+        }
+        while let Some(lines) = encoder.take() {
+            entry.write_shared(Arc::new(lines?))?;
+        }
         entry.end()?;
         progress(self.graph.records);
         self.graph.sessions = std::mem::take(&mut self.sessions).into_values().collect();
         Ok(())
     }
 
-    fn record(&mut self, step: Step, lines: &mut Vec<u8>) -> Result<(), Error> {
+    /// Notes a record; as it is to be written it comes back.
+    fn record(&mut self, step: Step) -> Record {
         let Step { mut record, elsewhere } = step;
         let reference = record.reference();
         if let Some(rule) = self.redaction.rule(&record) {
@@ -156,8 +175,6 @@ impl<'a> Work<'a> {
         {
             self.graph.left_out.push(before.clone());
         }
-        let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
-        line::write(&record, lines).map_err(unfit)?;
         self.names.of(&record);
         self.graph.records += 1;
         self.graph.without_body += u64::from(record.body_bytes().is_none());
@@ -175,7 +192,7 @@ impl<'a> Work<'a> {
             head: record.id(),
         });
         (head.seq, head.head) = (record.seq(), record.id());
-        Ok(())
+        record
     }
 
     /// Writes the blobs that the records name, in the order of their digests.

@@ -19,8 +19,8 @@ use super::line::Line;
 use super::source::Source;
 use super::{BLOBS, Broken, Error, fork, left_out};
 
-/// Records that are committed together.
-const TOGETHER: usize = 4096;
+/// Records that are committed together, in bytes.
+const TOGETHER: usize = 16 << 20;
 
 /// Blobs that are sent to the store together.
 const BLOB_BATCH: u64 = 4 << 20;
@@ -101,14 +101,19 @@ impl Import {
         }
         let leases = Leases::take(store, &plan).await?;
         take_in_blobs(store, &mut source).await?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let expected = plan.new_records(&contents.graph);
+        if expected > 0 {
+            // What is left out is known before the first record that lacks it.
+            left_out::remember(store, actor, name.clone(), &contents.graph).await?;
+        }
         let records = commit(store, &mut source, &contents, &plan, &leases, progress).await?;
         let mut imported = Imported { sessions: plan.fates, records, graph: contents.graph.clone() };
         if !parted.is_empty() {
             fork::keep(store, actor, &mut source, &contents, &parted, &mut imported).await?;
         }
-        if imported.records > 0 {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            left_out::remember(store, actor, name, &imported.graph, imported.records).await?;
+        if expected == 0 && imported.records > 0 {
+            left_out::remember(store, actor, name, &imported.graph).await?;
         }
         Ok(imported)
     }
@@ -198,14 +203,19 @@ impl Plan {
                 break;
             }
         }
-        for (session, from) in until {
-            // What comes before the merge can be taken in.
-            let known = self.known.get(&session).copied().unwrap_or(0);
-            if !parted.contains_key(&session) && from > known {
-                continue;
-            }
+        for session in until.into_keys() {
             self.fates.insert(session, Fate::Kept);
         }
+    }
+
+    /// How many records are to be taken in.
+    fn new_records(&self, graph: &Graph) -> u64 {
+        let new = graph.sessions.iter().map(|head| match self.fates.get(&head.session) {
+            Some(Fate::New) => head.seq + 1,
+            Some(Fate::Forwarded { from }) => head.seq + 1 - from,
+            _ => 0,
+        });
+        new.sum()
     }
 
     /// Whether a record is new, and to be taken in.
@@ -449,6 +459,7 @@ impl Writing<'_> {
         if let Some(state) = self.states.get_mut(&session) {
             state.apply(&record).map_err(tampered)?;
         }
+        self.waiting += record.size();
         let parts = &mut self.parts;
         let fence = self.leases.fences.get(&session).copied().unwrap_or(FIRST_FENCE);
         let at = *self.at.entry(session).or_insert_with(|| {
@@ -456,7 +467,6 @@ impl Writing<'_> {
             parts.len() - 1
         });
         parts[at].records.push(record);
-        self.waiting += 1;
         Ok(())
     }
 

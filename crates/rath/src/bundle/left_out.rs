@@ -66,14 +66,13 @@ pub(super) async fn remember(
     actor: &Actor,
     name: Option<String>,
     graph: &Graph,
-    records: u64,
 ) -> Result<(), Error> {
     let blob = Blob::new(graph.to_bytes(), "application/json");
     let source = Some(blob.reference.clone());
     store.blob_put(vec![blob]).await?;
     let heads = graph.sessions.iter().filter(|head| graph.of.contains(&head.session));
     let heads = heads.map(|head| Reference { session: head.session, seq: head.seq, id: head.head }).collect();
-    let why = Some(format!("taken in: {records} new records"));
+    let why = Some("taken in".to_owned());
     let mut operator = crate::operator(store, actor.clone()).await?;
     operator.append(Linked { system: SYSTEM.into(), uri: name, source, why, heads, repairs: Vec::new() })?;
     Ok(operator.publish().await?)

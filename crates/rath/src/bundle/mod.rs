@@ -5,6 +5,7 @@
 //! `verify.py` and a `README.md` that says how to check all of it by hand. [`Export`] writes one; [`Import`] reads one
 //! and takes it into a store after everything in it was checked. `docs/ledger/bundles.md` fixes the format.
 
+mod beside;
 mod blobs;
 mod check;
 mod export;

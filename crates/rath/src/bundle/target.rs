@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rath_core::Digest;
 use sha2::{Digest as _, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
+use super::beside::Beside;
 use super::{Error, SUMS, machine};
 
 /// A bundle on its way to disk. Files are written one after the other; each one's digest is kept for `SHA256SUMS`.
@@ -29,9 +31,15 @@ enum Form {
 pub(super) struct Entry<'a> {
     name: String,
     out: Out<'a>,
-    hash: Sha256,
+    hash: Hash,
     bytes: u64,
     sums: &'a mut BTreeMap<String, Digest>,
+}
+
+/// How a file is hashed: in passing, or on a thread beside.
+enum Hash {
+    Here(Sha256),
+    Beside(Beside<Option<Arc<Vec<u8>>>, Option<Digest>>),
 }
 
 enum Out<'a> {
@@ -61,6 +69,19 @@ impl Target {
         Ok(Self { path: path.into(), form: form.map_err(made)?, unfinished, sums: BTreeMap::new() })
     }
 
+    /// Begins a long file, which is hashed on a thread beside.
+    pub(super) fn begin_long(&mut self, name: &str) -> Result<Entry<'_>, Error> {
+        let mut hash = Sha256::new();
+        let beside = Beside::new(move |part: Option<Arc<Vec<u8>>>| match part {
+            Some(part) => {
+                hash.update(&part[..]);
+                None
+            }
+            None => Some(Digest(std::mem::take(&mut hash).finalize().into())),
+        });
+        Ok(Entry { hash: Hash::Beside(beside), ..self.begin(name)? })
+    }
+
     /// Begins a file.
     pub(super) fn begin(&mut self, name: impl Into<String>) -> Result<Entry<'_>, Error> {
         let name = name.into();
@@ -81,7 +102,7 @@ impl Target {
                 Out::Zip(zip)
             }
         };
-        Ok(Entry { name, out, hash: Sha256::new(), bytes: 0, sums: &mut self.sums })
+        Ok(Entry { name, out, hash: Hash::Here(Sha256::new()), bytes: 0, sums: &mut self.sums })
     }
 
     /// Writes a whole file.
@@ -122,7 +143,23 @@ impl Drop for Target {
 
 impl Entry<'_> {
     pub(super) fn write(&mut self, part: &[u8]) -> Result<(), Error> {
-        self.hash.update(part);
+        match &mut self.hash {
+            Hash::Here(hash) => hash.update(part),
+            Hash::Beside(beside) => drop(beside.give(Some(Arc::new(part.to_vec())))),
+        }
+        self.put(part)
+    }
+
+    /// Writes a part that the thread beside may share.
+    pub(super) fn write_shared(&mut self, part: Arc<Vec<u8>>) -> Result<(), Error> {
+        match &mut self.hash {
+            Hash::Here(hash) => hash.update(&part[..]),
+            Hash::Beside(beside) => drop(beside.give(Some(part.clone()))),
+        }
+        self.put(&part)
+    }
+
+    fn put(&mut self, part: &[u8]) -> Result<(), Error> {
         self.bytes += part.len() as u64;
         let written = match &mut self.out {
             Out::File(file) => file.write_all(part),
@@ -133,7 +170,16 @@ impl Entry<'_> {
 
     /// Ends the file: its digest and length.
     pub(super) fn end(self) -> Result<(Digest, u64), Error> {
-        let digest = Digest(self.hash.finalize().into());
+        let digest = match self.hash {
+            Hash::Here(hash) => Digest(hash.finalize().into()),
+            Hash::Beside(mut beside) => {
+                let mut last = beside.give(None);
+                while let Some(done) = beside.take() {
+                    last = Some(done);
+                }
+                last.flatten().unwrap_or(Digest([0; 32]))
+            }
+        };
         if let Out::File(mut file) = self.out {
             file.flush().map_err(machine(format!("writing {}", self.name)))?;
         }

@@ -109,8 +109,11 @@ impl File {
             }
             let gone: Vec<u64> = self.said.drain(at..).map(|(_, said, _)| said.line).collect();
             let (first, last) = (gone.first().copied().unwrap_or(line), gone.last().copied().unwrap_or(line));
-            let which = if first == last { format!("line {first}") } else { format!("lines {first} to {last}") };
-            let how = format!("the later words hold; {which} stay in the source");
+            let which = match first == last {
+                true => format!("line {first} stays"),
+                false => format!("lines {first} to {last} stay"),
+            };
+            let how = format!("the later words hold; {which} in the source");
             self.repairs.add(line, format!("chunk {index} once more, with other words"), how);
         }
         self.said.push((index, Said { line, time: None, what }, serde_json::json!([kind, payload])));

@@ -110,7 +110,7 @@ fn what_its_own_loader_rejects_is_read_and_each_repair_is_told() {
             "5: a second header: the writer was started again; passed over",
             "6: chunk 0 once more, with the same words; passed over",
             "7: chunk 1 once more, with the same words; passed over",
-            "8: chunk 2 once more, with other words; the later words hold; line 4 stay in the source",
+            "8: chunk 2 once more, with other words; the later words hold; line 4 stays in the source",
         ]
     );
     assert_eq!(
