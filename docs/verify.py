@@ -296,6 +296,7 @@ class Bundle:
         self.graph = graph
         self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}
         self.left_out = {blob["digest"]: blob["bytes"] for blob in graph["left_out_blobs"]}
+        self.left_out_records = list(graph["left_out"])
 
     def report(self, name, why):
         self.findings.append({"what": "bundle", "session": None, "seq": None, "why": f"{name}: {why}"})
@@ -354,10 +355,15 @@ class Bundle:
         for name, value in says.items():
             if self.graph.get(name) != value:
                 self.report("graph.json", f"{name!r} is not what the records say")
-        for left in self.graph["left_out"]:
+        for left in self.left_out_records:
             record = by_id.get(left["record"]["id"])
-            if not record or not record.erased or left["record"] != place(record.id) or left["kind"] != record.header["kind"]:
+            fits = record and (left["record"], left["kind"]) == (place(record.id), record.header["kind"])
+            if not fits or not record.erased:
                 self.report("graph.json", "it lists a record as left out that is here, or that nobody knows")
+
+    def what_was_left_out(self):
+        bodies, blobs = len(self.left_out_records), len(self.left_out)
+        return f", left out when it was exported: bodies {bodies}, blobs {blobs}" if bodies or blobs else ""
 
     def check(self, records, seen):
         self.check_files(seen)
@@ -419,7 +425,8 @@ def pinned_head(text):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("files", nargs="+", metavar="FILE", help="JSON lines, - is standard input; or a bundle's directory")
+    options.add_argument("files", nargs="+", metavar="FILE",
+                         help="JSON lines, - is standard input; or the directory of a bundle")
     options.add_argument("--blobs", type=Path, metavar="DIR", help="check blobs too: files named by their hex digest")
     options.add_argument("--head", type=pinned_head, action="append", default=[], metavar="SESSION[@SEQ]=ID",
                          help="the record in which a session must end; can be given several times")
@@ -459,7 +466,8 @@ def main():
             place = f"{finding['session']}@{finding['seq']}: " if finding["session"] else ""
             print(f"{place}{finding['what']}: {finding['why']}")
         verdict = f"NOT SOUND; findings: {len(findings)}" if findings else "sound"
-        print(f"{verdict}; records: {len(records)}, sessions: {sessions}, erased: {erased}")
+        print(f"{verdict}; records: {len(records)}, sessions: {sessions}, erased: {erased}"
+              f"{bundle.what_was_left_out() if bundle else ''}")
     return 3 if findings else 0
 
 

@@ -3,9 +3,9 @@
 use crate::blob::Content;
 use crate::body::{
     About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached,
-    Exit, Failed, Forked, Granted, Imported, Labelled, Linked, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note,
-    Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered,
-    StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
+    Exit, Failed, Forked, Granted, Imported, Labelled, Linked, Manner, Merged, ModelFailed, ModelRequested,
+    ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost,
+    SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;
@@ -88,7 +88,10 @@ fn describe(record: &Record) -> Result<String, Fault> {
         }
         Kind::Linked => {
             let Ok(body) = record.body::<Linked>() else { return Ok(String::new()) };
-            join(&[body.system.as_str(), body.uri.as_deref().unwrap_or_default()].join(" "), &body.why.unwrap_or_default())
+            join(
+                &[body.system.as_str(), body.uri.as_deref().unwrap_or_default()].join(" "),
+                &body.why.unwrap_or_default(),
+            )
         }
         Kind::Merged => {
             let body: Merged = record.body()?;

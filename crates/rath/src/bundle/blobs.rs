@@ -26,8 +26,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn of(&mut self, record: &Record) {
-        for BlobRef { digest, bytes, media_type } in
-            rath_core::blob_references(record.body_bytes().unwrap_or_default())
+        for BlobRef { digest, bytes, media_type } in rath_core::blob_references(record.body_bytes().unwrap_or_default())
         {
             self.add(digest, Named { bytes, by: record.point(), tree: media_type == TREE });
         }
@@ -100,4 +99,3 @@ pub(super) const LARGE: u64 = 4 << 20;
 
 /// The length of a piece.
 pub(super) const PIECE: usize = 1 << 20;
-

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use rath_core::body::{Assistant, Body, CopiedLine, Forked, Note, Source as Origin, Sourced, System, ToolFinished, ToolResult, User};
+use rath_core::body::{
+    Assistant, Body, CopiedLine, Forked, Note, Source as Origin, Sourced, System, ToolFinished, ToolResult, User,
+};
 use rath_core::store::{Lookup, Store, Which};
 use rath_core::{Actor, BlobRef, Digest, Kind, Point, Record, RecordId, Reference, Session, SessionId, View};
 
@@ -36,7 +38,9 @@ pub(super) async fn keep(
     let records = rest.put(store).await?;
     for (session, from) in parted {
         let head = contents.graph.sessions.iter().find(|head| head.session == *session);
-        let Some(head) = head.map(|head| Reference { session: *session, seq: head.seq, id: head.head }) else { continue };
+        let Some(head) = head.map(|head| Reference { session: *session, seq: head.seq, id: head.head }) else {
+            continue;
+        };
         let into = match copy_of(store, head).await? {
             Some(known) => known,
             None => {
@@ -93,8 +97,10 @@ impl Rest {
         parted: &BTreeMap<SessionId, u64>,
         fates: &BTreeMap<SessionId, Fate>,
     ) -> Result<Self, Error> {
-        let (mut rest, mut seen) =
-            (Self { lines: Vec::new(), bytes: Vec::new(), blobs: Vec::new(), finished: HashMap::new() }, BTreeSet::new());
+        let (mut rest, mut seen) = (
+            Self { lines: Vec::new(), bytes: Vec::new(), blobs: Vec::new(), finished: HashMap::new() },
+            BTreeSet::new(),
+        );
         let mut records = Records::new(source, contents)?;
         while let Some(record) = records.next()? {
             let kept = fates.get(&record.session()) == Some(&Fate::Kept);

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::store::{Batch, Fence, FIRST_FENCE, Lookup, Part, Piece, Scan, Store, Which};
+use rath_core::store::{Batch, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
 use rath_core::{
     Actor, Blob, BlobRef, Digest, Kind, OPERATOR, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
 };
@@ -406,7 +406,8 @@ async fn commit(
 ) -> Result<u64, Error> {
     let lengths: HashMap<SessionId, u64> =
         contents.graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
-    let mut writing = Writing { store, leases, parts: Vec::new(), at: HashMap::new(), states: HashMap::new(), waiting: 0 };
+    let mut writing =
+        Writing { store, leases, parts: Vec::new(), at: HashMap::new(), states: HashMap::new(), waiting: 0 };
     let mut records = Records::new(source, contents)?;
     let mut count = 0;
     while let Some(record) = records.next()? {

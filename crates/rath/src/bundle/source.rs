@@ -142,9 +142,7 @@ impl Source {
     pub(super) fn read(&mut self, name: &str) -> Result<impl Read + '_, Broken> {
         let Some(length) = self.names.get(name).copied() else { return Err(file_error(name, "it is missing")) };
         let reader: Box<dyn Read + '_> = match &mut self.form {
-            Form::Directory(root) => {
-                Box::new(File::open(root.join(name)).map_err(|error| file_error(name, error))?)
-            }
+            Form::Directory(root) => Box::new(File::open(root.join(name)).map_err(|error| file_error(name, error))?),
             Form::Zip(archive) => Box::new(archive.by_name(name).map_err(|error| file_error(name, error))?),
         };
         Ok(reader.take(length.saturating_add(1)))

@@ -131,7 +131,9 @@ impl File {
             self.repairs.add(0, "there is no header", "taken without an id and without parents");
         }
         match &self.trailer {
-            None => self.repairs.add(0, "there is no trailer: the writer did not come to its end", "took what is there"),
+            None => {
+                self.repairs.add(0, "there is no trailer: the writer did not come to its end", "took what is there")
+            }
             Some((line, trailer)) => {
                 let count = trailer.get("final_chunk_count").and_then(Value::as_u64);
                 if count.is_some_and(|count| count != self.said.len() as u64) {
@@ -168,9 +170,7 @@ fn said(kind: &str, payload: &Value) -> Option<What> {
     Some(match kind {
         "system" => What::System(content?),
         "user" => What::User(content?),
-        "assistant" => {
-            What::Assistant { text: content.unwrap_or_default(), calls: calls(payload.get("tool_calls"))? }
-        }
+        "assistant" => What::Assistant { text: content.unwrap_or_default(), calls: calls(payload.get("tool_calls"))? },
         "tool_result" => What::Result { call: field(payload, "tool_call_id")?, text: content.unwrap_or_default() },
         _ => return None,
     })

@@ -74,10 +74,14 @@ impl Intake {
             let first = store.get(Lookup::At(Point { session: row.id, seq: 0 })).await?;
             let Some(imported) = first.first().and_then(|first| first.body::<Imported>().ok()) else { continue };
             let mut sources = vec![imported.source.clone()];
-            let scan = Scan::session(row.id, 0, row.seq).kinds(&[Kind::Linked]).limit(usize::MAX);
-            for record in store.scan(scan).await?.records {
-                let linked = record.body::<Linked>().ok().filter(|linked| linked.system == imported.from);
-                sources.extend(linked.and_then(|linked| linked.source));
+            let mut from = 0;
+            while from <= row.seq {
+                let page = store.scan(Scan::session(row.id, from, row.seq).kinds(&[Kind::Linked])).await?;
+                for record in &page.records {
+                    let linked = record.body::<Linked>().ok().filter(|linked| linked.system == imported.from);
+                    sources.extend(linked.and_then(|linked| linked.source));
+                }
+                from = if page.more { page.position } else { row.seq + 1 };
             }
             known.push(Known { session: row.id, imported, sources });
         }
@@ -111,19 +115,14 @@ impl Intake {
         exact.or_else(|| self.known.iter().filter(same_format).find(by_name)).and_then(at)
     }
 
-    async fn begin(
-        &mut self,
-        name: &str,
-        bytes: &[u8],
-        source: BlobRef,
-        parsed: Parsed,
-    ) -> Result<Taken, Error> {
+    async fn begin(&mut self, name: &str, bytes: &[u8], source: BlobRef, parsed: Parsed) -> Result<Taken, Error> {
         self.keep(bytes, &source, None).await?;
         let mut parents = Vec::new();
         for original in &parsed.parents {
-            let known = self.known.iter().find(|known| {
-                known.imported.from == parsed.from && known.imported.original.as_ref() == Some(original)
-            });
+            let known = self
+                .known
+                .iter()
+                .find(|known| known.imported.from == parsed.from && known.imported.original.as_ref() == Some(original));
             let here = match known {
                 Some(known) => Some(View::of(&self.store, known.session, None).await?.reference()),
                 None => None,

@@ -132,7 +132,12 @@ async fn repairs_are_recorded() {
     assert_eq!(body.repairs, taken.repairs);
     assert_eq!(
         words(&records),
-        ["system: You are careful.", "user: Which files are here?", "assistant: Let me think.", "assistant: One: a.txt."]
+        [
+            "system: You are careful.",
+            "user: Which files are here?",
+            "assistant: Let me think.",
+            "assistant: One: a.txt."
+        ]
     );
     let odd = take(&store, "separators.jsonl", &file("separators.jsonl")).await.unwrap();
     let records = own(&store, odd.session).await;
@@ -180,7 +185,8 @@ async fn a_file_that_is_another_one_is_not_mixed_in() {
     session.user("I go on here.").unwrap();
     session.publish().await.unwrap();
     drop(session);
-    let grown = [&whole[..], b"{\"record_type\":\"chunk\",\"index\":5,\"kind\":\"user\",\"payload\":{\"content\":\"x\"}}\n"];
+    let grown =
+        [&whole[..], b"{\"record_type\":\"chunk\",\"index\":5,\"kind\":\"user\",\"payload\":{\"content\":\"x\"}}\n"];
     let refused = take(&store, "plain.jsonl", &grown.concat()).await.unwrap_err();
     assert!(refused.to_string().contains("it went on by itself at"), "{refused}");
 }
@@ -191,9 +197,8 @@ fn what_is_no_session_is_said_to_be_none() {
         let why = openrath::read(bytes.as_bytes()).unwrap_err();
         assert!(why.to_string().contains("not a session of OpenRath"), "{bytes:?}: {why}");
     }
-    let header = |id: &str, version: u32| {
-        format!("{{\"record_type\":\"header\",\"schema_version\":{version},\"id\":{id:?}}}\n")
-    };
+    let header =
+        |id: &str, version: u32| format!("{{\"record_type\":\"header\",\"schema_version\":{version},\"id\":{id:?}}}\n");
     let future = openrath::read(header("a", 2).as_bytes()).unwrap_err();
     assert_eq!(future.to_string(), "line 1: the file has schema version 2; this version of rath reads 1");
     let two = openrath::read((header("a", 1) + &header("b", 1)).as_bytes()).unwrap_err();
@@ -203,7 +208,9 @@ fn what_is_no_session_is_said_to_be_none() {
 #[test]
 fn lines_that_are_damaged_are_left_out_one_by_one() {
     let chunk = |index: u64, text: &str| {
-        format!("{{\"record_type\": \"chunk\", \"index\": {index}, \"kind\": \"user\", \"payload\": {{\"content\": \"{text}\"}}}}")
+        format!(
+            "{{\"record_type\": \"chunk\", \"index\": {index}, \"kind\": \"user\", \"payload\": {{\"content\": \"{text}\"}}}}"
+        )
     };
     let text = [
         chunk(0, "before the header"),

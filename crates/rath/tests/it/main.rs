@@ -6,12 +6,12 @@
 mod agents;
 mod bank;
 mod blame;
-mod bundles;
 mod builtin_tools;
+mod bundles;
 mod edges;
 mod evidence;
-mod killed;
 mod imports;
+mod killed;
 mod layers;
 mod lost;
 mod model;

@@ -45,16 +45,14 @@ async fn as_a_fork_both_are_kept() {
     let (Family { store, main, .. }, other) = two_ways(dir.path()).await;
     let bundle = dir.path().join("there");
     let there = export(&Export { graph: true, ..Export::of(main, None) }, &other, &bundle).await;
-    let take = || async {
-        Import { as_fork: true }.read(&store, &Actor::person("ada"), &bundle, &mut |_| {}).await.unwrap()
-    };
+    let take =
+        || async { Import { as_fork: true }.read(&store, &Actor::person("ada"), &bundle, &mut |_| {}).await.unwrap() };
     let imported = take().await;
     let Fate::Forked { into, at } = imported.sessions[&main] else { panic!("{:?}", imported.sessions) };
     assert!(imported.sessions.values().any(|fate| *fate == Fate::Kept), "a fork that stands on what diverged");
     let view = View::of(&store, into, None).await.unwrap();
     assert_eq!(view.text().await.unwrap().as_deref(), Some("As you like."));
-    let words: Vec<String> =
-        view.own().await.unwrap().iter().map(|record| rath::summary::of(record)).collect();
+    let words: Vec<String> = view.own().await.unwrap().iter().map(|record| rath::summary::of(record)).collect();
     assert_eq!(words[1..], ["user: Leave it.", "assistant: As you like."]);
     let own = view.own().await.unwrap();
     let copied = own[0].body::<Forked>().unwrap().copied.unwrap();

@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use rath::Digest;
 use rath::bundle::{Export, read_zip};
 use rath::prelude::*;
 use rath::store::Which;
-use rath::Digest;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -71,7 +71,9 @@ async fn bombs_are_put_out() {
     assert!(bomb.len() < 1 << 20);
     assert!(says(&bomb).contains("it is longer than 67108864 bytes"));
     // Nothing but line breaks, and brackets without end.
-    for hostile in [vec![b'\n'; 4 << 20], [vec![b'{'], vec![b'['; 1 << 20]].concat(), b"null\n".to_vec(), b"{}\n".to_vec()] {
+    for hostile in
+        [vec![b'\n'; 4 << 20], [vec![b'{'], vec![b'['; 1 << 20]].concat(), b"null\n".to_vec(), b"{}\n".to_vec()]
+    {
         all.insert("records.jsonl".into(), hostile);
         let zip = zipped(all.iter().map(|(name, bytes)| (name.to_str().unwrap().to_owned(), &bytes[..])));
         assert!(says(&zip).starts_with("line 1 of records.jsonl"), "{}", says(&zip));
