@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use rath_core::body::{Created, Forked, Merged};
 use rath_core::files::Tree;
 use rath_core::verify::{Chain, Finding};
-use rath_core::{Digest, Header, Kind, Point, Record, RecordId, Reference, SessionId, State, Time};
+use rath_core::{Digest, Fault, Header, Kind, Point, Record, RecordId, Reference, SessionId, State, Time};
 use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
@@ -225,7 +225,7 @@ impl<'a> Lines<'a> {
         let (mut findings, mut links) = (Vec::new(), Vec::new());
         chain.check(&record, &mut findings, &mut links);
         self.fail_on(&findings)?;
-        self.check_lineage(&record, header, &elsewhere)?;
+        self.check_lineage(&record, &elsewhere)?;
         self.check_left_out(&record)?;
         // What a store folds it must be able to read.
         State::default().apply(&record).map_err(|why| self.broken(point, why.to_string()))?;
@@ -252,22 +252,22 @@ impl<'a> Lines<'a> {
     }
 
     /// What bodies say about lineage must be what the headers say.
-    fn check_lineage(&self, record: &Record, header: &Header, elsewhere: &[Place]) -> Result<(), Broken> {
-        let contradicts = || self.broken(record.point(), "its body names another parent than its header");
-        let (named, parents): (Vec<Point>, _) = match record.kind() {
-            Kind::Forked if record.body_bytes().is_some() => {
-                let body = record.body::<Forked>().map_err(|why| self.broken(record.point(), why.to_string()))?;
-                (vec![body.from], elsewhere)
-            }
-            Kind::Merged if record.body_bytes().is_some() => {
-                let body = record.body::<Merged>().map_err(|why| self.broken(record.point(), why.to_string()))?;
-                (body.branches.iter().map(|branch| branch.head()).collect(), elsewhere)
+    fn check_lineage(&self, record: &Record, elsewhere: &[Place]) -> Result<(), Broken> {
+        let unreadable = |why: Fault| self.broken(record.point(), why.to_string());
+        let named: Vec<Point> = match record.kind() {
+            _ if record.body_bytes().is_none() => return Ok(()),
+            Kind::Forked => vec![record.body::<Forked>().map_err(unreadable)?.from],
+            Kind::Merged => {
+                let body = record.body::<Merged>().map_err(unreadable)?;
+                body.branches.iter().map(|branch| branch.head()).collect()
             }
             _ => return Ok(()),
         };
-        let fits = named.len() == parents.len() && named.iter().zip(parents).all(|(named, is)| *named == is.point);
-        let of_line = header.seq == 0 || header.parents.first().is_some();
-        if fits && of_line { Ok(()) } else { Err(contradicts()) }
+        let fits = named.len() == elsewhere.len() && named.iter().zip(elsewhere).all(|(named, is)| *named == is.point);
+        match fits {
+            true => Ok(()),
+            false => Err(self.broken(record.point(), "its body names another parent than its header")),
+        }
     }
 
     /// A record that the graph lists as left out has no body; the list is in the order of the records.
