@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rath::Store;
 use rath::bundle::LeftOut;
 use rath::verify::{Report, What};
+use rath::{Digest, Store};
 
 use super::Answer;
 use crate::expression;
@@ -92,7 +92,7 @@ async fn pass_over_left_out(store: &Arc<dyn Store>, report: &mut Report) -> Resu
     let left_out = LeftOut::of(store).await?;
     let before = report.findings.len();
     report.findings.retain(|finding| {
-        let digest = || finding.why.strip_prefix("blob ")?.get(..64)?.parse().ok();
+        let digest = || finding.why.strip_prefix("blob ")?.get(..64)?.parse::<Digest>().ok();
         finding.what != What::BlobMissing || !digest().is_some_and(|digest| left_out.blobs.contains_key(&digest))
     });
     Ok((before - report.findings.len()) as u64)
