@@ -13,6 +13,8 @@ A record whose body was erased has only its header. Two hashes carry everything:
 So the id of a session's last record vouches for everything behind it. Nothing in the input vouches for the last
 record itself: pin it with --head to an id that you have from elsewhere. docs/records.md states the rules.
 
+A directory is checked as a bundle (records.jsonl, blobs, graph.json, SHA256SUMS), every file of it: python3 verify.py .
+
 Exit code: 0 sound, 3 something is not what was written, 2 usage.
 """
 import argparse
@@ -23,6 +25,7 @@ import sys
 from pathlib import Path
 
 ROOTS = {"created", "detached", "imported"}
+BUNDLE = ["README.md", "SHA256SUMS", "graph.json", "records.jsonl", "verify.py"]
 DIGEST = "[0-9a-f]{64}"
 SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -212,7 +215,7 @@ class Line:
                 elif by_id[parent].time > record.time:
                     self.report(place, "malformed", "its time is before its parent's")
 
-    def check_blobs(self, directory, seen):
+    def check_blobs(self, directory, seen, left_out):
         """Every blob that a body names; of a directory tree, also every file and directory in it."""
         for place, record in self.readable:
             inside = list(blobs_in(record.body))
@@ -222,7 +225,10 @@ class Line:
                     continue
                 seen.add(named)
                 found = hash_file(directory / digest)
-                if found is None:
+                if digest in left_out:
+                    if found or left_out[digest] != size:
+                        self.report(place, "blob_altered", f"blob {digest} is listed as left out, and is here")
+                elif found is None:
                     self.report(place, "blob_missing", f"blob {digest} is not there")
                 elif found != (digest, size):
                     self.report(place, "blob_altered", f"blob {digest} is not what its name says")
@@ -279,8 +285,97 @@ def arrange(records):
             for session, line in lines.items()}
 
 
-def verify(records, heads, blobs, findings):
-    """Adds to the findings; returns the number of sessions."""
+class Bundle:
+    """A directory with records, blobs, and files that say what is in it. Raises ValueError when it is not even that."""
+
+    def __init__(self, directory, findings):
+        self.directory, self.findings = directory, findings
+        graph = parse((directory / "graph.json").read_text(encoding="utf-8"))
+        if not isinstance(graph, dict) or graph.get("bundle") != 1:
+            raise ValueError("graph.json is not that of a bundle of format 1")
+        self.graph = graph
+        self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}
+        self.left_out = {blob["digest"]: blob["bytes"] for blob in graph["left_out_blobs"]}
+        self.left_out_records = list(graph["left_out"])
+
+    def report(self, name, why):
+        self.findings.append({"what": "bundle", "session": None, "seq": None, "why": f"{name}: {why}"})
+
+    def check_files(self, seen):
+        """Every file is listed with its digest, every listed file is there, and every blob is named by a record."""
+        there, named = set(), {digest for digest, _, _ in seen}
+        for path in sorted([*self.directory.iterdir(), *self.directory.glob("blobs/*")]):
+            name = path.relative_to(self.directory).as_posix()
+            if name == "blobs" and path.is_dir() and not path.is_symlink():
+                continue
+            if path.is_symlink() or not path.is_file():
+                self.report(name, "it is not a plain file")
+            elif name not in BUNDLE and not is_text(name, f"blobs/{DIGEST}"):
+                self.report(name, "it is no part of a bundle")
+            elif name.startswith("blobs/") and name[6:] not in named:
+                self.report(name, "no record names it")
+            there.add(name)
+        lines = (self.directory / "SHA256SUMS").read_bytes().decode("utf-8").split("\n")
+        listed, last = {}, ""
+        for number, line in enumerate(lines[:-1], 1):
+            match = re.fullmatch(f"({DIGEST})  ([^\n]+)", line)
+            if not match or match[2] <= last:
+                self.report("SHA256SUMS", f"line {number} cannot be read, or is out of order")
+            else:
+                listed[match[2]], last = match[1], match[2]
+        if lines[-1]:
+            self.report("SHA256SUMS", "its last line is cut")
+        for name in sorted(set(listed) | there - {"SHA256SUMS"}):
+            if name not in there:
+                self.report(name, "SHA256SUMS lists it, and it is not there")
+            elif name not in listed:
+                self.report(name, "SHA256SUMS does not list it")
+            elif hash_file(self.directory / name)[0] != listed[name]:
+                self.report(name, "its bytes are not those that SHA256SUMS vouches for")
+
+    def check_graph(self, records):
+        """What graph.json says must be what the records say."""
+        by_id = {record.id: record for record in records}
+        place = lambda id: {"session": by_id[id].header["session"], "seq": by_id[id].header["seq"], "id": id}
+        sessions, merges = {}, []
+        for record in records:
+            header = record.header
+            head = sessions.setdefault(header["session"], {"session": header["session"], "birth": header["kind"]})
+            if header["seq"] == 0 and record.parents:
+                head["origin"] = place(record.parents[0])
+            head["seq"], head["head"] = header["seq"], record.id
+            if header["kind"] == "merged":
+                merges.append({"into": place(record.id), "took": [place(parent) for parent in record.parents[1:]]})
+        blobs = list(self.directory.glob("blobs/*"))
+        says = {
+            "sessions": [sessions[session] for session in sorted(sessions)], "merges": merges, "records": len(records),
+            "without_body": sum(record.erased for record in records), "blobs": len(blobs),
+            "blob_bytes": sum(path.stat().st_size for path in blobs),
+        }
+        for name, value in says.items():
+            if self.graph.get(name) != value:
+                self.report("graph.json", f"{name!r} is not what the records say")
+        for left in self.left_out_records:
+            record = by_id.get(left["record"]["id"])
+            fits = record and (left["record"], left["kind"]) == (place(record.id), record.header["kind"])
+            if not fits or not record.erased:
+                self.report("graph.json", "it lists a record as left out that is here, or that nobody knows")
+
+    def what_was_left_out(self):
+        bodies, blobs = len(self.left_out_records), len(self.left_out)
+        return f", left out when it was exported: bodies {bodies}, blobs {blobs}" if bodies or blobs else ""
+
+    def check(self, records, seen):
+        self.check_files(seen)
+        if not self.findings:
+            try:
+                self.check_graph(records)
+            except (KeyError, TypeError) as error:
+                self.report("graph.json", f"it cannot be read: {error!r}")
+
+
+def verify(records, heads, blobs, findings, left_out=()):
+    """Adds to the findings; returns the number of sessions, and the blobs that are named."""
     arranged = arrange(records)
     lines = [Line(session, findings) for session in {**arranged, **heads}]
     for line in lines:
@@ -291,8 +386,8 @@ def verify(records, heads, blobs, findings):
     for line in lines:
         line.check_parents(by_id)
         if blobs:
-            line.check_blobs(blobs, seen)
-    return len(arranged)
+            line.check_blobs(blobs, seen, left_out)
+    return len(arranged), seen
 
 
 def read(name, records, findings):
@@ -306,6 +401,21 @@ def read(name, records, findings):
                 findings.append({"what": "unreadable", "session": None, "seq": None, "why": why})
 
 
+def read_bundle(directory, records, findings):
+    """Reads a bundle; what is not one is a finding."""
+    missing = [name for name in BUNDLE if not (directory / name).is_file()]
+    bundle = None
+    try:
+        if missing:
+            raise ValueError(f"{missing[0]} is missing")
+        read(directory / "records.jsonl", records, findings)
+        bundle = Bundle(directory, findings)
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"{directory} is not a whole bundle: {error!r}" if isinstance(error, KeyError) else str(error)
+        findings.append({"what": "bundle", "session": None, "seq": None, "why": why})
+    return bundle
+
+
 def pinned_head(text):
     match = re.fullmatch(f"(?P<session>{SESSION})(@(?P<seq>[0-9]+))?=(?P<id>{DIGEST})", text)
     if not match:
@@ -315,24 +425,39 @@ def pinned_head(text):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("files", nargs="+", metavar="FILE", help="JSON lines; - is standard input")
+    options.add_argument("files", nargs="+", metavar="FILE",
+                         help="JSON lines, - is standard input; or the directory of a bundle")
     options.add_argument("--blobs", type=Path, metavar="DIR", help="check blobs too: files named by their hex digest")
     options.add_argument("--head", type=pinned_head, action="append", default=[], metavar="SESSION[@SEQ]=ID",
                          help="the record in which a session must end; can be given several times")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     given = options.parse_args()
-    records, findings = [], []
+    records, findings, bundle, heads = [], [], None, dict(given.head)
     try:
-        for name in given.files:
-            read(name, records, findings)
+        if Path(given.files[0]).is_dir():
+            if len(given.files) > 1 or given.blobs:
+                options.error("a bundle is checked by itself")
+            bundle = read_bundle(Path(given.files[0]), records, findings)
+        else:
+            for name in given.files:
+                read(name, records, findings)
     except OSError as error:
         options.error(str(error))
-    if given.blobs and not given.blobs.is_dir():
+    if bundle:
+        # What was pinned by hand wins; what the bundle says of its heads must hold as well.
+        for session, (seq, head) in heads.items():
+            if head != bundle.heads.get(session, (seq, None))[1]:
+                bundle.report("graph.json", f"session {session} does not end in the record that was pinned")
+        heads = {**bundle.heads}
+        given.blobs = bundle.directory / "blobs"
+    if given.blobs and not given.blobs.is_dir() and not bundle:
         options.error(f"{given.blobs} is not a directory")
     if not records and not findings:
         options.error("there is no record in the input")
 
-    sessions = verify(records, dict(given.head), given.blobs, findings)
+    sessions, seen = verify(records, heads, given.blobs, findings, bundle.left_out if bundle else ())
+    if bundle:
+        bundle.check(records, seen)
     erased = sum(record.erased for record in records)
     if given.json:
         print(json.dumps({"records": len(records), "sessions": sessions, "erased": erased, "findings": findings}))
@@ -341,7 +466,8 @@ def main():
             place = f"{finding['session']}@{finding['seq']}: " if finding["session"] else ""
             print(f"{place}{finding['what']}: {finding['why']}")
         verdict = f"NOT SOUND; findings: {len(findings)}" if findings else "sound"
-        print(f"{verdict}; records: {len(records)}, sessions: {sessions}, erased: {erased}")
+        print(f"{verdict}; records: {len(records)}, sessions: {sessions}, erased: {erased}"
+              f"{bundle.what_was_left_out() if bundle else ''}")
     return 3 if findings else 0
 
 

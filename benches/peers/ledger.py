@@ -543,6 +543,26 @@ def openrath_load(bench: Bench) -> Result:
     )
 
 
+def openrath_write_and_load(bench: Bench) -> Result:
+    session = rath_session(bench.sizes.big)
+
+    def once() -> float:
+        rath_home(bench.fresh_dir("openrath-v1-there-and-back"))
+        with stopwatch() as seconds:
+            rath_save(session)
+            loaded = rath().load_session(session.id)
+        assert len(loaded.chunk_table) == bench.sizes.big
+        return seconds() * 1e3
+
+    value, n = bench.repeat(once)
+    return Result(
+        value,
+        n,
+        f"v1 SessionWriter (header, {bench.sizes.big} chunks of 500 B, trailer; flushed, never fsynced) + load_session; "
+        "nothing is hashed or verified",
+    )
+
+
 def openrath_load_v2(bench: Bench) -> Result:
     path, run_id = bench.fixture(openrath_long_run)
 
@@ -1059,6 +1079,7 @@ ROWS = [
     Row("forks_1000_ms", "langgraph", "ms", langgraph_forks_many),
     Row("load_100000_ms", "openrath", "ms", openrath_load),
     Row("load_100000_ms_v2", "openrath", "ms", openrath_load_v2),
+    Row("write_and_load_100000_ms", "openrath", "ms", openrath_write_and_load),
     Row("load_100000_ms", "langgraph", "ms", langgraph_load),
     Row("context_100000_ms", "openrath", "ms", openrath_context),
     Row("context_100000_ms_v2", "openrath", "ms", openrath_context_v2),

@@ -31,6 +31,7 @@ const SAME_WORK: &[(&str, &str)] = &[
     ("1,000 forks of a 10,000-record session, one record each", "forks_1000_ms"),
     ("open a session of 100000 records, ready to append", "load_100000_ms"),
     ("read the context of 100000 records", "context_100000_ms"),
+    ("export + import of 100000 records", "write_and_load_100000_ms"),
     ("list 10000 sessions", "list_10000_ms"),
     ("exec `true` through host, evidence recorded in memory (floor: bare fork+exec)", "exec_true_us"),
     ("write 1 KiB through the backend", "file_write_us"),
@@ -49,6 +50,7 @@ const SAME_WORK: &[(&str, &str)] = &[
 /// How many times better than OpenRath, or a vendor's client, a row must be, beside a target of its own.
 const WANTED: &[(&str, f64)] = &[
     ("1,000 forks*", 100.0),
+    ("export + import of 100000 records", 5.0),
     ("*1 KiB through the backend", 5.0),
     ("one turn in memory, at turn 10", 4.0),
     ("* sessions × 20 turns at once, durable", 1.0),

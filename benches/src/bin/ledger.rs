@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use pollster::block_on;
+use rath::bundle::{Export, Import};
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use rath_core::store::{Query, Store};
 use rath_core::{Actor, Digest, Memory, Session, View};
@@ -43,7 +44,7 @@ fn main() -> Result<()> {
         false => Sizes { long: 100_000, million: 1_000_000, durable: 1_000, sessions: 10_000, repeat: 7 },
     };
     let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
-    let rows: [(&str, Measure); 9] = [
+    let rows: [(&str, Measure); 10] = [
         ("append_memory", append_memory),
         ("append_durable", append_durable),
         ("disk", disk),
@@ -53,6 +54,7 @@ fn main() -> Result<()> {
         ("context", context),
         ("list", list),
         ("verify", verify),
+        ("bundle", bundle),
     ];
     for (name, row) in rows {
         if only.as_ref().is_none_or(|only| only == name) {
@@ -403,5 +405,42 @@ fn verify(sizes: &Sizes, dir: &Path) -> Result<()> {
         time(|| (0..sizes.million).map(|_| Digest::of(&header).0[0] ^ Digest::of(&body).0[0]).fold(0, |a, b| a ^ b));
     let name = format!("verify {} records", sizes.million);
     Row::new(AREA, &name, "ms", median(ours), 3.0 * millis(floor), Better::Less).floor(millis(floor)).print();
+    Ok(())
+}
+
+/// A session goes into a bundle, and from there into an empty store.
+fn bundle(sizes: &Sizes, dir: &Path) -> Result<()> {
+    let store = Embedded::create(dir.join("from"))?;
+    let mut session = session_of(&store, sizes.long);
+    block_on(session.publish())?;
+    let export = Export::of(session.id(), None);
+    let (mut both, mut zipped, mut floors) = (Vec::new(), Vec::new(), Vec::new());
+    for turn in 0..sizes.repeat.min(5) {
+        for (name, times) in [("bundle", &mut both), ("bundle.zip", &mut zipped)] {
+            let path = dir.join(format!("{turn}-{name}"));
+            let into = Embedded::create(dir.join(format!("{turn}-{name}-into")))?;
+            let (took, done) = time(|| -> Result<u64> {
+                block_on(export.write(&store, &path, &mut |_| {}))?;
+                let imported = Import::default();
+                let actor = Actor::program("bench");
+                Ok(block_on(imported.read(&into, &actor, &path, &mut |_| {}))?.records)
+            });
+            anyhow::ensure!(done? == sizes.long as u64, "not all records were taken in");
+            times.push(millis(took));
+        }
+        // The limit: the same bytes written, read, and hashed once on either side.
+        let records = std::fs::read(dir.join(format!("{turn}-bundle/records.jsonl")))?;
+        let (took, done) = time(|| -> std::io::Result<u8> {
+            std::fs::write(dir.join("floor"), &records)?;
+            let read = std::fs::read(dir.join("floor"))?;
+            Ok(Digest::of(&records).0[0] ^ Digest::of(&read).0[0])
+        });
+        done?;
+        floors.push(millis(took));
+    }
+    let name = format!("export + import of {} records", sizes.long);
+    Row::new(AREA, &name, "ms", median(both), f64::NAN, Better::Less).floor(median(floors)).print();
+    let name = format!("export + import of {} records, as a zip", sizes.long);
+    Row::new(AREA, &name, "ms", median(zipped), f64::NAN, Better::Less).bare().print();
     Ok(())
 }

@@ -125,7 +125,9 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         .downcast_ref::<rath::Error>()
         .map(rath::Error::code)
         .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code))
-        .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code));
+        .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code))
+        .or_else(|| error.downcast_ref::<rath::bundle::Error>().map(rath::bundle::Error::code))
+        .or_else(|| error.downcast_ref::<rath::import::Error>().map(rath::import::Error::code));
     if settings.json {
         let value = serde_json::json!({ "error": { "code": code, "message": format!("{error:#}") } });
         eprintln!("{value}");

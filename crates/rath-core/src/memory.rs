@@ -132,6 +132,7 @@ impl Inner {
                 line.times.0 = record.header().map_err(|why| tampered(why.into()))?.time;
                 line.origin = record.origin().map_err(tampered)?;
                 if *record.kind() == Kind::Created
+                    && record.body_bytes().is_some()
                     && let Some(key) = record.body::<Created>().map_err(tampered)?.run
                 {
                     self.runs.insert(key, record.session());

@@ -39,6 +39,8 @@ pub(crate) struct Extras {
     pub(crate) blobs: Vec<Blob>,
     /// The session's folded state after it, where one is due.
     pub(crate) snapshot: Option<Vec<u8>>,
+    /// The fork point, where an erased body cannot say it.
+    pub(crate) origin: Option<Reference>,
 }
 
 /// The stored parts of a record, as a store hands them over.
@@ -97,6 +99,22 @@ impl Record {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.extras = Some(Box::new(extras));
         }
+    }
+
+    /// Tells a fork whose body is erased where its fork point is: its header has only the id.
+    #[must_use]
+    pub fn with_origin(mut self, origin: Reference) -> Self {
+        self.bring(Extras { origin: Some(origin), ..Extras::default() });
+        self
+    }
+
+    /// The same record, of another generation: for one that nobody else has seen yet.
+    #[must_use]
+    pub fn with_generation(mut self, generation: u64) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.generation = generation;
+        }
+        self
     }
 
     /// Takes stored parts as a record, after checking that the body is the one the header vouches for.
@@ -199,6 +217,9 @@ impl Record {
     pub fn origin(&self) -> Result<Option<Reference>, Fault> {
         if self.0.kind != Kind::Forked {
             return Ok(None);
+        }
+        if let Some(origin) = self.0.extras.as_ref().and_then(|extras| extras.origin) {
+            return Ok(Some(origin));
         }
         let Point { session, seq } = self.body::<Forked>()?.from;
         let missing = || Fault::Header(Malformed::NotAHeader("a fork has a parent".into()));

@@ -3,7 +3,8 @@
 use crate::blob::Content;
 use crate::body::{
     About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed, Compressed,
-    Created, Detached, Exit, Failed, Forked, Granted, Labelled, Manner, Merged, ModelFailed, ModelRequested,
+    Created, Detached, Exit, Failed, Forked, Granted, Imported, Labelled, Linked, Manner, Merged, ModelFailed,
+    ModelRequested,
     ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost,
     SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
@@ -76,6 +77,22 @@ fn describe(record: &Record) -> Result<String, Fault> {
         Kind::Detached => {
             let body: Detached = record.body()?;
             join(&format!("from {}", body.from.point()), &body.why)
+        }
+        Kind::Imported => {
+            let body: Imported = record.body()?;
+            let name = body.name.unwrap_or_else(|| body.source.digest.to_string());
+            match body.repairs.len() {
+                0 => format!("{name} ({})", body.from),
+                1 => format!("{name} ({}), 1 repair", body.from),
+                repairs => format!("{name} ({}), {repairs} repairs", body.from),
+            }
+        }
+        Kind::Linked => {
+            let Ok(body) = record.body::<Linked>() else { return Ok(String::new()) };
+            join(
+                &[body.system.as_str(), body.uri.as_deref().unwrap_or_default()].join(" "),
+                &body.why.unwrap_or_default(),
+            )
         }
         Kind::Merged => {
             let body: Merged = record.body()?;

@@ -31,6 +31,8 @@ extern crate self as rath;
 
 pub mod agent;
 pub mod checkpoint;
+pub mod bundle;
+pub mod import;
 mod operator;
 mod pause;
 pub mod policy;
@@ -46,7 +48,7 @@ pub use rath_model::chat::Dialect;
 pub use rath_model::scripted::{self, Scripted};
 pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Talk, encode_with};
 pub use rath_sandbox as sandbox;
-pub use rath_store::{Backup, Embedded, FORMAT, Garbage, Health, PackHealth, Raised, workspace};
+pub use rath_store::{Backup, Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth, Raised, workspace};
 pub use workshop::Workshop;
 
 /// What most programs need: `use rath::prelude::*;`.

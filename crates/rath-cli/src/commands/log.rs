@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use rath::files::{TREE, Tree};
 use rath::store::{Query, Row, Which};
 use rath::{Digest, Record, Store, View};
-use serde::Serialize;
 
 use super::Answer;
 use crate::expression;
@@ -85,7 +84,13 @@ impl Log {
             write_blobs(&store, &found, dir).await?;
         }
         match self.raw {
-            true => output::json_lines(found.iter().map(RawRecord::of))?,
+            true => {
+                let mut lines = Vec::new();
+                for record in &found {
+                    rath::bundle::line::write(record, &mut lines)?;
+                }
+                output::raw(&lines)?;
+            }
             false => records(settings, &found, self.all)?,
         }
         Ok(Answer::Yes)
@@ -128,29 +133,6 @@ async fn write_blob(store: &Arc<dyn Store>, digest: Digest, dir: &Path) -> Resul
         file.write_all(&bytes).with_context(failed)?;
     }
     Ok(Some([].into()))
-}
-
-/// A record's exact bytes, as docs/verify.py reads them.
-#[derive(Serialize)]
-struct RawRecord {
-    header: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    salt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<String>,
-}
-
-impl RawRecord {
-    fn of(record: &Record) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let hex = |salt: &[u8; 16]| salt.iter().map(|byte| format!("{byte:02x}")).collect();
-        let body = record.salted_body();
-        Self {
-            header: text(record.header_bytes()),
-            salt: body.map(|(salt, _)| hex(salt)),
-            body: body.map(|(_, body)| text(body)),
-        }
-    }
 }
 
 fn sessions(settings: &Settings, rows: Vec<Row>, limited: bool) -> Result<()> {

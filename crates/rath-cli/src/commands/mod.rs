@@ -18,9 +18,11 @@ mod diff;
 mod doctor;
 mod exec;
 mod explain;
+mod export;
 mod files;
 mod fork;
 mod gc;
+mod import;
 mod inbox;
 mod init;
 mod label;
@@ -133,6 +135,8 @@ pub(crate) enum Command {
     Close(close::Close),
     Verify(verify::Verify),
     Checkpoint(checkpoint::Checkpoint),
+    Export(export::Export),
+    Import(import::Import),
     Config(config::Config),
     Policy(policy::Policy),
     Doctor(doctor::Doctor),
@@ -192,6 +196,8 @@ impl Command {
             Command::Close(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
             Command::Checkpoint(command) => command.run(settings).await,
+            Command::Export(command) => command.run(settings).await,
+            Command::Import(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings).await,

@@ -325,21 +325,37 @@ async fn record(settings: &Settings, view: &View) -> Result<()> {
     }
     page.line("");
     match record.body_bytes() {
-        None => page.line("(the body was erased)"),
+        None => {
+            let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
+            page.line(match left_out.records.contains_key(&record.id()) {
+                true => format!("(the body was left out of the bundle that it came in{})", because(&left_out)),
+                false => "(the body was erased)".to_owned(),
+            });
+        }
         Some(bytes) => {
             let body: Value = serde_json::from_slice(bytes)?;
             page.line(output::harmless(&serde_json::to_string_pretty(&body)?));
             // Long texts live in blobs: show them too.
             for blob in rath::blob_references(bytes) {
                 if blob.media_type.starts_with("text/") {
-                    let text = view.content(&rath::Content::Blob(blob.clone())).await?;
                     page.line(style::dim(format!("\nblob {} ({} bytes)", blob.digest, blob.bytes)));
-                    page.line(output::harmless(&text));
+                    match view.content(&rath::Content::Blob(blob.clone())).await {
+                        Ok(text) => page.line(output::harmless(&text)),
+                        Err(error) => {
+                            let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
+                            anyhow::ensure!(left_out.blobs.contains_key(&blob.digest), error);
+                            page.line(format!("(left out of the bundle that it came in{})", because(&left_out)));
+                        }
+                    }
                 }
             }
         }
     }
     page.show(settings)
+}
+
+fn because(left_out: &rath::bundle::LeftOut) -> String {
+    left_out.because.as_deref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default()
 }
 
 /// A record as JSON: place, id, header and body.

@@ -1,7 +1,7 @@
 //! Transcripts in Markdown, run again.
 //!
 //! A block marked `console` holds commands (`$ …`) and what they print; a command that fails ends with `[exit N]`.
-//! A block marked `toml NAME` is a file of that name. All blocks of a file share one directory. Ids, times and process numbers differ from run to run: a written id
+//! A block marked `toml NAME` or `json NAME` is a file of that name. All blocks of a file share one directory. Ids, times and process numbers differ from run to run: a written id
 //! must stand for the same real id throughout, and later commands may use it. `RATH_UPDATE_TRANSCRIPTS=1` writes
 //! what really came out into the file.
 
@@ -22,7 +22,7 @@ pub(crate) fn check(file: &Path) {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         writeln!(out, "{line}").unwrap();
-        if let Some(name) = line.trim_end().strip_prefix("```toml ") {
+        if let Some(name) = ["```toml ", "```json "].iter().find_map(|mark| line.trim_end().strip_prefix(mark)) {
             let mut content = String::new();
             for line in lines.by_ref().take_while(|line| !line.starts_with("```")) {
                 writeln!(content, "{line}").unwrap();

@@ -35,6 +35,12 @@ fn the_page_about_checkpoints_is_true() {
 }
 
 #[test]
+fn the_pages_about_bundles_and_imports_are_true() {
+    check(&project("docs/ledger/bundles.md"));
+    check(&project("docs/ledger/import.md"));
+}
+
+#[test]
 fn the_transcripts_are_true() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();

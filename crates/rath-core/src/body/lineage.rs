@@ -41,19 +41,44 @@ pub struct Forked {
     /// Why its run goes on here instead of on the line that it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead: Option<Instead>,
+    /// The line of another store whose words follow, where the fork keeps what diverged there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<Box<CopiedLine>>,
 }
 
 impl Forked {
     /// A fork at `from`.
     pub fn new(from: Point, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { from, why, ordinal: None, call: None, maker: None, instead: None }
+        Self { from, why, ordinal: None, call: None, maker: None, instead: None, copied: None }
     }
 
     /// Whether it is a branch that a run made, and will find again.
     pub fn is_of_run(&self) -> bool {
         self.ordinal.is_some() || self.call.is_some()
     }
+}
+
+/// The end of a line that went on elsewhere, in another way than here. Its words are said again on a fork at the last
+/// record that both have; its exact records are kept as a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedLine {
+    /// The head of the line there.
+    pub head: Reference,
+    /// The first record that only that line has.
+    pub from: u64,
+    /// Its exact records from there on, as lines of a bundle.
+    pub records: BlobRef,
+    /// Blobs that they name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<BlobRef>,
+    /// How many of them say nothing that can be said again here: they are only in the blob.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unsaid: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A run goes on on another line.

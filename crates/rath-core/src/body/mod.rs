@@ -8,6 +8,7 @@ mod assistant;
 mod checkpointed;
 mod compressed;
 mod granted;
+mod imported;
 mod labelled;
 mod lineage;
 mod merged;
@@ -23,8 +24,9 @@ pub use assistant::{AsSent, Assistant, Block};
 pub use checkpointed::Checkpointed;
 pub use compressed::{Compressed, Replaced};
 pub use granted::{Grant, Granted, MOST_GRANTS, Scope};
+pub use imported::{Imported, ImportedParent, Linked, Repair, Source, Sourced};
 pub use labelled::Labelled;
-pub use lineage::{Closed, Created, Detached, Forked, Instead, Maker, Rejected};
+pub use lineage::{Closed, CopiedLine, Created, Detached, Forked, Instead, Maker, Rejected};
 pub use merged::{Branch, Manner, Merged, Run};
 pub use model::{ModelFailed, ModelRequested, ModelResponded};
 pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};
@@ -106,6 +108,8 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::Forked => typed::<Forked>(bytes),
         Kind::Detached => typed::<Detached>(bytes),
         Kind::Merged => typed::<Merged>(bytes),
+        Kind::Imported => typed::<Imported>(bytes),
+        Kind::Linked => typed::<Linked>(bytes),
         Kind::Closed => typed::<Closed>(bytes),
         Kind::Rejected => typed::<Rejected>(bytes),
         Kind::Labelled => typed::<Labelled>(bytes),

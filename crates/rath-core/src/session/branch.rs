@@ -7,7 +7,7 @@ use super::run::OnDivergence;
 use super::{Birth, Context, Head, Session, Voice, encode};
 use crate::actor::Actor;
 use crate::blob::Blob;
-use crate::body::{Detached, Forked};
+use crate::body::{CopiedLine, Detached, Forked};
 use crate::context::{self, Items};
 use crate::error::{ErrorKind, Result};
 use crate::history::Reach;
@@ -136,7 +136,11 @@ impl Session {
 impl View {
     /// A branch of a session that is only looked at: it may be held elsewhere, or closed.
     pub fn fork(&self, actor: Actor, why: impl Into<String>) -> Result<Session> {
-        let (record, why) = (self.record(), why.into());
+        self.fork_as(actor, Forked::new(self.record().point(), why))
+    }
+
+    fn fork_as(&self, actor: Actor, forked: Forked) -> Result<Session> {
+        let record = self.record();
         let point = record.point();
         let time = record.time().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
         let head = Head { id: record.id(), seq: point.seq, time, generation: record.generation() };
@@ -151,8 +155,13 @@ impl View {
             durability: Durability::default(),
             gear: super::Gear::default(),
         };
-        let forked = Forked::new(point, why);
         Ok(Session::born(birth, Kind::Forked, &encode(&forked), None))
+    }
+
+    /// A branch that says again what a line of another store said from here on. The blob that `copied` names is in
+    /// the store already.
+    pub fn fork_for_copy(&self, actor: Actor, why: impl Into<String>, copied: CopiedLine) -> Result<Session> {
+        self.fork_as(actor, Forked { copied: Some(Box::new(copied)), ..Forked::new(self.record().point(), why) })
     }
 
     /// A new root with a copy of the context here.
@@ -195,7 +204,7 @@ async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String
     let body = Detached { from, why, context: context.reference.clone(), copies };
     blobs.push(context);
     let birth = Birth::root(reader.store.clone(), actor);
-    let extras = Extras { blobs, snapshot: None };
+    let extras = Extras { blobs, ..Extras::default() };
     let mut child = Session::born(birth, Kind::Detached, &encode(&body), Some(extras));
     let items = context::items_of_copies(&copied, child.point(), child.0.head.generation)
         .map_err(|why| ErrorKind::Record { point: child.point(), why })?;

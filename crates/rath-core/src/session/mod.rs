@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::actor::Actor;
 use crate::blob::Blob;
-use crate::body::{self, Body, Created, Meaning};
+use crate::body::{self, Body, Created, Imported, Meaning};
 use crate::clock::Time;
 use crate::context::{self, Item, Items, Shape};
 use crate::error::{ErrorKind, Result};
@@ -163,6 +163,12 @@ impl Session {
     pub fn create(store: &Arc<dyn Store>, actor: Actor) -> Self {
         let birth = Birth::root(store.clone(), Voice::new(actor));
         Self::born(birth, Kind::Created, &encode(&Created::default()), None)
+    }
+
+    /// A new session with work from another system. What `imported` names as its source is in the store already.
+    pub fn import(store: &Arc<dyn Store>, actor: Actor, imported: &Imported) -> Self {
+        let birth = Birth::root(store.clone(), Voice::new(actor));
+        Self::born(birth, Kind::Imported, &encode(imported), None)
     }
 
     /// Opens a stored session to go on with it.
@@ -329,7 +335,7 @@ impl Session {
         meaning.fold(&At { id: record.id(), seq, generation }, &mut self.0.state);
         let snapshot = seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.0.state.to_snapshot());
         if snapshot.is_some() || !blobs.is_empty() {
-            record.bring(Extras { blobs, snapshot });
+            record.bring(Extras { blobs, snapshot, origin: None });
         }
         self.0.head = Head { id: record.id(), seq, time, generation };
         if self.0.oldest_unpublished == Time(0) {

@@ -424,7 +424,7 @@ impl Session {
         };
         let forked = Forked { instead: Some(instead), ..Forked::new(self.point(), why) };
         let (title, context) = (self.0.state.title.clone(), self.0.context.clone());
-        let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
+        let extras = program.map(|program| Extras { blobs: vec![program], ..Extras::default() });
         let state = self.0.state.continued();
         let fork = self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), extras);
         self.move_to(fork);

@@ -127,7 +127,7 @@ impl Session {
         let Conditions { actor, program, on_divergence: _ } = conditions;
         let named = program.as_ref().map(|program| program.reference.clone());
         let created = Created { title: None, run: Some(run_key.into()), program: named };
-        let extras = program.map(|program| Extras { blobs: vec![program], snapshot: None });
+        let extras = program.map(|program| Extras { blobs: vec![program], ..Extras::default() });
         let birth = Birth::root(store.clone(), Voice::new(actor));
         let mut session = Self::born(birth, Kind::Created, &encode(&created), extras);
         session.0.gear = Gear::of_run(None);

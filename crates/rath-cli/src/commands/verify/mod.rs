@@ -1,9 +1,13 @@
 mod witness;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rath::bundle::LeftOut;
+use rath::verify::{Report, What};
+use rath::{Digest, Store};
 
 use rath::checkpoint::PublicKey;
 
@@ -39,13 +43,10 @@ pub(crate) struct Verify {
     key: Option<PublicKey>,
 }
 
-/// The verifier that an auditor can read in ten minutes.
-const SCRIPT: &str = include_str!("../../../../../docs/verify.py");
-
 impl Verify {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         if self.script {
-            output::answer(SCRIPT.trim_end())?;
+            output::answer(rath::bundle::VERIFY_PY.trim_end())?;
             return Ok(Answer::Yes);
         }
         let store = match settings.embedded() {
@@ -71,12 +72,14 @@ impl Verify {
             false => Some(witness.look(settings).await?),
         };
         report.findings.extend(held.iter().flat_map(|held| held.findings.clone()));
+        let left_out = pass_over_left_out(&settings.store()?, &mut report).await?;
         if settings.json {
             let mut value = serde_json::to_value(&report)?;
             if let Some(held) = &held {
                 value["held_against"] = serde_json::to_value(held)?;
             }
             value["sound"] = report.is_sound().into();
+            value["left_out_blobs"] = left_out.into();
             output::json(&value)?;
         } else {
             let mut page = Page::default();
@@ -101,9 +104,27 @@ impl Verify {
             fits.iter().for_each(|fits| page.line(format_args!("{} {fits}", style::good("✓"))));
             page.show(settings)?;
             remarks.iter().for_each(|remark| output::remark(format_args!("{} {remark}", style::label("!"))));
+            if left_out > 0 {
+                let blobs = output::count(left_out, "blob");
+                output::remark(format_args!("{blobs} are not here because a bundle came without them"));
+            }
         }
         Ok(if report.is_sound() { Answer::Yes } else { Answer::No })
     }
+}
+
+/// A blob that a bundle came without is not lost. Returns how many there are.
+async fn pass_over_left_out(store: &Arc<dyn Store>, report: &mut Report) -> Result<u64> {
+    if !report.findings.iter().any(|finding| finding.what == What::BlobMissing) {
+        return Ok(0);
+    }
+    let left_out = LeftOut::of(store).await?;
+    let before = report.findings.len();
+    report.findings.retain(|finding| {
+        let digest = || finding.why.strip_prefix("blob ")?.get(..64)?.parse::<Digest>().ok();
+        finding.what != What::BlobMissing || !digest().is_some_and(|digest| left_out.blobs.contains_key(&digest))
+    });
+    Ok((before - report.findings.len()) as u64)
 }
 
 /// A store that is there and cannot even be opened is not sound.

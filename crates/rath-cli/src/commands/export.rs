@@ -1,0 +1,106 @@
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use rath::Kind;
+use rath::bundle::{Export as Bundle, Redaction};
+
+use super::Answer;
+use crate::expression;
+use crate::output::{self, style};
+use crate::settings::Settings;
+
+/// Write a session as a bundle that anybody can check
+///
+/// A bundle holds the session with everything it stands on: exact records, blobs, and a verifier in Python. Its README
+/// says how to check it by hand. `rath import bundle` takes it into another store.
+#[derive(clap::Args)]
+#[command(after_help = expression::HELP)]
+pub(crate) struct Export {
+    /// A session, or a record up to which it is exported
+    session: String,
+    /// Where it goes: a zip when the name ends in .zip, else a directory
+    #[arg(long, value_name = "DIR|FILE.zip", required = true)]
+    bundle: PathBuf,
+    /// Every session of its family, whole: what it stands on, and what stands on that
+    #[arg(long)]
+    graph: bool,
+    /// Leave out the bodies of a kind, or of one record (S@k); can be given several times
+    #[arg(long, value_name = "KIND|S@k")]
+    redact: Vec<String>,
+    /// Leave out every body and blob that holds TEXT; can be given several times
+    #[arg(long, value_name = "TEXT")]
+    redact_matching: Vec<String>,
+    /// Leave out all blobs
+    #[arg(long)]
+    no_blobs: bool,
+    /// Leave out versions of files
+    #[arg(long)]
+    no_files: bool,
+    /// Why something is left out, for who reads the bundle
+    #[arg(long, value_name = "WHY")]
+    because: Option<String>,
+}
+
+impl Export {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let place = expression::resolve(&store, &self.session).await?;
+        let mut redaction = Redaction {
+            texts: self.redact_matching,
+            no_blobs: self.no_blobs,
+            no_files: self.no_files,
+            because: self.because,
+            ..Redaction::default()
+        };
+        anyhow::ensure!(
+            redaction.texts.iter().all(|text| !text.trim().is_empty()),
+            "--redact-matching needs a text: an empty one is in every record"
+        );
+        for what in &self.redact {
+            match what.parse::<Kind>() {
+                Ok(kind) if Kind::KNOWN.contains(&kind) => redaction.kinds.push(kind),
+                _ => {
+                    let neither = || format!("--redact {what}: neither a kind nor a record");
+                    let record = expression::resolve(&store, what).await.with_context(neither)?;
+                    anyhow::ensure!(record.exact, "{what} is a session: name a record of it, as S@k, or a kind");
+                    redaction.records.insert(rath::Point { session: record.session, seq: record.seq });
+                }
+            }
+        }
+        let mut export = Bundle::of(place.session, place.exact.then_some(place.seq));
+        (export.graph, export.redaction) = (self.graph, redaction);
+        let bar = output::spinner(settings);
+        let exported = export.write(&store, &self.bundle, &mut |done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        let graph = exported?.graph;
+        if settings.json {
+            let value = serde_json::json!({ "bundle": self.bundle, "graph": graph });
+            output::json(&value)?;
+            return Ok(Answer::Yes);
+        }
+        output::answer(self.bundle.display())?;
+        let held = [
+            output::count(graph.sessions.len() as u64, "session"),
+            output::count(graph.records, "record"),
+            output::count(graph.blobs, "blob"),
+        ];
+        output::remark(format_args!("{} {}", style::good("✓"), held.join(", ")));
+        let missing = graph.left_out_blobs.iter().filter(|blob| blob.rule == "not in the store").count() as u64;
+        let left_out = graph.left_out_blobs.len() as u64 - missing;
+        if graph.left_out.len() as u64 + left_out > 0 {
+            let records = output::count(graph.left_out.len() as u64, "body");
+            let records = records.replace("bodys", "bodies");
+            output::remark(format_args!(
+                "left out: {records}, {}; graph.json lists them",
+                output::count(left_out, "blob")
+            ));
+        }
+        if missing > 0 {
+            output::remark(format_args!(
+                "{} of them are not in this store; graph.json lists them\n  help: `rath verify` says which records miss them",
+                output::count(missing, "blob")
+            ));
+        }
+        Ok(Answer::Yes)
+    }
+}

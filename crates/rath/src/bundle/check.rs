@@ -1,0 +1,501 @@
+//! Checks a bundle: every hash, every link, every file, before anything of it is believed.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{BufRead, BufReader, Cursor, Read};
+
+use rath_core::body::{Created, Forked, Merged};
+use rath_core::files::Tree;
+use rath_core::verify::{Chain, Finding};
+use rath_core::{Digest, Fault, Header, Kind, Point, Record, RecordId, Reference, SessionId, State, Time};
+use sha2::{Digest as _, Sha256};
+
+use super::beside::Beside;
+use super::blobs::{Named, Names};
+use super::graph::{Graph, Head, Merge};
+use super::line::Line;
+use super::source::{Bytes, Source};
+use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
+
+/// A line of records may have this many bytes: long enough for any merge.
+const LINE: usize = 64 << 20;
+
+/// About how many bytes of records are read at once.
+const BLOCK: usize = 256 << 10;
+
+/// The most that is read at once of files that must be understood as a whole.
+const WHOLE: u64 = 256 << 20;
+
+/// Records up to this many bytes stay at hand between checking and taking in.
+const AT_HAND: usize = 256 << 20;
+
+/// A bundle that is what was exported.
+#[derive(Debug)]
+pub struct Contents {
+    /// What it holds.
+    pub graph: Graph,
+    /// Where each record stands.
+    pub(super) places: HashMap<RecordId, Place>,
+    /// Its records, in order, where they are few enough.
+    pub(super) records: Option<Vec<Record>>,
+    /// Records that somebody waited for, by place.
+    pub(super) seen: HashMap<Point, RecordId>,
+    /// Keys of runs, with the sessions that were created for them.
+    pub(super) runs: Vec<(String, SessionId)>,
+}
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) point: Point,
+    pub(super) generation: u64,
+    pub(super) time: Time,
+}
+
+/// Reads a zip that is in memory, and checks all of it.
+pub fn read_zip(bytes: &[u8]) -> Result<Contents, Broken> {
+    let mut source = Source::zip(Bytes::Memory(Cursor::new(bytes.to_vec())))?;
+    check(&mut source, &HashSet::new(), &mut |_| {})
+}
+
+/// Checks everything in a bundle. The ids of the records at `watched` places are kept.
+pub(super) fn check(
+    source: &mut Source,
+    watched: &HashSet<Point>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Contents, Broken> {
+    let bad = |name: &str, why: &str| Broken::File { name: name.into(), why: why.into() };
+    let sums = read_sums(source)?;
+    let expect = |name: &str, digest: Digest| match sums.get(name) {
+        Some(sum) if *sum == digest => Ok(()),
+        Some(_) => Err(bad(name, "its bytes are not those that SHA256SUMS vouches for")),
+        None => Err(bad(name, "SHA256SUMS does not list it")),
+    };
+    let graph_bytes = source.whole(GRAPH, WHOLE)?;
+    let graph = read_graph(&graph_bytes)?;
+    let mut lines = Lines::new(&graph, watched);
+    let digest = lines.read(source, progress)?;
+    lines.finish()?;
+    expect(RECORDS, digest)?;
+    expect(GRAPH, Digest::of(&graph_bytes))?;
+    for name in [README, VERIFIER] {
+        expect(name, Digest::of(&source.whole(name, WHOLE)?))?;
+    }
+    let (blobs, blob_bytes) = check_blobs(source, &graph, &mut lines.names)?;
+    for digest in source.blobs() {
+        expect(&format!("{BLOBS}{digest}"), digest)?;
+    }
+    if let Some(name) = sums.keys().find(|name| !source.names.contains_key(*name)) {
+        return Err(bad(name, "SHA256SUMS lists it, and it is not there"));
+    }
+    let Lines { heads, merges, count, without_body, places, records, seen, runs, .. } = lines;
+    let is = Graph {
+        sessions: heads.into_values().collect(),
+        merges,
+        records: count,
+        without_body,
+        blobs,
+        blob_bytes,
+        ..graph.clone()
+    };
+    if is != graph {
+        return Err(bad(GRAPH, "it does not say what the records say"));
+    }
+    Ok(Contents { graph, places, records, seen, runs })
+}
+
+/// The sessions that the graph names, before anything was checked.
+pub(super) fn heads(source: &mut Source) -> Result<Vec<Head>, Broken> {
+    Ok(read_graph(&source.whole(GRAPH, WHOLE)?)?.sessions)
+}
+
+/// `SHA256SUMS`: the one way to write it, every other file once, in order.
+fn read_sums(source: &mut Source) -> Result<BTreeMap<String, Digest>, Broken> {
+    let bad = |why: String| Broken::File { name: SUMS.into(), why };
+    let text = String::from_utf8(source.whole(SUMS, WHOLE)?).map_err(|_| bad("it is not text".into()))?;
+    let mut sums = BTreeMap::new();
+    if !text.ends_with('\n') {
+        return Err(bad("its last line is cut".into()));
+    }
+    for (at, line) in text.split_terminator('\n').enumerate() {
+        let read = line.split_once("  ").and_then(|(digest, name)| Some((name, digest.parse::<Digest>().ok()?)));
+        let Some((name, digest)) = read else { return Err(bad(format!("line {} cannot be read", at + 1))) };
+        if sums.last_key_value().is_some_and(|(last, _): (&String, _)| last.as_str() >= name) {
+            return Err(bad(format!("line {} is out of order", at + 1)));
+        }
+        sums.insert(name.to_owned(), digest);
+    }
+    Ok(sums)
+}
+
+fn read_graph(bytes: &[u8]) -> Result<Graph, Broken> {
+    let bad = |why: String| Broken::File { name: GRAPH.into(), why };
+    #[derive(serde::Deserialize)]
+    struct Mark {
+        bundle: u64,
+    }
+    let mark: Mark = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+    if mark.bundle != FORMAT {
+        let found = mark.bundle;
+        return Err(bad(format!("the bundle has format {found}; this version of rath reads {FORMAT}")));
+    }
+    serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))
+}
+
+/// The records while they are read.
+struct Lines<'a> {
+    graph: &'a Graph,
+    watched: &'a HashSet<Point>,
+    chains: HashMap<SessionId, Chain>,
+    heads: BTreeMap<SessionId, Head>,
+    places: HashMap<RecordId, Place>,
+    seen: HashMap<Point, RecordId>,
+    merges: Vec<Merge>,
+    runs: Vec<(String, SessionId)>,
+    names: Names,
+    records: Option<Vec<Record>>,
+    size: usize,
+    count: u64,
+    without_body: u64,
+    left_out: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn new(graph: &'a Graph, watched: &'a HashSet<Point>) -> Self {
+        Self {
+            graph,
+            watched,
+            chains: HashMap::new(),
+            heads: BTreeMap::new(),
+            places: HashMap::new(),
+            seen: HashMap::new(),
+            merges: Vec::new(),
+            runs: Vec::new(),
+            names: Names::default(),
+            records: Some(Vec::new()),
+            size: 0,
+            count: 0,
+            without_body: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Reads all records; the digest of the file comes back.
+    fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Digest, Broken> {
+        let mut hash = Sha256::new();
+        let mut rows = Rows::new(source)?;
+        let mut count = 0;
+        let mut parser = Beside::new(move |block: Vec<u8>| parse(&block, &mut count));
+        while let Some(block) = rows.block()? {
+            hash.update(&block);
+            if let Some(parsed) = parser.give(block) {
+                self.block(parsed)?;
+                progress(self.count);
+            }
+        }
+        while let Some(parsed) = parser.take() {
+            self.block(parsed)?;
+        }
+        progress(self.count);
+        Ok(Digest(hash.finalize().into()))
+    }
+
+    fn block(&mut self, parsed: Vec<Result<(Header, Record), Broken>>) -> Result<(), Broken> {
+        parsed.into_iter().try_for_each(|parsed| {
+            self.count += 1;
+            let (header, record) = parsed?;
+            self.record(&header, record)
+        })
+    }
+
+    fn broken(&self, point: Point, why: impl Into<String>) -> Broken {
+        Broken::Record { point, line: self.count, why: why.into() }
+    }
+
+    fn record(&mut self, header: &Header, record: Record) -> Result<(), Broken> {
+        let point = Point { session: header.session, seq: header.seq };
+        let elsewhere = self.elsewhere(point, header)?;
+        let own = self.chains.get(&header.session).and_then(|chain| chain.last()).map(|last| last.generation + 1);
+        let others = elsewhere.iter().map(|place| place.generation + 1).max();
+        let record = record.with_generation(own.max(others).unwrap_or(0));
+        let chain = self.chains.entry(point.session).or_insert_with(|| {
+            let mut chain = Chain::new(point.session);
+            chain.state = None;
+            chain
+        });
+        let (mut findings, mut links) = (Vec::new(), Vec::new());
+        chain.check(&record, &mut findings, &mut links);
+        self.fail_on(&findings)?;
+        self.check_lineage(&record, &elsewhere)?;
+        self.check_left_out(&record)?;
+        // What a store folds it must be able to read.
+        State::default().apply(&record).map_err(|why| self.broken(point, why.to_string()))?;
+        if let Ok(Created { run: Some(key), .. }) = record.body() {
+            self.runs.push((key, point.session));
+        }
+        self.note(record, header, &elsewhere);
+        Ok(())
+    }
+
+    /// The parents on other lines: they stand before their children.
+    fn elsewhere(&self, point: Point, header: &Header) -> Result<Vec<Place>, Broken> {
+        let parents = if header.seq == 0 { &header.parents[..] } else { header.parents.get(1..).unwrap_or_default() };
+        let mut places = Vec::with_capacity(parents.len());
+        for parent in parents {
+            let missing = || self.broken(point, format!("its parent {} does not stand before it", parent.short()));
+            let place = self.places.get(parent).copied().ok_or_else(missing)?;
+            if place.time > header.time {
+                return Err(self.broken(point, "its time is before its parent's"));
+            }
+            places.push(place);
+        }
+        Ok(places)
+    }
+
+    /// What bodies say about lineage must be what the headers say.
+    fn check_lineage(&self, record: &Record, elsewhere: &[Place]) -> Result<(), Broken> {
+        let unreadable = |why: Fault| self.broken(record.point(), why.to_string());
+        let named: Vec<Point> = match record.kind() {
+            _ if record.body_bytes().is_none() => return Ok(()),
+            Kind::Forked => vec![record.body::<Forked>().map_err(unreadable)?.from],
+            Kind::Merged => {
+                let body = record.body::<Merged>().map_err(unreadable)?;
+                body.branches.iter().map(|branch| branch.head()).collect()
+            }
+            _ => return Ok(()),
+        };
+        let fits = named.len() == elsewhere.len() && named.iter().zip(elsewhere).all(|(named, is)| *named == is.point);
+        match fits {
+            true => Ok(()),
+            false => Err(self.broken(record.point(), "its body names another parent than its header")),
+        }
+    }
+
+    /// A record that the graph lists as left out has no body; the list is in the order of the records.
+    fn check_left_out(&mut self, record: &Record) -> Result<(), Broken> {
+        let listed = self.graph.left_out.get(self.left_out).filter(|left| left.record.id == record.id());
+        let Some(listed) = listed else { return Ok(()) };
+        if record.body_bytes().is_some() || listed.record != record.reference() || listed.kind != record.kind().as_str()
+        {
+            return Err(self.broken(record.point(), "graph.json says that it was left out, and it is here"));
+        }
+        self.left_out += 1;
+        Ok(())
+    }
+
+    fn note(&mut self, record: Record, header: &Header, elsewhere: &[Place]) {
+        let point = record.point();
+        self.without_body += u64::from(record.body_bytes().is_none());
+        self.names.of(&record);
+        let references: Vec<Reference> = {
+            let parents = if header.seq == 0 { &header.parents[..] } else { &header.parents[1..] };
+            let pairs = elsewhere.iter().zip(parents);
+            pairs.map(|(at, id)| Reference { session: at.point.session, seq: at.point.seq, id: *id }).collect()
+        };
+        if *record.kind() == Kind::Merged {
+            self.merges.push(Merge { into: record.reference(), took: references.clone() });
+        }
+        let head = self.heads.entry(point.session).or_insert_with(|| Head {
+            session: point.session,
+            birth: record.kind().to_string(),
+            origin: references.first().copied(),
+            seq: 0,
+            head: record.id(),
+        });
+        (head.seq, head.head) = (point.seq, record.id());
+        if self.watched.contains(&point) {
+            self.seen.insert(point, record.id());
+        }
+        self.places.insert(record.id(), Place { point, generation: record.generation(), time: header.time });
+        self.size += record.size();
+        if self.size > AT_HAND {
+            self.records = None;
+        }
+        if let Some(records) = &mut self.records {
+            // An erased fork cannot say where it comes from; its header can.
+            let origin = references.first().copied().filter(|_| point.seq == 0 && record.body_bytes().is_none());
+            records.push(match origin {
+                Some(origin) => record.with_origin(origin),
+                None => record,
+            });
+        }
+    }
+
+    fn fail_on(&self, findings: &[Finding]) -> Result<(), Broken> {
+        match findings.first() {
+            Some(Finding { session: Some(session), seq: Some(seq), why, .. }) => {
+                Err(self.broken(Point { session: *session, seq: *seq }, why.clone()))
+            }
+            Some(finding) => Err(Broken::Line { line: self.count, why: finding.why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Each line must end in the head that the graph names.
+    fn finish(&mut self) -> Result<(), Broken> {
+        let bad = |why: String| Broken::File { name: GRAPH.into(), why };
+        let mut findings = Vec::new();
+        for head in &self.graph.sessions {
+            match self.chains.get_mut(&head.session) {
+                Some(chain) => chain.finish(head.head, head.seq, &mut findings),
+                None => return Err(bad(format!("it names session {}, which has no records", head.session.short()))),
+            }
+            self.fail_on(&findings)?;
+        }
+        let listed: HashSet<_> = self.graph.sessions.iter().map(|head| head.session).collect();
+        if let Some(other) = self.chains.keys().find(|session| !listed.contains(session)) {
+            return Err(bad(format!("it does not name session {}, which has records", other.short())));
+        }
+        if let Some(other) = self.graph.of.iter().find(|session| !listed.contains(session)) {
+            return Err(bad(format!("it is said to be of session {}, which it does not name", other.short())));
+        }
+        if self.left_out < self.graph.left_out.len() {
+            return Err(bad("it lists a record as left out that is not there, or not in that place".into()));
+        }
+        Ok(())
+    }
+}
+
+/// The blobs must be those that bodies and trees name, but for those that the graph lists.
+fn check_blobs(source: &mut Source, graph: &Graph, names: &mut Names) -> Result<(u64, u64), Broken> {
+    let left_out: BTreeMap<Digest, u64> = graph.left_out_blobs.iter().map(|blob| (blob.digest, blob.bytes)).collect();
+    let mut open: Vec<Digest> = names.all.keys().copied().collect();
+    let mut checked: HashMap<Digest, bool> = HashMap::new();
+    let (mut count, mut total) = (0, 0);
+    while let Some(digest) = open.pop() {
+        let Some(named) = names.all.get(&digest).copied() else { continue };
+        let done = checked.get(&digest).copied();
+        if done == Some(true) || done == Some(false) && !named.tree {
+            continue;
+        }
+        let here = source.names.get(&format!("{BLOBS}{digest}")).copied();
+        let broken = |why: &str| Broken::Blob { digest, point: named.by, why: why.into() };
+        match (here, left_out.get(&digest)) {
+            (None, Some(bytes)) if *bytes == named.bytes => {}
+            (_, Some(_)) => return Err(broken("graph.json does not say the truth about what was left out")),
+            (None, None) => return Err(broken("it is not in the bundle")),
+            (Some(length), None) if length != named.bytes => return Err(broken("it is not as long as the body says")),
+            (Some(length), None) => {
+                if done.is_none() {
+                    (count, total) = (count + 1, total + length);
+                }
+                if let Some(tree) = check_blob(source, digest, &named)? {
+                    open.extend(names.inside(&tree, named.by));
+                    open.extend(tree.entries.iter().map(|entry| entry.node.sha256));
+                }
+            }
+        }
+        checked.insert(digest, named.tree);
+    }
+    if let Some((digest, point)) = names.contradiction {
+        return Err(Broken::Blob { digest, point, why: "two bodies name it with two lengths".into() });
+    }
+    if let Some(extra) = source.blobs().find(|digest| !checked.contains_key(digest)) {
+        let name = format!("{BLOBS}{extra}");
+        return Err(Broken::File { name, why: "no record names it".into() });
+    }
+    if let Some(extra) = left_out.keys().find(|digest| !checked.contains_key(digest)) {
+        let why = format!("it lists blob {extra} as left out, which no record names");
+        return Err(Broken::File { name: GRAPH.into(), why });
+    }
+    Ok((count, total))
+}
+
+/// Hashes a blob; reads it as a tree, where it is one.
+fn check_blob(source: &mut Source, digest: Digest, named: &Named) -> Result<Option<Tree>, Broken> {
+    let broken = |why: String| Broken::Blob { digest, point: named.by, why };
+    let name = format!("{BLOBS}{digest}");
+    if named.tree {
+        let bytes = source.whole(&name, WHOLE)?;
+        if Digest::of(&bytes) != digest {
+            return Err(broken("its bytes are not those that its name vouches for".into()));
+        }
+        return Tree::decode(&bytes).map(Some).map_err(|why| broken(why.to_string()));
+    }
+    let mut reader = source.read(&name)?;
+    let (mut hash, mut length, mut part) = (Sha256::new(), 0u64, vec![0; 256 << 10]);
+    loop {
+        match reader.read(&mut part).map_err(|error| broken(error.to_string()))? {
+            0 => break,
+            read => {
+                length += read as u64;
+                hash.update(&part[..read]);
+            }
+        }
+    }
+    match Digest(hash.finalize().into()) == digest && length == named.bytes {
+        true => Ok(None),
+        false => Err(broken("its bytes are not those that its name vouches for".into())),
+    }
+}
+
+/// Takes a block of lines apart; `count` is the number of lines before it. Ends with the first that cannot be read.
+fn parse(block: &[u8], count: &mut u64) -> Vec<Result<(Header, Record), Broken>> {
+    let mut parsed = Vec::with_capacity(block.len() / 1024 + 1);
+    for row in block.split_inclusive(|byte| *byte == b'\n') {
+        *count += 1;
+        let line = *count;
+        let read = match row.strip_suffix(b"\n") {
+            Some(row) => Line::read(row).and_then(|line| Ok((line.header()?, line))),
+            None => Err("it is cut off".into()),
+        };
+        let read = read.map_err(|why| Broken::Line { line, why }).and_then(|(header, text)| {
+            let point = Point { session: header.session, seq: header.seq };
+            let record = text.record(&header, 0).map_err(|why| Broken::Record { point, line, why })?;
+            Ok((header, record))
+        });
+        let broken = read.is_err();
+        parsed.push(read);
+        if broken {
+            break;
+        }
+    }
+    parsed
+}
+
+/// The lines of `records.jsonl`, without their line breaks.
+pub(super) struct Rows<R> {
+    reader: BufReader<R>,
+    row: Vec<u8>,
+    count: u64,
+}
+
+impl<'s> Rows<Box<dyn Read + 's>> {
+    pub(super) fn new(source: &'s mut Source) -> Result<Self, Broken> {
+        let reader: Box<dyn Read + 's> = Box::new(source.read(RECORDS)?);
+        Ok(Self { reader: BufReader::with_capacity(256 << 10, reader), row: Vec::new(), count: 0 })
+    }
+}
+
+impl<R: Read> Rows<R> {
+    /// Some lines together, with their line breaks.
+    fn block(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let mut block = Vec::with_capacity(BLOCK + 4096);
+        let bad = |error: std::io::Error| Broken::File { name: RECORDS.into(), why: error.to_string() };
+        (&mut self.reader).take(BLOCK as u64).read_to_end(&mut block).map_err(bad)?;
+        if block.len() == BLOCK && block.last() != Some(&b'\n') {
+            (&mut self.reader).take(LINE as u64).read_until(b'\n', &mut block).map_err(bad)?;
+        }
+        self.count += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        if block.len() > LINE && block.last() != Some(&b'\n') {
+            return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+        }
+        Ok(Some(block).filter(|block| !block.is_empty()))
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
+        self.row.clear();
+        self.count += 1;
+        let bad = |why: String| Broken::Line { line: self.count, why };
+        let read = (&mut self.reader).take(LINE as u64 + 1).read_until(b'\n', &mut self.row);
+        read.map_err(|error| bad(error.to_string()))?;
+        match self.row.last() {
+            None => Ok(None),
+            Some(b'\n') => {
+                self.row.pop();
+                Ok(Some(&self.row))
+            }
+            Some(_) if self.row.len() > LINE => Err(bad(format!("it is longer than {LINE} bytes"))),
+            Some(_) => Err(bad("it is cut off".into())),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Writes a bundle.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use rath_core::files::{TREE, Tree};
+use rath_core::store::{self, Store, Which};
+use rath_core::{Digest, Kind, Point, Record, SessionId};
+
+use super::beside::Beside;
+use super::blobs::{self, Named, Names};
+use super::graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
+use super::left_out::LeftOut;
+use super::redact::{Finder, Redaction};
+use super::target::Target;
+use super::walk::{self, Step, Walk};
+use super::{BLOBS, Error, FORMAT, GRAPH, README, RECORDS, VERIFIER, VERIFY_PY, line};
+
+/// How to check a bundle by hand.
+const READ_ME: &str = include_str!("readme.md");
+
+/// Records that are written together.
+const TOGETHER: usize = 256;
+
+/// The rule for blobs that nobody left out.
+const NOT_HERE: &str = "not in the store";
+
+/// What is exported.
+#[derive(Clone, Debug, Default)]
+pub struct Export {
+    /// Sessions, each up to a record; up to its head where there is none.
+    pub of: BTreeMap<SessionId, Option<u64>>,
+    /// Every session of their family, with all its records.
+    pub graph: bool,
+    /// What is left out.
+    pub redaction: Redaction,
+}
+
+/// What was exported.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// What the bundle's graph says.
+    pub graph: Graph,
+}
+
+impl Export {
+    /// One session with everything it stands on.
+    pub fn of(session: SessionId, seq: Option<u64>) -> Self {
+        Self { of: BTreeMap::from([(session, seq)]), ..Self::default() }
+    }
+
+    /// Writes the bundle at `path`: a zip when the name ends in `.zip`, else a directory. `progress` hears how many
+    /// records are written.
+    pub async fn write(
+        &self,
+        store: &Arc<dyn Store>,
+        path: &Path,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Exported, Error> {
+        let heads = self.heads(store).await?;
+        let mut target = Target::create(path)?;
+        let mut work = Work::new(self, LeftOut::of(store).await?);
+        work.records(store, heads, &mut target, progress).await?;
+        work.blobs(store, &mut target).await?;
+        let graph = work.graph;
+        target.file(GRAPH, &graph.to_bytes())?;
+        target.file(README, READ_ME.as_bytes())?;
+        target.file(VERIFIER, VERIFY_PY.as_bytes())?;
+        target.finish()?;
+        Ok(Exported { graph })
+    }
+
+    async fn heads(&self, store: &Arc<dyn Store>) -> Result<Vec<Point>, Error> {
+        if self.graph {
+            let of: Vec<_> = self.of.keys().copied().collect();
+            let family = walk::family(store, &of).await?;
+            return Ok(family.into_iter().map(|(session, seq)| Point { session, seq }).collect());
+        }
+        let mut heads = Vec::new();
+        for (session, seq) in &self.of {
+            let row = store.sessions(Which::Id(*session).into()).await?.into_iter().next();
+            let row = row.ok_or_else(|| store::Error::NotFound(format!("session {session}")))?;
+            let seq = seq.unwrap_or(row.seq);
+            if seq > row.seq {
+                return Err(store::Error::NotFound(format!("record {}@{seq}", session.short())).into());
+            }
+            heads.push(Point { session: *session, seq });
+        }
+        Ok(heads)
+    }
+}
+
+/// The lines of some records.
+fn encode(records: Vec<Record>) -> Result<Vec<u8>, Error> {
+    let mut lines = Vec::with_capacity(records.iter().map(|record| record.size() * 5 / 4 + 64).sum());
+    for record in &records {
+        let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
+        line::write(record, &mut lines).map_err(unfit)?;
+    }
+    Ok(lines)
+}
+
+/// An export under way.
+struct Work<'a> {
+    redaction: &'a Redaction,
+    /// What was not here to begin with.
+    before: LeftOut,
+    graph: Graph,
+    sessions: BTreeMap<SessionId, Head>,
+    names: Names,
+}
+
+impl<'a> Work<'a> {
+    fn new(export: &'a Export, before: LeftOut) -> Self {
+        let graph = Graph {
+            bundle: FORMAT,
+            of: export.of.keys().copied().collect::<BTreeSet<_>>().into_iter().collect(),
+            graph: export.graph,
+            sessions: Vec::new(),
+            merges: Vec::new(),
+            records: 0,
+            without_body: 0,
+            blobs: 0,
+            blob_bytes: 0,
+            because: export.redaction.because.clone(),
+            left_out: Vec::new(),
+            left_out_blobs: Vec::new(),
+        };
+        Self { redaction: &export.redaction, before, graph, sessions: BTreeMap::new(), names: Names::default() }
+    }
+
+    async fn records(
+        &mut self,
+        store: &Arc<dyn Store>,
+        heads: Vec<Point>,
+        target: &mut Target,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Error> {
+        let mut walk = Walk::new(store, heads);
+        let mut entry = target.begin_long(RECORDS)?;
+        let mut encoder = Beside::new(encode);
+        let mut batch = Vec::with_capacity(TOGETHER);
+        while let Some(step) = walk.next().await? {
+            batch.push(self.record(step));
+            if batch.len() >= TOGETHER {
+                if let Some(lines) = encoder.give(std::mem::take(&mut batch)) {
+                    entry.write_shared(Arc::new(lines?))?;
+                }
+                progress(self.graph.records);
+            }
+        }
+        if let Some(lines) = encoder.give(batch) {
+            entry.write_shared(Arc::new(lines?))?;
+        }
+        while let Some(lines) = encoder.take() {
+            entry.write_shared(Arc::new(lines?))?;
+        }
+        entry.end()?;
+        progress(self.graph.records);
+        self.graph.sessions = std::mem::take(&mut self.sessions).into_values().collect();
+        Ok(())
+    }
+
+    /// Notes a record; as it is to be written it comes back.
+    fn record(&mut self, step: Step) -> Record {
+        let Step { mut record, elsewhere } = step;
+        let reference = record.reference();
+        if let Some(rule) = self.redaction.rule(&record) {
+            let (kind, rule) = (record.kind().to_string(), rule.to_owned());
+            self.graph.left_out.push(LeftOutRecord { record: reference, kind, rule });
+            record = record.erased();
+        } else if record.body_bytes().is_none()
+            && let Some(before) = self.before.records.get(&record.id())
+        {
+            self.graph.left_out.push(before.clone());
+        }
+        self.names.of(&record);
+        self.graph.records += 1;
+        self.graph.without_body += u64::from(record.body_bytes().is_none());
+        if *record.kind() == Kind::Merged {
+            self.graph.merges.push(Merge { into: reference, took: elsewhere.clone() });
+        }
+        let origin = elsewhere.into_iter().next().filter(|_| *record.kind() == Kind::Forked);
+        let birth = || record.kind().to_string();
+        let session = self.sessions.entry(record.session());
+        let head = session.or_insert_with(|| Head {
+            session: record.session(),
+            birth: birth(),
+            origin,
+            seq: 0,
+            head: record.id(),
+        });
+        (head.seq, head.head) = (record.seq(), record.id());
+        record
+    }
+
+    /// Writes the blobs that the records name, in the order of their digests.
+    async fn blobs(&mut self, store: &Arc<dyn Store>, target: &mut Target) -> Result<(), Error> {
+        let mut left_out: BTreeMap<Digest, LeftOutBlob> = BTreeMap::new();
+        let mut leave_out = |digest: Digest, bytes: u64, rule: &str| {
+            left_out.insert(digest, LeftOutBlob { digest, bytes, rule: rule.into() });
+        };
+        let mut finder = Finder::new(self.redaction);
+        let mut walked = HashSet::new();
+        let mut open: Vec<Digest> = self.names.all.keys().copied().collect();
+        let mut wanted: BTreeMap<Digest, Named> = BTreeMap::new();
+        while let Some(digest) = open.pop() {
+            let Some(named) = self.names.all.get(&digest).copied() else { continue };
+            if !walked.insert((digest, named.tree)) {
+                continue;
+            }
+            let rule = match self.redaction {
+                Redaction { no_blobs: true, .. } => Some("all blobs"),
+                Redaction { no_files: true, .. } if named.tree => Some("files"),
+                _ => self.rule_of_content(store, digest, &mut finder).await?,
+            };
+            if let Some(rule) = rule {
+                let before = self.before.blobs.get(&digest).filter(|_| rule == NOT_HERE);
+                leave_out(digest, named.bytes, before.map_or(rule, |before| &before.rule));
+                continue;
+            }
+            wanted.insert(digest, named);
+            if named.tree {
+                let bytes = store.blob_get(digest).await?.unwrap_or_default();
+                let unfit = |why: String| Error::Unfit { point: named.by, why: format!("{TREE} {digest}: {why}") };
+                let tree = Tree::decode(&bytes).map_err(|why| unfit(why.to_string()))?;
+                open.extend(self.names.inside(&tree, named.by));
+                open.extend(tree.entries.iter().map(|entry| entry.node.sha256));
+            }
+        }
+        for (digest, named) in wanted {
+            let mut entry = target.begin(format!("{BLOBS}{digest}"))?;
+            let lost = || store::Error::NotFound(format!("blob {digest}"));
+            let mut parts = blobs::parts(store, digest).await?.ok_or_else(lost)?;
+            while let Some(part) = parts.next(store).await? {
+                entry.write(&part)?;
+            }
+            let (is, bytes) = entry.end()?;
+            if is != digest || bytes != named.bytes {
+                let why = format!("blob {digest} is not what the record says");
+                return Err(Error::Unfit { point: named.by, why });
+            }
+            self.graph.blobs += 1;
+            self.graph.blob_bytes += bytes;
+        }
+        self.graph.left_out_blobs = left_out.into_values().collect();
+        if self.graph.because.is_none() && !(self.graph.left_out.is_empty() && self.graph.left_out_blobs.is_empty()) {
+            self.graph.because.clone_from(&self.before.because);
+        }
+        Ok(())
+    }
+
+    /// The rule by which a blob is left out for what is in it.
+    async fn rule_of_content(
+        &self,
+        store: &Arc<dyn Store>,
+        digest: Digest,
+        finder: &mut Finder<'_>,
+    ) -> Result<Option<&'static str>, Error> {
+        let Some(mut parts) = blobs::parts(store, digest).await? else { return Ok(Some(NOT_HERE)) };
+        let hit = match finder.known(&digest) {
+            Some(hit) => hit,
+            None => {
+                while let Some(part) = parts.next(store).await? {
+                    finder.part(&part);
+                }
+                finder.end(digest)
+            }
+        };
+        Ok(hit.then_some("text"))
+    }
+}

@@ -1,0 +1,486 @@
+//! Takes a bundle into a store, after everything in it was checked.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use rath_core::store::{Batch, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
+use rath_core::{
+    Actor, Blob, BlobRef, Digest, Kind, OPERATOR, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::blobs::{LARGE, PIECE};
+use super::check::{self, Contents, Rows};
+use super::graph::{Graph, Head};
+use super::line::Line;
+use super::source::Source;
+use super::{BLOBS, Broken, Error, fork, left_out};
+
+/// Records that are committed together, in bytes.
+const TOGETHER: usize = 16 << 20;
+
+/// Blobs that are sent to the store together.
+const BLOB_BATCH: u64 = 4 << 20;
+
+/// How a bundle is taken in.
+#[derive(Clone, Debug, Default)]
+pub struct Import {
+    /// Keep lines that went on in another way as forks, instead of refusing the bundle.
+    pub as_fork: bool,
+}
+
+/// What was taken in.
+#[derive(Clone, Debug, Serialize)]
+pub struct Imported {
+    /// What became of each session of the bundle.
+    pub sessions: BTreeMap<SessionId, Fate>,
+    /// Records that are new in the store.
+    pub records: u64,
+    /// What the bundle holds.
+    #[serde(skip)]
+    pub graph: Graph,
+}
+
+/// What became of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "fate", rename_all = "snake_case")]
+pub enum Fate {
+    /// The store did not have it.
+    New,
+    /// The store had the records before this one.
+    Forwarded {
+        /// The first that is new.
+        from: u64,
+    },
+    /// The store had all of it.
+    Known,
+    /// It went on here in another way. What only the bundle has is a fork.
+    Forked {
+        /// The fork.
+        into: SessionId,
+        /// The last record that both have.
+        at: u64,
+    },
+    /// It stands on what diverged. Its exact records are kept beside the fork, as a blob.
+    Kept,
+}
+
+impl Import {
+    /// Reads the bundle at `path`, checks all of it, and takes it in. `progress` hears how many records are done.
+    pub async fn read(
+        &self,
+        store: &Arc<dyn Store>,
+        actor: &Actor,
+        path: &Path,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Imported, Error> {
+        let mut source = Source::open(path)?;
+        let rows = stored(store, &mut source).await?;
+        let watched = rows.iter().map(|(session, (seq, _))| Point { session: *session, seq: *seq }).collect();
+        let contents = check::check(&mut source, &watched, progress)?;
+        let mut plan = Plan::new(store, &contents, &rows).await?;
+        if let Some((session, at)) = plan.diverged.iter().next() {
+            let (session, at) = (*session, *at);
+            let parted = part(store, &mut source, &contents, session, at).await?;
+            if !self.as_fork {
+                let [here, there] = parted;
+                return Err(Error::Diverged { here: Box::new(here), there: Box::new(there) });
+            }
+        }
+        let mut parted = BTreeMap::new();
+        for (session, at) in plan.diverged.clone() {
+            let [here, _] = part(store, &mut source, &contents, session, at).await?;
+            parted.insert(session, here.seq);
+        }
+        plan.keep(&contents, &parted);
+        if plan.fates.values().all(|fate| *fate == Fate::Known) {
+            return Ok(Imported { sessions: plan.fates, records: 0, graph: contents.graph });
+        }
+        let leases = Leases::take(store, &plan).await?;
+        take_in_blobs(store, &mut source).await?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let expected = plan.new_records(&contents.graph);
+        if expected > 0 {
+            // What is left out is known before the first record that lacks it.
+            left_out::remember(store, actor, name.clone(), &contents.graph).await?;
+        }
+        let records = commit(store, &mut source, &contents, &plan, &leases, progress).await?;
+        let mut imported = Imported { sessions: plan.fates, records, graph: contents.graph.clone() };
+        if !parted.is_empty() {
+            fork::keep(store, actor, &mut source, &contents, &parted, &mut imported).await?;
+        }
+        if expected == 0 && imported.records > 0 {
+            left_out::remember(store, actor, name, &imported.graph).await?;
+        }
+        Ok(imported)
+    }
+}
+
+/// Of the sessions that the bundle names, those in the store: up to where both have records, and the id there.
+async fn stored(store: &Arc<dyn Store>, source: &mut Source) -> Result<HashMap<SessionId, (u64, Reference)>, Error> {
+    let heads = check::heads(source)?;
+    let mut rows = HashMap::new();
+    for Head { session, seq, .. } in heads {
+        let Some(row) = store.sessions(Which::Id(session).into()).await?.into_iter().next() else { continue };
+        let at = row.seq.min(seq);
+        let here = match at == row.seq {
+            true => row.head_reference(),
+            false => {
+                let found = store.get(Lookup::At(Point { session, seq: at })).await?;
+                let missing = || rath_core::store::Error::NotFound(format!("record {session}@{at}"));
+                found.first().map(Record::reference).ok_or_else(missing)?
+            }
+        };
+        rows.insert(session, (at, here));
+    }
+    Ok(rows)
+}
+
+/// What is to be done with each session.
+pub(super) struct Plan {
+    pub(super) fates: BTreeMap<SessionId, Fate>,
+    /// How many records of a session the store has already.
+    known: HashMap<SessionId, u64>,
+    /// Sessions that went on in two ways, with a place where that shows.
+    diverged: BTreeMap<SessionId, u64>,
+}
+
+impl Plan {
+    async fn new(
+        store: &Arc<dyn Store>,
+        contents: &Contents,
+        rows: &HashMap<SessionId, (u64, Reference)>,
+    ) -> Result<Self, Error> {
+        let mut plan = Self { fates: BTreeMap::new(), known: HashMap::new(), diverged: BTreeMap::new() };
+        for Head { session, seq, .. } in &contents.graph.sessions {
+            let fate = match rows.get(session) {
+                None => Fate::New,
+                Some((at, here)) if contents.seen.get(&here.point()) != Some(&here.id) => {
+                    plan.diverged.insert(*session, *at);
+                    Fate::Kept
+                }
+                Some((at, _)) => {
+                    plan.known.insert(*session, at + 1);
+                    if at < seq { Fate::Forwarded { from: at + 1 } } else { Fate::Known }
+                }
+            };
+            plan.fates.insert(*session, fate);
+        }
+        for (key, there) in &contents.runs {
+            let holder = store.sessions(Which::Run(key.clone()).into()).await?.into_iter().next();
+            match holder {
+                Some(row) if row.id == *there => {}
+                _ if key == OPERATOR => return Err(Error::Operator(*there)),
+                Some(row) => return Err(Error::RunTaken { key: key.clone(), here: row.id, there: *there }),
+                None => {}
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What stands on records that cannot be taken in cannot be taken in either.
+    fn keep(&mut self, contents: &Contents, parted: &BTreeMap<SessionId, u64>) {
+        let mut until: HashMap<SessionId, u64> = parted.iter().map(|(session, seq)| (*session, *seq)).collect();
+        loop {
+            let before = until.len();
+            let outside = |at: &Reference, until: &HashMap<SessionId, u64>| {
+                until.get(&at.session).is_some_and(|from| at.seq >= *from)
+            };
+            for head in &contents.graph.sessions {
+                if head.origin.is_some_and(|origin| outside(&origin, &until)) {
+                    until.entry(head.session).or_insert(0);
+                }
+            }
+            for merge in &contents.graph.merges {
+                if merge.took.iter().any(|took| outside(took, &until)) {
+                    until.entry(merge.into.session).or_insert(merge.into.seq);
+                }
+            }
+            if until.len() == before {
+                break;
+            }
+        }
+        for session in until.into_keys() {
+            self.fates.insert(session, Fate::Kept);
+        }
+    }
+
+    /// How many records are to be taken in.
+    fn new_records(&self, graph: &Graph) -> u64 {
+        let new = graph.sessions.iter().map(|head| match self.fates.get(&head.session) {
+            Some(Fate::New) => head.seq + 1,
+            Some(Fate::Forwarded { from }) => head.seq + 1 - from,
+            _ => 0,
+        });
+        new.sum()
+    }
+
+    /// Whether a record is new, and to be taken in.
+    pub(super) fn wants(&self, point: Point) -> bool {
+        match self.fates.get(&point.session) {
+            Some(Fate::New) => true,
+            Some(Fate::Forwarded { from }) => point.seq >= *from,
+            _ => false,
+        }
+    }
+}
+
+/// The first record that is another one here than there.
+async fn part(
+    store: &Arc<dyn Store>,
+    source: &mut Source,
+    contents: &Contents,
+    session: SessionId,
+    until: u64,
+) -> Result<[Reference; 2], Error> {
+    let mut here: VecDeque<Record> = VecDeque::new();
+    let mut records = Records::new(source, contents)?;
+    while let Some(there) = records.next()? {
+        if there.session() != session {
+            continue;
+        }
+        if here.is_empty() {
+            here = store.scan(Scan::session(session, there.seq(), until)).await?.records.into();
+        }
+        match here.pop_front() {
+            Some(here) if here.id() == there.id() => {}
+            Some(here) => return Ok([here.reference(), there.reference()]),
+            None => break,
+        }
+    }
+    let point = Point { session, seq: until };
+    Err(rath_core::store::Error::Tampered { point, why: rath_core::Fault::Chain }.into())
+}
+
+/// The records of a checked bundle once more: at hand, or read and checked again.
+pub(super) enum Records<'s> {
+    AtHand(std::slice::Iter<'s, Record>),
+    Read(Box<Rows<Box<dyn Read + 's>>>, &'s Contents, u64),
+}
+
+impl<'s> Records<'s> {
+    pub(super) fn new(source: &'s mut Source, contents: &'s Contents) -> Result<Self, Broken> {
+        Ok(match &contents.records {
+            Some(records) => Self::AtHand(records.iter()),
+            None => Self::Read(Box::new(Rows::new(source)?), contents, 0),
+        })
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Record>, Broken> {
+        match self {
+            Self::AtHand(records) => Ok(records.next().cloned()),
+            Self::Read(rows, contents, count) => {
+                *count += 1;
+                let changed = |why: String| Broken::Line { line: *count, why: format!("it changed meanwhile: {why}") };
+                let Some(row) = rows.next()? else { return Ok(None) };
+                let line = Line::read(row).map_err(changed)?;
+                let header = line.header().map_err(changed)?;
+                let record = line.record(&header, 0).map_err(changed)?;
+                let unknown = || changed("its id is another".into());
+                let place = contents.places.get(&record.id()).ok_or_else(unknown)?;
+                let record = line.record(&header, place.generation).map_err(changed)?;
+                record.check_body().map_err(|why| changed(why.to_string()))?;
+                let origin = match (record.kind(), record.body_bytes(), header.parents.first()) {
+                    (Kind::Forked, None, Some(parent)) => contents.places.get(parent).map(|at| Reference {
+                        session: at.point.session,
+                        seq: at.point.seq,
+                        id: *parent,
+                    }),
+                    _ => None,
+                };
+                Ok(Some(match origin {
+                    Some(origin) => record.with_origin(origin),
+                    None => record,
+                }))
+            }
+        }
+    }
+}
+
+/// The sessions that go on, held while they do.
+struct Leases<'a> {
+    store: &'a Arc<dyn Store>,
+    fences: HashMap<SessionId, Fence>,
+}
+
+impl<'a> Leases<'a> {
+    async fn take(store: &'a Arc<dyn Store>, plan: &Plan) -> Result<Self, Error> {
+        let mut leases = Self { store, fences: HashMap::new() };
+        for (session, fate) in &plan.fates {
+            if matches!(fate, Fate::Forwarded { .. }) {
+                leases.fences.insert(*session, store.lease(*session).await?);
+                // It may have gone on between the look and the lease.
+                let known = plan.known.get(session).copied().unwrap_or(0);
+                let row = store.sessions(Which::Id(*session).into()).await?.into_iter().next();
+                if let Some(row) = row.filter(|row| row.seq + 1 != known) {
+                    return Err(rath_core::store::Error::Conflict { session: *session, seq: row.seq }.into());
+                }
+            }
+        }
+        Ok(leases)
+    }
+}
+
+impl Drop for Leases<'_> {
+    fn drop(&mut self) {
+        for (session, fence) in &self.fences {
+            self.store.release(*session, *fence);
+        }
+    }
+}
+
+/// Writes the bundle's blobs, those of any length by parts.
+async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source) -> Result<(), Error> {
+    let all: Vec<Digest> = source.blobs().collect();
+    let (mut batch, mut size) = (Vec::new(), 0);
+    for digest in all {
+        let name = format!("{BLOBS}{digest}");
+        let bytes = source.names.get(&name).copied().unwrap_or(0);
+        if bytes > LARGE {
+            let mut reader = source.read(&name)?;
+            put_large(store, BlobRef { digest, bytes, media_type: OCTETS.into() }, &mut reader, &name).await?;
+            continue;
+        }
+        let blob = Blob::new(source.whole(&name, LARGE)?, OCTETS);
+        if blob.reference.digest != digest {
+            return Err(changed(&name));
+        }
+        size += bytes;
+        batch.push(blob);
+        if size >= BLOB_BATCH {
+            store.blob_put(std::mem::take(&mut batch)).await?;
+            size = 0;
+        }
+    }
+    Ok(store.blob_put(batch).await?)
+}
+
+/// What is said of bytes that nobody knows more about.
+pub(crate) const OCTETS: &str = "application/octet-stream";
+
+fn changed(name: &str) -> Error {
+    Broken::File { name: name.into(), why: "it changed while it was read".into() }.into()
+}
+
+/// Writes a long content by pieces.
+pub(crate) async fn put_large(
+    store: &Arc<dyn Store>,
+    whole: BlobRef,
+    reader: &mut (dyn Read + '_),
+    name: &str,
+) -> Result<(), Error> {
+    if store.blob_pieces(whole.digest).await?.is_some() {
+        return Ok(());
+    }
+    let (mut hash, mut length, mut pieces) = (Sha256::new(), 0u64, Vec::new());
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        let at = |error: std::io::Error| Error::Machine { doing: format!("reading {name}"), cause: error };
+        reader.take(PIECE as u64).read_to_end(&mut piece).map_err(at)?;
+        if piece.is_empty() {
+            break;
+        }
+        hash.update(&piece);
+        length += piece.len() as u64;
+        let blob = Blob::new(piece, OCTETS);
+        pieces.push(Piece { digest: blob.reference.digest, bytes: blob.reference.bytes });
+        store.blob_put(vec![blob]).await?;
+    }
+    if length != whole.bytes || Digest(hash.finalize().into()) != whole.digest {
+        return Err(changed(name));
+    }
+    Ok(store.blob_join(whole, pieces).await?)
+}
+
+/// Commits what is new, some thousand records at a time. What is cut short goes on when the bundle is imported again.
+async fn commit(
+    store: &Arc<dyn Store>,
+    source: &mut Source,
+    contents: &Contents,
+    plan: &Plan,
+    leases: &Leases<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, Error> {
+    let lengths: HashMap<SessionId, u64> =
+        contents.graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
+    let mut writing =
+        Writing { store, leases, parts: Vec::new(), at: HashMap::new(), states: HashMap::new(), waiting: 0 };
+    let mut records = Records::new(source, contents)?;
+    let mut count = 0;
+    while let Some(record) = records.next()? {
+        if !plan.wants(record.point()) {
+            continue;
+        }
+        let long = lengths.get(&record.session()).is_some_and(|length| *length >= SNAPSHOT_EVERY);
+        writing.add(record, long).await?;
+        count += 1;
+        if writing.waiting >= TOGETHER {
+            writing.flush().await?;
+            progress(count);
+        }
+    }
+    writing.flush().await?;
+    progress(count);
+    Ok(count)
+}
+
+/// A batch that fills.
+struct Writing<'a> {
+    store: &'a Arc<dyn Store>,
+    leases: &'a Leases<'a>,
+    parts: Vec<Part>,
+    at: HashMap<SessionId, usize>,
+    /// The folded states of long lines: opening them needs one.
+    states: HashMap<SessionId, State>,
+    waiting: usize,
+}
+
+impl Writing<'_> {
+    async fn add(&mut self, record: Record, long: bool) -> Result<(), Error> {
+        let session = record.session();
+        let tampered = |why| rath_core::store::Error::Tampered { point: record.point(), why };
+        if long && !self.states.contains_key(&session) {
+            let before = match (record.origin().map_err(tampered)?, record.seq().checked_sub(1)) {
+                (Some(origin), _) => Some(origin.point()),
+                (None, Some(seq)) => Some(Point { session, seq }),
+                (None, None) => None,
+            };
+            let state = match before {
+                Some(at) => {
+                    self.flush().await?;
+                    View::of(self.store, at.session, Some(at.seq)).await?.state().clone()
+                }
+                None => State::default(),
+            };
+            self.states.insert(session, state);
+        }
+        if let Some(state) = self.states.get_mut(&session) {
+            state.apply(&record).map_err(tampered)?;
+        }
+        self.waiting += record.size();
+        let parts = &mut self.parts;
+        let fence = self.leases.fences.get(&session).copied().unwrap_or(FIRST_FENCE);
+        let at = *self.at.entry(session).or_insert_with(|| {
+            parts.push(Part { session, fence, hold: false, records: Vec::new(), snapshot: None });
+            parts.len() - 1
+        });
+        parts[at].records.push(record);
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        self.at.clear();
+        self.waiting = 0;
+        let mut parts = std::mem::take(&mut self.parts);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        for part in &mut parts {
+            part.snapshot = self.states.get(&part.session).map(State::to_snapshot);
+        }
+        Ok(self.store.commit(Batch { parts, taken: Vec::new() }).await?)
+    }
+}

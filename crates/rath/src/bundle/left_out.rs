@@ -1,0 +1,79 @@
+//! What bundles that were taken in had left out: a store knows it from its operator session, so that what was left out on
+//! purpose is never taken for lost.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rath_core::body::Linked;
+use rath_core::store::{Scan, Store, Which};
+use rath_core::{Actor, Blob, Digest, Kind, OPERATOR, RecordId, Reference};
+
+use super::Error;
+use super::graph::{Graph, LeftOutBlob, LeftOutRecord};
+
+/// What a `linked` record on the operator session calls a bundle.
+const SYSTEM: &str = "rath bundle";
+
+/// Records and blobs that are not here because a bundle came without them.
+#[derive(Clone, Debug, Default)]
+pub struct LeftOut {
+    /// Records without a body.
+    pub records: HashMap<RecordId, LeftOutRecord>,
+    /// Blobs that are not there.
+    pub blobs: HashMap<Digest, LeftOutBlob>,
+    /// The reason that the last such bundle gave.
+    pub because: Option<String>,
+}
+
+impl LeftOut {
+    /// Reads what the operator session says about bundles.
+    pub async fn of(store: &Arc<dyn Store>) -> Result<Self, Error> {
+        let mut left_out = Self::default();
+        let Some(operator) = store.sessions(Which::Run(OPERATOR.into()).into()).await?.into_iter().next() else {
+            return Ok(left_out);
+        };
+        let mut from = 0;
+        loop {
+            let scan = Scan::session(operator.id, from, operator.seq).kinds(&[Kind::Linked]);
+            let page = store.scan(scan).await?;
+            for record in &page.records {
+                let Ok(linked) = record.body::<Linked>() else { continue };
+                let Some(source) = linked.source.filter(|_| linked.system == SYSTEM) else { continue };
+                let Some(bytes) = store.blob_get(source.digest).await? else { continue };
+                if let Ok(graph) = serde_json::from_slice::<Graph>(&bytes) {
+                    left_out.add(graph);
+                }
+            }
+            if !page.more {
+                return Ok(left_out);
+            }
+            from = page.position;
+        }
+    }
+
+    fn add(&mut self, graph: Graph) {
+        if graph.because.is_some() {
+            self.because = graph.because;
+        }
+        self.records.extend(graph.left_out.into_iter().map(|left| (left.record.id, left)));
+        self.blobs.extend(graph.left_out_blobs.into_iter().map(|left| (left.digest, left)));
+    }
+}
+
+/// Writes on the operator session that a bundle was taken in.
+pub(super) async fn remember(
+    store: &Arc<dyn Store>,
+    actor: &Actor,
+    name: Option<String>,
+    graph: &Graph,
+) -> Result<(), Error> {
+    let blob = Blob::new(graph.to_bytes(), "application/json");
+    let source = Some(blob.reference.clone());
+    store.blob_put(vec![blob]).await?;
+    let heads = graph.sessions.iter().filter(|head| graph.of.contains(&head.session));
+    let heads = heads.map(|head| Reference { session: head.session, seq: head.seq, id: head.head }).collect();
+    let why = Some("taken in".to_owned());
+    let mut operator = crate::operator(store, actor.clone()).await?;
+    operator.append(Linked { system: SYSTEM.into(), uri: name, source, why, heads, repairs: Vec::new() })?;
+    Ok(operator.publish().await?)
+}

@@ -1,0 +1,182 @@
+//! Sessions as files that somebody else can check and take in.
+//!
+//! A bundle is a directory, or a zip of one, with everything that a session stands on: `records.jsonl` (exact bytes),
+//! `blobs/` (a file each, named by its digest), `graph.json` (sessions, heads, and what was left out), `SHA256SUMS`,
+//! `verify.py` and a `README.md` that says how to check all of it by hand. [`Export`] writes one; [`Import`] reads one
+//! and takes it into a store after everything in it was checked. `docs/ledger/bundles.md` fixes the format.
+
+mod beside;
+mod blobs;
+mod check;
+mod export;
+mod fork;
+mod graph;
+mod import;
+mod left_out;
+pub mod line;
+mod redact;
+mod source;
+mod target;
+mod walk;
+
+pub use check::{Contents, read_zip};
+pub use export::{Export, Exported};
+pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
+pub use import::{Fate, Import, Imported};
+pub use left_out::LeftOut;
+pub use redact::Redaction;
+
+use rath_core::store;
+use rath_core::{Digest, Point, Reference};
+
+/// The version of the format.
+pub const FORMAT: u64 = 1;
+
+/// What stands in a bundle, besides blobs.
+const RECORDS: &str = "records.jsonl";
+const GRAPH: &str = "graph.json";
+const SUMS: &str = "SHA256SUMS";
+const VERIFIER: &str = "verify.py";
+const README: &str = "README.md";
+/// Where blobs are.
+const BLOBS: &str = "blobs/";
+
+/// The verifier that an auditor can read in ten minutes.
+pub const VERIFY_PY: &str = include_str!("../../../../docs/verify.py");
+
+/// Why a bundle was not written, read or taken in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What is in the bundle is not what was exported.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// A session went on here in another way than in the bundle.
+    #[error(
+        "session {} went on in two ways: record {} here is {}, in the bundle {}; both have the {} before it",
+        .here.session.short(),
+        .here.seq,
+        .here.id.short(),
+        .there.id.short(),
+        .here.seq
+    )]
+    Diverged {
+        /// The first record that only the store has.
+        here: Box<Reference>,
+        /// The one in its place in the bundle.
+        there: Box<Reference>,
+    },
+    /// A session is not the same from its very first record.
+    #[error("run {key:?} is session {} here and session {} in the bundle", .here.short(), .there.short())]
+    RunTaken {
+        /// The run's key.
+        key: String,
+        /// The store's.
+        here: rath_core::SessionId,
+        /// The bundle's.
+        there: rath_core::SessionId,
+    },
+    /// The bundle brings the operator session of another store.
+    #[error("session {} is the operator session of another store; this store has its own", .0.short())]
+    Operator(rath_core::SessionId),
+    /// What diverged cannot be said again on a fork.
+    #[error("{point} cannot be kept as a fork: {why}")]
+    NoFork {
+        /// The record.
+        point: Point,
+        /// The reason.
+        why: String,
+    },
+    /// A record cannot be written down.
+    #[error("{point} cannot be exported: {why}")]
+    Unfit {
+        /// Where.
+        point: Point,
+        /// The reason.
+        why: String,
+    },
+    /// There is something where the bundle would go.
+    #[error("{0} is there already")]
+    Exists(String),
+    /// The machine refused.
+    #[error("{doing}: {cause}")]
+    Machine {
+        /// What was being done.
+        doing: String,
+        /// What it said.
+        cause: std::io::Error,
+    },
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// A session could not be read or written.
+    #[error(transparent)]
+    Session(#[from] rath_core::Error),
+}
+
+impl Error {
+    /// The error's code; `docs/errors/CODE.md` says what to do.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Broken(_) => "broken-bundle",
+            Error::Diverged { .. } | Error::NoFork { .. } => "bundle-diverged",
+            Error::RunTaken { .. } | Error::Operator(_) => "run-taken",
+            Error::Unfit { .. } => "tampered",
+            Error::Exists(_) => "bundle-exists",
+            Error::Machine { .. } => "machine",
+            Error::Store(error) => error.code(),
+            Error::Session(error) => error.code(),
+        }
+    }
+}
+
+/// What is wrong with a bundle. Nothing of it was taken in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Broken {
+    /// It is neither a directory nor a zip, or the zip cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It holds something that is no part of a bundle, or lacks something that is.
+    #[error("{name}: {why}")]
+    File {
+        /// The file in it.
+        name: String,
+        /// How it shows.
+        why: String,
+    },
+    /// A line of its records cannot be read.
+    #[error("line {line} of records.jsonl: {why}")]
+    Line {
+        /// From 1.
+        line: u64,
+        /// How it shows.
+        why: String,
+    },
+    /// A record is not what was written.
+    #[error("record {point} (line {line} of records.jsonl): {why}")]
+    Record {
+        /// Which.
+        point: Point,
+        /// The line, or the last one that was read.
+        line: u64,
+        /// How it shows.
+        why: String,
+    },
+    /// A blob is not what its name says, or is not there.
+    #[error("blob {digest}, which {point} names: {why}")]
+    Blob {
+        /// Its name.
+        digest: Digest,
+        /// The record that names it.
+        point: Point,
+        /// How it shows.
+        why: String,
+    },
+}
+
+/// Wraps what the machine said while `doing` something.
+fn machine(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    let doing = doing.into();
+    move |cause| Error::Machine { doing, cause }
+}

@@ -1,0 +1,189 @@
+//! Where a bundle is written: a directory or a zip, under another name until it is whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rath_core::Digest;
+use sha2::{Digest as _, Sha256};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, DateTime, ZipWriter};
+
+use super::beside::Beside;
+use super::{Error, SUMS, machine};
+
+/// A bundle on its way to disk. Files are written one after the other; each one's digest is kept for `SHA256SUMS`.
+pub(super) struct Target {
+    path: PathBuf,
+    unfinished: PathBuf,
+    form: Form,
+    sums: BTreeMap<String, Digest>,
+}
+
+enum Form {
+    Directory,
+    Zip(Box<ZipWriter<BufWriter<File>>>),
+}
+
+/// A file of the bundle while it is written.
+pub(super) struct Entry<'a> {
+    name: String,
+    out: Out<'a>,
+    hash: Hash,
+    bytes: u64,
+    sums: &'a mut BTreeMap<String, Digest>,
+}
+
+/// How a file is hashed: in passing, or on a thread beside.
+enum Hash {
+    Here(Sha256),
+    Beside(Beside<Option<Arc<Vec<u8>>>, Option<Digest>>),
+}
+
+enum Out<'a> {
+    File(BufWriter<File>),
+    Zip(&'a mut ZipWriter<BufWriter<File>>),
+}
+
+impl Target {
+    /// Begins a bundle at `path`: a zip when the name ends in `.zip`, else a directory.
+    pub(super) fn create(path: &Path) -> Result<Self, Error> {
+        let empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        if path.symlink_metadata().is_ok() && !(path.is_dir() && empty()) {
+            return Err(Error::Exists(path.display().to_string()));
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let unfinished = parent.join(format!(".{name}.{}.unfinished", rath_core::fresh_name()));
+        let made = machine(format!("creating {}", unfinished.display()));
+        let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
+        let form = match zipped {
+            true => File::create_new(&unfinished)
+                .map(|file| Form::Zip(Box::new(ZipWriter::new(BufWriter::with_capacity(1 << 20, file))))),
+            false => fs::create_dir(&unfinished)
+                .and_then(|()| fs::create_dir(unfinished.join(super::BLOBS)))
+                .map(|()| Form::Directory),
+        };
+        Ok(Self { path: path.into(), form: form.map_err(made)?, unfinished, sums: BTreeMap::new() })
+    }
+
+    /// Begins a long file, which is hashed on a thread beside.
+    pub(super) fn begin_long(&mut self, name: &str) -> Result<Entry<'_>, Error> {
+        let mut hash = Sha256::new();
+        let beside = Beside::new(move |part: Option<Arc<Vec<u8>>>| match part {
+            Some(part) => {
+                hash.update(&part[..]);
+                None
+            }
+            None => Some(Digest(std::mem::take(&mut hash).finalize().into())),
+        });
+        Ok(Entry { hash: Hash::Beside(beside), ..self.begin(name)? })
+    }
+
+    /// Begins a file.
+    pub(super) fn begin(&mut self, name: impl Into<String>) -> Result<Entry<'_>, Error> {
+        let name = name.into();
+        let out = match &mut self.form {
+            Form::Directory => {
+                let path = self.unfinished.join(&name);
+                let file = File::create_new(&path).map_err(machine(format!("creating {}", path.display())))?;
+                Out::File(BufWriter::with_capacity(1 << 18, file))
+            }
+            Form::Zip(zip) => {
+                // One moment for all, and room for any length: the same contents are the same bytes.
+                let options = SimpleFileOptions::default()
+                    .compression_method(CompressionMethod::Deflated)
+                    .last_modified_time(DateTime::DEFAULT)
+                    .unix_permissions(0o644)
+                    .large_file(true);
+                zip.start_file(&name, options).map_err(|error| machine(format!("writing {name}"))(error.into()))?;
+                Out::Zip(zip)
+            }
+        };
+        Ok(Entry { name, out, hash: Hash::Here(Sha256::new()), bytes: 0, sums: &mut self.sums })
+    }
+
+    /// Writes a whole file.
+    pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<(), Error> {
+        let mut entry = self.begin(name)?;
+        entry.write(content)?;
+        entry.end().map(drop)
+    }
+
+    /// Writes the sums and gives the bundle its name. It is a copy that shows by itself whether it is whole: nothing is
+    /// synced.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        let mut sums = Vec::new();
+        for (name, digest) in std::mem::take(&mut self.sums) {
+            sums.extend_from_slice(format!("{digest}  {name}\n").as_bytes());
+        }
+        self.file(SUMS, &sums)?;
+        let Self { path, unfinished, form, .. } = &mut self;
+        let doing = format!("writing {}", path.display());
+        let finished = match std::mem::replace(form, Form::Directory) {
+            Form::Directory => Ok(()),
+            Form::Zip(zip) => zip.finish().map_err(io::Error::from).and_then(|mut out| out.flush()),
+        };
+        // An empty directory is replaced.
+        finished.and_then(|()| fs::rename(unfinished, path)).map_err(machine(doing))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // What was not finished is nobody's.
+        let _ = match self.unfinished.is_dir() {
+            true => fs::remove_dir_all(&self.unfinished),
+            false => fs::remove_file(&self.unfinished),
+        };
+    }
+}
+
+impl Entry<'_> {
+    pub(super) fn write(&mut self, part: &[u8]) -> Result<(), Error> {
+        match &mut self.hash {
+            Hash::Here(hash) => hash.update(part),
+            Hash::Beside(beside) => drop(beside.give(Some(Arc::new(part.to_vec())))),
+        }
+        self.put(part)
+    }
+
+    /// Writes a part that the thread beside may share.
+    pub(super) fn write_shared(&mut self, part: Arc<Vec<u8>>) -> Result<(), Error> {
+        match &mut self.hash {
+            Hash::Here(hash) => hash.update(&part[..]),
+            Hash::Beside(beside) => drop(beside.give(Some(part.clone()))),
+        }
+        self.put(&part)
+    }
+
+    fn put(&mut self, part: &[u8]) -> Result<(), Error> {
+        self.bytes += part.len() as u64;
+        let written = match &mut self.out {
+            Out::File(file) => file.write_all(part),
+            Out::Zip(zip) => zip.write_all(part),
+        };
+        written.map_err(machine(format!("writing {}", self.name)))
+    }
+
+    /// Ends the file: its digest and length.
+    pub(super) fn end(self) -> Result<(Digest, u64), Error> {
+        let digest = match self.hash {
+            Hash::Here(hash) => Digest(hash.finalize().into()),
+            Hash::Beside(mut beside) => {
+                let mut last = beside.give(None);
+                while let Some(done) = beside.take() {
+                    last = Some(done);
+                }
+                last.flatten().unwrap_or(Digest([0; 32]))
+            }
+        };
+        if let Out::File(mut file) = self.out {
+            file.flush().map_err(machine(format!("writing {}", self.name)))?;
+        }
+        self.sums.insert(self.name, digest);
+        Ok((digest, self.bytes))
+    }
+}

@@ -1,0 +1,75 @@
+//! Sessions that went on in two places.
+
+use rath::body::{Forked, Source};
+use rath::bundle::{Error, Export, Fate, Import};
+use rath::prelude::*;
+use rath::store::Scan;
+
+use super::{Family, embedded, export, family, files, import, records_in};
+
+async fn two_ways(dir: &std::path::Path) -> (Family, std::sync::Arc<dyn Store>) {
+    let family = family(Memory::new()).await;
+    export(&Export::of(family.main, None), &family.store, &dir.join("shared")).await;
+    let other = embedded(dir, "other");
+    import(&other, &dir.join("shared")).await.unwrap();
+    let mut here = family.store.open(family.main, Actor::person("ada")).await.unwrap();
+    here.user("Paint it.").unwrap();
+    here.publish().await.unwrap();
+    let mut there = other.open(family.main, Actor::person("bob")).await.unwrap();
+    there.user("Leave it.").unwrap();
+    there.assistant("As you like.").unwrap();
+    let mut fork = there.fork("or not");
+    fork.user("Really?").unwrap();
+    fork.publish().await.unwrap();
+    there.publish().await.unwrap();
+    (family, other)
+}
+
+#[tokio::test]
+async fn they_are_refused_and_the_first_other_record_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (Family { store, main, .. }, other) = two_ways(dir.path()).await;
+    let parted = store.sessions(rath::store::Which::Id(main).into()).await.unwrap()[0].seq;
+    export(&Export { graph: true, ..Export::of(main, None) }, &other, &dir.path().join("there")).await;
+    let before = records_in(&store).await;
+    match import(&store, &dir.path().join("there")).await.unwrap_err() {
+        Error::Diverged { here, there } => assert_eq!((here.seq, there.seq, here.session), (parted, parted, main)),
+        other => panic!("{other}"),
+    }
+    assert_eq!(records_in(&store).await, before);
+}
+
+#[tokio::test]
+async fn as_a_fork_both_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (Family { store, main, .. }, other) = two_ways(dir.path()).await;
+    let bundle = dir.path().join("there");
+    let there = export(&Export { graph: true, ..Export::of(main, None) }, &other, &bundle).await;
+    let take =
+        || async { Import { as_fork: true }.read(&store, &Actor::person("ada"), &bundle, &mut |_| {}).await.unwrap() };
+    let imported = take().await;
+    let Fate::Forked { into, at } = imported.sessions[&main] else { panic!("{:?}", imported.sessions) };
+    assert!(imported.sessions.values().any(|fate| *fate == Fate::Kept), "a fork that stands on what diverged");
+    let view = View::of(&store, into, None).await.unwrap();
+    assert_eq!(view.text().await.unwrap().as_deref(), Some("As you like."));
+    let words: Vec<String> = view.own().await.unwrap().iter().map(|record| rath::summary::of(record)).collect();
+    assert_eq!(words[1..], ["user: Leave it.", "assistant: As you like."]);
+    let own = view.own().await.unwrap();
+    let copied = own[0].body::<Forked>().unwrap().copied.unwrap();
+    assert_eq!((copied.head.session, copied.from), (main, at + 1));
+    assert_eq!(there.sessions.iter().find(|head| head.session == main).unwrap().head, copied.head.id);
+    // The exact records are kept, and each copy names its line.
+    let kept = store.blob_get(copied.records.digest).await.unwrap().unwrap();
+    let kept = String::from_utf8_lossy(&kept).into_owned();
+    let exact = String::from_utf8(files(&bundle)[std::path::Path::new("records.jsonl")].clone()).unwrap();
+    assert!(kept.lines().count() >= 4 && kept.lines().all(|line| exact.contains(line)));
+    let source = Source::of(&own[1]).unwrap().unwrap();
+    assert_eq!(source.blob, copied.records.digest);
+    assert!(kept.lines().nth(source.line as usize - 1).unwrap().contains("Leave it."));
+    let mine = store.scan(Scan::session(main, at + 1, at + 1)).await.unwrap().records.remove(0);
+    assert_eq!(rath::summary::of(&mine), "user: Paint it.");
+    let before = records_in(&store).await;
+    let again = take().await;
+    assert_eq!(again.sessions[&main], Fate::Forked { into, at });
+    assert_eq!((again.records, records_in(&store).await), (0, before), "twice is once");
+}

@@ -1,0 +1,165 @@
+//! A byte that is another one is found, wherever it stands.
+
+use std::path::Path;
+use std::process::Command;
+
+use rath::bundle::{Export, read_zip};
+use rath::prelude::*;
+use rath::store::Which;
+
+use super::{Family, export, family, files, import};
+
+/// A small bundle: a fork, a blob, a few words.
+async fn small(dir: &Path) {
+    let store = Memory::new();
+    let mut session = store.create(Actor::person("ada"));
+    session.user("a\nb").unwrap();
+    session.assistant("x".repeat(8200)).unwrap();
+    let mut fork = session.fork("why not");
+    fork.user("c").unwrap();
+    fork.publish().await.unwrap();
+    for name in ["a", "a.zip"] {
+        export(&Export::of(fork.id(), None), &store, &dir.join(name)).await;
+    }
+}
+
+/// Texts that are only vouched for by their sums are looked at here and there.
+fn steps(name: &Path) -> usize {
+    match name.to_str() {
+        Some("README.md") => 61,
+        Some("verify.py") => 211,
+        Some(blob) if blob.starts_with("blobs") => 97,
+        _ => 1,
+    }
+}
+
+#[tokio::test]
+async fn any_flipped_byte_of_a_directory_is_refused_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    small(dir.path()).await;
+    let bundle = dir.path().join("a");
+    let into = Memory::new();
+    for (name, bytes) in files(&bundle) {
+        for at in (0..bytes.len()).step_by(steps(&name)) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= if at % 2 == 0 { 0x01 } else { 0x20 };
+            std::fs::write(bundle.join(&name), &flipped).unwrap();
+            let refused = import(&into, &bundle).await.expect_err(&format!("{} byte {at}", name.display()));
+            assert_eq!(refused.code(), "broken-bundle", "{refused}");
+        }
+        std::fs::write(bundle.join(&name), &bytes).unwrap();
+    }
+    assert!(into.sessions(Which::All.into()).await.unwrap().is_empty());
+    import(&into, &bundle).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_changed_record_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let Family { store, main, .. } = family(Memory::new()).await;
+    export(&Export::of(main, None), &store, &dir.path().join("a")).await;
+    let path = dir.path().join("a/records.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let says = |text: String| {
+        let (path, bundle) = (path.clone(), dir.path().join("a"));
+        async move {
+            std::fs::write(path, text).unwrap();
+            import(&Memory::new(), &bundle).await.unwrap_err().to_string()
+        }
+    };
+    let short = main.short();
+    let body = says(text.replace("Which colour", "What colour")).await;
+    assert!(body.starts_with(&format!("record {short}@2 (line 3 of records.jsonl): the body is not")), "{body}");
+    let header = says(text.replacen("\\\"name\\\":\\\"ada\\\"", "\\\"name\\\":\\\"eve\\\"", 3)).await;
+    assert!(header.starts_with("record"), "{header}");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.remove(3);
+    let dropped = says(lines.join("\n") + "\n").await;
+    assert!(dropped.contains(&format!("record {short}@3")) && dropped.contains("record 3 is missing"), "{dropped}");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.pop();
+    let cut = says(lines.join("\n") + "\n").await;
+    assert!(cut.contains("is missing"), "{cut}");
+    let torn = says(text[..text.len() - 5].to_owned()).await;
+    assert!(torn.contains("it is cut off"), "{torn}");
+    let twice = says(format!("{text}{}\n", text.lines().last().unwrap())).await;
+    assert!(twice.contains("two records claim this place"), "{twice}");
+    let swapped: Vec<&str> = text.lines().rev().collect();
+    let swapped = says(swapped.join("\n") + "\n").await;
+    assert!(swapped.starts_with("record"), "{swapped}");
+}
+
+#[tokio::test]
+async fn a_flipped_byte_of_a_zip_is_refused_or_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    small(dir.path()).await;
+    let bytes = std::fs::read(dir.path().join("a.zip")).unwrap();
+    let whole = read_zip(&bytes).unwrap();
+    let (mut refused, mut same) = (0, 0);
+    // Most of it is the text of the verifier, which is vouched for as a whole.
+    for at in (0..bytes.len()).filter(|at| *at < 2500 || at % 5 == 0 || *at + 1200 > bytes.len()) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= if at % 2 == 0 { 0x01 } else { 0x20 };
+        match read_zip(&flipped) {
+            Ok(read) => {
+                assert_eq!(read.graph, whole.graph, "byte {at}");
+                same += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 4 * same, "{refused} refused, {same} without meaning");
+    for end in (0..bytes.len()).step_by(101) {
+        assert!(read_zip(&bytes[..end]).is_err(), "cut at {end}");
+    }
+}
+
+/// The verifier in Python, in one process: it is loaded once and run on many directories.
+const FLIPS: &str = r#"
+import contextlib, importlib.util, io, sys
+from pathlib import Path
+bundle, step = Path(sys.argv[1]), int(sys.argv[2])
+spec = importlib.util.spec_from_file_location("verifier", sys.argv[3])
+verifier = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(verifier)
+def run():
+    sys.argv = ["verify.py", str(bundle)]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return verifier.main()
+        except SystemExit as end:
+            return end.code
+assert run() == 0, "sound"
+for path in sorted(p for p in bundle.rglob("*") if p.is_file()):
+    whole = path.read_bytes()
+    few = path.name in ("README.md", "verify.py") or path.parent.name == "blobs"
+    for at in range(0, len(whole), 401 if few else step):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 if at % 2 == 0 else 32)]) + whole[at + 1:])
+        code = run()
+        assert code == 3, f"{path.name} byte {at}: {code}"
+    path.write_bytes(whole)
+for name in ("records.jsonl", "graph.json", "SHA256SUMS", "README.md"):
+    path = bundle / name
+    whole = path.read_bytes()
+    path.unlink()
+    assert run() == 3, name
+    path.write_bytes(whole)
+(bundle / "more.txt").write_text("x")
+assert run() == 3, "extra"
+"#;
+
+#[tokio::test]
+async fn the_verifier_in_python_finds_them_too() {
+    let dir = tempfile::tempdir().unwrap();
+    small(dir.path()).await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
+    let step = std::env::var("RATH_TEST_FLIP_STEP").unwrap_or("11".into());
+    let run = Command::new("python3")
+        .args(["-B", "-c", FLIPS, dir.path().join("a").to_str().unwrap(), &step, script])
+        .output();
+    let Ok(run) = run else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}

@@ -1,0 +1,285 @@
+//! Files of other systems. Those of OpenRath were written by OpenRath: `benches/peers/openrath_files.py`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rath::body::{Assistant, Block, Imported, Linked, Source, ToolResult};
+use rath::import::{Fate, Intake, Taken, jsonl, openrath};
+use rath::prelude::{Actor, Embedded, Memory, SessionId, Store, View};
+use rath::store::Which;
+use rath::{Kind, Record};
+
+fn file(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/data/openrath", name].iter().collect();
+    std::fs::read(path).unwrap()
+}
+
+async fn take(store: &Arc<dyn Store>, name: &str, bytes: &[u8]) -> Result<Taken, rath::import::Error> {
+    let mut intake = Intake::new(store, Actor::person("ada"), false).await?;
+    intake.take(name, bytes, openrath::read(bytes).unwrap()).await
+}
+
+async fn own(store: &Arc<dyn Store>, session: SessionId) -> Vec<Record> {
+    View::of(store, session, None).await.unwrap().own().await.unwrap()
+}
+
+fn words(records: &[Record]) -> Vec<String> {
+    records.iter().filter(|record| record.kind().is_conversation()).map(rath::summary::of).collect()
+}
+
+/// The repairs of a file, in one line each.
+fn repairs(name: &str) -> Vec<String> {
+    let parsed = openrath::read(&file(name)).unwrap();
+    parsed.repairs.iter().map(|repair| format!("{}: {}; {}", repair.line, repair.what, repair.how)).collect()
+}
+
+#[tokio::test]
+async fn a_session_of_openrath_becomes_one_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::create(dir.path().join("store")).unwrap();
+    let bytes = file("plain.jsonl");
+    let taken = take(&store, "plain.jsonl", &bytes).await.unwrap();
+    assert!(taken.repairs.is_empty());
+    let records = own(&store, taken.session).await;
+    assert_eq!(taken.fate, Fate::New { records: records.len() as u64 });
+    let imported: Imported = records[0].body().unwrap();
+    assert_eq!(imported.original.as_deref(), Some("01980000-0000-7000-8000-000000000000"));
+    assert_eq!(imported.created_at.as_deref(), Some("2026-11-16T08:00:00+00:00"));
+    assert!(imported.trailer.unwrap().contains("final_chunk_count"));
+    assert_eq!(store.blob_get(imported.source.digest).await.unwrap().unwrap()[..], bytes[..]);
+    // Every record points at the line that it came from.
+    let lines: Vec<_> = String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
+    for record in records.iter().filter(|record| record.kind().is_conversation()) {
+        let source = Source::of(record).unwrap().unwrap();
+        assert_eq!(source.blob, imported.source.digest);
+        assert!(lines[source.line as usize - 1].contains(record.kind().as_str()), "{record:?}");
+    }
+    let turn: Assistant = records[4].body().unwrap();
+    assert!(matches!(&turn.blocks[1], Block::ToolUse { id, name, arguments }
+        if id == "call_1" && name == "run_shell" && arguments.to_string() == r#"{"command":"ls"}"#));
+    let result: ToolResult = records[5].body().unwrap();
+    assert_eq!(result.shown.unwrap().to_string(), r#"{"exit_code": 0, "stdout": "a.txt\n"}"#);
+    let view = View::of(&store, taken.session, None).await.unwrap();
+    assert_eq!(view.text().await.unwrap().as_deref(), Some("One: a.txt."));
+    assert!(view.pending().is_empty());
+    assert_eq!(view.context().await.unwrap().len(), 5);
+    drop((view, store));
+    let report = Embedded::open_here(dir.path().join("store"), "test").unwrap().verify(None, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+}
+
+#[tokio::test]
+async fn twice_is_once_and_parents_are_named() {
+    let store = Memory::new();
+    let plain = take(&store, "plain.jsonl", &file("plain.jsonl")).await.unwrap();
+    let forked = take(&store, "forked.jsonl", &file("forked.jsonl")).await.unwrap();
+    let body: Imported = own(&store, forked.session).await[0].body().unwrap();
+    assert_eq!(body.lineage, ["fork", "op_fork"]);
+    assert_eq!(body.parents[0].original, "01980000-0000-7000-8000-000000000000");
+    assert_eq!(body.parents[0].here.unwrap().session, plain.session);
+    for name in ["plain.jsonl", "another name.jsonl"] {
+        let again = take(&store, name, &file("plain.jsonl")).await.unwrap();
+        assert_eq!((again.fate, again.session), (Fate::Known, plain.session));
+    }
+    assert_eq!(store.sessions(Which::All.into()).await.unwrap().len(), 2);
+    let mut anew = Intake::new(&store, Actor::person("ada"), true).await.unwrap();
+    let bytes = file("plain.jsonl");
+    let other = anew.take("plain.jsonl", &bytes, openrath::read(&bytes).unwrap()).await.unwrap();
+    assert_ne!(other.session, plain.session);
+    let lonely = take(&Memory::new(), "forked.jsonl", &file("forked.jsonl")).await.unwrap();
+    assert!(matches!(lonely.fate, Fate::New { .. }), "a parent that is not here is only named");
+}
+
+#[test]
+fn what_its_own_loader_rejects_is_read_and_each_repair_is_told() {
+    assert_eq!(
+        repairs("separators.jsonl"),
+        [
+            "2: the text has U+0085, where some readers end the line; read as a part of the text",
+            "2: the text has U+2028, where some readers end the line; read as a part of the text",
+            "3: the text has U+2029, where some readers end the line; read as a part of the text",
+        ]
+    );
+    let crashed = repairs("crashed.jsonl");
+    assert!(crashed[0].starts_with("6: the last line is cut off: it is not JSON"), "{crashed:?}");
+    assert_eq!(crashed[1], "0: there is no trailer: the writer did not come to its end; took what is there");
+    assert_eq!(
+        repairs("retried.jsonl"),
+        [
+            "5: a second header: the writer was started again; passed over",
+            "6: chunk 0 once more, with the same words; passed over",
+            "7: chunk 1 once more, with the same words; passed over",
+            "8: chunk 2 once more, with other words; the later words hold; line 4 stays in the source",
+        ]
+    );
+    assert_eq!(
+        repairs("gaps.jsonl"),
+        [
+            "4: chunk 1 once more, with the same words; passed over",
+            "5: chunk 4 comes next: 2 to 3 are missing; went on without",
+            "6: the trailer counts 4 chunks, the file has 3; took what is there",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn repairs_are_recorded() {
+    let store = Memory::new();
+    let taken = take(&store, "retried.jsonl", &file("retried.jsonl")).await.unwrap();
+    let records = own(&store, taken.session).await;
+    let body: Imported = records[0].body().unwrap();
+    assert_eq!(body.repairs, taken.repairs);
+    assert_eq!(
+        words(&records),
+        [
+            "system: You are careful.",
+            "user: Which files are here?",
+            "assistant: Let me think.",
+            "assistant: One: a.txt."
+        ]
+    );
+    let odd = take(&store, "separators.jsonl", &file("separators.jsonl")).await.unwrap();
+    let records = own(&store, odd.session).await;
+    let said: rath::body::User = records[2].body().unwrap();
+    assert_eq!(said.text.to_string(), "one\u{2028}two\u{85}three");
+}
+
+#[tokio::test]
+async fn a_file_that_grew_goes_on_where_it_ended() {
+    let store = Memory::new();
+    let whole = file("plain.jsonl");
+    let ends: Vec<_> = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+    // In the middle of the fourth line.
+    let torn = &whole[..ends[2] + 20];
+    let first = take(&store, "plain.jsonl", torn).await.unwrap();
+    assert_eq!(words(&own(&store, first.session).await).len(), 2);
+    let second = take(&store, "plain.jsonl", &whole[..ends[4]]).await.unwrap();
+    assert_eq!((second.session, second.fate), (first.session, Fate::GoneOn { records: 2 }));
+    let third = take(&store, "plain.jsonl", &whole).await.unwrap();
+    assert_eq!((third.session, third.fate), (first.session, Fate::GoneOn { records: 1 }));
+    let records = own(&store, first.session).await;
+    let complete = take(&Memory::new(), "plain.jsonl", &whole).await.unwrap();
+    assert_eq!(words(&records).len(), 5);
+    assert!(matches!(complete.fate, Fate::New { records: 7 }));
+    let linked: Vec<Linked> =
+        records.iter().filter(|record| *record.kind() == Kind::Linked).map(|record| record.body().unwrap()).collect();
+    let source = linked[1].source.clone().unwrap();
+    assert_eq!(store.blob_get(source.digest).await.unwrap().unwrap()[..], whole[..]);
+    assert_eq!(Source::of(records.last().unwrap()).unwrap().unwrap().line, 6);
+    for known in [torn, &whole[..ends[4]], &whole[..ends[1]], &whole[..]] {
+        assert_eq!(take(&store, "plain.jsonl", known).await.unwrap().fate, Fate::Known);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_another_one_is_not_mixed_in() {
+    let store = Memory::new();
+    let whole = file("plain.jsonl");
+    let taken = take(&store, "plain.jsonl", &whole).await.unwrap();
+    let other = String::from_utf8(whole.clone()).unwrap().replace("Which files", "What files");
+    let refused = take(&store, "plain.jsonl", other.as_bytes()).await.unwrap_err();
+    assert_eq!(refused.code(), "import-differs");
+    assert!(refused.to_string().ends_with("from a file that has another line 3"), "{refused}");
+    let mut session = store.open(taken.session, Actor::person("eve")).await.unwrap();
+    session.user("I go on here.").unwrap();
+    session.publish().await.unwrap();
+    drop(session);
+    let grown =
+        [&whole[..], b"{\"record_type\":\"chunk\",\"index\":5,\"kind\":\"user\",\"payload\":{\"content\":\"x\"}}\n"];
+    let refused = take(&store, "plain.jsonl", &grown.concat()).await.unwrap_err();
+    assert!(refused.to_string().contains("it went on by itself at"), "{refused}");
+}
+
+#[test]
+fn what_is_no_session_is_said_to_be_none() {
+    for bytes in ["", "\n\n", "hello\n", "{\"role\":\"user\",\"content\":\"x\"}\n", "[1]\n", "\u{feff}"] {
+        let why = openrath::read(bytes.as_bytes()).unwrap_err();
+        assert!(why.to_string().contains("not a session of OpenRath"), "{bytes:?}: {why}");
+    }
+    let header =
+        |id: &str, version: u32| format!("{{\"record_type\":\"header\",\"schema_version\":{version},\"id\":{id:?}}}\n");
+    let future = openrath::read(header("a", 2).as_bytes()).unwrap_err();
+    assert_eq!(future.to_string(), "line 1: the file has schema version 2; this version of rath reads 1");
+    let two = openrath::read((header("a", 1) + &header("b", 1)).as_bytes()).unwrap_err();
+    assert!(two.to_string().starts_with("line 2: another session begins here than in line 1"), "{two}");
+}
+
+#[test]
+fn lines_that_are_damaged_are_left_out_one_by_one() {
+    let chunk = |index: u64, text: &str| {
+        format!(
+            "{{\"record_type\": \"chunk\", \"index\": {index}, \"kind\": \"user\", \"payload\": {{\"content\": \"{text}\"}}}}"
+        )
+    };
+    let text = [
+        chunk(0, "before the header"),
+        "{\"record_type\": \"header\", \"id\": \"x\"}".into(),
+        "not json".into(),
+        format!("{{\"record_type\": \"chunk\", \"ind{}", chunk(1, "behind a cut")),
+        "{\"record_type\": \"chunk\", \"index\": 2, \"kind\": \"poem\", \"payload\": {}}".into(),
+        "{\"record_type\": \"song\"}".into(),
+        chunk(2, "half \\ud83d a character"),
+        "{\"record_type\": \"trailer\", \"final_chunk_count\": 3}".into(),
+        chunk(18_446_744_073_709_551_615, "at the end of numbers"),
+        chunk(18_446_744_073_709_551_615, "and once more"),
+    ];
+    let parsed = openrath::read(text.join("\n").as_bytes()).unwrap();
+    let said: Vec<_> = parsed.said.iter().map(|said| said.line).collect();
+    assert_eq!(said, [1, 4, 7, 10]);
+    let lines: Vec<_> = parsed.repairs.iter().map(|repair| repair.line).collect();
+    assert_eq!(lines, [3, 4, 7, 10, 2, 2, 5, 6, 9, 9, 10, 0], "{:#?}", parsed.repairs);
+    assert!(format!("{:?}", parsed.said[2]).contains("half \u{fffd} a character"));
+}
+
+#[tokio::test]
+async fn plain_conversations() {
+    let text = r#"{"role":"developer","content":"Be brief."}
+{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image_url","image_url":{"url":"x"}}],"timestamp":"2026-01-02T03:04:05Z"}
+{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{}"}}]}
+{"role":"tool","tool_call_id":"c","content":"a cat"}
+{"role":"assistant","content":"A cat."}
+{"role":"narrator","content":"..."}
+"#;
+    let parsed = jsonl::read(text.as_bytes()).unwrap();
+    let repairs: Vec<_> = parsed.repairs.iter().map(|repair| (repair.line, repair.what.as_str())).collect();
+    assert_eq!(repairs, [(2, "a part of type \"image_url\" is not text"), (6, "its role is \"narrator\"")]);
+    let store = Memory::new();
+    let mut intake = Intake::new(&store, Actor::person("ada"), false).await.unwrap();
+    let taken = intake.take("talk.jsonl", text.as_bytes(), parsed.clone()).await.unwrap();
+    let records = own(&store, taken.session).await;
+    assert_eq!(words(&records).len(), 5);
+    let source = Source::of(&records[3]).unwrap().unwrap();
+    assert_eq!((source.line, source.time.as_deref()), (2, Some("2026-01-02T03:04:05Z")));
+    assert_eq!(intake.take("talk.jsonl", text.as_bytes(), parsed).await.unwrap().fate, Fate::Known);
+    let grown = format!("{text}{{\"role\":\"user\",\"content\":\"Thanks.\"}}\n");
+    let parsed = jsonl::read(grown.as_bytes()).unwrap();
+    let more = intake.take("talk.jsonl", grown.as_bytes(), parsed).await.unwrap();
+    assert_eq!((more.session, more.fate), (taken.session, Fate::GoneOn { records: 1 }));
+    for (bytes, why) in [
+        ("", "line 1: no line says anything"),
+        ("{\"messages\":[]}\n", "line 1: it has no role"),
+        ("{\"role\":\"user\"}\n", "line 1: it has no content"),
+    ] {
+        assert_eq!(jsonl::read(bytes.as_bytes()).unwrap_err().to_string(), why);
+    }
+}
+
+proptest! {
+    /// Whatever is cut out of a file, or flipped in it: it is read or refused, and every record has its line.
+    #[test]
+    fn damaged_files_are_read_or_refused(which in 0usize..6, at in any::<prop::sample::Index>(), flip in 1u8.., cut in any::<bool>()) {
+        let names = ["plain", "forked", "separators", "crashed", "retried", "gaps"];
+        let mut bytes = file(&format!("{}.jsonl", names[which]));
+        let at = at.index(bytes.len());
+        match cut {
+            true => bytes.truncate(at),
+            false => bytes[at] ^= flip,
+        }
+        for read in [openrath::read(&bytes), jsonl::read(&bytes)].into_iter().flatten() {
+            let lines = bytes.split(|byte| *byte == b'\n').count() as u64;
+            prop_assert!(read.said.iter().all(|said| (1..=lines).contains(&said.line)));
+            prop_assert!(read.said.windows(2).all(|pair| pair[0].line < pair[1].line));
+        }
+    }
+}
