@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::schema::sql;
 use super::{Embedded, holder, ids, schema};
+use crate::search::SearchHealth;
 
 /// What `rath doctor` tells.
 #[derive(Clone, Debug, Serialize)]
@@ -32,10 +33,16 @@ pub struct Health {
     pub packs: Vec<PackHealth>,
     /// Segments that the index of record ids has not seen yet.
     pub ids_behind: u64,
+    /// The search index.
+    pub search: SearchHealth,
     /// Lock files of processes that are gone.
     pub dead_holders: Vec<String>,
     /// Sessions held by a process that is gone. They are free to take.
     pub orphaned: u64,
+    /// Files in the directory of packs that the index does not name.
+    pub unnamed_packs: Vec<String>,
+    /// What stands in the store's directory and is not part of a store.
+    pub strangers: Vec<String>,
     /// What SQLite says about its file; empty when it is well.
     pub damage: Vec<String>,
 }
@@ -56,6 +63,7 @@ impl Embedded {
     pub fn health(&self) -> Result<Health> {
         let size = |path: &Path| fs::metadata(path).map(|meta| meta.len()).unwrap_or(0);
         let dead_holders = holder::dead(&self.paths.holders);
+        let search = self.search_health()?;
         self.read(|db| {
             let _moment = db.unchecked_transaction().map_err(sql)?;
             let count = |text: &str| db.query_row(text, [], |row| row.get::<_, i64>(0)).map(|n| n as u64).map_err(sql);
@@ -77,7 +85,12 @@ impl Embedded {
                 let bytes = fs::metadata(self.paths.packs.join(&name)).ok().map(|meta| meta.len());
                 PackHealth { name, bytes, indexed: indexed as u64 }
             };
-            let packs = packs.map(|row| row.map(pack)).collect::<rusqlite::Result<_>>().map_err(sql)?;
+            let packs: Vec<PackHealth> =
+                packs.map(|row| row.map(pack)).collect::<rusqlite::Result<_>>().map_err(sql)?;
+            let mut unnamed_packs = names(&self.paths.packs);
+            unnamed_packs.retain(|name| packs.iter().all(|pack| pack.name != *name));
+            let mut strangers = names(&self.paths.root);
+            strangers.retain(|name| !is_part(name));
             let last = count("SELECT coalesce(max(cursor), 0) FROM segments")?;
             let mut check = db.prepare("PRAGMA quick_check(10)").map_err(sql)?;
             let damage = match check.query_map([], |row| row.get::<_, String>(0)) {
@@ -98,8 +111,11 @@ impl Embedded {
                 log_bytes: size(&self.paths.database.with_extension("db-wal")),
                 packs,
                 ids_behind: last.saturating_sub(ids::cursor(db)? as u64),
+                search,
                 dead_holders,
                 orphaned,
+                unnamed_packs,
+                strangers,
                 damage,
             })
         })
@@ -112,4 +128,23 @@ impl Embedded {
             .map_err(|error| Error::machine("moving the log into the database", error))?;
         Ok(())
     }
+}
+
+/// The names of what is in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// What a store is made of, beside the files of its databases.
+const PARTS: &[&str] =
+    &["packs", "holders", "workspaces", "gc.lock", "search.lock", "config.toml", "keys", "checkpoints", "backups"];
+
+fn is_part(name: &str) -> bool {
+    let of_database = |database: &str| {
+        name.strip_prefix(database).is_some_and(|end| matches!(end, "" | "-wal" | "-shm" | "-journal"))
+    };
+    PARTS.contains(&name) || of_database("rath.db") || of_database("search.db")
 }

@@ -6,10 +6,10 @@ mod health;
 mod holder;
 mod ids;
 mod inbox;
-mod read;
-mod rows;
+pub(crate) mod read;
+pub(crate) mod rows;
 mod runs;
-mod schema;
+pub(crate) mod schema;
 mod verify;
 mod writer;
 
@@ -34,7 +34,7 @@ use writer::{Job, Writer};
 
 /// The embedded store.
 pub struct Embedded {
-    paths: Paths,
+    pub(crate) paths: Paths,
     program: String,
     readers: Mutex<Vec<Connection>>,
     writer: OnceLock<Writer>,
@@ -44,11 +44,11 @@ pub struct Embedded {
 
 /// Where the parts of a store are.
 #[derive(Clone, Debug)]
-struct Paths {
-    root: PathBuf,
+pub(crate) struct Paths {
+    pub(crate) root: PathBuf,
     database: PathBuf,
-    packs: PathBuf,
-    holders: PathBuf,
+    pub(crate) packs: PathBuf,
+    pub(crate) holders: PathBuf,
 }
 
 impl Paths {
@@ -108,7 +108,7 @@ impl Embedded {
     }
 
     /// Runs `work` on a connection that only reads. A page of records is the most that is read at once.
-    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let idle = || self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let pooled = idle().pop();
         let db = match pooled {

@@ -100,11 +100,11 @@ CREATE TABLE IF NOT EXISTS posts (
 CREATE INDEX IF NOT EXISTS posts_waiting ON posts (session) WHERE taken = 0;
 ";
 
-pub(super) fn sql(error: rusqlite::Error) -> Error {
+pub(crate) fn sql(error: rusqlite::Error) -> Error {
     doing("working with the database")(error)
 }
 
-pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
+pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
     let what = what.into();
     move |error| Error::machine(what, error)
 }

@@ -8,6 +8,7 @@ mod corpus;
 mod crash;
 mod formats;
 mod processes;
+mod search;
 mod support;
 mod tamper;
 mod workspace;
