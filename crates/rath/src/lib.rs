@@ -45,7 +45,10 @@ pub use rath_model::chat::Dialect;
 pub use rath_model::scripted::{self, Scripted};
 pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Talk, encode_with};
 pub use rath_sandbox as sandbox;
-pub use rath_store::{Embedded, FORMAT, Garbage, Health, PackHealth, workspace};
+pub use rath_store::{
+    By, Embedded, FORMAT, Found, Garbage, Health, Hit, Matched, NotAPattern, Order, PackHealth, Passage, Pattern,
+    Question, SearchHealth, workspace,
+};
 pub use workshop::Workshop;
 
 /// What most programs need: `use rath::prelude::*;`.

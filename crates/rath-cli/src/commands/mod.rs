@@ -20,6 +20,7 @@ mod explain;
 mod files;
 mod fork;
 mod gc;
+mod grep;
 mod inbox;
 mod init;
 mod label;
@@ -35,9 +36,11 @@ mod run;
 mod sandbox;
 mod save;
 mod say;
+mod sessions;
 mod sh;
 pub(crate) mod show;
 mod state;
+mod stats;
 mod steps;
 mod tail;
 mod undo;
@@ -99,6 +102,8 @@ pub(crate) enum Command {
     New(new::New),
     Add(add::Add),
     Log(log::Log),
+    Sessions(sessions::Sessions),
+    Grep(grep::Grep),
     Show(show::Show),
     Steps(steps::Steps),
     State(state::State),
@@ -133,6 +138,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Config(config::Config),
     Policy(policy::Policy),
+    Stats(stats::Stats),
     Doctor(doctor::Doctor),
     Gc(gc::Gc),
     Explain(explain::Explain),
@@ -157,6 +163,8 @@ impl Command {
             Command::New(command) => command.run(settings).await,
             Command::Add(command) => command.run(settings).await,
             Command::Log(command) => command.run(settings).await,
+            Command::Sessions(command) => command.run(settings).await,
+            Command::Grep(command) => command.run(settings).await,
             Command::Show(command) => command.run(settings).await,
             Command::Steps(command) => command.run(settings).await,
             Command::State(command) => command.run(settings).await,
@@ -191,6 +199,7 @@ impl Command {
             Command::Verify(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
+            Command::Stats(command) => command.run(settings).await,
             Command::Doctor(command) => command.run(settings).await,
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),

@@ -15,6 +15,7 @@ mod person;
 mod policy;
 mod requests;
 mod runs;
+mod search;
 mod server;
 mod shell;
 mod transcript;

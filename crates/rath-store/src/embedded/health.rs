@@ -1,8 +1,10 @@
 //! How a store is doing: sizes, leftovers, lag.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use rath_core::SessionId;
 use rath_core::store::{Error, Result};
 use serde::Serialize;
 
@@ -118,6 +120,19 @@ impl Embedded {
                 strangers,
                 damage,
             })
+        })
+    }
+
+    /// The bytes of each session's records.
+    pub fn sizes(&self) -> Result<HashMap<SessionId, u64>> {
+        self.read(|db| {
+            let query = "SELECT s.id, g.bytes FROM sessions s
+                JOIN (SELECT session, sum(length(data)) AS bytes FROM segments GROUP BY session) g ON g.session = s.no";
+            let mut query = db.prepare_cached(query).map_err(sql)?;
+            let sizes = query.query_map([], |row| {
+                Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get::<_, i64>(1)? as u64))
+            });
+            sizes.map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)
         })
     }
 
