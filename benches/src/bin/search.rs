@@ -67,8 +67,8 @@ impl Speaker {
 /// The word with a number: two to four syllables.
 fn word(mut number: u64) -> String {
     const SYLLABLES: [&str; 32] = [
-        "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "qui", "ro", "su", "ta", "ve", "wi", "xo",
-        "yu", "za", "bre", "chi", "dro", "fla", "gre", "kli", "plo", "stru", "tra", "vle", "spi",
+        "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "qui", "ro", "su", "ta", "ve", "wi",
+        "xo", "yu", "za", "bre", "chi", "dro", "fla", "gre", "kli", "plo", "stru", "tra", "vle", "spi",
     ];
     let mut text = String::from(SYLLABLES[(number % 32) as usize]);
     loop {
@@ -98,7 +98,11 @@ fn append(count: usize, rounds: usize, dir: &Path) -> Result<()> {
             let (took, done) = time(|| appended(&mut session, &text, count));
             done?;
             let rate = count as f64 / took.as_secs_f64();
-            if indexed { with.push(rate) } else { without.push(rate) }
+            if indexed {
+                with.push(rate)
+            } else {
+                without.push(rate)
+            }
             if indexed {
                 let found = looking.search(&Question::about("unique0")?)?;
                 ensure!(found.hits.len() == count + 1, "the index did not catch up");
@@ -204,9 +208,18 @@ fn search(records: usize, dir: &Path) -> Result<()> {
             }
         }
     }
-    let name = format!("search {records} records, warm, p50 of {} kinds of questions, {ANSWERS} answers", questions.len());
+    let name =
+        format!("search {records} records, warm, p50 of {} kinds of questions, {ANSWERS} answers", questions.len());
     let mut row = Row::new(AREA, &name, "ms", median(ours.clone()), 20.0, Better::Less);
-    let mut worst = Row::new(AREA, &format!("search {records} records, warm, the slowest"), "ms", max(&ours), f64::NAN, Better::Less).bare();
+    let mut worst = Row::new(
+        AREA,
+        &format!("search {records} records, warm, the slowest"),
+        "ms",
+        max(&ours),
+        f64::NAN,
+        Better::Less,
+    )
+    .bare();
     if let Some((peer, theirs)) = peer(&texts, &questions)? {
         (row.peer, row.peer_name) = (Some(median(theirs.clone())), Some(peer.clone()));
         (worst.peer, worst.peer_name) = (Some(max(&theirs)), Some(peer));

@@ -153,13 +153,9 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What a store is made of, beside the files of its databases.
-const PARTS: &[&str] =
-    &["packs", "holders", "workspaces", "gc.lock", "search.lock", "config.toml", "keys", "checkpoints", "backups"];
+/// What a store is made of, beside its databases and their copies.
+const PARTS: &[&str] = &["packs", "holders", "workspaces", "erasing", "gc.lock", "search.lock", "config.toml"];
 
 fn is_part(name: &str) -> bool {
-    let of_database = |database: &str| {
-        name.strip_prefix(database).is_some_and(|end| matches!(end, "" | "-wal" | "-shm" | "-journal"))
-    };
-    PARTS.contains(&name) || of_database("rath.db") || of_database("search.db")
+    PARTS.contains(&name) || name.starts_with("rath.db") || name.starts_with("search.db")
 }

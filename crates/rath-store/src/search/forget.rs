@@ -18,7 +18,7 @@ impl Index {
         let whole = self.take_out(store, points, &mut words)? && !self.is_a_signpost(&words)?;
         self.db.execute_batch("INSERT INTO words (words, rank) VALUES ('secure-delete', 0)")?;
         if !whole {
-            self.clear(false)?;
+            self.clear()?;
         }
         self.flush()?;
         Ok(!whole)

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rath_core::store::{Error, Result};
 use rath_core::{Digest, Record, SessionId};
+use rayon::prelude::*;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 
 use super::text;
@@ -31,6 +32,9 @@ pub(super) const PLACES: u64 = 1024;
 
 /// A piece is committed when so many bytes of segments were read.
 const PIECE: usize = 8 * 1024 * 1024;
+
+/// Records whose words are cut at once: long ones take room.
+const TOGETHER: usize = 32;
 
 /// Times are kept for stretches of so many numbers.
 const SPAN: u64 = 64 * PLACES;
@@ -147,7 +151,7 @@ impl Index {
         progress: &mut dyn FnMut(u64),
     ) -> std::result::Result<(), Trouble> {
         if !self.is_of(store)? {
-            self.clear(false)?;
+            self.clear()?;
         }
         let mut seen = 0;
         loop {
@@ -182,29 +186,38 @@ impl Index {
         // Read under the lock: what is forgotten meanwhile waits, and sees what was written here.
         let from = reached(&piece)?;
         let rows = store.read(|db| segments_after(db, from.cursor))?;
-        let Some(end) = rows.last() else { return Ok(0) };
-        let end = Reached { cursor: end.cursor as u64, last: last_id(&end.data) };
-        let mut records = 0;
+        let Some(first) = rows.first().map(|row| number_of(row.cursor as u64, 0)) else { return Ok(0) };
+        let (mut end, mut records, mut bytes) = (from, 0, 0);
         let (mut least, mut greatest, mut cut) = (u64::MAX, 0, 0);
         {
             let mut insert = piece.prepare_cached("INSERT INTO words (rowid, text, tags) VALUES (?1, ?2, ?3)")?;
             let mut forgotten = piece.prepare_cached("SELECT 1 FROM forgotten WHERE record = ?1")?;
             for row in &rows {
-                for record in row.readable() {
-                    records += 1;
-                    let time = record.time().map_or(0, |time| time.0);
-                    (least, greatest) = (least.min(time), greatest.max(time));
-                    let number = number_of(row.cursor as u64, record.seq() - row.first_seq);
-                    if record.body_bytes().is_none() || forgotten.exists([number])? {
-                        continue;
+                let readable = row.readable();
+                for some in readable.chunks(TOGETHER) {
+                    // Words are cut on all cores, and entered by one.
+                    let entry = |record: &Record| store.read(|db| Ok(Entry::of(record, store, db)));
+                    let entries: Vec<Entry> = some.par_iter().map(entry).collect::<Result<_>>()?;
+                    for (record, entry) in some.iter().zip(entries) {
+                        records += 1;
+                        let time = record.time().map_or(0, |time| time.0);
+                        (least, greatest) = (least.min(time), greatest.max(time));
+                        let number = number_of(row.cursor as u64, record.seq() - row.first_seq);
+                        if record.body_bytes().is_none() || forgotten.exists([number])? {
+                            continue;
+                        }
+                        cut += u64::from(entry.cut);
+                        bytes += entry.text.len();
+                        insert.execute(params![number, entry.text, entry.tags])?;
                     }
-                    let entry = store.read(|db| Ok(Entry::of(&record, store, db)))?;
-                    cut += u64::from(entry.cut);
-                    insert.execute(params![number, entry.text, entry.tags])?;
+                }
+                end = Reached { cursor: row.cursor as u64, last: last_id(&row.data) };
+                // Others wait for their turn.
+                if bytes >= 2 * PIECE {
+                    break;
                 }
             }
         }
-        let first = number_of(rows[0].cursor as u64, 0);
         if records > 0 {
             enter_span(&piece, first, number_of(end.cursor, PLACES - 1), least, greatest)?;
         }
@@ -217,15 +230,11 @@ impl Index {
         Ok(records)
     }
 
-    /// Empties the index for good; it is filled again at the next question. What was forgotten stays so, unless
-    /// `remember` is set.
-    pub(super) fn clear(&mut self, remember: bool) -> rusqlite::Result<()> {
+    /// Empties the index for good; it is filled again at the next question. What was forgotten stays so.
+    pub(super) fn clear(&mut self) -> rusqlite::Result<()> {
         let clearing = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         clearing
             .execute_batch("INSERT INTO words (words) VALUES ('delete-all'); DELETE FROM marks; DELETE FROM spans;")?;
-        if remember {
-            clearing.execute_batch("DELETE FROM forgotten")?;
-        }
         clearing.commit()
     }
 
@@ -373,13 +382,11 @@ fn last_id(data: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn reached(db: &Connection) -> rusqlite::Result<Reached> {
-    let mark =
-        |name: &str| db.prepare_cached("SELECT value FROM marks WHERE name = ?1").map(|query| (query, name.to_owned()));
-    let (mut query, name) = mark("cursor")?;
-    let cursor: Option<i64> = query.query_row([name], |row| row.get(0)).optional()?;
-    let (mut query, name) = mark("last")?;
-    let last = query.query_row([name], |row| row.get(0)).optional()?;
-    Ok(Reached { cursor: cursor.unwrap_or(0) as u64, last })
+    Ok(Reached { cursor: mark::<i64>(db, "cursor")?.unwrap_or(0) as u64, last: mark(db, "last")? })
+}
+
+fn mark<T: rusqlite::types::FromSql>(db: &Connection, name: &str) -> rusqlite::Result<Option<T>> {
+    db.prepare_cached("SELECT value FROM marks WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
 }
 
 fn reach(db: &Connection, to: &Reached) -> rusqlite::Result<()> {
@@ -413,7 +420,8 @@ fn lock_file(root: &Path) -> std::io::Result<File> {
 fn connect(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
-    db.busy_timeout(Duration::from_secs(30))?;
+    // As long as some pieces take on a slow disk.
+    db.busy_timeout(Duration::from_secs(120))?;
     let ours = match marks(&db)? {
         (APPLICATION, VERSION) => true,
         (0, 0) => create(&db)?,
@@ -520,10 +528,9 @@ pub(super) fn look(root: &Path) -> rusqlite::Result<(u64, u64, Vec<String>)> {
     if marks(&db)? != (APPLICATION, VERSION) {
         return Ok((0, 0, vec!["it is not of this version".into()]));
     }
-    let cut: Option<i64> =
-        db.query_row("SELECT value FROM marks WHERE name = 'cut'", [], |row| row.get(0)).optional()?;
     let mut check = db.prepare("PRAGMA quick_check(3)")?;
     let lines = check.query_map([], |row| row.get::<_, String>(0))?;
     let damage = lines.map(|line| line.unwrap_or_else(|error| error.to_string())).filter(|line| line != "ok").collect();
+    let cut: Option<i64> = mark(&db, "cut")?;
     Ok((reached(&db)?.cursor, cut.unwrap_or(0) as u64, damage))
 }
