@@ -156,7 +156,7 @@ fn the_store_is_counted() {
     let bench = Bench::new();
     let session = bench.ok(&["new", "Counted", "--message", "a"]);
     bench.put("script.toml", "[[turn]]\ntext = \"Done.\"\nusage = { input_tokens = 1200, output_tokens = 40 }\n");
-    bench.ok(&["run", "-m", "scripted/script.toml", "--in-place", "--on", "host", "Do it."]);
+    bench.ok(&["run", "-m", "scripted/script.toml", "--on", "host", "--in", "work", "Do it."]);
     let stats = bench.json(&["stats"]);
     assert_eq!((&stats["sessions"], &stats["kinds"]["user"]["records"]), (&2.into(), &2.into()), "{stats}");
     assert_eq!(stats["usage"]["input_tokens"], 1200, "{stats}");
@@ -202,8 +202,10 @@ fn the_doctor_tells_of_lag_leftovers_and_strangers() {
 #[test]
 fn work_that_stopped_is_found_by_the_operator() {
     let bench = Bench::new();
-    bench.put("script.toml", "[[turn]]\ncall = [{ tool = \"ask\", arguments = { question = \"Really?\" } }]\n");
-    let out = bench.run(&["run", "-m", "scripted/script.toml", "--in-place", "--on", "host", "Ask me."]);
+    let agent = "task = \"Ask.\"\n[agents.asker]\nprompt = \"You ask.\"\ntools = [\"ask_human\"]\n";
+    let turn = "[[turn]]\ncall = [{ tool = \"ask_human\", arguments = { question = \"Really?\" } }]\n";
+    bench.put("run.toml", format!("{agent}{turn}"));
+    let out = bench.run(&["run", "-a", "run.toml", "--on", "host"]);
     assert_eq!(out.status.code(), Some(5), "{}", text(&out.stderr));
     let waiting = lines(&bench.ok(&["sessions", "--waiting", "--json"]));
     assert_eq!((waiting.len(), &waiting[0]["state"]), (1, &"waiting".into()));
