@@ -6,6 +6,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use pollster::block_on;
@@ -24,7 +25,7 @@ const WORDS: usize = 40;
 
 /// Records of a session, and of one commit.
 const LINE: usize = 10_000;
-const COMMIT: usize = 8;
+const COMMIT: usize = 32;
 
 /// Answers that are asked for.
 const ANSWERS: usize = 50;
@@ -36,7 +37,7 @@ fn main() -> Result<()> {
     let records = said.unwrap_or(if quick { 20_000 } else { 1_000_000 });
     let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
     eprintln!("  append beside an index …");
-    append(if quick { 100 } else { 1_000 }, if quick { 5 } else { 9 }, dir.path())?;
+    append(if quick { 10 } else { 100 }, dir.path())?;
     eprintln!("  search {records} records …");
     search(records, dir.path())
 }
@@ -80,52 +81,50 @@ fn word(mut number: u64) -> String {
     }
 }
 
-fn append(count: usize, rounds: usize, dir: &Path) -> Result<()> {
+fn append(batches: usize, dir: &Path) -> Result<()> {
+    const BATCH: usize = 50;
     let text = Speaker { state: 7 }.text(0);
+    let begin = |name: &str| -> Result<(Session, Embedded)> {
+        let path = dir.join(name);
+        let mut session = Session::create(&Embedded::create(&path)?, Actor::program("bench"));
+        block_on(session.publish())?;
+        Ok((session, Embedded::open_here(&path, "bench")?))
+    };
+    let (mut plain, _) = begin("plain")?;
+    let (mut indexed, looking) = begin("indexed")?;
     let (mut without, mut with, mut busy) = (vec![], vec![], vec![]);
-    for round in 0..rounds {
-        for indexed in [false, true] {
-            let path = dir.join(format!("append-{round}-{indexed}"));
-            let store = Embedded::create(&path)?;
-            let mut session = Session::create(&store, Actor::program("bench"));
-            block_on(session.publish())?;
-            let looking = Embedded::open_here(&path, "bench")?;
-            if indexed {
-                session.user(text.clone())?;
-                block_on(session.publish())?;
-                looking.search(&Question::about("unique0")?)?;
-            }
-            let (took, done) = time(|| appended(&mut session, &text, count));
-            done?;
-            let rate = count as f64 / took.as_secs_f64();
-            if indexed {
-                with.push(rate)
-            } else {
-                without.push(rate)
-            }
-            if indexed {
-                let found = looking.search(&Question::about("unique0")?)?;
-                ensure!(found.hits.len() == count + 1, "the index did not catch up");
-                // Beside somebody who searches without a break.
-                let over = std::sync::atomic::AtomicBool::new(false);
-                let rate = std::thread::scope(|scope| -> Result<f64> {
-                    scope.spawn(|| {
-                        while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                            let question = Question { limit: Some(1), ..Question::about("unique0").expect("a word") };
-                            looking.search(&question).expect("search");
-                        }
-                    });
-                    let (took, done) = time(|| appended(&mut session, &text, count));
-                    over.store(true, std::sync::atomic::Ordering::Relaxed);
-                    done?;
-                    Ok(count as f64 / took.as_secs_f64())
-                })?;
-                busy.push(rate);
-            }
-            drop(session);
-            std::fs::remove_dir_all(&path)?;
+    let rate = |session: &mut Session| -> Result<f64> {
+        let (took, done) = time(|| appended(session, &text, BATCH));
+        done?;
+        Ok(BATCH as f64 / took.as_secs_f64())
+    };
+    // In turns, a few records each: a disk has its moods.
+    for batch in 0..batches {
+        let question = Question { limit: Some(1), ..Question::about("unique0")? };
+        looking.search(&question)?;
+        match batch % 2 {
+            0 => without.push(rate(&mut plain)?),
+            _ => with.push(rate(&mut indexed)?),
         }
+        match batch % 2 {
+            0 => with.push(rate(&mut indexed)?),
+            _ => without.push(rate(&mut plain)?),
+        }
+        // Beside somebody who searches without a break.
+        let over = AtomicBool::new(false);
+        busy.push(std::thread::scope(|scope| -> Result<f64> {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    looking.search(&question).expect("search");
+                }
+            });
+            let rate = rate(&mut indexed);
+            over.store(true, Ordering::Relaxed);
+            rate
+        })?);
     }
+    let found = looking.search(&Question::about("unique0")?)?;
+    ensure!(found.hits.len() == 2 * batches * BATCH, "the index did not catch up");
     let (without, with, busy) = (median(without), median(with), median(busy));
     Row::new(AREA, "durable append with a search index (floor: without)", "1/s", with, 0.95 * without, Better::More)
         .floor(without)
@@ -226,6 +225,12 @@ fn search(records: usize, dir: &Path) -> Result<()> {
     }
     row.print();
     worst.print();
+    let one = store.search(&questions[0].0)?.hits.remove(0).record.point();
+    let (took, done) = time(|| store.forget(&[one]));
+    done?;
+    ensure!(store.search(&questions[0].0)?.hits.is_empty(), "what was forgotten is found");
+    let name = format!("forget one of {records} records in the search index");
+    Row::new(AREA, &name, "ms", millis(took), f64::NAN, Better::Less).bare().print();
     Ok(())
 }
 

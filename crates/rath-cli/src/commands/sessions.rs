@@ -219,13 +219,17 @@ fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
     )));
     for one in listed {
         let row = &one.row;
-        let title = row.title.as_deref().unwrap_or("(untitled)");
+        let title = match (&row.title, row.origin) {
+            (Some(title), _) => title.clone(),
+            (None, Some(origin)) => format!("fork of {}", origin.point()),
+            (None, None) => "(untitled)".to_owned(),
+        };
         let labels: Vec<String> = row
             .labels
             .iter()
             .map(|(name, value)| if value.is_empty() { name.clone() } else { format!("{name}={value}") })
             .collect();
-        let shown = clip(title, room.saturating_sub(1));
+        let shown = clip(&title, room.saturating_sub(1));
         let left = room.saturating_sub(shown.chars().count() + 2);
         let labels = match labels.is_empty() || left < 8 {
             true => String::new(),

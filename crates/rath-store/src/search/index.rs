@@ -512,8 +512,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 }
 
 fn is_out_of_room(error: &rusqlite::Error) -> bool {
-    use ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly};
-    matches!(error.sqlite_error_code(), Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied))
+    use ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    matches!(error.sqlite_error_code(), Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure))
 }
 
 pub(super) fn unusable(error: rusqlite::Error) -> Error {

@@ -39,10 +39,10 @@ struct Phrase {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAPattern {
     /// There is nothing to look for in it.
-    #[error("there is no word in {0:?}: a search is for words, not for signs")]
+    #[error("there is no word in `{0}`: a search is for words, not for signs")]
     NoWord(String),
     /// A quotation is not closed.
-    #[error("the quotation that begins with {0:?} is not closed")]
+    #[error("the quotation `{0}` is not closed")]
     Open(String),
     /// `OR` has nothing on one side.
     #[error("OR stands between two things to look for; for the word itself, write \"OR\" with quotation marks or `or`")]
@@ -51,7 +51,7 @@ pub enum NotAPattern {
     #[error("a search needs something that must be there, not only what must not")]
     OnlyNot,
     /// A star that ends no word.
-    #[error("a star ends the beginning of a word, as in `check*`; {0:?} has one elsewhere")]
+    #[error("a star ends the beginning of a word, as in `check*`; `{0}` has one elsewhere")]
     Star(String),
     /// Too much.
     #[error("the pattern is too long: at most {MOST} words and phrases, and {LONGEST} bytes")]

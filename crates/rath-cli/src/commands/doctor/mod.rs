@@ -144,7 +144,7 @@ impl Doctor {
             row("inboxes", format!("{posts} for sessions that nobody holds; `rath resume` takes them in"));
         }
         if health.orphaned > 0 || !health.dead_holders.is_empty() {
-            let dead = output::count(health.dead_holders.len() as u64, "process");
+            let dead = output::count(health.dead_holders.len() as u64, "holder");
             let free = output::count(health.orphaned, "session");
             row(
                 "holders",
