@@ -196,7 +196,7 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
     Ok(db)
 }
 
-fn open_unchanging(path: &Path) -> Result<Connection> {
+pub(crate) fn open_unchanging(path: &Path) -> Result<Connection> {
     let escape = |c: char| match c {
         '%' | '?' | '#' => format!("%{:02x}", c as u32),
         c => c.to_string(),
@@ -205,7 +205,7 @@ fn open_unchanging(path: &Path) -> Result<Connection> {
     open(Path::new(&format!("file:{uri}?immutable=1")), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
 }
 
-fn has_log(path: &Path) -> bool {
+pub(crate) fn has_log(path: &Path) -> bool {
     std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > 0)
 }
 

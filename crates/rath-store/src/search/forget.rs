@@ -11,17 +11,16 @@ use crate::embedded::Embedded;
 
 impl Index {
     /// Takes the words of these records out, and remembers never to put them in again. When it returns, no page and no
-    /// log of the index has them. Returns whether the whole index had to go: that is so where a record's text can no
-    /// longer be read, because then nobody knows which words were its own.
-    pub(super) fn forget(&mut self, store: &Embedded, points: &[Point]) -> std::result::Result<bool, Trouble> {
+    /// log of the index has them. Where a record's text can no longer be read nobody knows which words were its own:
+    /// then the whole index is emptied.
+    pub(super) fn forget(&mut self, store: &Embedded, points: &[Point]) -> std::result::Result<(), Trouble> {
         let mut words = BTreeSet::new();
         let whole = self.take_out(store, points, &mut words)? && !self.is_a_signpost(&words)?;
         self.db.execute_batch("INSERT INTO words (words, rank) VALUES ('secure-delete', 0)")?;
         if !whole {
             self.clear()?;
         }
-        self.flush()?;
-        Ok(!whole)
+        Ok(self.flush()?)
     }
 
     /// Takes out what can be read; false when something cannot.

@@ -55,7 +55,12 @@ pub(super) struct Index {
     pub(super) db: Connection,
     /// Held by all who use the database; alone, by who replaces it.
     lock: Option<File>,
-    pub(super) writable: bool,
+}
+
+/// An index, where there is one, and why it cannot be written, where it cannot.
+pub(super) struct Opened {
+    pub(super) index: Option<Index>,
+    pub(super) why: Option<String>,
 }
 
 /// What a record is by, besides its words.
@@ -103,20 +108,23 @@ pub(super) struct Entry {
 }
 
 impl Index {
-    /// Opens the index of the store at `root`, made anew where it cannot be used. `None` where there is none, and none
-    /// can be made.
-    pub(super) fn open(root: &Path) -> Result<Option<Self>> {
+    /// Opens the index of the store at `root`, made anew where it cannot be used.
+    pub(super) fn open(root: &Path) -> Result<Opened> {
         let path = root.join("search.db");
+        let as_it_is = |why: String| Ok(Opened { index: Self::open_as_it_is(&path), why: Some(why) });
         for _ in 0..3 {
-            let Ok(lock) = lock_file(root) else {
-                return Ok(Self::open_as_it_is(&path));
+            let lock = match lock_file(root) {
+                Ok(lock) => lock,
+                Err(error) => return as_it_is(error.to_string()),
             };
             lock.lock_shared().map_err(|error| Error::machine("waiting for the search index", error))?;
             match connect(&path) {
-                Ok(Some(db)) => return Ok(Some(Self { db, lock: Some(lock), writable: true })),
+                Ok(Some(db)) => {
+                    return Ok(Opened { index: Some(Self { db, lock: Some(lock) }), why: None });
+                }
                 Ok(None) => {}
                 Err(error) if is_damage(&error) => {}
-                Err(error) if is_out_of_room(&error) => return Ok(Self::open_as_it_is(&path)),
+                Err(error) if is_out_of_room(&error) => return as_it_is(error.to_string()),
                 Err(error) => return Err(unusable(error)),
             }
             drop(lock);
@@ -125,16 +133,20 @@ impl Index {
         Err(Error::machine("opening the search index", "it cannot be made anew; remove search.db from the store"))
     }
 
+    /// Opens an index that is there, where nothing may be written.
     fn open_as_it_is(path: &Path) -> Option<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let db = Connection::open_with_flags(path, flags).ok()?;
-        let whole = marks(&db).is_ok_and(|marks| marks == (APPLICATION, VERSION));
-        whole.then_some(Self { db, lock: None, writable: false })
+        let ours = |db: &Connection| marks(db).is_ok_and(|marks| marks == (APPLICATION, VERSION));
+        let db = Connection::open_with_flags(path, flags).ok().filter(ours);
+        // Where no log is waiting, the file is read as it is.
+        let unchanging = || schema::open_unchanging(path).ok().filter(ours);
+        let db = db.or_else(|| if schema::has_log(path) { None } else { unchanging() })?;
+        Some(Self { db, lock: None })
     }
 
     /// Gives up a damaged index and opens a new one.
-    pub(super) fn anew(self, root: &Path) -> Result<Option<Self>> {
-        let Self { db, lock, .. } = self;
+    pub(super) fn anew(self, root: &Path) -> Result<Opened> {
+        let Self { db, lock } = self;
         drop((db, lock));
         replace_whatever(root)?;
         Self::open(root)
@@ -525,8 +537,11 @@ pub(super) fn look(root: &Path) -> rusqlite::Result<(u64, u64, Vec<String>)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(root.join("search.db"), flags)?;
     db.busy_timeout(Duration::from_secs(30))?;
-    if marks(&db)? != (APPLICATION, VERSION) {
-        return Ok((0, 0, vec!["it is not of this version".into()]));
+    match marks(&db)? {
+        (APPLICATION, VERSION) => {}
+        // Nothing is in it yet.
+        (0, 0) => return Ok((0, 0, Vec::new())),
+        _ => return Ok((0, 0, vec!["it is not of this version".into()])),
     }
     let mut check = db.prepare("PRAGMA quick_check(3)")?;
     let lines = check.query_map([], |row| row.get::<_, String>(0))?;

@@ -38,7 +38,7 @@ pub use pattern::{NotAPattern, Pattern};
 pub use text::Passage;
 
 use crate::embedded::Embedded;
-use index::Index;
+use index::{Index, Opened};
 
 /// What is looked for, and where.
 #[derive(Clone, Debug)]
@@ -148,8 +148,8 @@ pub struct Found {
     pub hits: Vec<Hit>,
     /// Whether there are more than were asked for.
     pub more: bool,
-    /// Why the index could not be written, where it could not: then what it lacks was read from the ledger, which is
-    /// slow.
+    /// Why the index could not be written, where it could not: then what it lacks was read from the ledger, record by
+    /// record.
     pub unindexed: Option<String>,
 }
 
@@ -190,7 +190,7 @@ impl Embedded {
     ) -> Result<Option<String>> {
         let mut shown = 0;
         for attempt in 0.. {
-            let (index, why) = self.index_for(&mut |_| {})?;
+            let Opened { index, why } = self.index_for(&mut |_| {})?;
             let mut passed = 0;
             let mut fresh = |hit: Hit| {
                 passed += 1;
@@ -214,10 +214,8 @@ impl Embedded {
     /// Brings the search index up to date; `progress` hears how many records were read. Whoever searches need not call
     /// it.
     pub fn index(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        match self.index_for(progress)?.1 {
-            None => Ok(()),
-            Some(why) => Err(Error::machine("writing the search index", why)),
-        }
+        let Opened { index, why } = self.index_for(progress)?;
+        writable(index, why).map(drop)
     }
 
     /// Makes the search index anew, also for records that were to be forgotten and are still there.
@@ -233,24 +231,16 @@ impl Embedded {
         if points.is_empty() {
             return Ok(());
         }
-        let Some(mut index) = Index::open(&self.paths.root)?.filter(|index| index.writable) else {
-            return Err(Error::machine("taking words out of the search index", "search.db cannot be written"));
-        };
+        let Opened { index, why } = Index::open(&self.paths.root)?;
+        let mut index = writable(index, why)?;
         match index.forget(self, points) {
-            Ok(_) => Ok(()),
-            // A damaged index goes as a whole, and what is made anew has no words yet.
+            // A damaged index goes as a whole; a new one has no words yet.
             Err(trouble) if trouble.is_damage() => {
-                index.anew(&self.paths.root)?;
-                self.forget_in_new(points)
+                let Opened { index, why } = index.anew(&self.paths.root)?;
+                writable(index, why)?.forget(self, points)?;
+                Ok(())
             }
-            Err(trouble) => Err(trouble.into()),
-        }
-    }
-
-    fn forget_in_new(&self, points: &[Point]) -> Result<()> {
-        match Index::open(&self.paths.root)? {
-            Some(mut index) => index.forget(self, points).map(drop).map_err(Error::from),
-            None => Ok(()),
+            forgotten => Ok(forgotten?),
         }
     }
 
@@ -274,31 +264,40 @@ impl Embedded {
     }
 
     /// The index, caught up; or why it could not be, where that is no reason not to answer.
-    fn index_for(&self, progress: &mut dyn FnMut(u64)) -> Result<(Option<Index>, Option<String>)> {
-        let mut index = Index::open(&self.paths.root)?;
+    fn index_for(&self, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
+        let mut opened = Index::open(&self.paths.root)?;
         for attempt in 0..2 {
-            let Some(open) = index.as_mut() else {
-                return Ok((None, Some("search.db cannot be made here".into())));
-            };
-            let behind = open.reached().map_or(0, |reached| reached.cursor) < self.read(index::last_segment)?;
-            if !open.writable {
-                return Ok((index, behind.then(|| "search.db cannot be written".into())));
-            }
-            match open.catch_up(self, progress) {
-                Ok(()) => return Ok((index, None)),
+            let (Some(index), None) = (opened.index.as_mut(), &opened.why) else { return self.as_it_is(opened) };
+            match index.catch_up(self, progress) {
+                Ok(()) => return Ok(opened),
                 Err(trouble) if trouble.is_damage() && attempt == 0 => {
-                    index = match index {
-                        Some(index) => index.anew(&self.paths.root)?,
-                        None => None,
-                    };
+                    if let Some(index) = opened.index {
+                        opened = index.anew(&self.paths.root)?;
+                    }
                 }
                 Err(trouble) if trouble.is_out_of_room() => {
-                    let why = Error::from(trouble).to_string();
-                    return Ok((index, Some(why)));
+                    opened.why = Some(Error::from(trouble).to_string());
+                    return Ok(opened);
                 }
                 Err(trouble) => return Err(trouble.into()),
             }
         }
         Err(Error::machine("catching up with the search index", "it was damaged twice in a row"))
+    }
+
+    /// An index that cannot be written and lacks nothing is as good as any.
+    fn as_it_is(&self, mut opened: Opened) -> Result<Opened> {
+        let reached = opened.index.as_ref().and_then(|index| index.reached().ok());
+        if reached.is_some_and(|reached| reached.cursor == self.read(index::last_segment).unwrap_or(0)) {
+            opened.why = None;
+        }
+        Ok(opened)
+    }
+}
+
+fn writable(index: Option<Index>, why: Option<String>) -> Result<Index> {
+    match (index, why) {
+        (Some(index), None) => Ok(index),
+        (_, why) => Err(Error::machine("writing the search index", why.unwrap_or_default())),
     }
 }
