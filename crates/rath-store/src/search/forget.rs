@@ -74,10 +74,10 @@ impl Index {
             pages.query_map([], |row| row.get::<_, Vec<u8>>(0))?.collect::<rusqlite::Result<_>>()?;
         let mut stands = self.db.prepare("SELECT 1 FROM words WHERE words MATCH ?1 LIMIT 1")?;
         for word in words {
-            // The index writes `0` before a word; three letters tell nobody anything.
-            let sign = format!("0{word}");
-            let longer = sign.char_indices().map(|(at, c)| at + c.len_utf8()).skip(4);
-            if longer.into_iter().any(|end| signs.contains(&sign.as_bytes()[..end]))
+            // The index writes `0` before a word. Three letters tell nobody anything, nor does one of a script with many.
+            let sign = format!("0{word}").into_bytes();
+            let least = 2 + if word.is_ascii() { 3 } else { word.chars().next().map_or(0, char::len_utf8) };
+            if (least..=sign.len()).any(|end| signs.contains(&sign[..end]))
                 && !stands.exists([format!("text : \"{word}\"")])?
             {
                 return Ok(true);
