@@ -85,7 +85,10 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_say_them() {
-        let ago = |text: &str| Time::now().micros_since(since(text).unwrap()) / 1_000_000;
+        let ago = |text: &str| {
+            let then = since(text).unwrap();
+            Time::now().micros_since(then) / 1_000_000
+        };
         assert_eq!(
             ["0s", "90s", "2min", "2m", "3h", "1d", "2 w"].map(ago),
             [0, 90, 120, 120, 10_800, 86_400, 1_209_600]

@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(words("Müller MU\u{308}LLER Straße STRASSE"), ["muller", "muller", "strasse", "strasse"]);
         assert_eq!(words("ΌΡΟΣ όρος İstanbul ＡＢＣ ﬁn"), ["οροσ", "οροσ", "istanbul", "abc", "fin"]);
         assert_eq!(words("не\u{ad}видно עברית مرحبا"), ["невидно", "עברית", "مرحبا"]);
-        assert_eq!(words("हिन्दी नमस्ते"), ["हिन्दी", "नमस्ते"].map(|word| fold(word)));
+        assert_eq!(words("हिन्दी नमस्ते"), ["हिन्दी", "नमस्ते"].map(fold));
         assert_eq!(words(" \n ->"), Vec::<String>::new());
     }
 
