@@ -37,10 +37,16 @@ impl Page {
 
 /// Writes to stdout. A reader that has seen enough is no error.
 fn write_out(bytes: &[u8]) -> Result<()> {
+    write_while_read(bytes).map(drop)
+}
+
+/// Writes to stdout. Says whether somebody still reads.
+fn write_while_read(bytes: &[u8]) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -83,9 +89,14 @@ pub(crate) fn spinner(settings: &Settings) -> indicatif::ProgressBar {
 
 /// Prints `value` as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
+    json_while_read(value).map(drop)
+}
+
+/// Prints a line of JSON. Says whether somebody still reads.
+pub(crate) fn json_while_read(value: &impl Serialize) -> Result<bool> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    write_out(&line)
+    write_while_read(&line)
 }
 
 /// Prints each of `values` as a line of JSON.

@@ -188,7 +188,7 @@ pub enum Lookup {
 }
 
 /// What [`Store::scan`] reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Where.
     pub of: Of,

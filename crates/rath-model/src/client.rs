@@ -141,6 +141,10 @@ impl Came {
                 let why = format!("the provider points to {to}; set that as base URL, or check the one in use");
                 Err(rath_core::Failure { status: self.status, ..rath_core::Failure::for_good(why) })
             }
+            (200..300, _) if self.body.trim_ascii_start().starts_with(b"<") => {
+                let why = "a web page came instead of an answer; check the base URL";
+                Err(rath_core::Failure { status: self.status, ..rath_core::Failure::for_good(why) })
+            }
             (200..300, Some(broken)) if !self.is_stream(&self.body) => Err(broken),
             (200..300, broken) if self.is_stream(&self.body) => decoder.finish().map_err(|failure| {
                 let was_cut = matches!(failure.cause, Cause::Cut | Cause::Unreadable);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rath_core::store::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub trait Sandbox: Send + Sync {
 
     /// What a directory holds, sorted by the bytes of the names.
     fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<Entry>>>;
+
+    /// Where a path leads: the same path where there are no links on it. What is not there yet is where it would be.
+    fn real<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>>;
 
     /// Removes a file, a link (not what it leads to) or a directory with all that is in it.
     fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>>;

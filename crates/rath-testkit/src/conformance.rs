@@ -268,6 +268,39 @@ pub fn snapshots_shorten_scans(store: &TheStore) {
     assert_eq!(again.state().labels, labels);
 }
 
+/// Whoever reads on page by page gets every record once, also those that came or lost their body meanwhile.
+pub fn pages_are_as_of_when_they_are_asked_for(store: &TheStore) {
+    const PAGE: usize = 200;
+    let mut session = published(store, 5 * PAGE - 1);
+    let id = session.id();
+    let (mut next, mut pages) = (0, 0);
+    loop {
+        let page = block_on(store.scan(Scan::session(id, next, u64::MAX - 1).limit(PAGE))).unwrap();
+        let Some(last) = page.records.last() else { break };
+        let seqs: Vec<_> = page.records.iter().map(rath_core::Record::seq).collect();
+        assert_eq!(seqs, (next..=last.seq()).collect::<Vec<_>>());
+        if pages == 3 {
+            assert!(page.records[0].salted_body().is_none(), "the body was erased before this page was asked for");
+        }
+        pages += 1;
+        next = last.seq() + 1;
+        match pages {
+            3 => {
+                let there = block_on(store.scan(Scan::session(id, next, next))).unwrap();
+                block_on(store.erase(vec![there.records[0].reference()])).unwrap();
+            }
+            5 | 6 => {
+                for n in 0..PAGE {
+                    session.note(format!("more {n}")).unwrap();
+                }
+                block_on(session.publish()).unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(next, 7 * PAGE as u64);
+}
+
 /// By id, prefix and parent; title and labels are there; the youngest change first.
 pub fn sessions_are_listed(store: &TheStore) {
     let mut parent = published(store, 1);

@@ -20,7 +20,7 @@ macro_rules! store_conformance {
             published_records_come_back, unknown_sessions_are_errors, commits_are_idempotent, a_moved_head_is_a_conflict,
             a_batch_is_all_or_nothing, fences_stop_old_holders, a_session_has_one_holder, closed_sessions_take_nothing,
             scans_page_in_both_directions, scans_filter_by_kind, the_store_is_scanned_in_commit_order,
-            snapshots_shorten_scans, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
+            snapshots_shorten_scans, pages_are_as_of_when_they_are_asked_for, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
             blobs_are_put_together, blobs_are_joined_from_pieces,
             erased_bodies_leave_the_chain, a_child_publishes_its_parent, a_merge_is_one_commit,
             many_writers_work_side_by_side, unknown_kinds_survive, posts_wait_in_order, taken_posts_do_not_come_back,

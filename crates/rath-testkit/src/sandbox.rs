@@ -1,6 +1,6 @@
 //! What every sandbox backend must do. One function a promise; each gets a backend and opens its own sandbox.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,10 @@ impl Bench {
 
     fn read(&self, path: &str) -> Result<Vec<u8>, Error> {
         block_on(self.sandbox.read(Path::new(path), Part::ALL)).map(|contents| contents.bytes)
+    }
+
+    fn real(&self, path: &str) -> Result<PathBuf, Error> {
+        block_on(self.sandbox.real(Path::new(path)))
     }
 
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
@@ -474,6 +478,7 @@ pub fn paths_stay_inside(backend: &TheBackend) {
     for path in ["way/secret", "link", "dots/secret", "../x", "d/../../x", "..", "self/d/x", "magic/etc/passwd"] {
         assert_eq!(why(bench.read(path)), Why::Outside, "{path}");
         assert_eq!(why(bench.write(path, b"changed")), Why::Outside, "{path}");
+        assert_eq!(why(bench.real(path)), Why::Outside, "{path}");
     }
     for path in ["way", "dots", "../", "d/../.."] {
         assert_eq!(why(block_on(bench.sandbox.list(Path::new(path)))), Why::Outside, "{path}");
@@ -487,6 +492,12 @@ pub fn paths_stay_inside(backend: &TheBackend) {
     assert_eq!(why(bench.write(absolute, b"changed")), Why::Absolute);
     assert_eq!(why(bench.read("loop")), Why::Links);
     assert_eq!(why(bench.write("loop", b"")), Why::Links);
+    assert_eq!(why(bench.real("loop")), Why::Links);
+    assert!(bench.shell("mkdir d/e; touch d/e/f; ln -s ../d/e d/up; ln -s up/f d/far; ln -s none d/gone").ended.well());
+    let real = [("d/e/f", "d/e/f"), ("./d//far", "d/e/f"), ("d/up/../e/f", "d/e/f"), ("d/up/new/x", "d/e/new/x")];
+    for (path, real) in real.into_iter().chain([("d/gone", "d/none"), ("", ""), ("d/e/f/x", "d/e/f/x")]) {
+        assert_eq!(bench.real(path).unwrap(), Path::new(real), "{path}");
+    }
     for path in ["a\0b", &"x".repeat(5000)] {
         assert_eq!(why(bench.read(path)), Why::Unspeakable);
         assert_eq!(why(bench.write(path, b"")), Why::Unspeakable);

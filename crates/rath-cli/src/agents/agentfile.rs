@@ -102,10 +102,11 @@ impl AgentFile {
             (line.trim_end() == "---").then_some((at - line.len(), at))
         });
         let (matter, prompt) = end.map(|(from, to)| (&rest[..from], &rest[to..])).context(no_matter)?;
-        let file: Self = serde_saphyr::from_str(matter).map_err(|error| anyhow::anyhow!("{error}")).context(
-            "the front matter cannot be read (name, description, model, fallback, tools, ask, deny, view, budget, \
+        let file: Self =
+            serde_saphyr::from_str(&format!("\n{matter}")).map_err(|error| anyhow::anyhow!("{error}")).context(
+                "the front matter cannot be read (name, description, model, fallback, tools, ask, deny, view, budget, \
              max_tokens, temperature, effort)",
-        )?;
+            )?;
         if file.name.trim().is_empty() {
             bail!("an agent has a name: `name: …` in the front matter");
         }

@@ -30,12 +30,16 @@ pub(crate) fn parse(text: &str) -> Result<Budget> {
         else {
             bail!("{part:?} is no budget: {HELP}");
         };
+        let whole = || match number.fract() == 0.0 {
+            true => Ok(Some(number as u64)),
+            false => Err(anyhow::anyhow!("{part:?} is no budget: turns and tokens are whole")),
+        };
         let minutes = |minutes: f64| Some(Duration::from_secs_f64(minutes * 60.0));
         match unit {
             "" if dollars => budget = budget.usd(number),
             "usd" | "$" | "dollars" | "dollar" if !dollars => budget = budget.usd(number),
-            "turn" | "turns" if !dollars => budget.turns = Some(number as u64),
-            "token" | "tokens" | "tok" if !dollars => budget.tokens = Some(number as u64),
+            "turn" | "turns" if !dollars => budget.turns = whole()?,
+            "token" | "tokens" | "tok" if !dollars => budget.tokens = whole()?,
             "s" | "sec" | "second" | "seconds" if !dollars => budget.wall_time = minutes(number / 60.0),
             "m" | "min" | "minute" | "minutes" if !dollars => budget.wall_time = minutes(number),
             "h" | "hour" | "hours" if !dollars => budget.wall_time = minutes(number * 60.0),
@@ -66,8 +70,21 @@ mod tests {
 
     #[test]
     fn what_is_no_budget_is_refused() {
-        for text in ["", "2", "usd", "-2usd", "0 turns", "2 apples", "$2 turns", "1e9usd", "nan usd", "2usd,", "𝟚usd"]
-        {
+        for text in [
+            "",
+            "2",
+            "usd",
+            "-2usd",
+            "0 turns",
+            "2 apples",
+            "0.5 turns",
+            "0.0005k tokens",
+            "$2 turns",
+            "1e9usd",
+            "nan usd",
+            "2usd,",
+            "𝟚usd",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

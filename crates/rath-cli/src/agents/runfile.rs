@@ -62,7 +62,8 @@ struct AgentTable {
 impl RunFile {
     /// Reads the text of a run.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        toml::from_str(text).context("this is not a run file")
+        let neither = "this is neither an agent (Markdown that begins with a line ---) nor a run file (TOML)";
+        toml::from_str(text).context(neither)
     }
 
     /// The agent that begins.

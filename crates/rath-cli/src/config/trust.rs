@@ -52,8 +52,17 @@ pub(crate) fn check_stranger(user: &Config, project: &File) -> Result<()> {
             return refuse(&["providers", name, "base_url"], why);
         }
     }
-    if theirs.run.budget.is_some() && user.run.budget.is_some() {
-        return refuse(&["run", "budget"], "a project that is not trusted cannot replace your budget");
+    if theirs.run.budget.is_some() {
+        return refuse(&["run", "budget"], "a project that is not trusted cannot say what a run may cost you");
+    }
+    if theirs.model.is_some() && user.model.is_some() {
+        return refuse(&["model"], "a project that is not trusted cannot choose another model than yours");
+    }
+    let (ours, asked) = (user.budget(), theirs.budget());
+    for (key, is_raised) in [("max_files", asked.files > ours.files), ("max_bytes", asked.bytes > ours.bytes)] {
+        if is_raised {
+            return refuse(&["workspace", key], "a project that is not trusted can lower a limit, not raise it");
+        }
     }
     if theirs.sandbox.read.iter().any(|path| !user.sandbox.read.contains(path)) {
         return refuse(&["sandbox", "read"], "a project that is not trusted cannot show more files to commands");

@@ -36,8 +36,8 @@ impl Records {
         })
     }
 
-    /// Prints records until `work` is over, and what is there then.
-    pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
+    /// Prints records until `work` is over, and what is there then. Where nobody reads them any more, `stop` is told.
+    pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>, stop: impl Fn()) -> Result<T> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
@@ -48,22 +48,26 @@ impl Records {
                 }
                 _ = self.wake.1.recv() => {
                     while self.wake.1.try_recv().is_ok() {}
-                    self.news().await?;
+                    if !self.news().await? {
+                        stop();
+                    }
                 }
             }
         }
     }
 
-    /// Prints what is there.
-    pub(crate) async fn news(&mut self) -> Result<()> {
+    /// Prints what is there. Says whether somebody still reads.
+    pub(crate) async fn news(&mut self) -> Result<bool> {
         loop {
             let page = self.store.scan(Scan::session(self.session, self.next, u64::MAX - 1)).await?;
             for record in &page.records {
-                output::json(&record_json(record)?)?;
+                if !output::json_while_read(&record_json(record)?)? {
+                    return Ok(false);
+                }
                 self.next = record.seq() + 1;
             }
             if !page.more {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

@@ -10,7 +10,7 @@ mod known;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rath::{BoxModel, Fallback, Scripted};
 
 pub(crate) use credentials::{NoCredentials, Source};
@@ -18,6 +18,7 @@ pub(crate) use keyring::Keyring;
 use known::Known;
 
 use crate::config::{Entry, Layers, Origin, Provider};
+use crate::expression::unclear;
 use crate::settings::Settings;
 
 /// How long a server on this machine may take to say that it is there.
@@ -59,10 +60,10 @@ impl<'a> Providers<'a> {
         let said = self.layers.config.providers.get(name).cloned();
         if known.is_none() && said.is_none() {
             let names: Vec<_> = self.all().into_iter().map(|provider| provider.name).collect();
-            bail!(
+            return Err(unclear(format!(
                 "there is no provider {name:?}; there are: {}\n  help: `[providers.{name}]` in the configuration adds one",
                 names.join(", ")
-            );
+            )));
         }
         let is_of_it =
             |entry: &&Entry| matches!(&entry.key[..], [first, second, ..] if first == "providers" && second == name);
@@ -118,13 +119,16 @@ impl<'a> Providers<'a> {
             Some((provider, model)) => (provider, model),
             None => match Known::of_model(name) {
                 Some(known) => (known.name, name),
-                None => bail!(
-                    "say who offers {name:?}: PROVIDER/MODEL, for example ollama/{name}\n  help: `rath models` lists what can be reached"
-                ),
+                None => {
+                    return Err(unclear(format!(
+                        "say who offers {name:?}: PROVIDER/MODEL, for example ollama/{name}\n  help: `rath models` lists what can be reached"
+                    )));
+                }
             },
         };
         if model.is_empty() {
-            bail!("say which model: {provider}/MODEL\n  help: `rath models {provider}` lists what it offers");
+            let help = format!("`rath models {provider}` lists what it offers");
+            return Err(unclear(format!("say which model: {provider}/MODEL\n  help: {help}")));
         }
         let provider = self.named(provider)?;
         if provider.needs_key() && provider.key()?.is_none() {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::local::isolates;
 use crate::person::Person;
+use crate::runs::question;
 use crate::workspace::{Bench, command, text};
 
 const EDITOR: &str = "---\nname: editor\ntools: [coding, ask_human]\n---\nYou edit.\n";
@@ -146,17 +147,103 @@ fn what_cannot_be_run_says_why_and_leaves_nothing() {
     }
     fails(4, &["run", "-m", "anthropic/claude-sonnet-4-5", "x"], "ANTHROPIC_API_KEY");
     fails(4, &["run", "-m", "claude-sonnet-4-5", "x"], "no key for anthropic");
-    fails(1, &["run", "-m", "nobody/x", "x"], "there is no provider \"nobody\"");
-    fails(1, &["run", "-m", "qwen3:4b", "x"], "PROVIDER/MODEL");
-    fails(1, &["run", "-m", "ollama/", "x"], "say which model");
+    fails(2, &["run", "-m", "nobody/x", "x"], "there is no provider \"nobody\"");
+    fails(2, &["run", "-m", "qwen3:4b", "x"], "PROVIDER/MODEL");
+    fails(2, &["run", "-m", "ollama/", "x"], "say which model");
     fails(1, &["run", "-m", "scripted/nowhere.toml", "x"], "nowhere.toml");
     fails(2, &["run", "-m", "scripted/s.toml", "--budget", "plenty", "x"], "a budget looks like");
+    fails(2, &["run", "-m", "scripted/s.toml", "--budget", "0.5 turns", "x"], "turns and tokens are whole");
+    put("bare.md", "You edit.\n");
+    fails(1, &["run", "-a", "bare.md", "-m", "scripted/s.toml", "x"], "neither an agent (Markdown that begins");
+    put("c.md", "---\nname: c\ntools: [coding\nmodel: x\n---\n");
+    fails(1, &["run", "-a", "c.md", "x"], "line 4");
     fails(2, &["run", "-m", "scripted/s.toml", ""], "the task is empty");
     fails(2, &["run", "-m", "scripted/s.toml"], "there is no task");
     fails(2, &["run", "a.md"], "rath run -a a.md");
     fails(1, &["run", "-a", "b.md", "-m", "scripted/s.toml", "x"], "there is no tool or agent \"fly\"");
     fails(1, &["run", "-a", "nowhere.md", "x"], "nowhere.md");
     fails(1, &["run", "--continue", "@", "x"], "there is no store here");
+}
+
+#[test]
+fn a_run_has_the_task_that_its_key_began_with() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let key = ["--key", "nightly", "-q"];
+    assert_eq!(bench.ok(&run(&[&key[..], &["edit the notes"]].concat())), "That is all.");
+    assert_eq!(bench.ok(&run(&[&key[..], &["edit the notes"]].concat())), "That is all.", "the same again");
+    let said = bench.fails(2, &run(&[&key[..], &["something else"]].concat()));
+    assert!(said.contains("\"nightly\" began with another task: edit the notes"), "{said}");
+    assert!(said.contains("--continue"), "{said}");
+}
+
+#[test]
+fn a_run_whose_records_nobody_reads_any_more_stops() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let slowly = "text = \"one two three four five six seven\"\nchunks = 20\nchunk_delay_ms = 100\n";
+    let call = "call = [{ tool = \"edit\", arguments = { path = \"notes\", old = \"one\", new = \"two\" } }]";
+    bench.put("script.toml", format!("[[turn]]\n{slowly}{call}\n[[turn]]\n{slowly}"));
+    let mut child = command(bench.root(), &run(&["--json", "edit the notes"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    drop(out);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let session = newest(&bench);
+    let shown = bench.ok(&["show", &session]);
+    assert!(shown.contains("interrupted") && shown.matches("seven").count() == 1, "{shown}");
+    bench.sound();
+}
+
+#[test]
+fn a_question_at_a_terminal_can_be_left_and_can_be_answered_elsewhere() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    bench.put("config/rath/config.toml", "[[policy]]\ntool = \"shell\"\ncommand = \"git push*\"\ndecision = \"ask\"\n");
+    let mut person = Person::begins(&bench, &run(&["push it"]));
+    person.waits_for("[a]lways");
+    let pid = rustix::process::Pid::from_child(&person.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    person.waits_for("stopped");
+    assert_eq!(person.child.wait().unwrap().code(), Some(1));
+    assert!(person.is_left_in_order());
+
+    let mut person = Person::begins(&bench, &run(&[]));
+    person.waits_for("/help says what there is");
+    person.types("push it\r");
+    person.waits_for("[a]lways");
+    bench.ok(&["answer", &question(&bench), "no"]);
+    person.waits_for("That is all.");
+    person.types("say slowly\r");
+    person.waits_for("seven");
+    person.types("/quit\r");
+    assert!(person.child.wait().unwrap().success());
+    assert!(person.is_left_in_order());
+    bench.sound();
+}
+
+#[test]
+fn a_conversation_without_words_is_closed() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let mut person = Person::begins(&bench, &run(&[]));
+    person.waits_for("/help says what there is");
+    person.types("\u{4}");
+    assert!(person.child.wait().unwrap().success());
+    assert!(bench.ok(&["log", &newest(&bench)]).contains("nothing was said"));
 }
 
 #[test]

@@ -175,6 +175,8 @@ fn a_project_that_is_not_trusted_narrows_and_never_widens() {
         ("[sandbox]\nmemory = 0\n", "sandbox.memory: "),
         ("[sandbox]\nseconds = 61\n", "sandbox.seconds: "),
         ("[run]\nbudget = \"100usd\"\n", "run.budget: "),
+        ("[workspace]\nmax_files = 1_000_000_000\n", "workspace.max_files: "),
+        ("[workspace]\nmax_bytes = 1_000_000_000_000_000\n", "workspace.max_bytes: "),
     ];
     let narrow = [
         "[sandbox]\nread = [\"~/models\"]\nhide = [\"x\"]\nseconds = 59\n",

@@ -148,7 +148,7 @@ fn waits(bench: &Bench) -> Option<String> {
 }
 
 /// The record that asks first.
-fn question(bench: &Bench) -> String {
+pub(crate) fn question(bench: &Bench) -> String {
     let asked = lines(&bench.ok(&["inbox", "--json"]));
     let ask = asked.iter().find(|line| line.get("asked").is_some()).unwrap();
     format!("{}@{}", ask["session"].as_str().unwrap(), ask["at"]["seq"])
@@ -458,7 +458,7 @@ fn a_changed_run_stops_and_says_what_changed() {
 fn a_run_file_that_cannot_be_run_says_why_and_stores_nothing() {
     let agents = "[agents.a]\n[agents.b]\n";
     for (file, words) in [
-        ("task = ", "this is not a run file"),
+        ("task = ", "nor a run file"),
         ("task = \"x\"", "agents"),
         (&format!("task = \"x\"\n{agents}"), "say which agent begins"),
         (&format!("task = \"x\"\nstart = \"c\"\n{agents}"), "there is no agent \"c\""),

@@ -25,7 +25,7 @@ use crate::store::{self, Scan};
 use crate::summary;
 
 /// How many records are read ahead at once.
-const PAGE: usize = 256;
+const PAGE: usize = 1024;
 
 /// A jump over fewer records folds them one by one; over more it starts from a snapshot.
 const NEAR: u64 = 1024;

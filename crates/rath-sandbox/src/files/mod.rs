@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -183,6 +183,40 @@ pub(crate) fn list(root: &Root, path: &Path) -> Outcome<Vec<Entry>> {
     }
     entries.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
     Ok(entries)
+}
+
+/// The path without links and dots.
+pub(crate) fn real(root: &Root, path: &Path) -> Outcome<PathBuf> {
+    speakable(path)?;
+    let (mut real, mut links) = (PathBuf::new(), 0);
+    let mut rest: Vec<PathBuf> = vec![path.to_owned()];
+    while let Some(next) = rest.pop() {
+        let mut components = next.components();
+        let Some(component) = components.next() else { continue };
+        rest.push(components.as_path().to_owned());
+        let name = match component {
+            Component::Normal(name) => name,
+            Component::ParentDir if !real.pop() => return Err(Fault::Path(Why::Outside)),
+            Component::ParentDir | Component::CurDir => continue,
+            Component::RootDir | Component::Prefix(_) => return Err(Fault::Path(Why::Outside)),
+        };
+        let target = match root.directory(&real) {
+            Ok(directory) => rustix::fs::readlinkat(&directory, name, Vec::new()),
+            Err(Fault::Path(Why::Missing)) => Err(Errno::NOENT),
+            Err(fault) => return Err(fault),
+        };
+        match target {
+            Ok(_) if links == MOST_LINKS => return Err(Fault::Path(Why::Links)),
+            Ok(target) => {
+                links += 1;
+                rest.push(Path::new(OsStr::from_bytes(target.as_bytes())).to_owned());
+            }
+            // Not a link, or nothing.
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => real.push(name),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(real)
 }
 
 pub(crate) fn remove(root: &Root, path: &Path) -> Outcome<()> {

@@ -464,6 +464,10 @@ impl Sandbox for LocalSandbox {
         Box::pin(async move { self.with_files(path, |root| files::list(root, path)) })
     }
 
+    fn real<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>> {
+        Box::pin(async move { self.with_files(path, |root| files::real(root, path)) })
+    }
+
     fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.with_files(path, |root| files::remove(root, path)) })
     }

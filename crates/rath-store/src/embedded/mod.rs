@@ -1,5 +1,6 @@
 //! One directory: `rath.db` (SQLite), `packs/` (blobs), `holders/` (who writes).
 
+mod ahead;
 mod commit;
 mod garbage;
 mod health;
@@ -7,6 +8,7 @@ mod holder;
 mod ids;
 mod inbox;
 pub(crate) mod read;
+mod readers;
 pub(crate) mod rows;
 mod runs;
 pub(crate) mod schema;
@@ -19,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Of, Page, Piece, Post, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -29,14 +31,16 @@ pub use health::{Health, PackHealth};
 pub use schema::FORMAT;
 
 use crate::packs::Squeezed;
-use schema::Access;
+use ahead::Ahead;
+use readers::Readers;
 use writer::{Job, Writer};
 
 /// The embedded store.
 pub struct Embedded {
     pub(crate) paths: Paths,
     program: String,
-    readers: Mutex<Vec<Connection>>,
+    readers: Arc<Readers>,
+    ahead: Ahead,
     writer: OnceLock<Writer>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
@@ -92,11 +96,12 @@ impl Embedded {
         if !paths.database.is_file() {
             return Err(Error::NotAStore(paths.root.display().to_string()));
         }
-        let first = schema::connect(&paths.database, Access::Read)?;
+        let readers = Arc::new(Readers::new(paths.database.clone())?);
         Ok(Self {
             paths,
             program: program.into(),
-            readers: Mutex::new(vec![first]),
+            readers,
+            ahead: Ahead::default(),
             writer: OnceLock::new(),
             starting: Mutex::new(()),
         })
@@ -107,17 +112,9 @@ impl Embedded {
         Paths::of(root.as_ref()).database.is_file()
     }
 
-    /// Runs `work` on a connection that only reads. A page of records is the most that is read at once.
+    /// Runs `work` on a connection that only reads.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let idle = || self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        let pooled = idle().pop();
-        let db = match pooled {
-            Some(db) => db,
-            None => schema::connect(&self.paths.database, Access::Read)?,
-        };
-        let answer = work(&db);
-        idle().push(db);
-        answer
+        self.readers.with(work)
     }
 
     /// The writer, started when it is first needed: who only reads takes no lock.
@@ -159,12 +156,7 @@ impl Store for Embedded {
     }
 
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
-        Box::pin(async move {
-            self.read(|db| match scan.of {
-                Of::Store { after } => read::store_page(db, after, &scan),
-                Of::Session { session, from, to } => read::session_page(db, session, from, to, &scan),
-            })
-        })
+        Box::pin(async move { self.ahead.page(&self.readers, scan) })
     }
 
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
@@ -190,6 +182,7 @@ impl Store for Embedded {
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
+        self.ahead.forget();
         Box::pin(self.write(|reply| Job::Erase { records, reply }))
     }
 }

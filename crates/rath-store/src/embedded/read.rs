@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::store::{Cursor, Error, Page, Piece, Result, Scan};
+use rath_core::store::{Cursor, Error, Of, Page, Piece, Result, Scan};
 use rath_core::{Digest, Fault, Malformed, Point, Record, SessionId, kind_mask};
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 
@@ -113,6 +113,14 @@ pub(super) fn at(db: &Connection, point: Point) -> Result<Option<Record>> {
 /// Whether a record of this code can be of one of the kinds in `mask`.
 fn wanted(mask: u64, code: u8) -> bool {
     mask == 0 || mask & (1 << code.min(63)) != 0
+}
+
+/// A page of records.
+pub(super) fn page(db: &Connection, scan: &Scan) -> Result<Page> {
+    match scan.of {
+        Of::Store { after } => store_page(db, after, scan),
+        Of::Session { session, from, to } => session_page(db, session, from, to, scan),
+    }
 }
 
 /// A page of one session.

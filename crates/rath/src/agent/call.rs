@@ -22,7 +22,7 @@ use super::round::Job;
 use super::sub::Branch;
 use crate::Workshop;
 use crate::pause::pause;
-use crate::tools::Desk;
+use crate::tools::{Desk, Permit};
 use crate::workshop::{self, Before};
 
 /// How long a call that was told to stop may take to do so.
@@ -166,7 +166,8 @@ impl Agent {
             Some(desk) => desk.clone(),
             None => {
                 let desk = Desk::new(before.sandbox.clone(), Some(before.appears_at.clone()));
-                Arc::new(desk.with_ceiling(before.ceiling.clone()))
+                let rules = self.rules.clone().map(Arc::new).into_iter().chain(bench.house.clone());
+                Arc::new(desk.with_ceiling(before.ceiling.clone()).with_permit(Permit::of(rules)))
             }
         };
         bench.desk = Some(desk.clone());

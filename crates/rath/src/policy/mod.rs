@@ -26,6 +26,8 @@ mod rule;
 mod wildcard;
 mod wish;
 
+use std::path::Path;
+
 use rath_core::body::Effect;
 use serde::{Serialize, Serializer};
 
@@ -101,6 +103,11 @@ impl Policy {
         // Of equals the first counts.
         let strictest = decided.reduce(|first, next| if next.ruling > first.ruling { next } else { first });
         strictest.unwrap_or_else(|| default_for(&seen))
+    }
+
+    /// What is done about a call that comes to this file of the workspace.
+    pub(crate) fn decide_at(&self, tool: &str, effect: Effect, path: &Path) -> Decided {
+        self.decide_unit(&Seen::at(tool, effect, path), Unit::Call)
     }
 
     fn decide_unit(&self, seen: &Seen<'_>, unit: Unit<'_>) -> Decided {

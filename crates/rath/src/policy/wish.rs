@@ -57,6 +57,12 @@ impl<'a> Seen<'a> {
         Self { tool: wish.tool, effect: wish.effect, places, line, arguments }
     }
 
+    /// A call that comes to a file of the workspace, whatever it named.
+    pub(crate) fn at(tool: &'a str, effect: Effect, path: &Path) -> Self {
+        let places = vec![Place::Inside(path.to_string_lossy().into_owned())];
+        Self { tool, effect, places, line: None, arguments: Value::Null }
+    }
+
     /// The first thing it names that looks like a secret.
     pub(crate) fn secret(&self) -> Option<String> {
         let named = self.places.iter().find(|place| place.looks_secret()).map(|place| place.names().to_owned());

@@ -3,10 +3,12 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rath_core::body::Effect;
 use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Why};
 
 use super::background::Backgrounds;
 use super::nearest;
+use super::permit::Permit;
 
 /// The largest file that tools read.
 pub(super) const LARGEST: u64 = 10 << 20;
@@ -17,13 +19,14 @@ pub struct Desk {
     sandbox: Arc<dyn Sandbox>,
     appears_at: Option<PathBuf>,
     ceiling: Option<PathBuf>,
+    permit: Permit,
     pub(super) background: Backgrounds,
 }
 
 impl Desk {
     /// A desk in `sandbox`, whose commands see the workspace at `appears_at`.
     pub fn new(sandbox: Arc<dyn Sandbox>, appears_at: Option<PathBuf>) -> Self {
-        Self { sandbox, appears_at, ceiling: None, background: Backgrounds::default() }
+        Self { sandbox, appears_at, ceiling: None, permit: Permit::default(), background: Backgrounds::default() }
     }
 
     /// With a directory above which git is not to look for a repository.
@@ -31,6 +34,31 @@ impl Desk {
     pub fn with_ceiling(mut self, ceiling: Option<PathBuf>) -> Self {
         self.ceiling = ceiling;
         self
+    }
+
+    /// With rules about the files that its tools come to.
+    #[must_use]
+    pub(crate) fn with_permit(mut self, permit: Permit) -> Self {
+        self.permit = permit;
+        self
+    }
+
+    /// Whether the rules let a call go where `path` leads. In words for a model, why not.
+    pub(super) async fn may(&self, tool: &str, effect: Effect, path: &Path) -> Result<(), String> {
+        if self.permit.is_open() {
+            return Ok(());
+        }
+        // What is wrong with the path is said by whoever uses it.
+        let Ok(real) = self.sandbox.real(path).await else { return Ok(()) };
+        self.permit.check(tool, effect, path, &real).map_err(|rule| {
+            let (path, real) = (path.display(), real.display());
+            format!("{path} leads to {real}, which is not allowed here (rule: {rule}): name that file, if you need it")
+        })
+    }
+
+    /// Whether the rules let a call that was made about `start` look into a file below it.
+    pub(super) fn may_look_into(&self, tool: &str, start: &Path, file: &Path) -> bool {
+        self.permit.check(tool, Effect::Pure, start, file).is_ok()
     }
 
     /// A shell line as it may run here.

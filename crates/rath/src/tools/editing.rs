@@ -1,5 +1,6 @@
 //! `edit`: a part of a file.
 
+use rath_core::body::Effect;
 use rath_macros::tool;
 
 use super::cut;
@@ -21,6 +22,7 @@ pub async fn edit(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.file_path(&path)?;
+    desk.may("edit", Effect::Workspace, &path).await?;
     let contents = desk.contents(&path).await?;
     let shown = path.display();
     if old.is_empty() {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
+use rath_core::body::Effect;
 use rath_macros::tool;
 
 use super::desk::Desk;
@@ -23,6 +24,7 @@ pub async fn glob(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let start = desk.path(path.as_deref().unwrap_or_default())?;
+    desk.may("glob", Effect::Pure, &start).await?;
     let wanted = Names::new(&pattern)?;
     let walked = walk(&desk, &start, MOST_FILES).await?;
     let mut found: Vec<String> =

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::{Error, Part, Why};
 use regex::bytes::{Regex, RegexBuilder};
@@ -37,14 +38,20 @@ pub async fn grep(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let start = desk.path(path.as_deref().unwrap_or_default())?;
+    desk.may("grep", Effect::Pure, &start).await?;
     let regex = RegexBuilder::new(&pattern).size_limit(1 << 20).build();
     let regex = regex.map_err(|error| format!("`{pattern}` is not a regular expression: {error}"))?;
     let wanted = glob.as_deref().map(Names::new).transpose()?;
     let (files, cut) = files(&desk, &start).await?;
     let most = max_results.unwrap_or(MATCHES).max(1);
     let mut search = Search { regex, context: context.unwrap_or(0).min(50), most, found: 0, out: String::new() };
+    let mut left_out = 0;
     for file in files {
         if wanted.as_ref().is_some_and(|wanted| !wanted.has(&file, &start)) {
+            continue;
+        }
+        if !desk.may_look_into("grep", &start, &file) {
+            left_out += 1;
             continue;
         }
         let Ok(contents) = desk.sandbox().read(&file, Part::first(LARGEST)).await else { continue };
@@ -56,7 +63,16 @@ pub async fn grep(
     if cut {
         search.out.push_str(&format!("[only the first {MOST_FILES} files were searched; name a directory]\n"));
     }
-    Ok(if search.out.is_empty() { format!("Nothing matches {pattern}.") } else { search.out })
+    if search.out.is_empty() {
+        search.out = format!("Nothing matches {pattern}.");
+    }
+    if left_out > 0 {
+        let gap = if search.out.ends_with('\n') { "" } else { "\n" };
+        search
+            .out
+            .push_str(&format!("{gap}[{left_out} files that rules guard were left out; name one to search in it]\n"));
+    }
+    Ok(search.out)
 }
 
 /// The files below `start`, or `start` if it is one.

@@ -1,5 +1,6 @@
 //! `ls`: a directory.
 
+use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::{EntryKind, Error, Why};
 
@@ -17,6 +18,7 @@ pub async fn ls(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.path(path.as_deref().unwrap_or_default())?;
+    desk.may("ls", Effect::Pure, &path).await?;
     let entries = match desk.sandbox().list(&path).await {
         Ok(entries) => entries,
         Err(Error::BadPath { why: Why::NotADirectory, .. }) => {

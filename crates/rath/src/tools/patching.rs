@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::{Error, Part, Why};
 
@@ -105,6 +106,7 @@ impl Draft<'_> {
     /// A file as the patch has left it so far.
     async fn file(&mut self, path: &Path) -> Result<&mut File, String> {
         if !self.files.contains_key(path) {
+            self.desk.may("apply_patch", Effect::Workspace, path).await?;
             let file = match self.desk.sandbox().read(path, Part::first(0)).await {
                 Err(Error::BadPath { why: Why::Missing, .. }) => File::default(),
                 _ => {

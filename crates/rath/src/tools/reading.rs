@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use rath_core::body::Effect;
 use rath_macros::tool;
 
 use super::cut;
@@ -27,6 +28,7 @@ pub async fn read(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.file_path(&path)?;
+    desk.may("read", Effect::Pure, &path).await?;
     let contents = desk.contents(&path).await?;
     let shown = path.display();
     if is_binary(&contents.bytes) {

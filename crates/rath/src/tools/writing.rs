@@ -1,5 +1,6 @@
 //! `write`: a whole file.
 
+use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::Part;
 
@@ -17,6 +18,7 @@ pub async fn write(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.file_path(&path)?;
+    desk.may("write", Effect::Workspace, &path).await?;
     let known = desk.sandbox().read(&path, Part::first(0)).await;
     if let Err(error) = desk.sandbox().write(&path, content.as_bytes(), None).await {
         return Err(desk.explain(&path, error).await);

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rath::{Ancestry, Conditions, Content, Embedded, ErrorKind, Session, SessionId, Store, View};
+use rath::body::User;
+use rath::store::Scan;
+use rath::{Ancestry, Conditions, Content, Embedded, ErrorKind, Kind, Session, SessionId, Store, View};
 
 use super::{Answer, init};
 use crate::agents::{AgentFile, Given, Program, parse_budget};
 use crate::expression::{self, unclear};
+use crate::output;
 use crate::providers::Providers;
 use crate::settings::Settings;
 use place::RunPlace;
@@ -102,7 +105,9 @@ impl Run {
             None => {
                 let key = self.key.clone().unwrap_or_else(|| format!("rath-run-{}", &rath::fresh_name()[..12]));
                 let place = self.place.args(matches!(program, Program::Agent(_)));
+                let mut is_new = false;
                 let prepared = store.begin_run(&key, conditions, async |session: &mut Session| {
+                    is_new = true;
                     if let Some(title) = title.or_else(|| title_of(&task)) {
                         session.set_title(title)?;
                     }
@@ -115,15 +120,22 @@ impl Run {
                     }
                     Ok(())
                 });
+                let prepared = prepared.await;
                 work.is_new = true;
-                match (prepared.await, made) {
+                match (prepared, made) {
                     (Err(error), Some(made)) => {
                         // A store that nothing came of would catch the runs of every directory below.
                         let error = anyhow::Error::from(error);
                         let _ = std::fs::remove_dir_all(made);
                         return Err(error);
                     }
-                    (prepared, _) => prepared?,
+                    (prepared, _) => {
+                        let session = prepared?;
+                        if let (false, Some(_)) = (is_new, &self.task) {
+                            is_its_task(&store, session.id(), &key, &task).await?;
+                        }
+                        session
+                    }
                 }
             }
         };
@@ -215,8 +227,25 @@ fn make_store(settings: &Settings) -> Result<Option<PathBuf>> {
         };
     }
     init::make(&store)?;
-    crate::output::remark(format_args!("made a store in {}", settings.shown(&store)));
+    output::remark(format_args!("made a store in {}", settings.shown(&store)));
     Ok(Some(store))
+}
+
+/// A run has the task that it began with.
+async fn is_its_task(store: &Arc<dyn Store>, id: SessionId, key: &str, task: &str) -> Result<()> {
+    let view = View::of(store, id, None).await?;
+    let first = store.scan(Scan::session(id, 0, u64::MAX - 1).kinds(&[Kind::User]).limit(1)).await?.records;
+    let Some(first) = first.first() else { return Ok(()) };
+    let began_with = view.content(&first.body::<User>()?.text).await?;
+    match began_with == task {
+        true => Ok(()),
+        false => Err(unclear(format!(
+            "the run {key:?} began with another task: {}\n  help: without a task it is resumed; `rath run --continue {} WORDS` \
+             tells it more; another key begins another run",
+            output::harmless(&title_of(&began_with).unwrap_or_default()),
+            id.short()
+        ))),
+    }
 }
 
 /// The text that a run is made of, on this line of it.

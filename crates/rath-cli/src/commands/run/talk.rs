@@ -103,6 +103,10 @@ pub(super) async fn talk(work: &mut Work<'_>, session: Session) -> Result<Answer
         name = session.as_ref().map_or(name, Session::id);
     }
     let Some(mut session) = session else { return Ok(Answer::Yes) };
+    if work.is_new {
+        session.close("nothing was said").await?;
+        return Ok(Answer::Yes);
+    }
     session.publish().await?;
     work.offer(&mut session).await?;
     let id = session.id().short();

@@ -126,7 +126,7 @@ impl<'a> Work<'a> {
                 let stored = store.sessions(Which::Id(first).into()).await?.first().map(|row| row.seq);
                 let mut records = Records::behind(store, first, stored.filter(|_| !self.is_new));
                 session.equip(records.listener());
-                records.beside(session.go_on(&self.agent)).await?
+                records.beside(session.go_on(&self.agent), || self.interrupts.interrupt()).await?
             }
             false => {
                 session.equip(show.listener());

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rath::agent::{Asker, Given, Question, Response};
 use rath::body::{Asked, Effect, Grant, Granted, MOST_GRANTS, Scope, Verdict};
 use rath::policy::{Policy, Rule, Ruling};
+use rath::workshop::Place;
 use rath::{ErrorKind, Kind};
 use rath_testkit::{Moment, Mortal};
 use serde_json::json;
 
 use super::*;
+use crate::support::Shop;
 
 /// Says something to somebody.
 #[tool(effect = "irreversible")]
@@ -280,4 +282,49 @@ async fn a_permission_survives_a_kill_at_every_commit() {
             assert_eq!(session.state().granted.len(), 1, "{at}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_about_paths_hold_behind_links_and_for_what_is_searched() {
+    let shop = Shop::new();
+    let origin = shop.directory("origin");
+    std::fs::create_dir_all(origin.join("private")).unwrap();
+    for (path, text) in [("private/plan", "secret plan"), (".env", "KEY=secret"), ("notes", "no secret here")] {
+        std::fs::write(origin.join(path), text).unwrap();
+    }
+    let links = [("private/plan", "innocent"), (".env", "settings"), ("private", "docs"), ("notes", "plain")];
+    for (to, link) in links {
+        std::os::unix::fs::symlink(to, origin.join(link)).unwrap();
+    }
+    let patch = "*** Begin Patch\n*** Update File: innocent\n@@\n-secret plan\n+open plan\n*** End Patch\n";
+    let script = Scripted::new("s")
+        .call("read", json!({ "path": "innocent" }))
+        .call("read", json!({ "path": "settings" }))
+        .call("read", json!({ "path": "docs/plan" }))
+        .call("write", json!({ "path": "docs/new", "content": "x" }))
+        .call("edit", json!({ "path": "innocent", "old": "secret", "new": "open" }))
+        .call("apply_patch", json!({ "patch": patch }))
+        .call("ls", json!({ "path": "docs" }))
+        .call("read", json!({ "path": "plain" }))
+        .call("grep", json!({ "pattern": "secret" }))
+        .say("Oh.");
+    let agent = Agent::new("curious").model(script).tools(tools::coding());
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
+    session.equip(shop.second());
+    // Without isolation changes cannot be taken back, and would be asked about.
+    let allowed = ["write", "edit", "apply_patch"].map(|tool| Rule::new(Ruling::Allow).tool(tool));
+    let rules = [Rule::new(Ruling::Deny).path("private/")].into_iter().chain(allowed);
+    session.equip(Policy::new(rules.collect()).unwrap());
+    let session = agent.forward(session).await.unwrap();
+    let results = results(&session).await;
+    for refused in &results[..7] {
+        assert!(refused.2 && refused.1.contains("which is not allowed here (rule: "), "{refused:?}");
+        assert!(!refused.1.contains("secret plan") && !refused.1.contains("KEY"), "{refused:?}");
+    }
+    assert!(results[1].1.contains("settings leads to .env"), "{results:?}");
+    assert!(!results[7].2 && results[7].1.contains("no secret here"), "{results:?}");
+    let found = "notes:1:no secret here\n[2 files that rules guard were left out; name one to search in it]\n";
+    assert_eq!(results[8].1, found);
+    assert!(!shop.copy(session.id()).join("private/new").exists());
 }
