@@ -155,6 +155,23 @@ pub(crate) fn harmless(text: &str) -> String {
     out
 }
 
+/// A whole number as a person reads it: `12,345`.
+pub(crate) fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or_default()).collect();
+    groups.join(",")
+}
+
+/// Billionths of a dollar as a person reads them.
+pub(crate) fn dollars(nano: u64) -> String {
+    match nano {
+        0 => "–".to_owned(),
+        1..=99_999_999 => format!("${:.4}", nano as f64 / 1e9),
+        _ => format!("${:.2}", nano as f64 / 1e9),
+    }
+}
+
 /// `1 record`, `2 records`.
 pub(crate) fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
@@ -225,6 +242,10 @@ pub(crate) mod style {
 
     pub(crate) fn label(text: impl std::fmt::Display) -> String {
         text.yellow().to_string()
+    }
+
+    pub(crate) fn found(text: impl std::fmt::Display) -> String {
+        text.red().bold().to_string()
     }
 }
 

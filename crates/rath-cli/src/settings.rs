@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) colour: bool,
     pub(crate) json: bool,
     pub(crate) pager: Option<String>,
+    /// How many characters a line of a table may have.
+    pub(crate) width: usize,
     pub(crate) user: String,
     pub(crate) by: Option<String>,
     /// Where lines that were typed are remembered.
@@ -87,6 +89,9 @@ impl Settings {
             true => Some(set("RATH_PAGER").or_else(|| set("PAGER")).unwrap_or_else(|| "less".into())),
             false => None,
         };
+        let window = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().filter(|window| window.ws_col > 0);
+        let columns = || set("COLUMNS").and_then(|columns| columns.parse().ok());
+        let width = window.map(|window| usize::from(window.ws_col)).or_else(columns).unwrap_or(120);
         let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
         let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
         let states = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -98,6 +103,7 @@ impl Settings {
             colour,
             json: global.json,
             pager: pager.filter(|pager| pager != "cat"),
+            width,
             user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| "somebody".into()),
             by: global.by.clone(),
             history: states.map(|dir| dir.join("rath").join("history")),

@@ -3,6 +3,7 @@
 //! [`Embedded`] is the default: one directory with a SQLite database for records and append-only packs for blobs.
 //! Any number of processes may read it; each session has one writer at a time; writers of different sessions work
 //! side by side. A published tail is one row, a *segment*; commits of several sessions share one sync.
+//! [`Question`]s are answered from an index of words that catches up when somebody asks.
 //! [`workspace`] puts directories under versions, whose trees and contents are blobs of the store.
 //!
 //! ```
@@ -27,7 +28,9 @@
 
 mod embedded;
 mod packs;
+mod search;
 pub mod segment;
 pub mod workspace;
 
 pub use embedded::{Backup, Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth, Raised};
+pub use search::{By, Found, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question, SearchHealth};

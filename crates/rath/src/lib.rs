@@ -48,7 +48,10 @@ pub use rath_model::chat::Dialect;
 pub use rath_model::scripted::{self, Scripted};
 pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Talk, encode_with};
 pub use rath_sandbox as sandbox;
-pub use rath_store::{Backup, Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth, Raised, workspace};
+pub use rath_store::{
+    Backup, By, Embedded, FORMAT, Found, Garbage, Health, Hit, HoldOff, Matched, NotAPattern, Order, PackHealth, Passage,
+    Pattern, Question, Raised, SearchHealth, workspace,
+};
 pub use workshop::Workshop;
 
 /// What most programs need: `use rath::prelude::*;`.

@@ -22,6 +22,7 @@ mod export;
 mod files;
 mod fork;
 mod gc;
+mod grep;
 mod import;
 mod inbox;
 mod init;
@@ -38,9 +39,11 @@ mod run;
 mod sandbox;
 mod save;
 mod say;
+mod sessions;
 mod sh;
 pub(crate) mod show;
 mod state;
+mod stats;
 mod steps;
 mod tail;
 mod undo;
@@ -102,6 +105,8 @@ pub(crate) enum Command {
     New(new::New),
     Add(add::Add),
     Log(log::Log),
+    Sessions(sessions::Sessions),
+    Grep(grep::Grep),
     Show(show::Show),
     Steps(steps::Steps),
     State(state::State),
@@ -139,6 +144,7 @@ pub(crate) enum Command {
     Import(import::Import),
     Config(config::Config),
     Policy(policy::Policy),
+    Stats(stats::Stats),
     Doctor(doctor::Doctor),
     Gc(gc::Gc),
     Explain(explain::Explain),
@@ -163,6 +169,8 @@ impl Command {
             Command::New(command) => command.run(settings).await,
             Command::Add(command) => command.run(settings).await,
             Command::Log(command) => command.run(settings).await,
+            Command::Sessions(command) => command.run(settings).await,
+            Command::Grep(command) => command.run(settings).await,
             Command::Show(command) => command.run(settings).await,
             Command::Steps(command) => command.run(settings).await,
             Command::State(command) => command.run(settings).await,
@@ -200,6 +208,7 @@ impl Command {
             Command::Import(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
+            Command::Stats(command) => command.run(settings).await,
             Command::Doctor(command) => command.run(settings).await,
             Command::Gc(command) => command.run(settings),
             Command::Explain(command) => command.run(settings),

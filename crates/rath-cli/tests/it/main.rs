@@ -16,6 +16,7 @@ mod person;
 mod policy;
 mod requests;
 mod runs;
+mod search;
 mod server;
 mod shell;
 mod transcript;

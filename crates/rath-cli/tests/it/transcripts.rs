@@ -41,6 +41,11 @@ fn the_pages_about_bundles_and_imports_are_true() {
 }
 
 #[test]
+fn the_page_about_search_is_true() {
+    check(&project("docs/ledger/search.md"));
+}
+
+#[test]
 fn the_transcripts_are_true() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,13 +1,16 @@
 //! How a store is doing: sizes, leftovers, lag.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use rath_core::SessionId;
 use rath_core::store::{Error, Result};
 use serde::Serialize;
 
 use super::schema::sql;
 use super::{Backup, Embedded, holder, ids, raise, schema};
+use crate::search::SearchHealth;
 
 /// What `rath doctor` tells.
 #[derive(Clone, Debug, Serialize)]
@@ -32,12 +35,18 @@ pub struct Health {
     pub packs: Vec<PackHealth>,
     /// Segments that the index of record ids has not seen yet.
     pub ids_behind: u64,
+    /// The search index.
+    pub search: SearchHealth,
     /// Lock files of processes that are gone.
     pub dead_holders: Vec<String>,
     /// Sessions held by a process that is gone. They are free to take.
     pub orphaned: u64,
     /// Databases of older formats, kept when the store was raised.
     pub backups: Vec<Backup>,
+    /// Files in the directory of packs that the index does not name.
+    pub unnamed_packs: Vec<String>,
+    /// What stands in the store's directory and is not part of a store.
+    pub strangers: Vec<String>,
     /// What SQLite says about its file; empty when it is well.
     pub damage: Vec<String>,
 }
@@ -58,6 +67,7 @@ impl Embedded {
     pub fn health(&self) -> Result<Health> {
         let size = |path: &Path| fs::metadata(path).map(|meta| meta.len()).unwrap_or(0);
         let dead_holders = holder::dead(&self.paths.holders);
+        let search = self.search_health()?;
         self.read(|db| {
             let _moment = db.unchecked_transaction().map_err(sql)?;
             let count = |text: &str| db.query_row(text, [], |row| row.get::<_, i64>(0)).map(|n| n as u64).map_err(sql);
@@ -79,7 +89,12 @@ impl Embedded {
                 let bytes = fs::metadata(self.paths.packs.join(&name)).ok().map(|meta| meta.len());
                 PackHealth { name, bytes, indexed: indexed as u64 }
             };
-            let packs = packs.map(|row| row.map(pack)).collect::<rusqlite::Result<_>>().map_err(sql)?;
+            let packs: Vec<PackHealth> =
+                packs.map(|row| row.map(pack)).collect::<rusqlite::Result<_>>().map_err(sql)?;
+            let mut unnamed_packs = names(&self.paths.packs);
+            unnamed_packs.retain(|name| packs.iter().all(|pack| pack.name != *name));
+            let mut strangers = names(&self.paths.root);
+            strangers.retain(|name| !is_part(name));
             let last = count("SELECT coalesce(max(cursor), 0) FROM segments")?;
             let mut check = db.prepare("PRAGMA quick_check(10)").map_err(sql)?;
             let damage = match check.query_map([], |row| row.get::<_, String>(0)) {
@@ -100,11 +115,27 @@ impl Embedded {
                 log_bytes: size(&self.paths.database.with_extension("db-wal")),
                 packs,
                 ids_behind: last.saturating_sub(ids::cursor(db)? as u64),
+                search,
                 dead_holders,
                 orphaned,
                 backups: raise::backups(&self.paths.database),
+                unnamed_packs,
+                strangers,
                 damage,
             })
+        })
+    }
+
+    /// The bytes of each session's records.
+    pub fn sizes(&self) -> Result<HashMap<SessionId, u64>> {
+        self.read(|db| {
+            let query = "SELECT s.id, g.bytes FROM sessions s
+                JOIN (SELECT session, sum(length(data)) AS bytes FROM segments GROUP BY session) g ON g.session = s.no";
+            let mut query = db.prepare_cached(query).map_err(sql)?;
+            let sizes = query.query_map([], |row| {
+                Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get::<_, i64>(1)? as u64))
+            });
+            sizes.map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)
         })
     }
 
@@ -115,4 +146,20 @@ impl Embedded {
             .map_err(|error| Error::machine("moving the log into the database", error))?;
         Ok(())
     }
+}
+
+/// The names of what is in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// What a store is made of, beside its databases and their copies.
+const PARTS: &[&str] =
+    &["packs", "holders", "workspaces", "erasing", ".gitignore", "gc.lock", "search.lock", "config.toml"];
+
+fn is_part(name: &str) -> bool {
+    PARTS.contains(&name) || name.starts_with("rath.db") || name.starts_with("search.db")
 }

@@ -2,11 +2,11 @@
 
 use rath_core::store::{Error, Result};
 use rath_core::{Digest, Record, SessionId};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::Embedded;
 use super::read::SegmentRow;
-use super::schema::sql;
+use super::schema::{self, Access, sql};
 use super::writer::Job;
 use crate::segment::Slots;
 
@@ -47,6 +47,18 @@ pub(super) fn front(id: &Digest) -> i64 {
 }
 
 impl Embedded {
+    /// Makes the index of record ids anew; returns how many records are in it.
+    pub fn reindex_ids(&self) -> Result<u64> {
+        let db = schema::connect(&self.paths.database, Access::Write)?;
+        let made = rusqlite::Transaction::new_unchecked(&db, TransactionBehavior::Immediate).map_err(sql)?;
+        made.execute_batch("DELETE FROM ids; DELETE FROM projections WHERE name = 'ids'").map_err(sql)?;
+        catch_up(&made)?;
+        let count = made.query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0));
+        let count = count.map_err(sql)? as u64;
+        made.commit().map_err(sql)?;
+        Ok(count)
+    }
+
     /// The records whose ids start with these hex digits.
     pub(super) async fn by_prefix(&self, prefix: &str) -> Result<Vec<Record>> {
         if prefix.is_empty()

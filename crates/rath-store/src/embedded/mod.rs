@@ -8,11 +8,11 @@ mod holder;
 mod ids;
 mod inbox;
 mod raise;
-mod read;
+pub(crate) mod read;
 mod readers;
-mod rows;
+pub(crate) mod rows;
 mod runs;
-mod schema;
+pub(crate) mod schema;
 mod verify;
 mod writer;
 
@@ -40,7 +40,7 @@ use writer::{Job, Writer};
 
 /// The embedded store.
 pub struct Embedded {
-    paths: Paths,
+    pub(crate) paths: Paths,
     program: String,
     readers: Arc<Readers>,
     ahead: Ahead,
@@ -55,11 +55,11 @@ type Tell = Box<dyn Fn(&Raised) + Send + Sync>;
 
 /// Where the parts of a store are.
 #[derive(Clone, Debug)]
-struct Paths {
-    root: PathBuf,
+pub(crate) struct Paths {
+    pub(crate) root: PathBuf,
     database: PathBuf,
-    packs: PathBuf,
-    holders: PathBuf,
+    pub(crate) packs: PathBuf,
+    pub(crate) holders: PathBuf,
 }
 
 impl Paths {
@@ -128,7 +128,7 @@ impl Embedded {
     }
 
     /// Runs `work` on a connection that only reads.
-    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         self.readers.with(work)
     }
 

@@ -16,18 +16,18 @@ use crate::segment::{self, Slots};
 const PAGE_BYTES: usize = 1024 * 1024;
 
 /// A row of `segments`, with its session's id.
-pub(super) struct SegmentRow {
-    pub(super) cursor: i64,
-    pub(super) session: SessionId,
-    pub(super) first_seq: u64,
-    pub(super) generation: u64,
-    pub(super) data: Arc<[u8]>,
+pub(crate) struct SegmentRow {
+    pub(crate) cursor: i64,
+    pub(crate) session: SessionId,
+    pub(crate) first_seq: u64,
+    pub(crate) generation: u64,
+    pub(crate) data: Arc<[u8]>,
 }
 
 pub(super) const COLUMNS: &str = "cursor, first_seq, generation, data";
 
 impl SegmentRow {
-    pub(super) fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
+    pub(crate) fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
         Ok(Self {
             cursor: row.get(0)?,
             session,
@@ -40,6 +40,22 @@ impl SegmentRow {
     /// Its records, each body checked against its header.
     pub(super) fn records(&self) -> Result<Vec<Record>> {
         self.filtered(|_| true)
+    }
+
+    /// Its record at a place.
+    pub(crate) fn record(&self, seq: u64) -> Result<Option<Record>> {
+        Ok(self.filtered(|(there, _)| there == seq)?.pop())
+    }
+
+    /// Its records; what was altered is passed over.
+    pub(crate) fn readable(&self) -> Vec<Record> {
+        let slots = Slots::of(&self.data).map_while(std::result::Result::ok).enumerate();
+        let record = |(i, slot): (usize, crate::segment::Slot)| {
+            let parts =
+                slot.parts(self.session, self.first_seq + i as u64, self.generation.wrapping_add(i as u64), &self.data);
+            Record::from_parts(parts).ok()
+        };
+        slots.filter_map(record).collect()
     }
 
     /// The wanted ones among its records, by seq and kind code.
@@ -59,7 +75,7 @@ fn known(db: &Connection, session: SessionId) -> Result<i64> {
 }
 
 /// The segment that holds a place.
-pub(super) fn segment_at(db: &Connection, point: Point) -> Result<Option<SegmentRow>> {
+pub(crate) fn segment_at(db: &Connection, point: Point) -> Result<Option<SegmentRow>> {
     let Some(no) = number(db, point.session)? else { return Ok(None) };
     let query = format!(
         "SELECT {COLUMNS} FROM segments WHERE session = ?1 AND first_seq <= ?2 AND first_seq + count > ?2
@@ -213,7 +229,7 @@ pub(super) fn blob_place(db: &Connection, digest: &Digest) -> Result<Option<(Str
 const AT_ONCE: u64 = 1 << 30;
 
 /// What the store holds of a blob; of a joined one, its pieces.
-pub(super) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Held>> {
+pub(crate) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Held>> {
     let mut again = true;
     loop {
         let Some((pack, place)) = blob_place(db, digest)? else { return Ok(None) };
@@ -228,7 +244,7 @@ pub(super) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Optio
 }
 
 /// A blob's bytes, checked.
-pub(super) fn blob(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Arc<[u8]>>> {
+pub(crate) fn blob(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Arc<[u8]>>> {
     let pieces = match held(db, dir, digest)? {
         None => return Ok(None),
         Some(Held::Bytes(bytes)) => return Ok(Some(bytes.into())),

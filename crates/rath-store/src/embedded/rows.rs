@@ -14,7 +14,7 @@ use super::schema::{self, sql};
 const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
     origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
 
-pub(super) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<Vec<Row>> {
+pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<Vec<Row>> {
     let (filter, values): (&str, Vec<Value>) = match &query.which {
         Which::All => ("", vec![]),
         Which::Id(id) => ("WHERE id = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),

@@ -100,11 +100,11 @@ CREATE TABLE IF NOT EXISTS posts (
 CREATE INDEX IF NOT EXISTS posts_waiting ON posts (session) WHERE taken = 0;
 ";
 
-pub(super) fn sql(error: rusqlite::Error) -> Error {
+pub(crate) fn sql(error: rusqlite::Error) -> Error {
     doing("working with the database")(error)
 }
 
-pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
+pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
     let what = what.into();
     move |error| Error::machine(what, error)
 }
@@ -180,7 +180,7 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
     Ok(db)
 }
 
-fn open_unchanging(path: &Path) -> Result<Connection> {
+pub(crate) fn open_unchanging(path: &Path) -> Result<Connection> {
     let escape = |c: char| match c {
         '%' | '?' | '#' => format!("%{:02x}", c as u32),
         c => c.to_string(),
@@ -189,7 +189,7 @@ fn open_unchanging(path: &Path) -> Result<Connection> {
     open(Path::new(&format!("file:{uri}?immutable=1")), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
 }
 
-fn has_log(path: &Path) -> bool {
+pub(crate) fn has_log(path: &Path) -> bool {
     std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > 0)
 }
 

@@ -9,6 +9,7 @@ mod crash;
 mod formats;
 mod processes;
 mod raising;
+mod search;
 mod simulation;
 mod support;
 mod tamper;

@@ -1,11 +1,14 @@
 mod reach;
+mod unfinished;
 
 use anyhow::Result;
 use rath::sandbox::{Diagnosis, Local};
+use rath::{Point, SearchHealth};
 use serde::Serialize;
 use serde_json::json;
 
 use self::reach::Reach;
+use self::unfinished::Unfinished;
 use super::Answer;
 use crate::output::{self, Page, bytes, style};
 use crate::settings::Settings;
@@ -13,7 +16,9 @@ use crate::space;
 
 /// Look at the store's health, at what this machine can isolate, and at the providers: what is wrong, what to do
 ///
-/// Every provider whose key is at hand is asked which models it offers, and servers on this machine.
+/// Every provider whose key is at hand is asked which models it offers, and servers on this machine. Of the store: sizes,
+/// how far its indexes lag, work that stopped and nobody holds, files that do not belong there. Exit code 3 when
+/// something is wrong.
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Walk all versions and say what takes the room in the packs
@@ -22,10 +27,16 @@ pub(crate) struct Doctor {
     /// Do not ask the providers
     #[arg(long)]
     offline: bool,
+    /// Make the indexes anew from the records: those of words and of record ids
+    #[arg(long)]
+    reindex: bool,
 }
 
 impl Doctor {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        if self.reindex {
+            return reindex(settings);
+        }
         let machine = Machine::look();
         let reach = match self.offline {
             true => None,
@@ -47,13 +58,18 @@ impl Doctor {
         }
         let path = settings.store_path()?;
         let health = settings.embedded()?.health()?;
+        let progress = output::spinner(settings);
+        let unfinished = Unfinished::look(&settings.store()?, &mut |sessions| progress.set_position(sessions)).await?;
+        progress.finish_and_clear();
         let lost: Vec<_> =
             health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
-        let sick = !health.damage.is_empty() || !lost.is_empty();
+        let sick = !health.damage.is_empty() || !lost.is_empty() || !unfinished.unreadable.is_empty();
         if settings.json {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
             value["well"] = (!sick && !out_of_reach).into();
+            value["store_well"] = (!sick).into();
+            value["unfinished"] = serde_json::to_value(&unfinished)?;
             value["providers"] = serde_json::to_value(&reach)?;
             value["sandbox"] = serde_json::to_value(&machine)?;
             value["open_sandboxes"] = serde_json::to_value(space::open_sandboxes(&path))?;
@@ -115,12 +131,45 @@ impl Doctor {
             "id index",
             match health.ids_behind {
                 0 => "up to date".into(),
-                behind => format!("{behind} segments behind; it catches up when a record is asked for by id"),
+                behind => format!("{}; it catches up when a record is asked for by id", lag(behind)),
             },
         );
+        row("search", search(&health.search));
+        let stopped = list(&unfinished.stopped);
+        if !stopped.is_empty() {
+            let mark = style::label("!");
+            row("stopped", format!("{mark} work is not done and nobody is at it: {stopped}; `rath resume` goes on"));
+        }
+        let waiting = list(&unfinished.waiting);
+        if !waiting.is_empty() {
+            row("waiting", format!("{} a person is asked: {waiting}; `rath inbox` shows what", style::label("!")));
+        }
+        if unfinished.posts > 0 {
+            let posts = output::count(unfinished.posts, "post");
+            row("inboxes", format!("{posts} for sessions that nobody holds; `rath resume` takes them in"));
+        }
         if health.orphaned > 0 || !health.dead_holders.is_empty() {
-            let dead = health.dead_holders.len();
-            row("holders", format!("{dead} gone without leave, {} sessions free to take", health.orphaned));
+            let dead = output::count(health.dead_holders.len() as u64, "holder");
+            let free = output::count(health.orphaned, "session");
+            row(
+                "holders",
+                format!("{dead} gone without leave, {free} free to take; the next who writes clears that up"),
+            );
+        }
+        if !health.unnamed_packs.is_empty() {
+            let names = health.unnamed_packs.join(", ");
+            row("unnamed", format!("packs that no index names: {}; `rath gc` removes them", output::harmless(&names)));
+        }
+        if !health.strangers.is_empty() {
+            let names = health.strangers.join(", ");
+            row("strangers", format!("not of rath: {}; move them elsewhere", output::harmless(&names)));
+        }
+        for line in &unfinished.unreadable {
+            page.line(format_args!(
+                "{} session {}; `rath verify` says which record it is",
+                style::bad("✗"),
+                output::harmless(line)
+            ));
         }
         for pack in lost {
             page.line(format_args!(
@@ -133,11 +182,72 @@ impl Doctor {
             page.line(format_args!("{} {line}", style::bad("✗")));
         }
         match sick {
-            false => page.line(format_args!("{} well; `rath verify` checks every record", style::good("✓"))),
+            false => {
+                page.line(format_args!("{} the store is well; `rath verify` checks every record", style::good("✓")))
+            }
             true => page.line("  help: copy the directory before anything else, then run `rath verify`"),
+        }
+        if out_of_reach {
+            page.line(format_args!("{} a provider is not: see above", style::bad("✗")));
         }
         page.show(settings)?;
         Ok(if sick || out_of_reach { Answer::No } else { Answer::Yes })
+    }
+}
+
+/// Makes the indexes anew.
+fn reindex(settings: &Settings) -> Result<Answer> {
+    let store = settings.embedded()?;
+    let progress = output::spinner(settings);
+    let mut records = 0;
+    store.reindex(&mut |seen| {
+        records = seen;
+        progress.set_position(seen);
+    })?;
+    let ids = store.reindex_ids()?;
+    progress.finish_and_clear();
+    match settings.json {
+        true => output::json(&json!({ "search": records, "ids": ids }))?,
+        false => output::answer(format_args!(
+            "made anew: the search index over {}, the index of record ids over {}",
+            output::count(records, "record"),
+            output::count(ids, "record")
+        ))?,
+    }
+    Ok(Answer::Yes)
+}
+
+/// What is said of the search index.
+fn search(search: &SearchHealth) -> String {
+    let cut = match search.cut {
+        0 => String::new(),
+        cut => format!("; of {} only the first megabyte of a text is indexed", output::count(cut, "record")),
+    };
+    match (search.bytes, search.behind) {
+        _ if !search.damage.is_empty() => {
+            format!(
+                "{} damaged ({}); the next `rath grep` makes it anew",
+                style::label("!"),
+                output::harmless(&search.damage.join("; "))
+            )
+        }
+        (None, _) => "none yet; the first `rath grep` makes it".into(),
+        (Some(size), 0) => format!("up to date, {}{cut}", bytes(size)),
+        (Some(size), behind) => format!("{}, {}; it catches up at the next `rath grep`{cut}", lag(behind), bytes(size)),
+    }
+}
+
+fn lag(segments: u64) -> String {
+    format!("{} behind", output::count(segments, "segment"))
+}
+
+/// Some places, and how many more.
+fn list(points: &[Point]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = points.iter().take(SHOWN).map(|point| point.session.short()).collect();
+    match points.len() {
+        more if more > SHOWN => format!("{} and {} more", shown.join(", "), more - SHOWN),
+        _ => shown.join(", "),
     }
 }
 

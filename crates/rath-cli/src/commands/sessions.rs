@@ -1,0 +1,250 @@
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use rath::store::{Query, Row};
+use rath::{SessionId, Store, Time, Usage, View};
+use serde::Serialize;
+
+use super::Answer;
+use super::log::clip;
+use crate::output::{self, Page, style};
+use crate::settings::Settings;
+use crate::time;
+
+/// Listed when nobody says how many.
+const LIMIT: usize = 50;
+
+/// List sessions as a table: what they are doing, how large they are, what they cost
+///
+/// States: `waiting` for a person's answer, `running` in a process, `held` by one that does nothing there now, `stopped`
+/// in the middle of its work (`rath resume` goes on), `open`, `closed`.
+#[derive(clap::Args)]
+pub(crate) struct Sessions {
+    /// Only sessions with this label (NAME or NAME=VALUE); may be said more than once
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
+    /// Only sessions that are not closed
+    #[arg(long, conflicts_with = "closed")]
+    open: bool,
+    /// Only closed ones
+    #[arg(long)]
+    closed: bool,
+    /// Only those in which a question waits for an answer
+    #[arg(long)]
+    waiting: bool,
+    /// Only those in which a process is at work
+    #[arg(long)]
+    running: bool,
+    /// Only those whose work stopped before it was done
+    #[arg(long)]
+    stopped: bool,
+    /// Only those that a process holds
+    #[arg(long)]
+    held: bool,
+    /// Only those that changed since
+    #[arg(long, value_name = "TIME", value_parser = time::since)]
+    since: Option<Time>,
+    /// What comes first
+    #[arg(long, value_name = "BY", default_value = "time")]
+    sort: Sort,
+    /// List at most this many (0 for all)
+    #[arg(long, short = 'n', value_name = "N", default_value_t = LIMIT)]
+    limit: usize,
+}
+
+/// What a list is sorted by, the most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sort {
+    /// The last change
+    Time,
+    /// The number of records
+    Records,
+    /// What its own model calls cost
+    Cost,
+    /// The bytes of its records
+    Size,
+}
+
+/// What a session is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Doing {
+    Waiting,
+    Running,
+    Held,
+    Stopped,
+    Open,
+    Closed,
+}
+
+/// A session in the list.
+#[derive(Serialize)]
+pub(super) struct Listed {
+    #[serde(flatten)]
+    pub(super) row: Row,
+    pub(super) state: Doing,
+    records: u64,
+    bytes: u64,
+    usage: Usage,
+}
+
+impl Sessions {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        let store = settings.store()?;
+        let mut rows = store.sessions(Query::default()).await?;
+        let all = rows.len();
+        rows.retain(|row| self.may_be(row));
+        let sizes = settings.embedded()?.sizes()?;
+        let by_state = self.waiting || self.running || self.stopped;
+        let limit = if self.limit == 0 { usize::MAX } else { self.limit };
+        let size = |row: &Row| sizes.get(&row.id).copied().unwrap_or(0);
+        match self.sort {
+            Sort::Time | Sort::Cost => {}
+            Sort::Records => rows.sort_by_key(|row| Reverse(row.seq)),
+            Sort::Size => rows.sort_by_key(|row| Reverse(size(row))),
+        }
+        let mut more = 0;
+        // Nobody looks into a session that will not be shown.
+        if !by_state && self.sort != Sort::Cost {
+            more = rows.len().saturating_sub(limit);
+            rows.truncate(limit);
+        }
+        let mut listed = Vec::with_capacity(rows.len());
+        for row in rows {
+            let one = Listed::of(&store, row, &sizes).await?;
+            if self.is(one.state) {
+                listed.push(one);
+            }
+        }
+        if self.sort == Sort::Cost {
+            listed.sort_by_key(|one| Reverse(one.usage.cost_nano_usd));
+        }
+        more += listed.len().saturating_sub(limit);
+        listed.truncate(limit);
+        if settings.json {
+            output::json_lines(listed)?;
+            return Ok(Answer::Yes);
+        }
+        match (listed.is_empty(), all) {
+            (true, 0) => output::remark("no sessions yet\n  help: `rath new TITLE` makes one"),
+            (true, all) => {
+                output::remark(format_args!("none of {} is like that", output::count(all as u64, "session")))
+            }
+            _ => table(settings, &listed)?,
+        }
+        if more > 0 {
+            output::remark(format_args!("{} more\n  help: -n 0 lists all", output::whole(more as u64)));
+        }
+        Ok(Answer::Yes)
+    }
+
+    /// What can be said without looking into the session.
+    fn may_be(&self, row: &Row) -> bool {
+        let labelled = |label: &String| {
+            let (name, value) = label.split_once('=').map_or((label.as_str(), None), |(n, v)| (n, Some(v)));
+            row.labels.get(name).is_some_and(|have| value.is_none_or(|value| value == have))
+        };
+        let busy = self.waiting || self.running || self.stopped;
+        self.label.iter().all(labelled)
+            && !(row.closed && (self.open || busy))
+            && (row.closed || !self.closed)
+            && (row.holder.is_some() || !self.held)
+            && self.since.is_none_or(|since| row.time >= since)
+    }
+
+    fn is(&self, state: Doing) -> bool {
+        let wanted = [(self.waiting, Doing::Waiting), (self.running, Doing::Running), (self.stopped, Doing::Stopped)];
+        wanted.iter().all(|(asked, _)| !asked) || wanted.contains(&(true, state))
+    }
+}
+
+impl Listed {
+    async fn of(store: &Arc<dyn Store>, row: Row, sizes: &HashMap<SessionId, u64>) -> Result<Self> {
+        let view = View::of(store, row.id, Some(row.seq)).await?;
+        Ok(Self {
+            state: Doing::of(&row, &view),
+            records: row.seq + 1,
+            bytes: sizes.get(&row.id).copied().unwrap_or(0),
+            usage: view.state().own_usage,
+            row,
+        })
+    }
+}
+
+impl Doing {
+    pub(super) fn of(row: &Row, view: &View) -> Self {
+        let pending = view.pending();
+        let at_work = !pending.steps.is_empty() || !pending.calls.is_empty();
+        match (row.closed, !pending.asks.is_empty(), row.holder.is_some(), at_work) {
+            (true, ..) => Doing::Closed,
+            (_, true, _, _) => Doing::Waiting,
+            (_, _, true, true) => Doing::Running,
+            (_, _, true, false) => Doing::Held,
+            (_, _, false, true) => Doing::Stopped,
+            (_, _, false, false) => Doing::Open,
+        }
+    }
+
+    fn shown(self) -> String {
+        let text = format!("{:<7}", format!("{self:?}").to_lowercase());
+        match self {
+            Doing::Waiting | Doing::Stopped => style::label(text),
+            Doing::Running => style::good(text),
+            Doing::Closed => style::dim(text),
+            Doing::Held | Doing::Open => text,
+        }
+    }
+}
+
+/// The table. A narrow one leaves out size, cost and time, in this order.
+fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
+    let width = settings.width.max(30);
+    let costs = listed.iter().any(|one| one.usage.cost_nano_usd > 0);
+    let columns = [(true, 8), (true, 8), (true, 9), (width >= 56, 12), (costs && width >= 72, 9), (width >= 88, 9)];
+    let taken: usize = columns.iter().filter(|(shown, _)| *shown).map(|(_, width)| width + 1).sum();
+    let [_, _, _, (times, _), (costs, _), (sizes, _)] = columns;
+    let room = width.saturating_sub(taken).max(8);
+    let mut page = Page::default();
+    let optional = |shown: bool, text: String| if shown { text } else { String::new() };
+    page.line(style::dim(format!(
+        "{:<8} {:<8} {:>9} {}{}{}TITLE",
+        "SESSION",
+        "STATE",
+        "RECORDS",
+        optional(times, format!("{:<12} ", "CHANGED")),
+        optional(costs, format!("{:>9} ", "COST")),
+        optional(sizes, format!("{:>9} ", "SIZE")),
+    )));
+    for one in listed {
+        let row = &one.row;
+        let title = match (&row.title, row.origin) {
+            (Some(title), _) => title.clone(),
+            (None, Some(origin)) => format!("fork of {}", origin.point()),
+            (None, None) => "(untitled)".to_owned(),
+        };
+        let labels: Vec<String> = row
+            .labels
+            .iter()
+            .map(|(name, value)| if value.is_empty() { name.clone() } else { format!("{name}={value}") })
+            .collect();
+        let shown = clip(&title, room.saturating_sub(1));
+        let left = room.saturating_sub(shown.chars().count() + 2);
+        let labels = match labels.is_empty() || left < 8 {
+            true => String::new(),
+            false => format!("  {}", style::label(clip(&labels.join(" "), left.saturating_sub(1)))),
+        };
+        page.line(format_args!(
+            "{} {}  {:>9} {}{}{}{}{labels}",
+            style::session(row.id.short()),
+            one.state.shown(),
+            output::whole(one.records),
+            optional(times, format!("{:<12} ", time::ago(row.time))),
+            optional(costs, format!("{:>9} ", output::dollars(one.usage.cost_nano_usd))),
+            optional(sizes, format!("{:>9} ", output::bytes(one.bytes))),
+            style::title(shown),
+        ));
+    }
+    page.show(settings)
+}

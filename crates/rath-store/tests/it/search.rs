@@ -1,0 +1,509 @@
+//! Looking for words: what is found, what is not, and what the index survives.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pollster::block_on;
+use proptest::prelude::*;
+use rath_core::body::{About, Asked, Assistant, Block, CallOutcome, Output, ToolFinished};
+use rath_core::store::Scan;
+use rath_core::{Actor, Blob, Kind, Point, Session, Store, Time};
+use rath_store::{By, Embedded, Found, Order, Pattern, Question};
+use tempfile::TempDir;
+
+use crate::support::{child, child_dir, furnished, verify};
+
+/// A store that is also looked at by its own type.
+struct Library {
+    store: std::sync::Arc<dyn Store>,
+    embedded: Embedded,
+    path: PathBuf,
+    _dir: TempDir,
+}
+
+impl Library {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("store");
+        let store = Embedded::create(&path).unwrap();
+        Self { store, embedded: Embedded::open_here(&path, "test").unwrap(), path, _dir: dir }
+    }
+
+    fn session(&self, texts: &[&str]) -> Session {
+        let mut session = Session::create(&self.store, Actor::person("ada"));
+        for text in texts {
+            session.user(*text).unwrap();
+        }
+        block_on(session.publish()).unwrap();
+        session
+    }
+
+    fn ask(&self, question: &Question) -> Found {
+        self.embedded.search(question).unwrap()
+    }
+
+    fn points(&self, pattern: &str) -> Vec<Point> {
+        points(&self.ask(&question(pattern)))
+    }
+
+    /// The seqs of what is found, where there is one session.
+    fn seqs(&self, pattern: &str) -> Vec<u64> {
+        self.points(pattern).iter().map(|point| point.seq).collect()
+    }
+}
+
+fn question(pattern: &str) -> Question {
+    Question::new(pattern.parse().unwrap())
+}
+
+fn points(found: &Found) -> Vec<Point> {
+    found.hits.iter().map(|hit| hit.record.point()).collect()
+}
+
+/// What was found, as it stands in the texts.
+fn marked(found: &Found) -> Vec<String> {
+    let passages = found.hits.iter().flat_map(|hit| &hit.passages);
+    passages
+        .flat_map(|matched| matched.places.iter().map(|place| matched.passage.text[place.clone()].to_owned()))
+        .collect()
+}
+
+#[test]
+fn words_phrases_beginnings_and_what_must_not_be() {
+    let library = Library::new();
+    library.session(&[
+        "The pool is too small since v42: raise it to 50.",
+        "Roll back to v41 now: error rate 0.1 % again.",
+        "Raise the error, rate it.",
+        "Die Straße ist zu. L'été à Genève.",
+    ]);
+    assert_eq!(library.seqs("RAISE"), [3, 1]);
+    assert_eq!(library.seqs("raise pool"), [1]);
+    assert_eq!(library.seqs("\"error rate\""), [3, 2]);
+    assert_eq!(library.seqs("\"error rate 0.1\""), [2]);
+    assert_eq!(library.seqs("rate -\"error rate 0\""), [3]);
+    assert_eq!(library.seqs("v4*"), [2, 1]);
+    assert_eq!(library.seqs("v4"), Vec::<u64>::new());
+    assert_eq!(library.seqs("pool OR roll OR nothing"), [2, 1]);
+    assert_eq!(library.seqs("raise pool OR rate it"), [3, 1]);
+    assert_eq!(library.seqs("strasse ete geneve"), [4]);
+    assert_eq!(library.seqs("STRASSE"), library.seqs("straße"));
+    assert_eq!(marked(&library.ask(&question("\"it to 50\" pool"))), ["pool", "it to 50"]);
+    let mut oldest = question("raise");
+    oldest.order = Order::Oldest;
+    assert_eq!(points(&library.ask(&oldest)).iter().map(|point| point.seq).collect::<Vec<_>>(), [1, 3]);
+    oldest.limit = Some(1);
+    let found = library.ask(&oldest);
+    assert!(found.more && found.hits.len() == 1 && found.unindexed.is_none());
+}
+
+#[test]
+fn scripts_without_spaces_are_found_by_any_part() {
+    let library = Library::new();
+    library.session(&[
+        "東京都庁は新宿区にあります。",
+        "私は京都に住んでいます",
+        "ภาษาไทยไม่มีช่องว่าง",
+        "한국어를 배웁니다",
+        "ﾃﾞｰﾀﾍﾞｰｽ is ＤＢ",
+    ]);
+    assert_eq!(library.seqs("東京"), [1]);
+    assert_eq!(library.seqs("京都"), [2, 1]);
+    assert_eq!(library.seqs("都庁は新宿"), [1]);
+    assert_eq!(library.seqs("庁"), [1]);
+    assert_eq!(library.seqs("都"), [2, 1]);
+    assert_eq!(library.seqs("す"), [2, 1]);
+    assert_eq!(library.seqs("京新"), Vec::<u64>::new());
+    assert_eq!(library.seqs("ไทย"), [3]);
+    assert_eq!(library.seqs("한국"), [4]);
+    assert_eq!(library.seqs("국어를"), [4]);
+    assert_eq!(library.seqs("データベース db"), [5]);
+    assert_eq!(marked(&library.ask(&question("庁"))), ["庁"]);
+    assert_eq!(marked(&library.ask(&question("都庁は新宿"))), ["都庁は新宿"]);
+}
+
+#[test]
+fn what_people_can_read_is_found_and_names_are_not() {
+    let library = Library::new();
+    let mut session = Session::create(&library.store, Actor::agent("fixer"));
+    session.set_title("Zebra crossing").unwrap();
+    session.system("Be laconic.").unwrap();
+    let long = format!("{}\nneedle at the end", "hay ".repeat(20_000));
+    session.user(long).unwrap();
+    let blocks = vec![
+        Block::Reasoning { text: "Presumably caching.".into() },
+        Block::ToolUse {
+            id: "toolu_abc".into(),
+            name: "edit".into(),
+            arguments: r#"{"path":"src/pool.rs","new":"first\nsecond \u00e9clair"}"#.into(),
+        },
+    ];
+    session.append(Assistant::new(blocks)).unwrap();
+    let picture = Blob::new(b"\x89PNG not words".to_vec(), "image/png");
+    let bytes = Blob::new(b"caf\xe9 brewed".to_vec(), "application/octet-stream");
+    let binary = Blob::new(b"elf\0sections".to_vec(), "application/octet-stream");
+    block_on(library.store.blob_put(vec![picture.clone(), bytes.clone(), binary.clone()])).unwrap();
+    let mut finished = ToolFinished::new("toolu_abc", CallOutcome::Done);
+    let output = |stream: &str, text: Option<&str>, blob: Option<&Blob>| Output {
+        stream: stream.into(),
+        text: text.map(str::to_owned),
+        blob: blob.map(|blob| blob.reference.clone()),
+        cut_from: None,
+    };
+    finished.output = vec![
+        output("stdout", Some("compiled quickly"), None),
+        output("stderr", None, Some(&bytes)),
+        output("core", None, Some(&binary)),
+        output("shot", None, Some(&picture)),
+    ];
+    session.append(finished).unwrap();
+    session.note("remember the milk").unwrap();
+    session.append(Asked::new(About::Question, None, "Shall I proceed?")).unwrap();
+    session.append_json("company.custom", r#"{"id": "kept", "digest": "as it is"}"#).unwrap();
+    block_on(session.publish()).unwrap();
+    for (pattern, seq) in [
+        ("zebra", 1),
+        ("laconic", 2),
+        ("needle", 3),
+        ("presumably", 4),
+        ("pool.rs", 4),
+        ("second", 4),
+        ("eclair", 4),
+        ("quickly", 5),
+        ("brewed", 5),
+        ("milk", 6),
+        ("proceed", 7),
+        ("kept", 8),
+    ] {
+        assert_eq!(library.seqs(pattern), [seq], "{pattern}");
+    }
+    for nothing in ["toolu", "nsecond", "png", "sections", "stdout", "question", "tool_use"] {
+        assert_eq!(library.seqs(nothing), Vec::<u64>::new(), "{nothing}");
+    }
+    let found = library.ask(&question("quickly OR brewed"));
+    let fields: Vec<_> = found.hits[0].passages.iter().map(|matched| matched.passage.field.as_str()).collect();
+    assert_eq!(fields, ["stdout", "stderr"]);
+}
+
+#[test]
+fn long_texts_are_cut_and_that_is_counted() {
+    let library = Library::new();
+    let filler = "word ".repeat(300_000);
+    library.session(&[&format!("early {filler} late")]);
+    assert_eq!(library.seqs("early"), [1]);
+    assert_eq!(library.seqs("late"), Vec::<u64>::new());
+    assert!(library.ask(&question("early")).hits[0].passages[0].passage.cut);
+    let search = library.embedded.health().unwrap().search;
+    assert_eq!((search.cut, search.behind, search.damage.len()), (1, 0, 0));
+}
+
+#[test]
+fn filters_leave_out_what_was_not_asked_for() {
+    let library = Library::new();
+    let mut session = library.session(&["apple one"]);
+    let between = session.head();
+    std::thread::sleep(Duration::from_millis(2));
+    let middle = Time::now();
+    std::thread::sleep(Duration::from_millis(2));
+    session.act_as(Actor::agent("Planner"));
+    session.assistant("apple two").unwrap();
+    block_on(session.publish()).unwrap();
+    let mut fork = session.fork("another way");
+    fork.act_as(Actor::agent("coder"));
+    fork.assistant("apple three").unwrap();
+    fork.label("fruit", "red").unwrap();
+    block_on(fork.publish()).unwrap();
+    session.assistant("apple four").unwrap();
+    block_on(session.publish()).unwrap();
+    let at = |session: &Session, seq| Point { session: session.id(), seq };
+    let (one, two, three, four) = (at(&session, 1), at(&session, 2), at(&fork, 1), at(&session, 3));
+    let with = |change: &dyn Fn(&mut Question)| {
+        let mut question = question("apple");
+        change(&mut question);
+        points(&library.ask(&question))
+    };
+    assert_eq!(with(&|_| {}), [four, three, two, one]);
+    assert_eq!(with(&|question| question.kinds = vec![Kind::User]), [one]);
+    assert_eq!(with(&|question| question.kinds = vec![Kind::User, Kind::Assistant]).len(), 4);
+    assert_eq!(with(&|question| question.actor = Some(By::from("planner"))), [four, two]);
+    assert_eq!(with(&|question| question.actor = Some(By::from("agent:"))), [four, three, two]);
+    assert_eq!(with(&|question| question.actor = Some(By::from("person:planner"))), []);
+    assert_eq!(with(&|question| question.labels = vec![("fruit".into(), None)]), [three]);
+    assert_eq!(with(&|question| question.labels = vec![("fruit".into(), Some("green".into()))]), []);
+    assert_eq!(with(&|question| question.since = Some(middle)), [four, three, two]);
+    assert_eq!(with(&|question| question.until = Some(middle)), [one]);
+    assert_eq!(with(&|question| question.within = Some(vec![(fork.id(), u64::MAX)])), [three]);
+    let lineage = block_on(async {
+        rath_core::View::of(&library.store, fork.id(), None).await.unwrap().lineage().await.unwrap()
+    });
+    let branch: Vec<_> = lineage.iter().map(|line| (line.session, line.to)).collect();
+    assert_eq!(with(&|question| question.within = Some(branch.clone())), [three, two, one]);
+    assert_eq!(with(&|question| question.within = Some(vec![(session.id(), between.seq)])), [one]);
+    assert_eq!(with(&|question| question.within = Some(vec![])), []);
+    // More sessions than the index is asked for by name.
+    let mut many: Vec<_> = (0..100).map(|n| (library.session(&[&format!("pear {n}")]).id(), u64::MAX)).collect();
+    many.push((fork.id(), u64::MAX));
+    assert_eq!(with(&|question| question.within = Some(many.clone())), [three]);
+}
+
+#[test]
+fn what_was_erased_is_not_shown_and_what_is_forgotten_leaves_no_trace() {
+    let library = Library::new();
+    let session = library.session(&["Xylophonist Quixwood called.", "Nobody called.", "Quixwood called again."]);
+    let other = library.session(&["a word of Quixwood's neighbour"]);
+    assert_eq!(library.points("quixwood").len(), 3);
+    // Erased without a word to the index: found by it, and not shown.
+    let last = block_on(library.store.scan(Scan::session(session.id(), 3, 3))).unwrap().records.remove(0);
+    block_on(library.store.erase(vec![last.reference()])).unwrap();
+    assert_eq!(library.points("quixwood"), [other.head().point(), Point { session: session.id(), seq: 1 }]);
+    // Forgotten while it can be read: the words go, the others stay.
+    let about = library.ask(&Question::about("Xylophonist, QUIXWOOD").unwrap());
+    let all = points(&about);
+    assert_eq!(all, [Point { session: session.id(), seq: 1 }]);
+    assert!(traces(&library.path, "xylophonist"));
+    library.embedded.forget(&all).unwrap();
+    assert!(!traces(&library.path, "xylophonist"));
+    assert_eq!(library.points("quixwood"), [other.head().point()]);
+    assert_eq!(library.points("called").len(), 1);
+    // Whoever catches up before the record is erased does not learn it again; a new index does not either.
+    library.session(&["fresh"]);
+    assert_eq!(library.points("fresh").len(), 1);
+    assert!(!traces(&library.path, "xylophonist"));
+    // A record that cannot be read any more takes the index with it, which is made anew.
+    library.embedded.forget(&[Point { session: session.id(), seq: 3 }]).unwrap();
+    assert!(!traces(&library.path, "nobody"));
+    assert_eq!(library.points("nobody").len(), 1);
+    assert_eq!(library.points("xylophonist"), []);
+    library.embedded.reindex(&mut |_| {}).unwrap();
+    assert_eq!(library.points("xylophonist").len(), 1);
+    assert!(verify(&library.path).is_sound());
+}
+
+#[test]
+fn forgetting_comes_before_the_first_search_too() {
+    let library = Library::new();
+    let session = library.session(&["Quixwood called."]);
+    library.embedded.forget(&[session.head().point()]).unwrap();
+    assert_eq!(library.points("quixwood"), []);
+    assert_eq!(library.embedded.health().unwrap().search.behind, 0);
+}
+
+#[test]
+fn one_of_many_is_forgotten_for_good() {
+    let library = Library::new();
+    let texts: Vec<String> =
+        (0..3000).map(|n| format!("person{n} lives in street{} of town{}", n * 7, n % 50)).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    library.session(&texts[..1500]);
+    library.points("town1");
+    let session = library.session(&texts[1500..]);
+    assert_eq!(library.points("town1").len(), 60);
+    for seq in [1, 700, 1500] {
+        let name = format!("person{}", 1499 + seq);
+        let point = Point { session: session.id(), seq };
+        assert_eq!(library.points(&name), [point]);
+        library.embedded.forget(&[point]).unwrap();
+        assert!(!traces(&library.path, &name), "{name}");
+        assert_eq!(library.points(&name), []);
+    }
+    assert_eq!(library.points("town1").len(), 60);
+    assert_eq!(library.points("person2*").len(), 1109);
+}
+
+/// Whether a word, or all but its first letters, can be read in the files of the index.
+fn traces(path: &Path, word: &str) -> bool {
+    let tail = &word.as_bytes()[word.len().min(3)..];
+    ["search.db", "search.db-wal"].iter().any(|name| {
+        let bytes = fs::read(path.join(name)).unwrap_or_default();
+        bytes.windows(tail.len()).any(|window| window == tail)
+    })
+}
+
+#[test]
+fn an_index_that_is_damaged_missing_or_not_ours_is_made_anew() {
+    let library = Library::new();
+    library.session(&["apple pie", "plum cake"]);
+    let index = library.path.join("search.db");
+    assert_eq!(library.seqs("apple"), [1]);
+    let empty = |name: &str| fs::remove_file(library.path.join(name)).unwrap_or_default();
+    // Gone.
+    empty("search.db");
+    assert_eq!(library.seqs("apple"), [1]);
+    // No database.
+    fs::write(&index, "this is not a database, whatever its name says".repeat(200)).unwrap();
+    ["search.db-wal", "search.db-shm"].into_iter().for_each(empty);
+    assert!(!library.embedded.health().unwrap().search.damage.is_empty());
+    assert_eq!(library.seqs("apple"), [1]);
+    // Somebody else's, and one of another version.
+    for change in ["CREATE TABLE mine (a); PRAGMA application_id = 7", "PRAGMA user_version = 99"] {
+        let db = rusqlite::Connection::open(&index).unwrap();
+        db.execute_batch(change).unwrap();
+        drop(db);
+        assert_eq!(library.seqs("apple"), [1], "{change}");
+    }
+    // A table is gone, and pages are overwritten.
+    let db = rusqlite::Connection::open(&index).unwrap();
+    db.execute_batch("DROP TABLE marks").unwrap();
+    drop(db);
+    assert_eq!(library.seqs("apple"), [1]);
+    let whole = fs::read(&index).unwrap();
+    for at in (0..whole.len()).step_by(1024) {
+        let mut torn = whole.clone();
+        let end = (at + 700).min(torn.len());
+        torn[at..end].fill(0xa5);
+        fs::write(&index, torn).unwrap();
+        ["search.db-wal", "search.db-shm"].into_iter().for_each(empty);
+        let found = library.seqs("apple");
+        assert!(found == [1] || found.is_empty(), "a wrong answer with byte {at} overwritten: {found:?}");
+        library.embedded.reindex(&mut |_| {}).unwrap();
+        assert_eq!(library.seqs("apple"), [1]);
+    }
+    // Cut off.
+    fs::write(&index, &whole[..whole.len() / 2]).unwrap();
+    ["search.db-wal", "search.db-shm"].into_iter().for_each(empty);
+    library.seqs("apple");
+    assert!(verify(&library.path).is_sound());
+}
+
+#[test]
+fn a_store_that_was_set_back_and_went_on_otherwise_is_indexed_anew() {
+    let library = Library::new();
+    let mut session = library.session(&["before"]);
+    library.embedded.checkpoint().unwrap();
+    let backup = fs::read(library.path.join("rath.db")).unwrap();
+    session.user("in the first life").unwrap();
+    block_on(session.publish()).unwrap();
+    assert_eq!(library.points("life").len(), 1);
+    let Library { store, embedded, path, _dir } = library;
+    drop((session, store, embedded));
+    fs::write(path.join("rath.db"), backup).unwrap();
+    for log in ["rath.db-wal", "rath.db-shm"] {
+        let _ = fs::remove_file(path.join(log));
+    }
+    let store = Embedded::open(&path).unwrap();
+    let embedded = Embedded::open_here(&path, "test").unwrap();
+    let library = Library { store, embedded, path, _dir };
+    library.session(&["in the second"]);
+    assert_eq!(library.points("first").len(), 0);
+    assert_eq!(library.points("second").len(), 1);
+    assert_eq!(library.points("before").len(), 1);
+}
+
+#[test]
+fn where_nothing_can_be_written_the_ledger_is_read() {
+    let library = Library::new();
+    library.session(&["apple one"]);
+    library.points("apple");
+    library.session(&["apple two"]);
+    // Where the lock file should be is a directory: nobody, not even root, opens that for writing.
+    fs::remove_file(library.path.join("search.lock")).unwrap();
+    fs::create_dir(library.path.join("search.lock")).unwrap();
+    let found = library.ask(&question("apple"));
+    assert_eq!(found.hits.len(), 2);
+    assert!(found.unindexed.is_some());
+    let mut oldest = question("apple");
+    oldest.order = Order::Oldest;
+    let (newest, oldest) = (points(&found), points(&library.ask(&oldest)));
+    assert_eq!(newest.iter().rev().copied().collect::<Vec<_>>(), oldest);
+    // No index at all.
+    for name in ["search.db", "search.db-wal", "search.db-shm"] {
+        let _ = fs::remove_file(library.path.join(name));
+    }
+    assert_eq!(points(&library.ask(&question("apple"))), newest);
+    assert!(library.embedded.forget(&newest).is_err());
+}
+
+#[test]
+fn everything_in_a_furnished_store_can_be_searched() {
+    let library = Library::new();
+    furnished(&library.store);
+    assert_eq!(library.points("\"four thousand lines\"").len(), 2);
+    assert_eq!(library.points("\"later note\"").len(), 300);
+    assert_eq!(library.points("\"as it is\" -kept").len(), 1);
+    assert_eq!(library.points("looked").len(), 1);
+    let search = library.embedded.health().unwrap().search;
+    assert!(search.bytes.unwrap() > 0 && search.behind == 0 && search.damage.is_empty(), "{search:?}");
+}
+
+/// Indexes, says so, and starts anew, until it is killed.
+#[test]
+fn indexer() {
+    let Some(dir) = child_dir() else { return };
+    let store = Embedded::open_here(dir, "indexer").unwrap();
+    loop {
+        store.index(&mut |_| {}).unwrap();
+        let found = store.search(&question("common")).unwrap();
+        writeln!(std::io::stdout(), "\nfound {}", found.hits.len()).unwrap();
+    }
+}
+
+#[test]
+fn indexers_that_are_killed_and_several_at_once_lose_nothing() {
+    let library = Library::new();
+    let mut expected = 0;
+    for life in 0..12 {
+        for n in 0..40 {
+            library.session(&[&format!("common word{life}x{n} {}", "filler ".repeat(200))]);
+            expected += 1;
+        }
+        let mut indexers: Vec<_> = (0..3).map(|_| child("search::indexer", &library.path)).collect();
+        if life % 3 == 0 {
+            // At least one of them comes through.
+            let lines = BufReader::new(indexers[0].stdout.take().unwrap()).lines();
+            let found = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("found ")?.parse::<u64>().ok());
+            assert_eq!(found, Some(expected));
+        } else {
+            std::thread::sleep(Duration::from_millis(10 + 17 * (life % 5)));
+        }
+        for indexer in &mut indexers {
+            indexer.kill().unwrap();
+            indexer.wait().unwrap();
+        }
+        assert_eq!(library.points("common").len() as u64, expected, "life {life}");
+    }
+    let each: BTreeSet<_> = (0..12).map(|life| library.points(&format!("word{life}x7")).len()).collect();
+    assert_eq!(each, BTreeSet::from([1]));
+    assert!(library.embedded.health().unwrap().search.damage.is_empty());
+}
+
+/// How many stores are tried: as many as `RATH_STORED_CASES` says.
+fn cases() -> u32 {
+    std::env::var("RATH_STORED_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn whatever_word_stands_in_a_body_is_found(texts in proptest::collection::vec("(\\PC{0,12}[ \n.]?){0,8}", 1..6), common in "[a-c]{1,2}") {
+        use unicode_segmentation::UnicodeSegmentation as _;
+        let library = Library::new();
+        let texts: Vec<String> = texts.iter().map(|text| format!("{text} {common}")).collect();
+        let session = library.session(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let all: Vec<Point> = (1..=texts.len() as u64).map(|seq| Point { session: session.id(), seq }).collect();
+        let found = |pattern: Pattern| points(&library.embedded.search(&Question::new(pattern)).unwrap());
+        prop_assert_eq!(found(Pattern::phrase(&common).unwrap()).len(), all.len());
+        for (text, point) in texts.iter().zip(&all) {
+            for word in text.unicode_words() {
+                // Signs that count as letters of some alphabet and vanish when they are folded are no words.
+                let Ok(pattern) = Pattern::phrase(word) else { continue };
+                prop_assert!(found(pattern).contains(point), "{:?} in {:?}", word, text);
+            }
+            if let Ok(whole) = Pattern::phrase(text) {
+                prop_assert!(found(whole).contains(point), "{:?}", text);
+            }
+        }
+    }
+
+    #[test]
+    fn no_pattern_is_too_strange(pattern in "\\PC{0,30}|([a-b\"*() -]|OR |NOT |NEAR){0,12}") {
+        let library = Library::new();
+        library.session(&["a b", "b a"]);
+        if let Ok(pattern) = pattern.parse::<Pattern>() {
+            library.embedded.search(&Question::new(pattern)).unwrap();
+        }
+    }
+}
