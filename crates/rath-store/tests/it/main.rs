@@ -7,6 +7,7 @@ mod conformance;
 mod corpus;
 mod crash;
 mod formats;
+mod power;
 mod processes;
 mod support;
 mod tamper;
