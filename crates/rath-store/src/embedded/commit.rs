@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use rath_core::body::Created;
-use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result};
+use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
 use rath_core::{Blob, Digest, Fault, Kind, Record, Reference, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::schema::sql;
+use super::schema::{self, sql};
 use super::{holder, inbox, read, runs};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
@@ -22,6 +22,8 @@ pub(super) struct Committer<'a> {
     pack: Option<(i64, PackWriter)>,
     /// Whether commits are synced now.
     synced: bool,
+    /// Whether a commit failed on the disk, so that what is in the log may not be there.
+    doubtful: bool,
 }
 
 /// A session as the compare-and-swap sees it.
@@ -35,14 +37,32 @@ struct Stored {
 
 impl<'a> Committer<'a> {
     pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
-        Self { db, packs, holders, me, pack: None, synced: true }
+        Self { db, packs, holders, me, pack: None, synced: true, doubtful: false }
     }
 
     /// Chooses whether the next commit is synced. What dies with the process anyway need not be.
     pub(super) fn set_sync(&mut self, sync: bool) -> rusqlite::Result<()> {
         if sync != self.synced {
-            self.db.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
+            schema::synced(self.db, sync)?;
             self.synced = sync;
+        }
+        Ok(())
+    }
+
+    /// Makes what the jobs before it wrote durable, and visible to others.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.sync_packs()?;
+        let done = self.db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(sql);
+        self.doubtful |= matches!(done, Err(Error::Machine { trouble: Trouble::Disk, .. }));
+        done.map(drop)
+    }
+
+    /// After a sync that failed, the kernel takes for written what it could not write, and later syncs say nothing of
+    /// it. So before anything is promised again, all that is in the log is written to another place.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        if self.doubtful {
+            schema::empty_log(self.db)?;
+            self.doubtful = false;
         }
         Ok(())
     }
@@ -271,9 +291,8 @@ impl<'a> Committer<'a> {
         if new.is_empty() {
             return Ok(());
         }
-        let io = |error| Error::machine("writing a blob", error);
-        let (no, pack) = self.open_pack().map_err(io)?;
-        let places = pack.append(&new).map_err(io)?;
+        let (no, pack) = self.open_pack()?;
+        let places = pack.append(&new).map_err(writing)?;
         let length = pack.length;
         let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)";
         let mut insert = self.db.prepare_cached(insert).map_err(sql)?;
@@ -289,34 +308,31 @@ impl<'a> Committer<'a> {
         }
     }
 
-    fn open_pack(&mut self) -> std::io::Result<(i64, &mut PackWriter)> {
+    fn open_pack(&mut self) -> Result<(i64, &mut PackWriter)> {
         if self.pack.as_ref().is_none_or(|(_, pack)| pack.length >= PACK_LIMIT) {
             // The full one may hold blobs of the transaction under way.
-            if let Some((_, full)) = &mut self.pack {
-                full.sync()?;
-            }
+            self.sync_packs()?;
             self.pack = Some(self.find_pack()?);
         }
         match &mut self.pack {
             Some((no, pack)) => Ok((*no, pack)),
-            None => Err(std::io::Error::other("no pack")),
+            None => Err(Error::machine("writing a blob", "there is no pack")),
         }
     }
 
-    fn find_pack(&self) -> std::io::Result<(i64, PackWriter)> {
-        let other = std::io::Error::other;
+    fn find_pack(&self) -> Result<(i64, PackWriter)> {
         let query = "SELECT no, name, length FROM packs WHERE length < ?1 ORDER BY no DESC LIMIT 8";
-        let mut query = self.db.prepare(query).map_err(other)?;
+        let mut query = self.db.prepare(query).map_err(sql)?;
         let rows = query.query_map([PACK_LIMIT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        let known: Vec<(i64, String, i64)> = rows.map_err(other)?.collect::<Result<_, _>>().map_err(other)?;
+        let known: Vec<(i64, String, i64)> = rows.and_then(Iterator::collect).map_err(sql)?;
         for (no, name, length) in known {
-            if let Some(pack) = PackWriter::adopt(self.packs, &name, length as u64)? {
+            if let Some(pack) = PackWriter::adopt(self.packs, &name, length as u64).map_err(writing)? {
                 return Ok((no, pack));
             }
         }
         let name = format!("{}.pack", rath_core::fresh_name());
-        let pack = PackWriter::create(self.packs, &name)?;
-        self.db.execute("INSERT INTO packs (name, length) VALUES (?1, 0)", [&name]).map_err(other)?;
+        let pack = PackWriter::create(self.packs, &name).map_err(writing)?;
+        self.db.execute("INSERT INTO packs (name, length) VALUES (?1, 0)", [&name]).map_err(sql)?;
         Ok((self.db.last_insert_rowid(), pack))
     }
 
@@ -340,28 +356,47 @@ impl<'a> Committer<'a> {
         self.pack = None;
     }
 
-    pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
-        let query = "SELECT no, fence, holder FROM sessions WHERE id = ?1";
-        let row: Option<(i64, i64, Option<String>)> = self
+    /// Who holds a session, and lives; with its number.
+    fn held(&self, session: SessionId) -> Result<(i64, Option<Holder>)> {
+        let query = "SELECT no, holder FROM sessions WHERE id = ?1";
+        let row: Option<(i64, Option<String>)> = self
             .db
             .prepare_cached(query)
             .and_then(|mut query| {
-                query.query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
+                query.query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).optional()
             })
             .map_err(sql)?;
-        let (no, fence, held_by) = row.ok_or_else(|| Error::NotFound(format!("session {session}")))?;
-        if let Some(id) = held_by {
-            let living = if id == self.me.id { Some(self.me.clone()) } else { holder::living(self.holders, &id) };
-            if let Some(holder) = living {
-                return Err(Error::Held { session, holder });
-            }
+        let (no, held_by) = row.ok_or_else(|| Error::NotFound(format!("session {session}")))?;
+        let living = held_by.and_then(|id| match id == self.me.id {
+            true => Some(self.me.clone()),
+            false => holder::living(self.holders, &id),
+        });
+        Ok((no, living))
+    }
+
+    pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
+        let (no, held_by) = self.held(session)?;
+        if let Some(holder) = held_by {
+            return Err(Error::Held { session, holder });
         }
-        let fence = fence + 1;
-        self.db
-            .prepare_cached("UPDATE sessions SET holder = ?2, fence = ?3 WHERE no = ?1")
-            .and_then(|mut update| update.execute(params![no, self.me.id, fence]))
-            .map_err(sql)?;
-        Ok(fence as u64)
+        let update = "UPDATE sessions SET holder = ?2, fence = fence + 1 WHERE no = ?1 RETURNING fence";
+        let fence = self
+            .db
+            .prepare_cached(update)
+            .and_then(|mut update| update.query_row(params![no, self.me.id], |row| row.get::<_, i64>(0)));
+        Ok(fence.map_err(sql)? as u64)
+    }
+
+    /// Takes a session from whoever holds it, for nobody: the fence moves on, and what that holder writes is refused.
+    pub(super) fn take(&self, session: SessionId) -> Result<Option<Holder>> {
+        let (no, held_by) = self.held(session)?;
+        if held_by.is_some() {
+            self.db
+                .prepare_cached("UPDATE sessions SET holder = NULL, fence = fence + 1 WHERE no = ?1")
+                .and_then(|mut update| update.execute([no]))
+                .map_err(sql)?;
+        }
+        Ok(held_by)
     }
 
     pub(super) fn release(&self, session: SessionId, fence: Fence) -> Result<()> {
@@ -396,6 +431,10 @@ impl<'a> Committer<'a> {
         }
         Ok(())
     }
+}
+
+fn writing(error: std::io::Error) -> Error {
+    Error::machine("writing a blob", error)
 }
 
 /// The run that a session was created for, as its first record says.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rath_core::store::{Error, Result};
+use rath_core::store::Result;
 use serde::Serialize;
 
 use super::schema::sql;
@@ -107,9 +107,6 @@ impl Embedded {
 
     /// Moves the log into the database and cuts it off.
     pub fn checkpoint(&self) -> Result<()> {
-        let db = schema::connect(&self.paths.database, schema::Access::Write)?;
-        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-            .map_err(|error| Error::machine("moving the log into the database", error))?;
-        Ok(())
+        schema::empty_log(&schema::connect(&self.paths.database, schema::Access::Write)?)
     }
 }

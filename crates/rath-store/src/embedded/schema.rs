@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rath_core::store::{Error, Result};
+use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags, TransactionBehavior};
 
@@ -106,7 +106,20 @@ pub(super) fn sql(error: rusqlite::Error) -> Error {
 
 pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
     let what = what.into();
-    move |error| Error::machine(what, error)
+    move |error| Error::trouble(what, trouble(&error), error)
+}
+
+/// What kind of refusal SQLite's is.
+fn trouble(error: &rusqlite::Error) -> Trouble {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(Code::DiskFull) => Trouble::Full,
+        Some(Code::ReadOnly | Code::PermissionDenied) => Trouble::ReadOnly,
+        Some(Code::SystemIoFailure) => Trouble::Disk,
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => Trouble::Busy,
+        _ => Trouble::Other,
+    }
 }
 
 /// How a connection will be used.
@@ -128,7 +141,19 @@ pub(super) fn create(path: &Path) -> Result<()> {
         db.pragma_update(None, "synchronous", "FULL")?;
         db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {ADDED_IN_3} PRAGMA user_version = {FORMAT}; COMMIT;"))
     };
-    set_up().map_err(doing("creating the database"))
+    set_up().map_err(doing("creating the database"))?;
+    // Closing does it too, and does not say when there is no room.
+    empty_log(&db)
+}
+
+/// Writes everything in the log into the database, durably, and cuts it off.
+pub(super) fn empty_log(db: &Connection) -> Result<()> {
+    let what = "moving the log into the database";
+    let busy: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(doing(what))?;
+    match busy {
+        0 => Ok(()),
+        _ => Err(Error::trouble(what, Trouble::Busy, "another process has been reading for long")),
+    }
 }
 
 /// Opens a connection and checks that the database is one we can read.
@@ -148,15 +173,21 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         marks => accept(marks, path)?,
     }
     if access == Access::Write {
-        db.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
-        // A short log is written over and over in place, which syncs faster than one that grows.
-        db.pragma_update(None, "wal_autocheckpoint", 250).map_err(sql)?;
+        synced(&db, true).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
         if format(&db)? < FORMAT {
             raise(&db)?;
         }
     }
     Ok(db)
+}
+
+/// Chooses whether commits are synced. A short log is written over and over in place, which syncs faster than one that
+/// grows; but only after a commit that was synced, and whose sync was heard: SQLite says nothing of one that fails while
+/// the log is moved.
+pub(super) fn synced(db: &Connection, yes: bool) -> rusqlite::Result<()> {
+    db.pragma_update(None, "synchronous", if yes { "FULL" } else { "NORMAL" })?;
+    db.pragma_update(None, "wal_autocheckpoint", if yes { 250 } else { 0 })
 }
 
 /// Brings an older store to the current format. Another process may be doing the same.
@@ -227,7 +258,7 @@ fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path) -> Result<()> {
         Ok((APPLICATION, 1..)) => Ok(()),
         Ok(_) => Err(none()),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => Err(none()),
-        Err(error) => Err(Error::machine("opening the database", error)),
+        Err(error) => Err(doing("opening the database")(error)),
     }
 }
 
