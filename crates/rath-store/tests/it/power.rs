@@ -13,7 +13,7 @@ use pollster::block_on;
 use rath_core::store::{Batch, Lookup, Post, Posted, Result, Which};
 use rath_core::{Actor, Blob, How, Point, Reference, Session, SessionId, Store, Time};
 use rath_store::Embedded;
-use rath_testkit::faults::Faults;
+use rath_testkit::faults::{self, Faults};
 use rath_testkit::power::{Chance, Cut, Trace};
 
 use crate::support::child_dir;
@@ -53,7 +53,8 @@ fn noise(chance: &mut Chance, length: u64) -> Blob {
     Blob::new(bytes, "application/octet-stream")
 }
 
-/// Appends, forks, merges, posts, erases and collects, and acknowledges what is durable. `RATH_TEST_TURNS` says how long.
+/// Appends, forks, merges, posts, erases and collects, and acknowledges what is durable. `RATH_TEST_TURNS` says how long;
+/// with `RATH_TEST_STUMBLE`, syncs of files with this name fail now and then.
 #[test]
 fn worker() {
     let Some(root) = child_dir() else { return };
@@ -94,8 +95,15 @@ fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u6
     let mut chance = Chance::new(seed ^ u64::from(std::process::id()) << 20);
     let mut session = persist(|| block_on(store.open(id, Actor::program("worker"))));
     let mut notes: Vec<Reference> = Vec::new();
+    let stumble = std::env::var("RATH_TEST_STUMBLE").ok();
     for turn in 0..turns {
         let mut blobs = Vec::new();
+        if let Some(name) = stumble.as_ref().filter(|_| chance.percent(20)) {
+            // Something is in the log that nobody synced, and the sync that would have done it fails.
+            let unnamed = noise(&mut chance, 5_000);
+            persist(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
+            faults::change(&child_dir().unwrap(), &format!("sync {name} 5 times 1"));
+        }
         session.note(format!("worker {seed}, turn {turn}")).unwrap();
         notes.push(session.head());
         if chance.percent(40) {
@@ -134,7 +142,7 @@ fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u6
             persist(|| Ok(block_on(store.erase(vec![gone]))?));
             said.say(format_args!("erased {} {}", gone.session, gone.seq));
         }
-        if chance.percent(10) {
+        if stumble.is_none() && chance.percent(10) {
             let unnamed = noise(&mut chance, 5_000);
             persist(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
         }
@@ -159,22 +167,38 @@ fn post(store: &Arc<dyn Store>, session: SessionId, said: &Said, chance: &mut Ch
     }
 }
 
-/// Lets `processes` workers work under these faults, and returns what they did to the disk.
-fn traced(dir: &Path, processes: usize, turns: u64, rules: &str) -> PathBuf {
+/// How much is worked, and under which faults.
+struct Work {
+    processes: usize,
+    turns: u64,
+    rules: String,
+    stumble: Option<&'static str>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { processes: 1, turns: 30, rules: String::new(), stumble: None }
+    }
+}
+
+/// Lets workers work, and returns what they did to the disk.
+fn traced(dir: &Path, work: &Work) -> PathBuf {
     let (root, trace) = (dir.join("root"), dir.join("trace"));
     fs::create_dir(&root).unwrap();
-    let faults = Faults::new(rules).traced(&trace);
+    let faults = Faults::new(&work.rules).traced(&trace);
+    let said = OpenOptions::new().append(true).create(true).open(dir.join("said")).unwrap();
     let start = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "power::worker", "--nocapture", "--test-threads=1"]);
-        command.env("RATH_TEST_CHILD", root.canonicalize().unwrap()).env("RATH_TEST_TURNS", turns.to_string());
-        command.stdout(Stdio::null()).stderr(File::create(dir.join("said")).unwrap());
+        command.env("RATH_TEST_CHILD", root.canonicalize().unwrap()).env("RATH_TEST_TURNS", work.turns.to_string());
+        command.envs(work.stumble.map(|name| ("RATH_TEST_STUMBLE", name)));
+        command.stdout(Stdio::null()).stderr(said.try_clone().unwrap());
         faults.load(&mut command, &root).spawn().unwrap()
     };
-    let workers: Vec<_> = (0..processes).map(|_| start()).collect();
+    let workers: Vec<_> = (0..work.processes).map(|_| start()).collect();
     for mut worker in workers {
         let ended = worker.wait().unwrap();
-        assert!(ended.success(), "{rules}: {}", fs::read_to_string(dir.join("said")).unwrap());
+        assert!(ended.success(), "{}: {}", work.rules, fs::read_to_string(dir.join("said")).unwrap());
     }
     trace
 }
@@ -279,27 +303,23 @@ fn survives(path: &Path, images: u64) {
 #[test]
 fn a_power_cut_takes_nothing_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let trace = traced(dir.path(), 1, 30, "");
+    let trace = traced(dir.path(), &Work::default());
     survives(&trace, images());
 }
 
 #[test]
 fn a_power_cut_takes_nothing_from_four_processes() {
     let dir = tempfile::tempdir().unwrap();
-    let trace = traced(dir.path(), 4, 8, "");
+    let trace = traced(dir.path(), &Work { processes: 4, turns: 8, ..Work::default() });
     survives(&trace, images() / 4);
 }
 
 #[test]
 fn a_failed_sync_is_not_taken_for_a_good_one_later() {
-    for rules in [
-        "sync rath.db-wal 5 after 25 times 1",
-        "sync rath.db-wal 5 after 40 times 3",
-        "sync .pack 5 after 6 times 1",
-        "sync rath.db 5 after 3 times 2",
-    ] {
+    for name in ["rath.db-wal", "rath.db", ".pack", "packs"] {
         let dir = tempfile::tempdir().unwrap();
-        let trace = traced(dir.path(), 1, 16, rules);
+        let trace = traced(dir.path(), &Work { turns: 16, stumble: Some(name), ..Work::default() });
+        assert!(fs::read_to_string(dir.path().join("said")).unwrap().contains("worker: "), "no sync of {name} failed");
         survives(&trace, images() / 4);
     }
 }
@@ -308,7 +328,7 @@ fn a_failed_sync_is_not_taken_for_a_good_one_later() {
 fn a_sync_that_is_left_out_is_found() {
     for lie in ["rath.db-wal", "rath.db", ".pack", "packs", "store", "deep"] {
         let dir = tempfile::tempdir().unwrap();
-        let trace = traced(dir.path(), 1, 12, &format!("sync {lie} lie"));
+        let trace = traced(dir.path(), &Work { turns: 12, rules: format!("sync {lie} lie"), ..Work::default() });
         let (_, found) = look(&Trace::read(&trace), 400);
         let (seed, why) =
             found.unwrap_or_else(|| panic!("400 images without syncs of {lie:?}, and nothing is missing"));
