@@ -119,7 +119,11 @@ impl<'a> Committer<'a> {
                 None => Ok(0),
             };
         };
-        let conflict = || Error::Conflict { session, seq: stored.seq };
+        // Whoever lost the session is told that, whatever the new holder wrote.
+        let conflict = || match stored.fence == part.fence {
+            true => Error::Conflict { session, seq: stored.seq },
+            false => Error::LeaseLost { session },
+        };
         let known = part.records.iter().take_while(|record| record.seq() <= stored.seq).count();
         if let Some(last_known) = known.checked_sub(1).map(|at| &part.records[at]) {
             // The chain vouches for the ones before.

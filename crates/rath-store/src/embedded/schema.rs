@@ -170,6 +170,13 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
             accept(marks(&db), path)?;
             return Ok(db);
         }
+        Err(error) if is_read_only(&error) && !is_writable(path) => {
+            let why = match access {
+                Access::Read => "its log is to be moved into it first, and nothing may be written there",
+                Access::Write => "nothing may be written there",
+            };
+            return Err(Error::trouble(format!("opening {}", path.display()), Trouble::ReadOnly, why));
+        }
         marks => accept(marks, path)?,
     }
     if access == Access::Write {
@@ -245,6 +252,11 @@ fn is_read_only(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ReadOnly | CannotOpen))
 }
 
+/// Whether its directory takes files of this process.
+fn is_writable(path: &Path) -> bool {
+    path.parent().is_some_and(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok())
+}
+
 /// What the database says it is: whose, and of which format.
 fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get(0));
@@ -252,7 +264,16 @@ fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
 }
 
 fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path) -> Result<()> {
-    let none = || Error::NotAStore(path.display().to_string());
+    // Where processes wrote there was a store: then its database is not what it was.
+    let was_one = path.with_file_name("holders").is_dir();
+    let none = || match was_one {
+        true => Error::trouble(
+            format!("opening {}", path.display()),
+            Trouble::Damaged,
+            "it is not a store's database any more: cut off, or written over",
+        ),
+        false => Error::NotAStore(path.display().to_string()),
+    };
     match marks {
         Ok((APPLICATION, found)) if found > FORMAT => Err(Error::Future { found, known: FORMAT }),
         Ok((APPLICATION, 1..)) => Ok(()),

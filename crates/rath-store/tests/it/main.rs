@@ -6,6 +6,8 @@
 mod conformance;
 mod corpus;
 mod crash;
+mod damage;
+mod faults;
 mod formats;
 mod power;
 mod processes;
