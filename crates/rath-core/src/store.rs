@@ -383,7 +383,7 @@ pub enum Error {
         holder: Holder,
     },
     /// The session was taken over since.
-    #[error("this process no longer holds session {}: another one took it over", session.short())]
+    #[error("this process no longer holds session {}: another one took it over; what was not published is not stored", session.short())]
     LeaseLost {
         /// The session.
         session: SessionId,
@@ -482,16 +482,5 @@ impl Error {
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
         Error::Machine { doing: doing.into(), trouble, cause: cause.into() }
-    }
-
-    /// What to do about it, in a sentence, where that can be said without knowing more.
-    pub fn advice(&self) -> Option<&'static str> {
-        match self {
-            Error::LeaseLost { .. } => {
-                Some("open the session again; what was published is safe, the rest is to be done again")
-            }
-            Error::Machine { trouble, .. } => trouble.advice(),
-            _ => None,
-        }
     }
 }

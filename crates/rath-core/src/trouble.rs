@@ -25,6 +25,10 @@ pub enum Trouble {
 const EIO: i32 = 5;
 
 impl Trouble {
+    /// Every kind.
+    pub const ALL: &'static [Trouble] =
+        &[Trouble::Full, Trouble::ReadOnly, Trouble::Disk, Trouble::Damaged, Trouble::Busy, Trouble::Other];
+
     /// The kind of trouble behind an error: what the operating system said, wherever it is among the causes.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let mut at = Some(error);

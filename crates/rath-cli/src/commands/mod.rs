@@ -40,6 +40,7 @@ pub(crate) mod show;
 mod state;
 mod steps;
 mod tail;
+mod take;
 mod undo;
 mod verify;
 
@@ -130,6 +131,7 @@ pub(crate) enum Command {
     Merge(merge::Merge),
     Label(label::Label),
     Close(close::Close),
+    Take(take::Take),
     Verify(verify::Verify),
     Config(config::Config),
     Policy(policy::Policy),
@@ -188,6 +190,7 @@ impl Command {
             Command::Merge(command) => command.run(settings).await,
             Command::Label(command) => command.run(settings).await,
             Command::Close(command) => command.run(settings).await,
+            Command::Take(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),

@@ -157,6 +157,11 @@ fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, gr
     // Why nothing of the group may be committed.
     let mut spoilt: Option<Error> = None;
     for job in group {
+        // SQLite may have undone everything by itself; what came now would stand alone.
+        if let Some(error) = &spoilt {
+            refuse(job, error);
+            continue;
+        }
         // One job's failure must not undo its neighbours' work.
         if let Err(error) = run_cached(db, "SAVEPOINT job") {
             refuse(job, &sql(error));
@@ -164,10 +169,13 @@ fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, gr
         }
         let (failed, answer) = work(db, committer, job);
         answers.push(answer);
-        if failed {
+        if let Some(error) = failed {
             // The index forgets what this job appended to the pack; what its neighbours appended must last.
             let undone = committer.leave_pack().and_then(|()| run_cached(db, "ROLLBACK TO job").map_err(sql));
-            spoilt = spoilt.or(undone.err());
+            spoilt = undone.err().map(|undone| match error {
+                Error::Machine { trouble: Trouble::Other, .. } => undone,
+                error => error,
+            });
         }
         let _ = run_cached(db, "RELEASE job");
     }
@@ -187,9 +195,9 @@ fn run_cached(db: &Connection, statement: &str) -> rusqlite::Result<()> {
 }
 
 /// Does one job. The answer is given when the fate of the whole group is known.
-fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answer) {
-    fn answer<T: Send + 'static>(reply: Reply<T>, done: Result<T>) -> (bool, Answer) {
-        let failed = done.is_err();
+fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (Option<Error>, Answer) {
+    fn answer<T: Send + 'static>(reply: Reply<T>, done: Result<T>) -> (Option<Error>, Answer) {
+        let failed = done.as_ref().err().map(again);
         let answer = move |commit_failed: Option<&Error>| {
             let done = match commit_failed {
                 Some(error) if done.is_ok() => Err(again(error)),
@@ -204,7 +212,7 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
         Job::Blobs { blobs, reply } => answer(reply, committer.put_squeezed(&blobs)),
         Job::Lease { session, reply } => answer(reply, committer.lease(session)),
         Job::Release { session, fence } => {
-            let failed = committer.release(session, fence).is_err();
+            let failed = committer.release(session, fence).err();
             (failed, Box::new(|_| {}))
         }
         Job::Take { session, reply } => answer(reply, committer.take(session)),
