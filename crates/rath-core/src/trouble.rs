@@ -62,7 +62,9 @@ impl Trouble {
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Trouble::Full => Some("free some space and try again; what was acknowledged is safe"),
-            Trouble::ReadOnly => Some("nothing was written; make the store's directory writable for you, or read only"),
+            Trouble::ReadOnly => Some(
+                "nothing was written; mend the permissions of the store's files, or copy it to where you may write",
+            ),
             Trouble::Disk => {
                 Some("copy the store to another disk and `rath verify` it there; what failed was not written")
             }

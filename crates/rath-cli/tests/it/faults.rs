@@ -36,8 +36,8 @@ fn what_a_disk_refuses_is_said_and_loses_nothing() {
         ("write rath.db-wal 28", "full", "free some space", "disk-full"),
         ("write .new 28", "No space left", "free some space", "disk-full"),
         ("sync rath.db-wal 5", "disk I/O error", "another disk", "disk-failed"),
-        ("open rath.db 30", "readonly", "writable", "read-only-store"),
-        ("open rath.db 13", "readonly", "writable", "read-only-store"),
+        ("open rath.db 30", "readonly", "permissions", "read-only-store"),
+        ("open rath.db 13", "readonly", "permissions", "read-only-store"),
     ] {
         let (exit, said) = failing(&bench, rules, &add);
         assert_eq!(exit, Some(1), "{rules}: {said}");
