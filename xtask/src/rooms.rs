@@ -16,8 +16,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-macros", &[]),
     ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store"]),
     ("rath-cli", &["rath"]),
-    ("rath-testkit", &["rath-core", "rath-sandbox"]),
+    ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
+    ("rath-faults", &[]),
     ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
     ("xtask", &["rath-model"]),
 ];

@@ -27,6 +27,7 @@ const LESS: &[(&str, &str)] = &[
     ("RATH_WORKSPACE_CASES", "12"),
     ("RATH_SESSION_CASES", "100"),
     ("RATH_STORED_CASES", "6"),
+    ("RATH_POWER_IMAGES", "12"),
     ("RATH_PATCH_CASES", "10"),
     ("RATH_MODEL_CASES", "4"),
     ("RATH_OPEN_ROUNDS", "10"),

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
+use rath::store::Trouble;
 use serde::Serialize;
 
 use crate::settings::Settings;
@@ -128,15 +129,40 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code))
         .or_else(|| error.downcast_ref::<rath::bundle::Error>().map(rath::bundle::Error::code))
         .or_else(|| error.downcast_ref::<rath::import::Error>().map(rath::import::Error::code));
+    let help = of_a_stopped_holder(error).or_else(|| {
+        let trouble = Trouble::ALL.iter().find(|trouble| Some(trouble.code()) == code)?;
+        trouble.advice().map(str::to_owned)
+    });
     if settings.json {
-        let value = serde_json::json!({ "error": { "code": code, "message": format!("{error:#}") } });
+        let mut value = serde_json::json!({ "error": { "code": code, "message": format!("{error:#}") } });
+        if let Some(help) = help {
+            value["error"]["help"] = help.into();
+        }
         eprintln!("{value}");
         return;
     }
     remark(format_args!("{} {}", style::bad("error:"), harmless(&format!("{error:#}"))));
+    if let Some(help) = help {
+        remark(format_args!("  help: {help}"));
+    }
     if let Some(code) = code {
         remark(format_args!("  help: rath explain {code}"));
     }
+}
+
+/// What to do about a session whose process was stopped: it would be waited for in vain.
+fn of_a_stopped_holder(error: &anyhow::Error) -> Option<String> {
+    let error = match error.downcast_ref::<rath::workshop::Error>() {
+        Some(rath::workshop::Error::Session(error)) => Some(error),
+        _ => error.downcast_ref::<rath::Error>(),
+    };
+    let rath::ErrorKind::Store(rath::store::Error::Held { session, holder }) = error?.kind() else { return None };
+    rath::Embedded::is_stopped(holder.process).then(|| {
+        let (process, session) = (holder.process, session.short());
+        format!(
+            "that process is stopped: `kill -CONT {process}` wakes it, `rath take {session}` takes the session from it"
+        )
+    })
 }
 
 /// Content as a terminal may show it: control characters are written out, so that a text cannot move the cursor,

@@ -56,6 +56,7 @@ pub mod store;
 pub mod summary;
 mod tool;
 mod trail;
+mod trouble;
 mod usage;
 pub mod verify;
 mod view;

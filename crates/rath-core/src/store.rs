@@ -15,6 +15,7 @@ use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
+pub use crate::trouble::Trouble;
 
 /// A future that a store hands out.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -382,7 +383,7 @@ pub enum Error {
         holder: Holder,
     },
     /// The session was taken over since.
-    #[error("this process no longer holds session {}: another one took it over", session.short())]
+    #[error("this process no longer holds session {}: another one took it over; what was not published is not stored", session.short())]
     LeaseLost {
         /// The session.
         session: SessionId,
@@ -444,6 +445,8 @@ pub enum Error {
     Machine {
         /// What was being done.
         doing: String,
+        /// Which kind of refusal it is.
+        trouble: Trouble,
         /// What the machine said. Part of the message, and so not a source of its own.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -462,12 +465,22 @@ impl Error {
             Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
             Error::Future { .. } => "store-from-the-future",
             Error::NotAStore(_) => "not-a-store",
-            Error::Machine { .. } => "machine",
+            Error::Machine { trouble, .. } => trouble.code(),
         }
     }
 
     /// Wraps what the machine said while `doing` something.
     pub fn machine(doing: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Error::Machine { doing: doing.into(), cause: cause.into() }
+        let cause = cause.into();
+        Error::Machine { doing: doing.into(), trouble: Trouble::of(&*cause), cause }
+    }
+
+    /// The same for a cause whose kind is known.
+    pub fn trouble(
+        doing: impl Into<String>,
+        trouble: Trouble,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Error::Machine { doing: doing.into(), trouble, cause: cause.into() }
     }
 }

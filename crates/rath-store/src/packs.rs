@@ -112,10 +112,7 @@ impl PackWriter {
 
     /// Begins a pack.
     pub(crate) fn create(dir: &Path, name: &str) -> io::Result<Self> {
-        if !dir.is_dir() {
-            fs::create_dir_all(dir)?;
-            dir.parent().map_or(Ok(()), sync_dir)?;
-        }
+        make_dirs(dir)?;
         let file = OpenOptions::new().append(true).create_new(true).open(dir.join(name))?;
         file.try_lock().map_err(io::Error::other)?;
         sync_dir(dir)?;
@@ -168,7 +165,7 @@ impl PackWriter {
 pub(crate) enum Damage {
     /// The pack is not there or cannot be read.
     #[error("pack {0} cannot be read: {1}")]
-    Pack(String, io::Error),
+    Pack(String, #[source] io::Error),
     /// The entry is not what the index says.
     #[error("the entry in pack {0} is damaged")]
     Entry(String),
@@ -277,7 +274,22 @@ fn decompress(bytes: &[u8], raw: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Makes a new directory entry durable.
+/// Makes a directory, and those above it that are missing. Its name lasts also when somebody made it a moment ago, and
+/// has not come to say so.
+pub(crate) fn make_dirs(dir: &Path) -> io::Result<()> {
+    let above = |dir: &Path| match dir.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    let missing: Vec<&Path> = dir.ancestors().skip(1).take_while(|above| !above.is_dir()).collect();
+    fs::create_dir_all(dir)?;
+    for made in missing.into_iter().rev().filter(|made| !made.as_os_str().is_empty()) {
+        sync_dir(&above(made))?;
+    }
+    sync_dir(&above(dir))
+}
+
+/// Makes the entries of a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }

@@ -117,7 +117,7 @@ pub fn a_batch_is_all_or_nothing(store: &TheStore) {
 
 /// Who was replaced cannot write any more.
 pub fn fences_stop_old_holders(store: &TheStore) {
-    let (mine, _) = twins(3);
+    let (mine, theirs) = twins(3);
     block_on(store.commit(batch(mine[..2].to_vec(), 1))).unwrap();
     let id = mine[0].session();
     store.release(id, 1);
@@ -127,6 +127,9 @@ pub fn fences_stop_old_holders(store: &TheStore) {
     assert!(fence > 1);
     assert!(matches!(block_on(store.commit(batch(mine.clone(), 1))), Err(Error::LeaseLost { .. })));
     block_on(store.commit(batch(mine, fence))).unwrap();
+    // It is told so also when the new one has written something else there.
+    assert!(matches!(block_on(store.commit(batch(theirs.clone(), 1))), Err(Error::LeaseLost { .. })));
+    assert!(matches!(block_on(store.commit(batch(theirs, fence))), Err(Error::Conflict { .. })));
 }
 
 /// The second one is told who has it; a dropped session is free.

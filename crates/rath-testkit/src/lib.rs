@@ -1,11 +1,14 @@
 //! What the tests of several crates share: the conformance suites that every store ([`store_conformance!`]) and every
 //! sandbox backend ([`sandbox_conformance!`]) passes, a plain model of sessions that the real ones are held against
-//! ([`world`]), and a simulator of the protocol by which stores decide ([`simulation`]).
+//! ([`world`]), a simulator of the protocol by which stores decide ([`simulation`]), processes whose files fail ([`faults`])
+//! and the power cuts they are put through ([`power`]).
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test kit fails by panicking")]
 
 pub mod conformance;
+pub mod faults;
 mod mortal;
+pub mod power;
 pub mod sandbox;
 pub mod simulation;
 pub mod world;

@@ -46,6 +46,7 @@ mod state;
 mod stats;
 mod steps;
 mod tail;
+mod take;
 mod undo;
 mod verify;
 
@@ -138,6 +139,7 @@ pub(crate) enum Command {
     Merge(merge::Merge),
     Label(label::Label),
     Close(close::Close),
+    Take(take::Take),
     Verify(verify::Verify),
     Checkpoint(checkpoint::Checkpoint),
     Export(export::Export),
@@ -202,6 +204,7 @@ impl Command {
             Command::Merge(command) => command.run(settings).await,
             Command::Label(command) => command.run(settings).await,
             Command::Close(command) => command.run(settings).await,
+            Command::Take(command) => command.run(settings).await,
             Command::Verify(command) => command.run(settings).await,
             Command::Checkpoint(command) => command.run(settings).await,
             Command::Export(command) => command.run(settings).await,

@@ -10,6 +10,7 @@ mod config;
 mod crash;
 mod doctor;
 mod errors;
+mod faults;
 mod hostile;
 mod local;
 mod person;

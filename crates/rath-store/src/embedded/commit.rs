@@ -5,11 +5,11 @@ use std::path::Path;
 
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
-use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result};
+use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
 use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, Reference, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::schema::sql;
+use super::schema::{self, sql};
 use super::{holder, inbox, read, runs};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
@@ -23,18 +23,38 @@ pub(super) struct Committer<'a> {
     pack: Option<(i64, PackWriter)>,
     /// Whether commits are synced now.
     synced: bool,
+    /// Whether a commit failed on the disk, so that what is in the log may not be there.
+    doubtful: bool,
 }
 
 impl<'a> Committer<'a> {
     pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
-        Self { db, packs, holders, me, pack: None, synced: true }
+        Self { db, packs, holders, me, pack: None, synced: true, doubtful: false }
     }
 
     /// Chooses whether the next commit is synced. What dies with the process anyway need not be.
     pub(super) fn set_sync(&mut self, sync: bool) -> rusqlite::Result<()> {
         if sync != self.synced {
-            self.db.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
+            schema::synced(self.db, sync)?;
             self.synced = sync;
+        }
+        Ok(())
+    }
+
+    /// Makes what the jobs before it wrote durable, and visible to others.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.sync_packs()?;
+        let done = self.db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(sql);
+        self.doubtful |= matches!(done, Err(Error::Machine { trouble: Trouble::Disk, .. }));
+        done.map(drop)
+    }
+
+    /// After a sync that failed, the kernel takes for written what it could not write, and later syncs say nothing of
+    /// it. So before anything is promised again, all that is in the log is written to another place.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        if self.doubtful {
+            schema::empty_log(self.db)?;
+            self.doubtful = false;
         }
         Ok(())
     }
@@ -202,9 +222,8 @@ impl<'a> Committer<'a> {
         if new.is_empty() {
             return Ok(());
         }
-        let io = |error| Error::machine("writing a blob", error);
-        let (no, pack) = self.open_pack().map_err(io)?;
-        let places = pack.append(&new).map_err(io)?;
+        let (no, pack) = self.open_pack()?;
+        let places = pack.append(&new).map_err(writing)?;
         let length = pack.length;
         let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)";
         let mut insert = self.db.prepare_cached(insert).map_err(sql)?;
@@ -220,34 +239,31 @@ impl<'a> Committer<'a> {
         }
     }
 
-    fn open_pack(&mut self) -> std::io::Result<(i64, &mut PackWriter)> {
+    fn open_pack(&mut self) -> Result<(i64, &mut PackWriter)> {
         if self.pack.as_ref().is_none_or(|(_, pack)| pack.length >= PACK_LIMIT) {
             // The full one may hold blobs of the transaction under way.
-            if let Some((_, full)) = &mut self.pack {
-                full.sync()?;
-            }
+            self.sync_packs()?;
             self.pack = Some(self.find_pack()?);
         }
         match &mut self.pack {
             Some((no, pack)) => Ok((*no, pack)),
-            None => Err(std::io::Error::other("no pack")),
+            None => Err(Error::machine("writing a blob", "there is no pack")),
         }
     }
 
-    fn find_pack(&self) -> std::io::Result<(i64, PackWriter)> {
-        let other = std::io::Error::other;
+    fn find_pack(&self) -> Result<(i64, PackWriter)> {
         let query = "SELECT no, name, length FROM packs WHERE length < ?1 ORDER BY no DESC LIMIT 8";
-        let mut query = self.db.prepare(query).map_err(other)?;
+        let mut query = self.db.prepare(query).map_err(sql)?;
         let rows = query.query_map([PACK_LIMIT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        let known: Vec<(i64, String, i64)> = rows.map_err(other)?.collect::<Result<_, _>>().map_err(other)?;
+        let known: Vec<(i64, String, i64)> = rows.and_then(Iterator::collect).map_err(sql)?;
         for (no, name, length) in known {
-            if let Some(pack) = PackWriter::adopt(self.packs, &name, length as u64)? {
+            if let Some(pack) = PackWriter::adopt(self.packs, &name, length as u64).map_err(writing)? {
                 return Ok((no, pack));
             }
         }
         let name = format!("{}.pack", rath_core::fresh_name());
-        let pack = PackWriter::create(self.packs, &name)?;
-        self.db.execute("INSERT INTO packs (name, length) VALUES (?1, 0)", [&name]).map_err(other)?;
+        let pack = PackWriter::create(self.packs, &name).map_err(writing)?;
+        self.db.execute("INSERT INTO packs (name, length) VALUES (?1, 0)", [&name]).map_err(sql)?;
         Ok((self.db.last_insert_rowid(), pack))
     }
 
@@ -286,6 +302,19 @@ impl<'a> Committer<'a> {
             false => holder::living(self.holders, &id),
         };
         Ok(row.map(|(no, fence, held_by)| (no, fence as u64, held_by.and_then(living))))
+    }
+
+    /// Takes a session from whoever holds it, for nobody: the fence moves on, and what that holder writes is refused.
+    pub(super) fn take(&self, session: SessionId) -> Result<Option<Holder>> {
+        let unknown = || Error::NotFound(format!("session {session}"));
+        let (no, _, held_by) = self.held(session)?.ok_or_else(unknown)?;
+        if held_by.is_some() {
+            self.db
+                .prepare_cached("UPDATE sessions SET holder = NULL, fence = fence + 1 WHERE no = ?1")
+                .and_then(|mut update| update.execute([no]))
+                .map_err(sql)?;
+        }
+        Ok(held_by)
     }
 
     pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
@@ -382,6 +411,10 @@ impl Shelf for Committer<'_> {
             Standing::Unknown | Standing::Waiting => Ok(()),
         }
     }
+}
+
+fn writing(error: std::io::Error) -> Error {
+    Error::machine("writing a blob", error)
 }
 
 /// The run that a session was created for, as its first record says.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use rath_core::SessionId;
-use rath_core::store::{Error, Result};
+use rath_core::store::Result;
 use serde::Serialize;
 
 use super::schema::sql;
@@ -141,10 +141,7 @@ impl Embedded {
 
     /// Moves the log into the database and cuts it off.
     pub fn checkpoint(&self) -> Result<()> {
-        let db = self.connect_to_write()?;
-        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-            .map_err(|error| Error::machine("moving the log into the database", error))?;
-        Ok(())
+        schema::empty_log(&self.connect_to_write()?)
     }
 }
 

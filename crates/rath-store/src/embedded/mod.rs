@@ -13,6 +13,7 @@ mod readers;
 pub(crate) mod rows;
 mod runs;
 pub(crate) mod schema;
+mod take;
 mod verify;
 mod writer;
 
@@ -77,17 +78,17 @@ impl Embedded {
         if paths.database.exists() {
             return Err(at(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
         }
-        fs::create_dir_all(&paths.root).map_err(at)?;
+        // The way to the database lasts before there is one: who finds it may promise something at once.
+        crate::packs::make_dirs(&paths.root).map_err(at)?;
         // The database gets its name when it is whole, and only if nobody was faster: a crash leaves no half store,
         // and of two that begin at once one succeeds.
         let unfinished = paths.root.join(format!("rath.db.{}.new", rath_core::fresh_name()));
         let made = schema::create(&unfinished).and_then(|()| fs::hard_link(&unfinished, &paths.database).map_err(at));
-        let _ = fs::remove_file(&unfinished);
+        for leftover in ["new", "new-wal", "new-shm"] {
+            let _ = fs::remove_file(unfinished.with_extension(leftover));
+        }
         made?;
         crate::packs::sync_dir(&paths.root).map_err(at)?;
-        if let Some(parent) = paths.root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            crate::packs::sync_dir(parent).map_err(at)?;
-        }
         Self::open(&paths.root)
     }
 

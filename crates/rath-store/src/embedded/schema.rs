@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rath_core::store::{Error, Result};
+use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
@@ -106,7 +106,20 @@ pub(crate) fn sql(error: rusqlite::Error) -> Error {
 
 pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
     let what = what.into();
-    move |error| Error::machine(what, error)
+    move |error| Error::trouble(what, trouble(&error), error)
+}
+
+/// What kind of refusal SQLite's is.
+fn trouble(error: &rusqlite::Error) -> Trouble {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(Code::DiskFull) => Trouble::Full,
+        Some(Code::ReadOnly | Code::PermissionDenied) => Trouble::ReadOnly,
+        Some(Code::SystemIoFailure) => Trouble::Disk,
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => Trouble::Busy,
+        _ => Trouble::Other,
+    }
 }
 
 /// How a connection will be used.
@@ -128,7 +141,19 @@ pub(super) fn create(path: &Path) -> Result<()> {
         db.pragma_update(None, "synchronous", "FULL")?;
         db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {ADDED_IN_3} PRAGMA user_version = {FORMAT}; COMMIT;"))
     };
-    set_up().map_err(doing("creating the database"))
+    set_up().map_err(doing("creating the database"))?;
+    // Closing does it too, and does not say when there is no room.
+    empty_log(&db)
+}
+
+/// Writes everything in the log into the database, durably, and cuts it off.
+pub(super) fn empty_log(db: &Connection) -> Result<()> {
+    let what = "moving the log into the database";
+    let busy: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(doing(what))?;
+    match busy {
+        0 => Ok(()),
+        _ => Err(Error::trouble(what, Trouble::Busy, "another process has been reading for long")),
+    }
 }
 
 /// Opens a connection and checks that the database is one we can read.
@@ -145,15 +170,28 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
             accept(marks(&db), path)?;
             return Ok(db);
         }
+        Err(error) if is_read_only(&error) && !is_writable(path) => {
+            let why = match access {
+                Access::Read => "its log is to be moved into it first, and nothing may be written there",
+                Access::Write => "nothing may be written there",
+            };
+            return Err(Error::trouble(format!("opening {}", path.display()), Trouble::ReadOnly, why));
+        }
         marks => accept(marks, path)?,
     }
     if access == Access::Write {
-        db.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
-        // A short log is written over and over in place, which syncs faster than one that grows.
-        db.pragma_update(None, "wal_autocheckpoint", 250).map_err(sql)?;
+        synced(&db, true).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     }
     Ok(db)
+}
+
+/// Chooses whether commits are synced. A short log is written over and over in place, which syncs faster than one that
+/// grows; but only after a commit that was synced, and whose sync was heard: SQLite says nothing of one that fails while
+/// the log is moved.
+pub(super) fn synced(db: &Connection, yes: bool) -> rusqlite::Result<()> {
+    db.pragma_update(None, "synchronous", if yes { "FULL" } else { "NORMAL" })?;
+    db.pragma_update(None, "wal_autocheckpoint", if yes { 250 } else { 0 })
 }
 
 /// The store's format.
@@ -198,6 +236,11 @@ fn is_read_only(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ReadOnly | CannotOpen))
 }
 
+/// Whether its directory takes files of this process.
+fn is_writable(path: &Path) -> bool {
+    path.parent().is_some_and(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok())
+}
+
 /// What the database says it is: whose, and of which format.
 fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get(0));
@@ -205,13 +248,22 @@ fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
 }
 
 fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path) -> Result<()> {
-    let none = || Error::NotAStore(path.display().to_string());
+    // Where processes wrote there was a store: then its database is not what it was.
+    let was_one = path.with_file_name("holders").is_dir();
+    let none = || match was_one {
+        true => Error::trouble(
+            format!("opening {}", path.display()),
+            Trouble::Damaged,
+            "it is not a store's database any more: cut off, or written over",
+        ),
+        false => Error::NotAStore(path.display().to_string()),
+    };
     match marks {
         Ok((APPLICATION, found)) if found > FORMAT => Err(Error::Future { found, known: FORMAT }),
         Ok((APPLICATION, 1..)) => Ok(()),
         Ok(_) => Err(none()),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => Err(none()),
-        Err(error) => Err(Error::machine("opening the database", error)),
+        Err(error) => Err(doing("opening the database")(error)),
     }
 }
 

@@ -4,14 +4,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
-use rath_core::store::{Batch, Error, Fence, Post, Result};
+use rath_core::store::{Batch, Error, Fence, Holder, Post, Result, Trouble};
 use rath_core::{Reference, SessionId};
 use rusqlite::Connection;
 
 use super::commit::Committer;
 use super::holder::Liveness;
-use super::schema::sql;
-use super::{Paths, ids};
+use super::schema::{self, sql};
+use super::{Paths, ids, take};
 use crate::packs::Squeezed;
 
 /// How many jobs share a sync, at most.
@@ -40,6 +40,10 @@ pub(super) enum Job {
         session: SessionId,
         fence: Fence,
     },
+    Take {
+        session: SessionId,
+        reply: Reply<Option<Holder>>,
+    },
     Post {
         post: Box<Post>,
         reply: Reply<()>,
@@ -58,7 +62,10 @@ impl Job {
     /// Whether what it does must outlive a power cut. Leases die with their process anyway, and blobs last with the
     /// commit that names them: what they wrote to a pack is synced before the index knows of it.
     fn must_last(&self) -> bool {
-        !matches!(self, Job::Blobs { .. } | Job::Lease { .. } | Job::Release { .. } | Job::CatchUpIds { .. })
+        !matches!(
+            self,
+            Job::Blobs { .. } | Job::Lease { .. } | Job::Release { .. } | Job::Take { .. } | Job::CatchUpIds { .. }
+        )
     }
 }
 
@@ -105,7 +112,7 @@ fn run(db: &Connection, paths: &Paths, liveness: &Liveness, inbox: &Receiver<Job
         {
             group.push(next);
         }
-        write_group(db, &mut committer, group);
+        write_group(db, paths, &mut committer, group);
     }
     give_back(db, &liveness.holder.id);
 }
@@ -123,50 +130,63 @@ fn next_job(inbox: &Receiver<Job>) -> Option<Job> {
 
 /// At the end of an orderly life the sessions are free at once.
 fn give_back(db: &Connection, me: &str) {
-    let _ = db.pragma_update(None, "synchronous", "NORMAL");
+    let _ = schema::synced(db, false);
     let _ = db.execute("UPDATE sessions SET holder = NULL WHERE holder = ?1", [me]);
 }
 
 /// What is said to a job's sender after the commit.
-type Answer = Box<dyn FnOnce(Option<&str>)>;
+type Answer = Box<dyn FnOnce(Option<&Error>)>;
 
-fn write_group(db: &Connection, committer: &mut Committer<'_>, group: Vec<Job>) {
-    let begun = committer.set_sync(group.iter().any(Job::must_last)).and_then(|()| run_cached(db, "BEGIN IMMEDIATE"));
+fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, group: Vec<Job>) {
+    let begun = committer.settle().and_then(|()| {
+        committer.set_sync(group.iter().any(Job::must_last)).map_err(sql)?;
+        run_cached(db, "BEGIN IMMEDIATE").map_err(schema::doing("beginning to write"))
+    });
     if let Err(error) = begun {
-        let why = error.to_string();
-        group.into_iter().for_each(|job| refuse(job, &why));
+        let error = match error {
+            Error::Machine { doing, trouble: Trouble::Busy, .. } => {
+                Error::trouble(doing, Trouble::Busy, take::who_writes(&paths.database))
+            }
+            error => error,
+        };
+        group.into_iter().for_each(|job| refuse(job, &error));
         return;
     }
     let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
     // Why nothing of the group may be committed.
-    let mut spoilt: Option<String> = None;
+    let mut spoilt: Option<Error> = None;
     for job in group {
+        // SQLite may have undone everything by itself; what came now would stand alone.
+        if let Some(error) = &spoilt {
+            refuse(job, error);
+            continue;
+        }
         // One job's failure must not undo its neighbours' work.
         if let Err(error) = run_cached(db, "SAVEPOINT job") {
-            refuse(job, &error.to_string());
+            refuse(job, &sql(error));
             continue;
         }
         let (failed, answer) = work(db, committer, job);
         answers.push(answer);
-        if failed {
+        if let Some(error) = failed {
             // The index forgets what this job appended to the pack; what its neighbours appended must last.
             let undone = committer.leave_pack().and_then(|()| run_cached(db, "ROLLBACK TO job").map_err(sql));
-            spoilt = spoilt.or(undone.err().map(|error| error.to_string()));
+            spoilt = undone.err().map(|undone| match error {
+                Error::Machine { trouble: Trouble::Other, .. } => undone,
+                error => error,
+            });
         }
         let _ = run_cached(db, "RELEASE job");
     }
     let finished = match spoilt {
-        Some(why) => Err(why),
-        None => committer
-            .sync_packs()
-            .and_then(|()| run_cached(db, "COMMIT").map_err(sql))
-            .map_err(|error| error.to_string()),
+        Some(error) => Err(error),
+        None => committer.finish(),
     };
     if finished.is_err() {
         let _ = db.execute_batch("ROLLBACK");
         committer.forget_pack();
     }
-    answers.into_iter().for_each(|answer| answer(finished.as_ref().err().map(String::as_str)));
+    answers.into_iter().for_each(|answer| answer(finished.as_ref().err()));
 }
 
 fn run_cached(db: &Connection, statement: &str) -> rusqlite::Result<()> {
@@ -174,12 +194,12 @@ fn run_cached(db: &Connection, statement: &str) -> rusqlite::Result<()> {
 }
 
 /// Does one job. The answer is given when the fate of the whole group is known.
-fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answer) {
-    fn answer<T: Send + 'static>(reply: Reply<T>, done: Result<T>) -> (bool, Answer) {
-        let failed = done.is_err();
-        let answer = move |commit_failed: Option<&str>| {
+fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (Option<Error>, Answer) {
+    fn answer<T: Send + 'static>(reply: Reply<T>, done: Result<T>) -> (Option<Error>, Answer) {
+        let failed = done.as_ref().err().map(again);
+        let answer = move |commit_failed: Option<&Error>| {
             let done = match commit_failed {
-                Some(why) if done.is_ok() => Err(Error::machine("committing", why)),
+                Some(error) if done.is_ok() => Err(again(error)),
                 _ => done,
             };
             let _ = reply.send(done);
@@ -191,27 +211,38 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
         Job::Blobs { blobs, reply } => answer(reply, committer.put_squeezed(&blobs)),
         Job::Lease { session, reply } => answer(reply, committer.lease(session)),
         Job::Release { session, fence } => {
-            let failed = committer.release(session, fence).is_err();
+            let failed = committer.release(session, fence).err();
             (failed, Box::new(|_| {}))
         }
+        Job::Take { session, reply } => answer(reply, committer.take(session)),
         Job::Post { post, reply } => answer(reply, committer.post(&post)),
         Job::Erase { records, reply } => answer(reply, committer.erase(&records)),
         Job::CatchUpIds { reply } => answer(reply, ids::catch_up(db)),
     }
 }
 
-fn refuse(job: Job, why: &str) {
-    let error = || Error::machine("beginning to write", why);
+/// One failure, said to several.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Machine { doing, trouble, cause } => Error::trouble(doing, *trouble, cause.to_string()),
+        error => Error::machine("writing", error.to_string()),
+    }
+}
+
+fn refuse(job: Job, error: &Error) {
     match job {
         Job::Commit { reply, .. }
         | Job::Blobs { reply, .. }
         | Job::Post { reply, .. }
         | Job::Erase { reply, .. }
         | Job::CatchUpIds { reply } => {
-            let _ = reply.send(Err(error()));
+            let _ = reply.send(Err(again(error)));
         }
         Job::Lease { reply, .. } => {
-            let _ = reply.send(Err(error()));
+            let _ = reply.send(Err(again(error)));
+        }
+        Job::Take { reply, .. } => {
+            let _ = reply.send(Err(again(error)));
         }
         Job::Release { .. } => {}
     }

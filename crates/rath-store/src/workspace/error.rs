@@ -1,7 +1,7 @@
 //! What goes wrong with the files of a workspace.
 
 use rath_core::files::{Change, Name};
-use rath_core::store;
+use rath_core::store::{self, Trouble};
 
 /// What workspace operations return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -103,7 +103,10 @@ impl Error {
             Error::BadRule(_) => "bad-rule",
             Error::BrokenJournal { .. } => "broken-journal",
             Error::Store(error) => error.code(),
-            Error::Machine { .. } => "machine",
+            Error::Machine { cause, .. } => match Trouble::of(cause) {
+                trouble @ (Trouble::Full | Trouble::Disk) => trouble.code(),
+                _ => "machine",
+            },
         }
     }
 

@@ -63,26 +63,6 @@ fn of_many_that_make_a_store_at_once_one_succeeds() {
 }
 
 #[test]
-fn a_truncated_database_is_an_error_not_a_panic() {
-    let (store, dir) = fresh();
-    crate::support::furnished(&store);
-    drop(store);
-    let path = dir.path().join("store");
-    Embedded::open_here(&path, "test").unwrap().checkpoint().unwrap();
-    let bytes = fs::read(path.join("rath.db")).unwrap();
-    for keep in [0, 50, 100, 4096, bytes.len() / 2, bytes.len() - 1] {
-        fs::write(path.join("rath.db"), &bytes[..keep]).unwrap();
-        match Embedded::open_here(&path, "test") {
-            Err(error) => assert!(["not-a-store", "machine"].contains(&error.code()), "{keep}: {error}"),
-            Ok(store) => match store.verify(None, &mut |_, _| {}) {
-                Ok(report) => assert!(!report.is_sound(), "cut to {keep} bytes and found sound"),
-                Err(error) => assert_eq!(error.code(), "machine", "{keep}"),
-            },
-        }
-    }
-}
-
-#[test]
 fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
     use pollster::block_on;
     use rath_core::{Actor, How, Session};

@@ -6,7 +6,10 @@
 mod conformance;
 mod corpus;
 mod crash;
+mod damage;
+mod faults;
 mod formats;
+mod power;
 mod processes;
 mod raising;
 mod search;

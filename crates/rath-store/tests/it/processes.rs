@@ -47,6 +47,67 @@ fn a_session_held_elsewhere_says_by_whom_and_is_free_when_that_process_dies() {
     assert!(verify(&path).is_sound());
 }
 
+/// Holds a session; when `go` is there, goes on with it and says what came of that.
+#[test]
+fn sleeper() {
+    let Some(dir) = child_dir() else { return };
+    let store = Embedded::open(&dir).unwrap();
+    let mut session = Session::create(&store, Actor::program("sleeper"));
+    block_on(session.publish()).unwrap();
+    writeln!(std::io::stdout(), "\nholding {}", session.id()).unwrap();
+    while !dir.join("go").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    session.note("as if nothing had happened").unwrap();
+    let error = block_on(session.publish()).unwrap_err();
+    let fork = block_on(session.fork("mine").publish());
+    writeln!(std::io::stdout(), "\n{}: {error} / {}", error.code(), fork.unwrap_err().code()).unwrap();
+    // What it has not lost it still writes.
+    let mut other = Session::create(&store, Actor::program("sleeper"));
+    other.note("on").unwrap();
+    block_on(other.publish()).unwrap();
+}
+
+#[test]
+fn a_holder_that_wakes_after_its_session_was_taken_is_refused() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    drop(Embedded::create(&path).unwrap());
+    let mut sleeper = child("processes::sleeper", &path);
+    let mut lines = BufReader::new(sleeper.stdout.take().unwrap()).lines();
+    let id = lines.find_map(|line| Some(line.unwrap().strip_prefix("holding ")?.parse().unwrap())).unwrap();
+    let signal = |signal| kill_process(Pid::from_child(&sleeper), signal).unwrap();
+    signal(Signal::STOP);
+    // A signal takes a moment to arrive.
+    while !Embedded::is_stopped(sleeper.id()) {
+        std::thread::yield_now();
+    }
+
+    // Its lock does not die with it: it is taken to live until a person says otherwise.
+    let here = Embedded::open_here(&path, "test").unwrap();
+    let store: std::sync::Arc<dyn rath_core::Store> = Embedded::open(&path).unwrap();
+    assert_eq!(block_on(store.open(id, Actor::program("second"))).unwrap_err().code(), "session-held");
+    assert_eq!(block_on(here.take(id)).unwrap().unwrap().process, sleeper.id());
+    assert_eq!(block_on(here.take(id)).unwrap(), None);
+    let mut session = block_on(store.open(id, Actor::program("second"))).unwrap();
+    session.note("mine now").unwrap();
+    block_on(session.publish()).unwrap();
+
+    std::fs::write(path.join("go"), "").unwrap();
+    signal(Signal::CONT);
+    let said = lines.find_map(|line| line.ok().filter(|line| line.starts_with("lease-lost"))).unwrap();
+    assert!(said.contains("another one took it over") && said.ends_with("/ lease-lost"), "{said}");
+    assert!(sleeper.wait().unwrap().success());
+    assert!(!Embedded::is_stopped(sleeper.id()));
+    session.note("and still").unwrap();
+    block_on(session.publish()).unwrap();
+    let own = block_on(async { rath_core::View::of(&store, id, None).await?.own().await }).unwrap();
+    assert_eq!(own.len(), 3);
+    assert!(own.iter().all(|record| !String::from_utf8_lossy(record.body_bytes().unwrap()).contains("nothing had")));
+    assert!(verify(&path).is_sound());
+}
+
 /// Writes a hundred records into a session of its own.
 #[test]
 fn scribe() {

@@ -306,7 +306,7 @@ fn an_erased_body_is_no_alteration() {
     assert!(!bytes.windows(18).any(|window| window == b"Nothing, probably."));
 }
 
-fn all_ids(path: &Path) -> Option<Vec<RecordId>> {
+pub(crate) fn all_ids(path: &Path) -> Option<Vec<RecordId>> {
     let store = Embedded::open(path).ok()?;
     let (mut ids, mut cursor) = (Vec::new(), 0);
     loop {

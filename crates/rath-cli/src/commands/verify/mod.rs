@@ -129,8 +129,15 @@ async fn pass_over_left_out(store: &Arc<dyn Store>, report: &mut Report) -> Resu
 
 /// A store that is there and cannot even be opened is not sound.
 fn unreadable(settings: &Settings, error: anyhow::Error) -> Result<Answer> {
-    use rath::store::Error;
-    let damaged = matches!(error.downcast_ref(), Some(Error::NotAStore(_) | Error::Machine { .. }));
+    use rath::store::{Error, Trouble};
+    let damaged = match error.downcast_ref() {
+        // Who could not look does not know.
+        Some(Error::Machine { trouble, .. }) => {
+            !matches!(trouble, Trouble::ReadOnly | Trouble::Full | Trouble::Busy | Trouble::Disk)
+        }
+        Some(Error::NotAStore(_)) => true,
+        _ => false,
+    };
     if !damaged || !settings.store_path().is_ok_and(rath::Embedded::exists) {
         return Err(error);
     }

@@ -1,0 +1,119 @@
+//! Which calls fail, and how.
+//!
+//! A rule a line: `CALL NAME ANSWER [after N] [times N]`. CALL is `read`, `write`, `sync`, `open` or `entry` (making,
+//! renaming or removing a name). NAME is the end of a file's name. ANSWER is an error number, or `lie`: a sync that does
+//! nothing and says it did. The first N calls that fit are let through; then N fail, or all from there on. A line
+//! `clock SECONDS` shifts the clock.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Read,
+    Write,
+    Sync,
+    Open,
+    Entry,
+}
+
+/// How a call that fits is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It fails with this error number.
+    Errno(i32),
+    /// It says that all went well.
+    Lie,
+}
+
+struct Rule {
+    call: Call,
+    name: Vec<u8>,
+    fault: Fault,
+    after: u64,
+    times: u64,
+}
+
+/// The rules in force.
+pub(crate) struct Rules(Vec<Rule>);
+
+/// Whether a rule is about reading: reads are many, and looked at only then.
+static READS: AtomicBool = AtomicBool::new(false);
+
+/// How many seconds the clock is shifted.
+static CLOCK: AtomicI64 = AtomicI64::new(0);
+
+impl Rules {
+    /// Reads rules. A line that is none is a fault of the test, which shall not pass by it.
+    pub(crate) fn parse(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let mut rules = Vec::new();
+        let mut clock = 0;
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match (&words[..], rule(&words)) {
+                (["clock", seconds], _) => clock = seconds.parse().unwrap_or_else(|_| bad(line)),
+                (_, Some(rule)) => rules.push(rule),
+                _ => bad(line),
+            }
+        }
+        CLOCK.store(clock, Ordering::Release);
+        READS.store(rules.iter().any(|rule: &Rule| rule.call == Call::Read), Ordering::Release);
+        Self(rules)
+    }
+
+    /// What happens to this call.
+    pub(crate) fn fault(&mut self, call: Call, name: &[u8]) -> Option<Fault> {
+        let rule = self.0.iter_mut().find(|rule| rule.call == call && rule.times > 0 && name.ends_with(&rule.name))?;
+        if rule.after > 0 {
+            rule.after -= 1;
+            return None;
+        }
+        rule.times -= 1;
+        Some(rule.fault)
+    }
+}
+
+/// Whether reads are to be looked at.
+pub(crate) fn about_reads() -> bool {
+    READS.load(Ordering::Acquire)
+}
+
+/// How many seconds the clock is shifted.
+pub(crate) fn clock_shift() -> i64 {
+    CLOCK.load(Ordering::Acquire)
+}
+
+fn rule(words: &[&str]) -> Option<Rule> {
+    let [call, name, answer, limits @ ..] = words else { return None };
+    let call = match *call {
+        "read" => Call::Read,
+        "write" => Call::Write,
+        "sync" => Call::Sync,
+        "open" => Call::Open,
+        "entry" => Call::Entry,
+        _ => return None,
+    };
+    let fault = match *answer {
+        "lie" if call == Call::Sync => Fault::Lie,
+        number => Fault::Errno(number.parse().ok()?),
+    };
+    let mut rule = Rule { call, name: name.as_bytes().to_vec(), fault, after: 0, times: u64::MAX };
+    for limit in limits.chunks(2) {
+        match limit {
+            ["after", number] => rule.after = number.parse().ok()?,
+            ["times", number] => rule.times = number.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some(rule)
+}
+
+fn bad(line: &str) -> ! {
+    let text = format!("rath-faults: {line:?} is not a rule\n");
+    // SAFETY: writes a text that lives, and ends.
+    unsafe {
+        libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len());
+        libc::abort()
+    }
+}

@@ -1,0 +1,169 @@
+//! Files that were cut off or written over, at many places: it is found, said, and nothing false is read.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pollster::block_on;
+use rath_core::store::{Scan, Which};
+use rath_core::{Digest, RecordId, Store, blob_references};
+use rath_store::Embedded;
+use rath_testkit::power::Chance;
+use tempfile::TempDir;
+
+use crate::support::{fresh, furnished, verify};
+use crate::tamper::{all_ids, copy_dir};
+
+/// What a store may say that was damaged.
+const CODES: &[&str] = &["store-damaged", "tampered", "machine"];
+
+/// A furnished store, its log moved into the database.
+fn whole() -> (TempDir, PathBuf) {
+    let (store, dir) = fresh();
+    furnished(&store);
+    drop(store);
+    let path = dir.path().join("store");
+    Embedded::open_here(&path, "test").unwrap().checkpoint().unwrap();
+    (dir, path)
+}
+
+/// Writes the database anew, without what SQLite left beside it.
+fn put_database(path: &Path, bytes: &[u8]) {
+    for leftover in ["rath.db-wal", "rath.db-shm"] {
+        let _ = fs::remove_file(path.join(leftover));
+    }
+    fs::write(path.join("rath.db"), bytes).unwrap();
+}
+
+/// Whether a store is found to be sound; what it says otherwise is among [`CODES`].
+fn is_sound(path: &Path, what: &str) -> bool {
+    let report = Embedded::open_here(path, "test").and_then(|store| store.verify(None, &mut |_, _| {}));
+    match report {
+        Ok(report) => report.is_sound(),
+        Err(error) => {
+            assert!(CODES.contains(&error.code()), "{what}: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_database_that_was_cut_off_is_damaged() {
+    let (_dir, path) = whole();
+    let bytes = fs::read(path.join("rath.db")).unwrap();
+    let mut chance = Chance::new(1);
+    let somewhere = std::iter::from_fn(|| Some(chance.below(bytes.len() as u64) as usize)).take(40);
+    for keep in [0, 1, 50, 100, 512, 4096, 8192, bytes.len() - 4096, bytes.len() - 1].into_iter().chain(somewhere) {
+        put_database(&path, &bytes[..keep]);
+        assert!(!is_sound(&path, &format!("cut to {keep}")), "cut to {keep} bytes and found sound");
+        // Who writes does not make it worse without a word.
+        if let Ok(store) = Embedded::open(&path)
+            && let Some(row) = block_on(store.sessions(Which::All.into())).ok().and_then(|mut rows| rows.pop())
+        {
+            let _ = block_on(store.open(row.id, rath_core::Actor::program("test")));
+        }
+    }
+}
+
+#[test]
+fn a_page_that_was_written_over_is_found() {
+    let (_dir, path) = whole();
+    let clean = fs::read(path.join("rath.db")).unwrap();
+    let ids = all_ids(&path).unwrap();
+    let mut chance = Chance::new(2);
+    let mut found = 0;
+    let pages = clean.len() / 4096;
+    for page in 0..pages {
+        let mut bytes = clean.clone();
+        let zeros = chance.percent(50);
+        bytes[page * 4096..(page + 1) * 4096].fill_with(|| if zeros { 0 } else { chance.next_number() as u8 });
+        put_database(&path, &bytes);
+        match is_sound(&path, &format!("page {page}")) {
+            // A page that nothing is on.
+            true => assert_eq!(all_ids(&path).as_ref(), Some(&ids), "page {page}"),
+            false => found += 1,
+        }
+    }
+    assert!(found * 2 > pages, "only {found} of {pages} pages were missed");
+}
+
+/// Every blob that records name.
+fn blobs(store: &Arc<dyn Store>) -> Vec<Digest> {
+    let page = block_on(store.scan(Scan::store(0).limit(100_000))).unwrap();
+    let bodies = page.records.iter().filter_map(rath_core::Record::body_bytes);
+    bodies.flat_map(blob_references).map(|blob| blob.digest).collect()
+}
+
+#[test]
+fn a_pack_that_was_cut_off_or_written_over_is_found() {
+    let (_dir, path) = whole();
+    let pack = fs::read_dir(path.join("packs")).unwrap().next().unwrap().unwrap().path();
+    let clean = fs::read(&pack).unwrap();
+    let store = Embedded::open(&path).unwrap();
+    let named = blobs(&store);
+    let read = |digest: &Digest| block_on(store.blob_get(*digest));
+    let contents: HashMap<Digest, Arc<[u8]>> =
+        named.iter().map(|digest| (*digest, read(digest).unwrap().unwrap())).collect();
+    assert!(!contents.is_empty());
+    let mut chance = Chance::new(3);
+    for round in 0..60 {
+        let at = match round {
+            0 => 0,
+            _ => chance.below(clean.len() as u64) as usize,
+        };
+        let mut bytes = clean.clone();
+        match round % 2 {
+            0 => bytes.truncate(at),
+            _ => {
+                let end = (at + 512).min(bytes.len());
+                bytes[at..end].fill_with(|| chance.next_number() as u8);
+            }
+        }
+        fs::write(&pack, &bytes).unwrap();
+        assert!(!is_sound(&path, &format!("round {round}")), "round {round}: byte {at} and found sound");
+        for (digest, content) in &contents {
+            match read(digest) {
+                Ok(found) => assert_eq!(found.as_ref(), Some(content), "round {round}"),
+                Err(error) => assert!(CODES.contains(&error.code()), "round {round}: {error}"),
+            }
+        }
+    }
+    fs::write(&pack, &clean).unwrap();
+    assert!(verify(&path).is_sound());
+}
+
+/// What a log is cut off or garbled after is as if it had never been: a store without it is sound, only shorter. That
+/// something is missing at the end is found against a checkpoint that was signed.
+#[test]
+fn a_log_that_was_cut_off_or_written_over_leaves_a_sound_store() {
+    let (store, dir) = fresh();
+    furnished(&store);
+    let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    copy_dir(&path, &copy);
+    let log = fs::read(copy.join("rath.db-wal")).unwrap();
+    assert!(log.len() > 100_000, "only {} bytes of log", log.len());
+    let ids: Vec<RecordId> = all_ids(&path).unwrap();
+    let mut chance = Chance::new(4);
+    let mut shorter = 0;
+    for round in 0..40 {
+        let at = chance.below(log.len() as u64) as usize;
+        let mut bytes = log.clone();
+        match round % 2 {
+            0 => bytes.truncate(at),
+            _ => {
+                let end = (at + 512).min(bytes.len());
+                bytes[at..end].fill_with(|| chance.next_number() as u8);
+            }
+        }
+        let torn = tempfile::tempdir_in(dir.path()).unwrap();
+        copy_dir(&copy, torn.path());
+        let _ = fs::remove_file(torn.path().join("rath.db-shm"));
+        fs::write(torn.path().join("rath.db-wal"), bytes).unwrap();
+        assert!(is_sound(torn.path(), &format!("round {round}")), "round {round}: byte {at}");
+        let left = all_ids(torn.path()).unwrap();
+        assert!(ids.starts_with(&left), "round {round}: byte {at}");
+        shorter += usize::from(left.len() < ids.len());
+    }
+    assert!(shorter > 10, "only {shorter} logs had something to lose");
+}

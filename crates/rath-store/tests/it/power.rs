@@ -1,0 +1,341 @@
+//! The power goes: whatever the disk kept of what was not synced, everything acknowledged is there.
+//!
+//! `RATH_POWER_IMAGES=10000` looks at more images than the hundred of the test run. A failure says how to build its image
+//! again: `RATH_POWER_TRACE` (what was written down, which is kept) and `RATH_POWER_SEED`; in `RATH_POWER_KEEP`, a directory,
+//! images stay.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use pollster::block_on;
+use rath_core::store::{Batch, Lookup, Post, Posted, Result, Which};
+use rath_core::{Actor, Blob, How, Point, Reference, Session, SessionId, Store, Time};
+use rath_store::Embedded;
+use rath_testkit::faults::{self, Faults};
+use rath_testkit::power::{Chance, Cut, Trace};
+
+use crate::support::child_dir;
+
+/// Where a worker says what was acknowledged to it.
+struct Said(File);
+
+impl Said {
+    fn new(root: &Path) -> Self {
+        Self(OpenOptions::new().append(true).create(true).open(Trace::acknowledged(root)).unwrap())
+    }
+
+    /// One write: a line that is cut off was not acknowledged.
+    fn say(&self, line: std::fmt::Arguments<'_>) {
+        (&self.0).write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn head(&self, session: &Session) {
+        let head = session.head();
+        self.say(format_args!("record {} {} {}", head.session, head.seq, head.id));
+    }
+}
+
+/// Tries again what the disk refused. After that nothing was promised, and nothing is said.
+fn persist<T>(mut work: impl FnMut() -> rath_core::Result<T>) -> T {
+    for _ in 0..8 {
+        match work() {
+            Ok(done) => return done,
+            Err(error) => eprintln!("worker: {error}"),
+        }
+    }
+    panic!("it does not get well");
+}
+
+fn noise(chance: &mut Chance, length: u64) -> Blob {
+    let bytes: Vec<u8> = (0..length).map(|_| chance.next_number() as u8).collect();
+    Blob::new(bytes, "application/octet-stream")
+}
+
+/// Appends, forks, merges, posts, erases and collects, and acknowledges what is durable. `RATH_TEST_TURNS` says how long;
+/// what `RATH_TEST_STUMBLE` names fails now and then.
+#[test]
+fn worker() {
+    let Some(root) = child_dir() else { return };
+    let turns: u64 = std::env::var("RATH_TEST_TURNS").unwrap().parse().unwrap();
+    let said = Said::new(&root);
+    let path = root.join("deep/store");
+    match Embedded::create(&path) {
+        Ok(_) => said.say(format_args!("store")),
+        Err(error) => assert!(Embedded::exists(&path), "{error}"),
+    }
+    let mut sessions: Vec<SessionId> = Vec::new();
+    for phase in 0..3 {
+        let store = Embedded::open(&path).unwrap();
+        if phase == 0 {
+            for _ in 0..3 {
+                let mut session = Session::create(&store, Actor::program("worker"));
+                persist(|| block_on(session.publish()));
+                said.head(&session);
+                sessions.push(session.id());
+            }
+        }
+        std::thread::scope(|scope| {
+            for (worker, id) in sessions.iter().enumerate() {
+                let (store, said) = (&store, &said);
+                scope.spawn(move || work(store, *id, said, turns, phase * 100 + worker as u64));
+            }
+        });
+        drop(store);
+        // What nobody names goes, while nobody writes.
+        let store = Embedded::open_here(&path, "collector").unwrap();
+        if let Err(error) = store.collect(false, &mut |_| {}) {
+            eprintln!("collector: {error}");
+        }
+    }
+}
+
+fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u64) {
+    let mut chance = Chance::new(seed ^ u64::from(std::process::id()) << 20);
+    let mut session = persist(|| block_on(store.open(id, Actor::program("worker"))));
+    let mut notes: Vec<Reference> = Vec::new();
+    let stumble = std::env::var("RATH_TEST_STUMBLE").ok();
+    for turn in 0..turns {
+        let mut blobs = Vec::new();
+        if let Some(what) = stumble.as_ref().filter(|_| chance.percent(20)) {
+            // Something is in the log that nobody synced, and the sync that would have done it fails.
+            let unnamed = noise(&mut chance, 5_000);
+            persist(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
+            faults::change(&child_dir().unwrap(), &format!("{what} times 1"));
+        }
+        session.note(format!("worker {seed}, turn {turn}")).unwrap();
+        notes.push(session.head());
+        if chance.percent(40) {
+            let length = 200 + chance.below(30_000);
+            let blob = noise(&mut chance, length);
+            blobs.push(blob.reference.digest);
+            session.user_with("Look.", [("a.bin", blob)]).unwrap();
+        }
+        persist(|| block_on(session.publish()));
+        said.head(&session);
+        for digest in blobs {
+            said.say(format_args!("blob {digest}"));
+        }
+        if chance.percent(15) {
+            let mut branch = session.fork("try");
+            branch.assistant("on a branch").unwrap();
+            persist(|| block_on(branch.publish()));
+            said.head(&branch);
+            session = match block_on(session.merge([branch], How::Append)) {
+                Ok(merged) => merged,
+                // Merged or not, the store says.
+                Err(error) => {
+                    drop(error);
+                    persist(|| block_on(store.open(id, Actor::program("worker"))))
+                }
+            };
+            persist(|| block_on(session.publish()));
+            said.head(&session);
+        }
+        if chance.percent(25) {
+            post(store, id, said, &mut chance);
+        }
+        if chance.percent(15) {
+            let gone = notes.swap_remove(chance.below(notes.len() as u64) as usize);
+            said.say(format_args!("erasing {} {}", gone.session, gone.seq));
+            persist(|| Ok(block_on(store.erase(vec![gone]))?));
+            said.say(format_args!("erased {} {}", gone.session, gone.seq));
+        }
+        if stumble.is_none() && chance.percent(10) {
+            let unnamed = noise(&mut chance, 5_000);
+            persist(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
+        }
+    }
+}
+
+/// Posts something, and takes it out again at times.
+fn post(store: &Arc<dyn Store>, session: SessionId, said: &Said, chance: &mut Chance) {
+    let post = Post {
+        id: format!("post-{:016x}", chance.next_number()),
+        session,
+        actor: Actor::person("ada"),
+        time: Time(1_700_000_000_000_000),
+        what: Posted::Message { text: "hurry".into() },
+    };
+    persist(|| Ok(block_on(store.post(post.clone()))?));
+    said.say(format_args!("post {session} {}", post.id));
+    if chance.percent(50) {
+        said.say(format_args!("taking {}", post.id));
+        persist(|| Ok(block_on(store.commit(Batch { taken: vec![post.id.clone()], ..Batch::default() }))?));
+        said.say(format_args!("taken {session} {}", post.id));
+    }
+}
+
+/// How much is worked, and under which faults.
+struct Work {
+    processes: usize,
+    turns: u64,
+    rules: String,
+    stumble: Option<&'static str>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { processes: 1, turns: 30, rules: String::new(), stumble: None }
+    }
+}
+
+/// Lets workers work, and returns what they did to the disk.
+fn traced(dir: &Path, work: &Work) -> PathBuf {
+    let (root, trace) = (dir.join("root"), dir.join("trace"));
+    fs::create_dir(&root).unwrap();
+    let faults = Faults::new(&work.rules).traced(&trace);
+    let said = OpenOptions::new().append(true).create(true).open(dir.join("said")).unwrap();
+    let start = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "power::worker", "--nocapture", "--test-threads=1"]);
+        command.env("RATH_TEST_CHILD", root.canonicalize().unwrap()).env("RATH_TEST_TURNS", work.turns.to_string());
+        command.envs(work.stumble.map(|what| ("RATH_TEST_STUMBLE", what)));
+        command.stdout(Stdio::null()).stderr(said.try_clone().unwrap());
+        faults.load(&mut command, &root).spawn().unwrap()
+    };
+    let workers: Vec<_> = (0..work.processes).map(|_| start()).collect();
+    for mut worker in workers {
+        let ended = worker.wait().unwrap();
+        assert!(ended.success(), "{}: {}", work.rules, fs::read_to_string(dir.join("said")).unwrap());
+    }
+    trace
+}
+
+/// What is missing in an image.
+fn check(image: &Path, cut: &Cut) -> Result<(), String> {
+    let path = image.join("deep/store");
+    let said = |line: &str| cut.acknowledged.iter().any(|said| said == line);
+    if !Embedded::exists(&path) {
+        if said("store") {
+            return Err("the store is not there".into());
+        }
+        return Embedded::create(&path).map(drop).map_err(|error| format!("a store cannot be begun again: {error}"));
+    }
+    let store = Embedded::open_here(&path, "test").map_err(|error| format!("it does not open: {error}"))?;
+    let report = store.verify(None, &mut |_, _| {}).map_err(|error| format!("it cannot be verified: {error}"))?;
+    if !report.is_sound() {
+        return Err(format!("it is not sound: {:?}", report.findings));
+    }
+    for line in &cut.acknowledged {
+        check_line(&store, line, &said).map_err(|why| format!("{line}: {why}"))?;
+    }
+    let store: Arc<dyn Store> = Arc::new(store);
+    go_on(&store).map_err(|error| format!("it cannot be gone on with: {error}"))
+}
+
+fn check_line(store: &Embedded, line: &str, said: &dyn Fn(&str) -> bool) -> Result<(), String> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let record = |session: &str, seq: &str| {
+        let point = Point { session: session.parse().unwrap(), seq: seq.parse().unwrap() };
+        let found = block_on(store.get(Lookup::At(point))).map_err(|error| error.to_string())?;
+        found.into_iter().next().ok_or_else(|| "it is gone".to_owned())
+    };
+    let waits = |session: &str, id: &str| {
+        let posts = block_on(store.posts(session.parse().unwrap())).map_err(|error| error.to_string())?;
+        Ok::<bool, String>(posts.iter().any(|post| post.id == id))
+    };
+    let holds = match words[..] {
+        ["record", session, seq, id] => record(session, seq)?.id().to_string() == id,
+        ["blob", digest] => {
+            let found = block_on(rath_core::store::Blobs::blob_get(store, digest.parse().unwrap()));
+            found.map_err(|error| error.to_string())?.is_some()
+        }
+        ["post", session, id] => said(&format!("taking {id}")) || waits(session, id)?,
+        ["taken", session, id] => !waits(session, id)?,
+        ["erased", session, seq] => record(session, seq)?.body_bytes().is_none(),
+        ["store"] | ["taking", _] | ["erasing", _, _] => true,
+        _ => panic!("{line:?} says nothing"),
+    };
+    if holds { Ok(()) } else { Err("it does not hold".into()) }
+}
+
+/// After a power cut work goes on: on an old session, if there is one, and with a new blob.
+fn go_on(store: &Arc<dyn Store>) -> rath_core::Result<()> {
+    let rows = block_on(store.sessions(Which::All.into()))?;
+    let mut session = match rows.iter().find(|row| !row.closed) {
+        Some(row) => block_on(store.open(row.id, Actor::program("heir")))?,
+        None => Session::create(store, Actor::program("heir")),
+    };
+    session.user_with("And now?", [("b.bin", Blob::new(vec![7; 3000], "application/octet-stream"))])?;
+    block_on(session.publish())
+}
+
+fn images() -> u64 {
+    std::env::var("RATH_POWER_IMAGES").ok().and_then(|images| images.parse().ok()).unwrap_or(100)
+}
+
+fn first_seed() -> u64 {
+    let said = std::env::var("RATH_POWER_SEED").ok().and_then(|seed| seed.parse().ok());
+    said.unwrap_or_else(|| rath_core::random_number() >> 16)
+}
+
+/// Looks at images of one trace. The first bad one: its seed, and what is wrong.
+fn look(trace: &Trace, images: u64) -> (u64, Option<(u64, String)>) {
+    let first = first_seed();
+    let mut acknowledged = 0;
+    for seed in first..first + images {
+        let scratch = tempfile::tempdir().unwrap();
+        let kept = std::env::var_os("RATH_POWER_KEEP").map(|dir| Path::new(&dir).join(seed.to_string()));
+        let image = kept.unwrap_or_else(|| scratch.path().to_owned());
+        let cut = trace.image(seed, &image);
+        acknowledged += cut.acknowledged.len() as u64;
+        if let Err(why) = check(&image, &cut) {
+            return (acknowledged, Some((seed, format!("after {} of {} events: {why}", cut.after, trace.len()))));
+        }
+    }
+    (acknowledged, None)
+}
+
+/// Looks at images and panics over a bad one; the trace is kept.
+fn survives(path: &Path, images: u64) {
+    let path = std::env::var_os("RATH_POWER_TRACE").map_or_else(|| path.to_owned(), PathBuf::from);
+    let trace = Trace::read(&path);
+    let (acknowledged, bad) = look(&trace, images);
+    if let Some((seed, why)) = bad {
+        let kept = std::env::temp_dir().join(format!("rath-power-{seed}.trace"));
+        fs::copy(&path, &kept).unwrap();
+        panic!("{why}\nagain: RATH_POWER_TRACE={} RATH_POWER_SEED={seed} RATH_POWER_IMAGES=1", kept.display());
+    }
+    assert!(acknowledged > images, "only {acknowledged} acknowledgements in {images} images");
+    eprintln!("{images} images of {} events, {acknowledged} acknowledgements, none lost", trace.len());
+}
+
+#[test]
+fn a_power_cut_takes_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = traced(dir.path(), &Work::default());
+    survives(&trace, images());
+}
+
+#[test]
+fn a_power_cut_takes_nothing_from_four_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = traced(dir.path(), &Work { processes: 4, turns: 8, ..Work::default() });
+    survives(&trace, images() / 4);
+}
+
+#[test]
+fn what_failed_once_is_not_taken_for_done_later() {
+    for what in ["sync rath.db-wal 5", "sync rath.db 5", "sync .pack 5", "write rath.db-wal 28", "write .pack 28"] {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = traced(dir.path(), &Work { turns: 16, stumble: Some(what), ..Work::default() });
+        let said = fs::read_to_string(dir.path().join("said")).unwrap();
+        assert!(said.contains("worker: ") || what.contains("rath.db "), "{what}: never failed");
+        survives(&trace, images() / 4);
+    }
+}
+
+#[test]
+fn a_sync_that_is_left_out_is_found() {
+    for lie in ["rath.db-wal", "rath.db", ".pack", "packs", "store", "deep"] {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = traced(dir.path(), &Work { turns: 12, rules: format!("sync {lie} lie"), ..Work::default() });
+        let (_, found) = look(&Trace::read(&trace), 400);
+        let (seed, why) =
+            found.unwrap_or_else(|| panic!("400 images without syncs of {lie:?}, and nothing is missing"));
+        eprintln!("without syncs of {lie:?}: image {seed}, {}", why.chars().take(160).collect::<String>());
+    }
+}
