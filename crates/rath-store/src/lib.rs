@@ -30,4 +30,4 @@ mod packs;
 mod segment;
 pub mod workspace;
 
-pub use embedded::{Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth};
+pub use embedded::{Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, HoldOff, Kept, PackHealth, Quiet};

@@ -6,7 +6,9 @@
 mod asked;
 mod assistant;
 mod compressed;
+mod erased;
 mod granted;
+mod held;
 mod labelled;
 mod lineage;
 mod merged;
@@ -20,7 +22,9 @@ mod words;
 pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{AsSent, Assistant, Block};
 pub use compressed::{Compressed, Replaced};
+pub use erased::{Erased, Removed, Stripped};
 pub use granted::{Grant, Granted, MOST_GRANTS, Scope};
+pub use held::{Held, Released};
 pub use labelled::Labelled;
 pub use lineage::{Closed, Created, Detached, Forked, Instead, Maker, Rejected};
 pub use merged::{Branch, Manner, Merged, Run};
@@ -127,6 +131,9 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::SandboxLost => typed::<SandboxLost>(bytes),
         Kind::Restored => typed::<Restored>(bytes),
         Kind::Resolved => typed::<Resolved>(bytes),
+        Kind::Erased => typed::<Erased>(bytes),
+        Kind::Held => typed::<Held>(bytes),
+        Kind::Released => typed::<Released>(bytes),
         _ => Ok(None),
     }
 }

@@ -1,6 +1,8 @@
 //! One directory: `rath.db` (SQLite), `packs/` (blobs), `holders/` (who writes).
 
 mod commit;
+mod erase;
+mod folded;
 mod garbage;
 mod health;
 mod holder;
@@ -24,6 +26,7 @@ use rath_core::store::{
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
+pub use erase::{Destroyed, Doomed, Kept, Quiet};
 pub use garbage::{Garbage, HoldOff};
 pub use health::{Health, PackHealth};
 pub use schema::FORMAT;
@@ -190,7 +193,10 @@ impl Store for Embedded {
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.write(|reply| Job::Erase { records, reply }))
+        Box::pin(async move {
+            let doomed = Doomed { records, ..Doomed::new() };
+            self.destroy(&self.quiet()?, &doomed, &mut |_| {}).map(drop)
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
 use rath_core::store::{Batch, Error, Fence, Post, Result};
-use rath_core::{Reference, SessionId};
+use rath_core::SessionId;
 use rusqlite::Connection;
 
 use super::commit::Committer;
@@ -42,10 +42,6 @@ pub(super) enum Job {
     },
     Post {
         post: Box<Post>,
-        reply: Reply<()>,
-    },
-    Erase {
-        records: Vec<Reference>,
         reply: Reply<()>,
     },
     /// Brings the index of record ids up to date.
@@ -196,7 +192,6 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
             (failed, Box::new(|_| {}))
         }
         Job::Post { post, reply } => answer(reply, committer.post(&post)),
-        Job::Erase { records, reply } => answer(reply, committer.erase(&records)),
         Job::CatchUpIds { reply } => answer(reply, ids::catch_up(db)),
     }
 }
@@ -207,7 +202,6 @@ fn refuse(job: Job, why: &str) {
         Job::Commit { reply, .. }
         | Job::Blobs { reply, .. }
         | Job::Post { reply, .. }
-        | Job::Erase { reply, .. }
         | Job::CatchUpIds { reply } => {
             let _ = reply.send(Err(error()));
         }
