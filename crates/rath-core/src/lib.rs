@@ -81,7 +81,7 @@ pub use model::{
 };
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
-pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OnDivergence, Session};
+pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session};
 pub use state::{
     At, FOLD, OpenAsk, OpenCall, OpenStep, Pending, Placement, SNAPSHOT_EVERY, SandboxName, Started, State,
 };

@@ -30,12 +30,15 @@
 extern crate self as rath;
 
 pub mod agent;
+mod operator;
+mod pause;
 pub mod policy;
 pub mod toolkit;
 pub mod tools;
 pub mod workshop;
 
 pub use agent::Agent;
+pub use operator::operator;
 pub use rath_core::*;
 pub use rath_macros::{Workflow, tool};
 pub use rath_model::chat::Dialect;

@@ -7,6 +7,7 @@ mod giving_up;
 mod inbox;
 mod lease;
 mod merge;
+mod operator;
 mod publish;
 mod read;
 mod replay;
@@ -39,6 +40,7 @@ use crate::usage::Usage;
 use crate::view;
 
 pub use merge::How;
+pub use operator::OPERATOR;
 pub use publish::Durability;
 pub(crate) use run::RUN;
 pub use run::{Conditions, OnDivergence};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Birth, Gear, Session, Voice, encode};
+use super::{Birth, Gear, OPERATOR, Session, Voice, encode};
 use crate::actor::Actor;
 use crate::ancestry::Ancestry;
 use crate::blob::Blob;
@@ -69,6 +69,10 @@ impl dyn Store {
         input: impl AsyncFnOnce(&mut Session) -> Result<()>,
     ) -> Result<Session> {
         let conditions = conditions.into();
+        if run_key == OPERATOR {
+            let why = "this key is the store's own; take another one";
+            return Err(store::Error::machine("beginning a run", why).into());
+        }
         let stored = self.sessions(Which::Run(run_key.into()).into()).await?.into_iter().next();
         let (mut session, begun) = match stored {
             Some(row) => Session::resume_run(self, row.id, conditions.clone()).await?,

@@ -17,11 +17,11 @@ use rath_core::{
 use super::Agent;
 use super::drive::Bench;
 use super::event::Event;
-use super::pause::pause;
 use super::plan::{Make, Plan};
 use super::round::Job;
 use super::sub::Branch;
 use crate::Workshop;
+use crate::pause::pause;
 use crate::tools::Desk;
 use crate::workshop::{self, Before};
 

@@ -11,9 +11,9 @@ use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, 
 
 use super::asker::Asker;
 use super::event::{Event, Listener, Patience};
-use super::pause::pause;
 use super::stop::Late;
 use super::{Agent, Sealed};
+use crate::pause::pause;
 use crate::policy::Policy;
 use crate::tools::Desk;
 

@@ -14,7 +14,6 @@ mod config;
 mod doubt;
 mod drive;
 mod event;
-mod pause;
 mod plan;
 mod policy;
 mod round;

@@ -10,7 +10,7 @@ use rath_core::{Error, ErrorKind, Session, SessionId, Store};
 
 use super::Agent;
 use super::drive::Bench;
-use super::pause::pause;
+use crate::pause::pause;
 
 /// How often an inbox is looked at while a model answers, calls run or the next attempt is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(300);

@@ -12,7 +12,7 @@ use rath_core::{
 use super::Agent;
 use super::drive::Bench;
 use super::event::Event;
-use super::pause::pause;
+use crate::pause::pause;
 
 /// No wait before asking again is longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

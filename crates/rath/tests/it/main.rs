@@ -13,6 +13,7 @@ mod killed;
 mod layers;
 mod lost;
 mod model;
+mod operator;
 mod random_runs;
 mod setups;
 mod shared;

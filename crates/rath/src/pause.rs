@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Waits so long: by Tokio's timer where there is a runtime, else by a thread that sleeps.
-pub(super) async fn pause(length: Duration) {
+pub(crate) async fn pause(length: Duration) {
     match Handle::try_current().is_ok() {
         true => tokio::time::sleep(length).await,
         false => on_a_thread(length).await,
