@@ -3,9 +3,9 @@
 use crate::blob::Content;
 use crate::body::{
     About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Choice, Closed, Compressed, Created, Detached,
-    Erased, Exit, Failed, Forked, Granted, Held, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded, Note,
-    Outcome, Placed, Rejected, Released, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered,
-    StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
+    Erased, Exit, Failed, Forked, Granted, Held, Labelled, Manner, Merged, ModelFailed, ModelRequested, ModelResponded,
+    Note, Outcome, Placed, Rejected, Released, Resolved, Restored, Sampled, SandboxClosed, SandboxLost, SandboxOpened,
+    StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;

@@ -7,6 +7,7 @@
 pub mod conformance;
 mod mortal;
 pub mod sandbox;
+pub mod traces;
 pub mod world;
 
 pub use mortal::{Moment, Mortal};
@@ -22,7 +23,7 @@ macro_rules! store_conformance {
             scans_page_in_both_directions, scans_filter_by_kind, the_store_is_scanned_in_commit_order,
             snapshots_shorten_scans, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
             blobs_are_put_together, blobs_are_joined_from_pieces,
-            erased_bodies_leave_the_chain, a_child_publishes_its_parent, a_merge_is_one_commit,
+            erased_bodies_leave_the_chain, erased_bodies_take_along_what_came_of_them, a_child_publishes_its_parent, a_merge_is_one_commit,
             many_writers_work_side_by_side, unknown_kinds_survive, posts_wait_in_order, taken_posts_do_not_come_back,
             a_run_is_found_by_its_key, a_run_has_one_session, of_many_that_begin_a_run_one_succeeds
         );

@@ -35,6 +35,7 @@ pub(crate) const PAGES: &[(&str, &str)] = pages![
     "directory-not-empty",
     "detach-in-run",
     "diverged",
+    "erased",
     "head-moved",
     "in-the-way",
     "layered",

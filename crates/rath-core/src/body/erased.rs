@@ -57,7 +57,10 @@ impl Erased {
     /// Whether it destroyed the body at `point`.
     pub fn covers(&self, point: Point) -> bool {
         self.sessions.iter().any(|gone| gone.session == point.session)
-            || self.records.iter().any(|gone| gone.session == point.session && (gone.from..=gone.to).contains(&point.seq))
+            || self
+                .records
+                .iter()
+                .any(|gone| gone.session == point.session && (gone.from..=gone.to).contains(&point.seq))
     }
 }
 

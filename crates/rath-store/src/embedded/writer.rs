@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
-use rath_core::store::{Batch, Error, Fence, Post, Result};
 use rath_core::SessionId;
+use rath_core::store::{Batch, Error, Fence, Post, Result};
 use rusqlite::Connection;
 
 use super::commit::Committer;
@@ -199,10 +199,7 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (bool, Answ
 fn refuse(job: Job, why: &str) {
     let error = || Error::machine("beginning to write", why);
     match job {
-        Job::Commit { reply, .. }
-        | Job::Blobs { reply, .. }
-        | Job::Post { reply, .. }
-        | Job::CatchUpIds { reply } => {
+        Job::Commit { reply, .. } | Job::Blobs { reply, .. } | Job::Post { reply, .. } | Job::CatchUpIds { reply } => {
             let _ = reply.send(Err(error()));
         }
         Job::Lease { reply, .. } => {

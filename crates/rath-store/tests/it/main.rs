@@ -6,6 +6,7 @@
 mod conformance;
 mod corpus;
 mod crash;
+mod erasing;
 mod formats;
 mod processes;
 mod support;

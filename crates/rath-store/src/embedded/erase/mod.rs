@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::schema::{self, Access, sql};
 use super::{Embedded, garbage, holder, read};
 use crate::packs::Held;
+use crate::workspace::RULES;
 use namers::Namers;
 
 /// How often an erasure looks whether those who work on files are done, and how long it waits in between.
@@ -78,8 +79,8 @@ pub struct Kept {
     pub digest: Digest,
     /// Its length.
     pub bytes: u64,
-    /// A record that names it; `None` when the files of a version hold it.
-    pub named_by: Option<Point>,
+    /// The records that name it; none when only files of a version hold it.
+    pub named_by: Vec<Point>,
 }
 
 /// While it lives, nobody saves files and nothing else is destroyed.
@@ -97,7 +98,7 @@ impl Drop for Quiet {
 struct Doom {
     /// By session, what loses its body.
     records: HashMap<SessionId, BTreeSet<u64>>,
-    /// Sessions that go whole, or of which every body does: their versions of files go too.
+    /// Sessions that go whole, or of which every body does and no fork stays: their versions of files go too.
     whole: HashSet<SessionId>,
     /// Sessions that go whole.
     gone: HashSet<SessionId>,
@@ -112,13 +113,27 @@ impl Doom {
         let gone: HashSet<_> = doomed.sessions.iter().map(|head| head.session).collect();
         let mut whole = gone.clone();
         for (session, seqs) in &records {
-            let query = "SELECT seq FROM sessions WHERE id = ?1";
-            let last: i64 = db.query_row(query, [session.0.as_bytes()], |row| row.get(0)).map_err(sql)?;
-            if seqs.len() as i64 > last {
+            if strip::leaves_nothing(db, *session, seqs)? {
                 whole.insert(*session);
             }
         }
-        Ok(Self { records, whole, gone })
+        // A fork that stays works on the files that it began with.
+        let mut forks = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
+        loop {
+            let mut needed = None;
+            for session in whole.iter().filter(|session| !gone.contains(session)) {
+                let ids = forks.query_map([session.0.as_bytes()], |row| row.get(0)).map_err(sql)?;
+                let ids: Vec<[u8; 16]> = ids.collect::<rusqlite::Result<_>>().map_err(sql)?;
+                if ids.into_iter().any(|id| !whole.contains(&SessionId(uuid::Uuid::from_bytes(id)))) {
+                    needed = Some(*session);
+                    break;
+                }
+            }
+            match needed {
+                Some(session) => drop(whole.remove(&session)),
+                None => return Ok(Self { records, whole, gone }),
+            }
+        }
     }
 
     fn covers(&self, point: Point) -> bool {
@@ -154,6 +169,16 @@ impl Embedded {
             destroyed.records = strip::living(db, &doom)?;
             namers.sentence(db, &mut destroyed)?;
             Ok(destroyed)
+        })
+    }
+
+    /// The records that name any of these blobs.
+    pub fn who_names(&self, blobs: &HashSet<Digest>) -> Result<HashMap<Digest, Vec<Point>>> {
+        let nobody = Doom { records: HashMap::new(), whole: HashSet::new(), gone: HashSet::new() };
+        self.read(|db| {
+            let mut namers = Namers::new(blobs, &nobody);
+            namers.read(self, db, &mut |_| {})?;
+            Ok(namers.into_named())
         })
     }
 
@@ -211,6 +236,7 @@ impl Embedded {
                 return Err(error);
             }
         };
+        self.forget(&doomed.records.iter().map(Reference::point).collect::<Vec<_>>())?;
         self.clear_packs(&db, &entry.packs, &mut destroyed)?;
         clear::database(&db, &mut destroyed)?;
         journal::remove(&self.paths.root, &doomed.name)?;
@@ -252,11 +278,17 @@ impl Embedded {
             let with_versions = doom.whole.contains(&session);
             for blob in blob_references(body) {
                 let tree = blob.media_type == TREE;
-                if with_versions || !tree {
+                if with_versions || !tree && blob.media_type != RULES {
                     open.push((blob.digest, tree));
                 }
             }
         })?;
+        // Bodies that were erased before named versions that only the folded state knows now.
+        for session in &doom.whole {
+            for blob in strip::folded_blobs(db, *session)? {
+                open.push((blob.digest, blob.media_type == TREE));
+            }
+        }
         let mut wanted = BTreeMap::new();
         while let Some((digest, tree)) = open.pop() {
             // A file may hold the bytes of a tree: it is looked into as both.
@@ -276,6 +308,35 @@ impl Embedded {
             }
         }
         Ok(wanted.into_keys().collect())
+    }
+
+    /// Forgets what indexes beside the database know of these records. Every erasure comes through here.
+    fn forget(&self, points: &[Point]) -> Result<()> {
+        let _ = points;
+        Ok(())
+    }
+
+    /// Bytes that records and blobs take on disk.
+    pub fn size(&self) -> Result<u64> {
+        let health = |db: &Connection| {
+            let ask = |query: &str| db.query_row(query, [], |row| row.get::<_, i64>(0)).map_err(sql);
+            let pages = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")?;
+            Ok((pages + ask("SELECT coalesce(sum(length), 0) FROM packs")?) as u64)
+        };
+        self.read(health)
+    }
+
+    /// Bytes of records, by session.
+    pub fn weights(&self) -> Result<HashMap<SessionId, u64>> {
+        self.read(|db| {
+            let query =
+                "SELECT s.id, sum(length(g.data)) FROM segments g JOIN sessions s ON s.no = g.session GROUP BY 1";
+            let mut query = db.prepare(query).map_err(sql)?;
+            let rows = query.query_map([], |row| {
+                Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get::<_, i64>(1)? as u64))
+            });
+            rows.map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)
+        })
     }
 
     /// The posts that wait in inboxes, as they lie there: session, id and content.

@@ -21,7 +21,7 @@ const JOINED_ABOVE: i64 = 1 << 20;
 pub(super) struct Namers<'a> {
     wanted: &'a HashSet<Digest>,
     doom: &'a Doom,
-    named: HashMap<Digest, Option<Point>>,
+    named: HashMap<Digest, Vec<Point>>,
     /// Trees that something living names.
     roots: HashSet<Digest>,
     /// The last segment that was looked at.
@@ -100,8 +100,7 @@ impl<'a> Namers<'a> {
             self.roots.insert(blob.digest);
         }
         if self.wanted.contains(&blob.digest) {
-            let first = self.named.entry(blob.digest).or_default();
-            *first = first.or(by);
+            self.named.entry(blob.digest).or_default().extend(by);
         }
     }
 
@@ -178,6 +177,11 @@ impl<'a> Namers<'a> {
         Ok(())
     }
 
+    /// Who names what.
+    pub(super) fn into_named(self) -> HashMap<Digest, Vec<Point>> {
+        self.named
+    }
+
     /// Which of the wanted go, and which stay for whom.
     pub(super) fn sentence(&self, db: &Connection, destroyed: &mut Destroyed) -> Result<Vec<Digest>> {
         let mut size = db.prepare("SELECT bytes, stored FROM blobs WHERE digest = ?1").map_err(sql)?;
@@ -190,7 +194,10 @@ impl<'a> Namers<'a> {
             let Some((bytes, stored)) = found else { continue };
             match self.named.get(digest) {
                 Some(named_by) => {
-                    destroyed.kept.push(Kept { digest: *digest, bytes: bytes as u64, named_by: *named_by });
+                    let mut named_by = named_by.clone();
+                    named_by.sort_unstable();
+                    named_by.dedup();
+                    destroyed.kept.push(Kept { digest: *digest, bytes: bytes as u64, named_by });
                 }
                 None => {
                     destroyed.blobs += 1;
@@ -199,7 +206,7 @@ impl<'a> Namers<'a> {
                 }
             }
         }
-        destroyed.kept.sort_by_key(|kept| (kept.named_by, kept.digest));
+        destroyed.kept.sort_by_key(|kept| kept.digest);
         Ok(dead)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use rath_core::body::{Grant, Granted, Merged, Placed, Restored};
 use rath_core::files::Conflict;
 use rath_core::store::{Error, Result, Scan};
-use rath_core::{Digest, Kind, Placement, Point, Record, RecordId, SessionId, State};
+use rath_core::{BlobRef, Digest, Kind, Placement, Point, Record, RecordId, SessionId, State, blob_references};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{Doom, Doomed};
@@ -71,12 +71,36 @@ pub(super) fn living(db: &Connection, doom: &Doom) -> Result<u64> {
     for (session, seqs) in &doom.records {
         each_segment(db, *session, seqs, &mut |segment| {
             let slots = Slots::of(&segment.data).flatten().enumerate();
-            let doomed = slots.filter(|(i, slot)| slot.body.is_some() && seqs.contains(&(segment.first_seq + *i as u64)));
+            let doomed =
+                slots.filter(|(i, slot)| slot.body.is_some() && seqs.contains(&(segment.first_seq + *i as u64)));
             count += doomed.count() as u64;
             Ok(())
         })?;
     }
     Ok(count)
+}
+
+/// Whether no record of a session has a body besides these.
+pub(super) fn leaves_nothing(db: &Connection, session: SessionId, seqs: &BTreeSet<u64>) -> Result<bool> {
+    let mut nothing = true;
+    each_segment(db, session, &BTreeSet::from([0, u64::MAX >> 1]), &mut |segment| {
+        let mut slots = Slots::of(&segment.data).flatten().enumerate();
+        nothing &= slots.all(|(i, slot)| slot.body.is_none() || seqs.contains(&(segment.first_seq + i as u64)));
+        Ok(())
+    })?;
+    Ok(nothing)
+}
+
+/// The blobs that a session's snapshots name.
+pub(super) fn folded_blobs(db: &Connection, session: SessionId) -> Result<Vec<BlobRef>> {
+    let query = "SELECT n.state FROM snapshots n JOIN sessions s ON s.no = n.session WHERE s.id = ?1";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let states = query.query_map([session.0.as_bytes()], |row| row.get::<_, Vec<u8>>(0)).map_err(sql)?;
+    let mut blobs = Vec::new();
+    for state in states {
+        blobs.extend(blob_references(&state.map_err(sql)?));
+    }
+    Ok(blobs)
 }
 
 /// The segments of a session between the first and the last of `seqs`, those that hold one of them.
@@ -260,11 +284,8 @@ fn clean_descendants(
         let query = "SELECT id FROM sessions WHERE origin_session = ?1 AND origin_seq >= ?2";
         let mut query = db.prepare_cached(query).map_err(sql)?;
         let values = params![parent.0.as_bytes(), first as i64];
-        let forks: Vec<[u8; 16]> = query
-            .query_map(values, |row| row.get(0))
-            .map_err(sql)?
-            .collect::<rusqlite::Result<_>>()
-            .map_err(sql)?;
+        let forks: Vec<[u8; 16]> =
+            query.query_map(values, |row| row.get(0)).map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)?;
         for fork in forks.into_iter().map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
             if cleaned.insert(fork) {
                 clean_snapshots(db, fork, 0, false, traces)?;
@@ -310,9 +331,8 @@ fn remove(db: &Connection, session: SessionId) -> Result<()> {
     let mut entries: HashMap<i64, Vec<i64>> = HashMap::new();
     each_segment(db, session, &BTreeSet::from([0, u64::MAX >> 1]), &mut |segment| {
         let slots = Slots::of(&segment.data).flatten();
-        let prefixes = slots.map(|slot| {
-            ids::front(&Digest::of(&segment.data[slot.header.start as usize..slot.header.end as usize]))
-        });
+        let prefixes = slots
+            .map(|slot| ids::front(&Digest::of(&segment.data[slot.header.start as usize..slot.header.end as usize])));
         entries.insert(segment.cursor, prefixes.collect());
         Ok(())
     })?;
