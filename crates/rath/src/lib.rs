@@ -30,6 +30,7 @@
 extern crate self as rath;
 
 pub mod agent;
+pub mod care;
 mod operator;
 mod pause;
 pub mod policy;
@@ -45,7 +46,7 @@ pub use rath_model::chat::Dialect;
 pub use rath_model::scripted::{self, Scripted};
 pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Talk, encode_with};
 pub use rath_sandbox as sandbox;
-pub use rath_store::{Embedded, FORMAT, Garbage, Health, PackHealth, workspace};
+pub use rath_store::{Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, PackHealth, workspace};
 pub use workshop::Workshop;
 
 /// What most programs need: `use rath::prelude::*;`.

@@ -7,6 +7,7 @@ mod agents;
 mod bank;
 mod blame;
 mod builtin_tools;
+mod care;
 mod edges;
 mod evidence;
 mod killed;
