@@ -15,11 +15,13 @@ mod demo;
 mod detach;
 mod diff;
 mod doctor;
+mod erase;
 mod exec;
 mod explain;
 mod files;
 mod fork;
 mod gc;
+mod hold;
 mod inbox;
 mod init;
 mod label;
@@ -29,6 +31,7 @@ mod models;
 mod new;
 mod place;
 mod policy;
+mod release;
 mod resolve;
 mod restore;
 mod run;
@@ -134,6 +137,9 @@ pub(crate) enum Command {
     Config(config::Config),
     Policy(policy::Policy),
     Doctor(doctor::Doctor),
+    Hold(hold::Hold),
+    Release(release::Release),
+    Erase(erase::Erase),
     Gc(gc::Gc),
     Explain(explain::Explain),
     Completions(completions::Completions),
@@ -192,7 +198,10 @@ impl Command {
             Command::Config(command) => command.run(settings),
             Command::Policy(command) => command.run(settings),
             Command::Doctor(command) => command.run(settings).await,
-            Command::Gc(command) => command.run(settings),
+            Command::Hold(command) => command.run(settings).await,
+            Command::Release(command) => command.run(settings).await,
+            Command::Erase(command) => command.run(settings).await,
+            Command::Gc(command) => command.run(settings).await,
             Command::Explain(command) => command.run(settings),
             Command::Completions(command) => command.run(),
         }
