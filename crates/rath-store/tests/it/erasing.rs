@@ -157,7 +157,7 @@ fn an_interrupted_erasure_is_finished_by_its_journal() {
     let care = embedded(&dir);
     let doomed = Doomed { records: told, ..Doomed::new() };
     care.intend(&care.quiet().unwrap(), &doomed).unwrap();
-    assert_eq!(care.unfinished().unwrap(), [doomed.clone()]);
+    assert_eq!(care.unfinished().unwrap(), std::slice::from_ref(&doomed));
     care.destroy(&care.quiet().unwrap(), &doomed, &mut |_| {}).unwrap();
     assert!(care.unfinished().unwrap().is_empty());
 
