@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// The areas, each with our programs that measure it. The peers' script has the area's name.
 const AREAS: &[(&str, &[&str])] = &[
-    ("ledger", &["ledger", "ledger_memory", "search", "simulation"]),
+    ("ledger", &["ledger", "ledger_memory", "ledger_erase", "search", "simulation"]),
     ("placement", &["placement", "placement_local"]),
     ("loop", &["agent_loop", "decode", "encode", "terminal"]),
 ];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::care::Erasures;
 use rath::expression::{Expression, Place as At};
 use rath::files::Version;
 use rath::store::{Lookup, Query, Row, Which};
@@ -125,7 +126,20 @@ async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Ex
     let nothing = || {
         unclear(format!("there is no session or record {text:?} in this store\n  help: `rath log` lists the sessions"))
     };
-    if base.len() < 4 || parsed.at != At::Head {
+    if base.len() < 4 {
+        return Err(nothing());
+    }
+    if let Some((session, gone)) = Erasures::of(store).await?.removed(base).next() {
+        let rule = gone.erased.rule.as_deref().unwrap_or("nobody's rule");
+        let (by, time) = (&gone.by, crate::time::local(gone.time));
+        let see = format!("`rath show {}` is the record of it", gone.record.point());
+        return Err(unclear(format!(
+            "session {} was removed on {time} by {by}, by the rule {rule}: {}\n  help: {see}",
+            session.short(),
+            gone.erased.why
+        )));
+    }
+    if parsed.at != At::Head {
         return Err(nothing());
     }
     let found = store.get(Lookup::Prefix(base.into())).await?;

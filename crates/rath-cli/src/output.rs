@@ -120,6 +120,19 @@ pub(crate) fn remark(text: impl std::fmt::Display) {
     anstream::eprintln!("{text}");
 }
 
+/// Asks the person at the terminal. Where nobody can be asked, that is an error.
+pub(crate) fn confirm(question: &str) -> Result<bool> {
+    use std::io::IsTerminal as _;
+    if !std::io::stdin().is_terminal() {
+        let text = "there is nobody to ask here: nothing was done\n  help: --yes does it without asking, --dry-run only says what would be done";
+        return Err(crate::expression::unclear(text));
+    }
+    anstream::eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 /// What went wrong, and where to read on.
 pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
     let code = error

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::blob::{Blob, BlobRef};
+use crate::blob::{self, Blob, BlobRef};
 use crate::body::Created;
 use crate::clock::Time;
+use crate::files::TREE;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
@@ -191,6 +192,30 @@ impl Inner {
         })
     }
 
+    /// Title and labels as the records say that have not been erased.
+    fn fold_names(&mut self, session: SessionId) -> Result<()> {
+        let Some(line) = self.lines.get_mut(&session) else { return Ok(()) };
+        let mut names = State::default();
+        for record in line.records.iter().filter(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+            names.apply(record).map_err(|why| Error::Tampered { point: record.point(), why })?;
+        }
+        (line.state.title, line.state.labels) = (names.title, names.labels);
+        Ok(())
+    }
+
+    /// Drops those of `blobs` that no body names. Where there are versions of files, which may hold them, all stay.
+    fn drop_unnamed(&mut self, blobs: Vec<BlobRef>) {
+        let all = self.lines.values().flat_map(|line| &line.records);
+        let named = all.flat_map(|record| record.body_bytes().map(blob::references).unwrap_or_default());
+        let named: HashMap<Digest, String> = named.map(|blob| (blob.digest, blob.media_type)).collect();
+        if named.values().any(|media_type| media_type == TREE) {
+            return;
+        }
+        for blob in blobs.iter().filter(|blob| !named.contains_key(&blob.digest)) {
+            self.blobs.remove(&blob.digest);
+        }
+    }
+
     fn scan_store(&self, after: Cursor, scan: &Scan) -> Page {
         let from = usize::try_from(after).unwrap_or(usize::MAX).min(self.order.len());
         let to = from.saturating_add(scan.limit.max(1)).min(self.order.len());
@@ -331,12 +356,22 @@ impl Store for Memory {
                     _ => return Err(Error::NotFound(format!("record {}", reference.id))),
                 }
             }
-            for reference in records {
+            let mut blobs = Vec::new();
+            for reference in &records {
                 if let Some(line) = inner.lines.get_mut(&reference.session) {
                     let record = &mut line.records[reference.seq as usize];
+                    blobs.extend(record.body_bytes().map(blob::references).unwrap_or_default());
                     *record = record.erased();
+                    line.snapshots.retain(|seq, _| *seq < reference.seq);
                 }
             }
+            for session in records.iter().map(|reference| reference.session) {
+                inner.fold_names(session)?;
+            }
+            for reference in records.iter().filter(|reference| reference.seq == 0) {
+                inner.runs.retain(|_, session| *session != reference.session);
+            }
+            inner.drop_unnamed(blobs);
             Ok(())
         })
     }

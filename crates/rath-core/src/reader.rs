@@ -216,7 +216,10 @@ fn in_tail(tail: &[Record], seq: u64) -> Option<&Record> {
     tail.get(usize::try_from(seq.checked_sub(first)?).ok()?)
 }
 
-/// The error for a record whose bytes cannot be what was written.
+/// The error for a record that cannot be read: its body was erased, or its bytes cannot be what was written.
 pub(crate) fn tampered(record: &Record, why: Fault) -> Error {
-    Error::Tampered { point: record.point(), why }
+    match why {
+        Fault::Erased => Error::Erased { point: record.point() },
+        why => Error::Tampered { point: record.point(), why },
+    }
 }

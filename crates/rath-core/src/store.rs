@@ -76,7 +76,8 @@ pub trait Store: Blobs {
     /// What is in a session's inbox, oldest first.
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
 
-    /// Destroys salt and body of these records. The chain still verifies.
+    /// Destroys salt and body of these records, what was folded from them, and the blobs that nothing else names. The
+    /// chain still verifies. Versions of files stay.
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
 }
 
@@ -421,6 +422,12 @@ pub enum Error {
         /// How it shows.
         why: Fault,
     },
+    /// What is asked for needs a body that was erased.
+    #[error("record {point} was erased, and this needs what it said")]
+    Erased {
+        /// Where.
+        point: Point,
+    },
     /// A blob's bytes are not what its name says.
     #[error("blob {digest} was altered in the store: {why}")]
     BlobAltered {
@@ -463,6 +470,7 @@ impl Error {
             Error::RunTaken { .. } => "run-taken",
             Error::NotFound(_) => "not-found",
             Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
+            Error::Erased { .. } => "erased",
             Error::Future { .. } => "store-from-the-future",
             Error::NotAStore(_) => "not-a-store",
             Error::Machine { trouble, .. } => trouble.code(),

@@ -3,10 +3,10 @@
 use crate::blob::Content;
 use crate::body::{
     About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed, Compressed,
-    Created, Detached, Exit, Failed, Forked, Granted, Imported, Labelled, Linked, Manner, Merged, ModelFailed,
-    ModelRequested,
-    ModelResponded, Note, Outcome, Placed, Rejected, Resolved, Restored, Sampled, SandboxClosed, SandboxLost,
-    SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict, Why,
+    Created, Detached, Erased, Exit, Failed, Forked, Granted, Held, Imported, Labelled, Linked, Manner, Merged,
+    ModelFailed, ModelRequested, ModelResponded, Note, Outcome, Placed, Rejected, Released, Resolved, Restored,
+    Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult,
+    ToolStarted, User, Verdict, Why,
 };
 use crate::files::Changes;
 use crate::kind::Kind;
@@ -285,8 +285,39 @@ fn describe(record: &Record) -> Result<String, Fault> {
             };
             format!("{}: {choice}", body.path)
         }
+        Kind::Erased => {
+            let body: Erased = record.body()?;
+            let records: u64 = body.records.iter().map(|gone| gone.to - gone.from + 1).sum();
+            let mut what = Vec::new();
+            if records > 0 {
+                what.push(counted(records, "record"));
+            }
+            if !body.sessions.is_empty() {
+                what.push(format!("{} whole", counted(body.sessions.len() as u64, "session")));
+            }
+            if body.posts > 0 {
+                what.push(counted(body.posts, "waiting message"));
+            }
+            let rule = body.rule.map(|rule| format!(" by {rule}")).unwrap_or_default();
+            join(&format!("{}{rule}", what.join(", ")), &format!("({})", body.why))
+        }
+        Kind::Held => {
+            let Held { sessions, labels, why, until } = record.body()?;
+            let sessions = sessions.iter().map(|session| session.short().to_string());
+            let what: Vec<_> = sessions.chain(labels.iter().map(|label| format!("label {label}"))).collect();
+            let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            join(&format!("{}{until}", what.join(", ")), &format!("({why})"))
+        }
+        Kind::Released => {
+            let Released { holds, why } = record.body()?;
+            join(&counted(holds.len() as u64, "hold"), &format!("({why})"))
+        }
         _ => String::from_utf8_lossy(record.body_bytes().ok_or(Fault::Erased)?).into_owned(),
     })
+}
+
+fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 fn join(first: &str, then: &str) -> String {

@@ -32,5 +32,7 @@ mod search;
 pub mod segment;
 pub mod workspace;
 
-pub use embedded::{Backup, Embedded, FORMAT, Garbage, Health, HoldOff, PackHealth, Raised};
+pub use embedded::{
+    Backup, Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, HoldOff, Kept, PackHealth, Quiet, Raised,
+};
 pub use search::{By, Found, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question, SearchHealth};

@@ -418,6 +418,30 @@ pub fn erased_bodies_leave_the_chain(store: &TheStore) {
     assert!(stored(store, session.id())[3].salted_body().is_some());
 }
 
+/// Titles and labels that an erased body gave are gone, and blobs that only it named.
+pub fn erased_bodies_take_along_what_came_of_them(store: &TheStore) {
+    let mut session = session(store);
+    session.set_title("first").unwrap();
+    session.set_title("second").unwrap();
+    let titled = session.head();
+    session.label("who", "somebody").unwrap();
+    let labelled = session.head();
+    let (shared, alone) = ("shared ".repeat(3000), "alone ".repeat(3000));
+    session.note(shared.clone()).unwrap();
+    session.user(shared.clone()).unwrap();
+    let sharing = session.head();
+    session.user(alone.clone()).unwrap();
+    let naming = session.head();
+    block_on(session.publish()).unwrap();
+    block_on(store.erase(vec![titled, labelled, sharing, naming])).unwrap();
+    let row = block_on(store.sessions(Which::Id(session.id()).into())).unwrap().remove(0);
+    assert_eq!((row.title.as_deref(), row.labels.len()), (Some("first"), 0));
+    let state = block_on(View::of(store, session.id(), None)).unwrap().state().clone();
+    assert_eq!((state.title.as_deref(), state.labels.len()), (Some("first"), 0));
+    let held = |text: String| block_on(store.blob_get(Blob::new(text.into_bytes(), "").reference.digest)).unwrap();
+    assert_eq!((held(shared).is_some(), held(alone).is_some()), (true, false));
+}
+
 /// What a fork stands on is published with it, even when the parent is gone.
 pub fn a_child_publishes_its_parent(store: &TheStore) {
     let mut parent = session(store);

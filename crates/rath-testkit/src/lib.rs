@@ -11,6 +11,7 @@ mod mortal;
 pub mod power;
 pub mod sandbox;
 pub mod simulation;
+pub mod traces;
 pub mod world;
 
 pub use mortal::{Moment, Mortal};
@@ -26,7 +27,7 @@ macro_rules! store_conformance {
             scans_page_in_both_directions, scans_filter_by_kind, the_store_is_scanned_in_commit_order,
             snapshots_shorten_scans, pages_are_as_of_when_they_are_asked_for, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
             blobs_are_put_together, blobs_are_joined_from_pieces,
-            erased_bodies_leave_the_chain, a_child_publishes_its_parent, a_merge_is_one_commit,
+            erased_bodies_leave_the_chain, erased_bodies_take_along_what_came_of_them, a_child_publishes_its_parent, a_merge_is_one_commit,
             many_writers_work_side_by_side, unknown_kinds_survive, posts_wait_in_order, taken_posts_do_not_come_back,
             a_fork_takes_its_parents_posts, a_batch_in_disorder_is_refused,
             a_run_is_found_by_its_key, a_run_has_one_session, of_many_that_begin_a_run_one_succeeds

@@ -30,8 +30,9 @@
 extern crate self as rath;
 
 pub mod agent;
-pub mod checkpoint;
 pub mod bundle;
+pub mod care;
+pub mod checkpoint;
 pub mod import;
 mod operator;
 mod pause;
@@ -49,8 +50,8 @@ pub use rath_model::scripted::{self, Scripted};
 pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Talk, encode_with};
 pub use rath_sandbox as sandbox;
 pub use rath_store::{
-    Backup, By, Embedded, FORMAT, Found, Garbage, Health, Hit, HoldOff, Matched, NotAPattern, Order, PackHealth, Passage,
-    Pattern, Question, Raised, SearchHealth, workspace,
+    Backup, By, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, Hit, HoldOff, Matched, NotAPattern, Order,
+    PackHealth, Passage, Pattern, Question, Raised, SearchHealth, workspace,
 };
 pub use workshop::Workshop;
 

@@ -40,6 +40,7 @@ pub(crate) const PAGES: &[(&str, &str)] = pages![
     "disk-full",
     "detach-in-run",
     "diverged",
+    "erased",
     "head-moved",
     "import-differs",
     "in-the-way",

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use rath::care::Erasures;
 use rath::files::{TREE, Tree};
 use rath::store::{Query, Row, Which};
 use rath::{Digest, Record, Store, View};
@@ -91,7 +92,13 @@ impl Log {
                 }
                 output::raw(&lines)?;
             }
-            false => records(settings, &found, self.all)?,
+            false => {
+                let erasures = match found.iter().any(|record| record.body_bytes().is_none()) {
+                    true => Erasures::of(&store).await?,
+                    false => Erasures::default(),
+                };
+                records(settings, &found, self.all, &erasures)?;
+            }
         }
         Ok(Answer::Yes)
     }
@@ -175,7 +182,7 @@ pub(crate) fn session_line(row: &Row) -> String {
     line
 }
 
-fn records(settings: &Settings, found: &[Record], with_session: bool) -> Result<()> {
+fn records(settings: &Settings, found: &[Record], with_session: bool, erasures: &Erasures) -> Result<()> {
     if settings.json {
         let values = found.iter().map(super::show::record_json).collect::<Result<Vec<_>>>()?;
         return output::json_lines(values);
@@ -187,12 +194,15 @@ fn records(settings: &Settings, found: &[Record], with_session: bool) -> Result<
             false => format!("{:>4}", record.seq()),
         };
         let header = record.header()?;
+        let erasure = if record.body_bytes().is_none() { erasures.over(record.point()) } else { None };
+        let by = erasure.map(|it| clip(&format!(" by {}, {}: {}", it.by, time::ago(it.time), it.erased.why), 80));
         page.line(format_args!(
-            "{}  {}  {}  {}",
+            "{}  {}  {}  {}{}",
             style::record(place),
             style::dim(&record.id().short()[..8]),
             style::dim(time::local(header.time).get(11..19).unwrap_or_default()),
             style::warn_of_isolation(&clip(&rath::summary::of(record), 100)),
+            style::dim(by.unwrap_or_default()),
         ));
     }
     page.show(settings)

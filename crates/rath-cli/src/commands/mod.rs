@@ -16,6 +16,7 @@ mod demo;
 mod detach;
 mod diff;
 mod doctor;
+mod erase;
 mod exec;
 mod explain;
 mod export;
@@ -23,6 +24,7 @@ mod files;
 mod fork;
 mod gc;
 mod grep;
+mod hold;
 mod import;
 mod inbox;
 mod init;
@@ -33,6 +35,7 @@ mod models;
 mod new;
 mod place;
 mod policy;
+mod release;
 mod resolve;
 mod restore;
 mod run;
@@ -148,6 +151,9 @@ pub(crate) enum Command {
     Policy(policy::Policy),
     Stats(stats::Stats),
     Doctor(doctor::Doctor),
+    Hold(hold::Hold),
+    Release(release::Release),
+    Erase(erase::Erase),
     Gc(gc::Gc),
     Explain(explain::Explain),
     Completions(completions::Completions),
@@ -213,7 +219,10 @@ impl Command {
             Command::Policy(command) => command.run(settings),
             Command::Stats(command) => command.run(settings).await,
             Command::Doctor(command) => command.run(settings).await,
-            Command::Gc(command) => command.run(settings),
+            Command::Hold(command) => command.run(settings).await,
+            Command::Release(command) => command.run(settings).await,
+            Command::Erase(command) => command.run(settings).await,
+            Command::Gc(command) => command.run(settings).await,
             Command::Explain(command) => command.run(settings),
             Command::Completions(command) => command.run(),
         }

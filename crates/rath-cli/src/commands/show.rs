@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use rath::care::{Erasure, Erasures};
 use rath::{Digest, Kind, Record, Store, View};
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ impl Show {
         } else if is_session {
             self.session(settings, &store, &view).await?;
         } else {
-            record(settings, &view).await?;
+            record(settings, &store, &view).await?;
         }
         Ok(Answer::Yes)
     }
@@ -302,10 +303,18 @@ fn context(settings: &Settings, shown: &Shown) -> Result<()> {
     page.show(settings)
 }
 
-async fn record(settings: &Settings, view: &View) -> Result<()> {
+async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Result<()> {
     let record = view.record();
+    let erasure = match record.body_bytes() {
+        None => Erasures::of(store).await?.over(record.point()).cloned(),
+        Some(_) => None,
+    };
     if settings.json {
-        return output::json(&record_json(record)?);
+        let mut value = record_json(record)?;
+        if let (Some(fields), Some(erasure)) = (value.as_object_mut(), &erasure) {
+            fields.insert("erased".into(), serde_json::to_value(erasure)?);
+        }
+        return output::json(&value);
     }
     let header = record.header()?;
     let mut page = Page::default();
@@ -325,13 +334,20 @@ async fn record(settings: &Settings, view: &View) -> Result<()> {
     }
     page.line("");
     match record.body_bytes() {
-        None => {
-            let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
-            page.line(match left_out.records.contains_key(&record.id()) {
-                true => format!("(the body was left out of the bundle that it came in{})", because(&left_out)),
-                false => "(the body was erased)".to_owned(),
-            });
-        }
+        None => match erasure {
+            Some(Erasure { record, by, time, erased }) => {
+                let who = output::harmless(&format!("{by}: {}", erased.why));
+                page.line(format_args!("(erased {} by {who})", time::local(time)));
+                page.line(style::dim(format!("see      rath show {}", record.point())));
+            }
+            None => {
+                let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
+                page.line(match left_out.records.contains_key(&record.id()) {
+                    true => format!("(the body was left out of the bundle that it came in{})", because(&left_out)),
+                    false => "(the body was erased; no record says by whom)".to_owned(),
+                });
+            }
+        },
         Some(bytes) => {
             let body: Value = serde_json::from_slice(bytes)?;
             page.line(output::harmless(&serde_json::to_string_pretty(&body)?));

@@ -42,6 +42,8 @@ pub(crate) struct Config {
     trust: Vec<PathBuf>,
     pub(crate) workspace: Workspace,
     pub(crate) sandbox: Sandbox,
+    /// How long sessions are kept.
+    pub(crate) retention: rath::care::Policy,
     merge: Merge,
     pub(crate) checkpoint: Checkpoint,
 }

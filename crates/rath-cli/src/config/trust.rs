@@ -77,6 +77,9 @@ pub(crate) fn check_stranger(user: &Config, project: &File) -> Result<()> {
     if theirs.sandbox.env.iter().any(|name| !user.sandbox.env.contains(name)) {
         return refuse(&["sandbox", "env"], "a project that is not trusted cannot show more variables to commands");
     }
+    if !theirs.retention.is_empty() && theirs.retention != user.retention {
+        return refuse(&["retention"], "a project that is not trusted cannot say which sessions go");
+    }
     let (ours, asked) = (user.sandbox.limits(), theirs.sandbox.given_limits(user.sandbox.limits()));
     match raised(&ours, &asked) {
         Some(key) => refuse(&["sandbox", key], "a project that is not trusted can lower a limit, not raise it"),

@@ -46,6 +46,11 @@ fn the_page_about_search_is_true() {
 }
 
 #[test]
+fn the_page_about_erasure_is_true() {
+    check(&project("docs/ledger/erasure.md"));
+}
+
+#[test]
 fn the_transcripts_are_true() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -7,7 +7,9 @@ mod asked;
 mod assistant;
 mod checkpointed;
 mod compressed;
+mod erased;
 mod granted;
+mod held;
 mod imported;
 mod labelled;
 mod lineage;
@@ -23,7 +25,9 @@ pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{AsSent, Assistant, Block};
 pub use checkpointed::Checkpointed;
 pub use compressed::{Compressed, Replaced};
+pub use erased::{Erased, Removed, Stripped};
 pub use granted::{Grant, Granted, MOST_GRANTS, Scope};
+pub use held::{Held, Released};
 pub use imported::{Imported, ImportedParent, Linked, Repair, Source, Sourced};
 pub use labelled::Labelled;
 pub use lineage::{Closed, CopiedLine, Created, Detached, Forked, Instead, Maker, Rejected};
@@ -139,6 +143,9 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::Restored => typed::<Restored>(bytes),
         Kind::Resolved => typed::<Resolved>(bytes),
         Kind::Checkpointed => typed::<Checkpointed>(bytes),
+        Kind::Erased => typed::<Erased>(bytes),
+        Kind::Held => typed::<Held>(bytes),
+        Kind::Released => typed::<Released>(bytes),
         _ => Ok(None),
     }
 }

@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::{Brought, Item, Items, Shape};
 use crate::blob::Content;
-use crate::body::{self, Compressed, Detached, Forked, Manner, Merged, ToolFinished, ToolResult};
+use crate::body::{self, Compressed, Detached, Forked, Manner, Merged, Replaced, ToolFinished, ToolResult};
 use crate::history::{History, Reach};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
@@ -56,6 +56,8 @@ pub(crate) struct ContextFold {
 struct Strand {
     shared: Items,
     fresh: Vec<Item>,
+    /// Whether an erased record leaves the items elsewhere than they were: ranges are found by their records.
+    shifted: bool,
 }
 
 impl Strand {
@@ -64,6 +66,17 @@ impl Strand {
             self.shared.push(item);
         }
         &mut self.shared
+    }
+
+    /// Where a range that was replaced lies now; `None` when it is not there as it was.
+    fn place(&self, range: Replaced) -> Option<(usize, usize)> {
+        if !self.shifted {
+            return Some((range.at as usize, range.count as usize));
+        }
+        let items = self.to_vec();
+        let first = items.iter().position(|item| item.origin == range.first)?;
+        let last = items.iter().rposition(|item| item.origin == range.last)?;
+        (first <= last).then(|| (first, last - first + 1))
     }
 
     fn to_vec(&self) -> Vec<Item> {
@@ -119,34 +132,49 @@ impl ContextFold {
                     let shape = shape(kind, record.body_bytes()).map_err(bad)?;
                     strand.fresh.push(Item::new(point, 0, shape, generation));
                 }
+                // What an erased summary stood for is there again, as far as it was not erased itself.
+                Kind::Compressed if record.body_bytes().is_none() => strand.shifted = true,
                 Kind::Compressed => {
                     said(0)?;
-                    let range = record.body::<Compressed>().map_err(bad)?.replaces;
-                    let done = strand.items().compress(range.at as usize, range.count as usize, point);
-                    done.map_err(|why| bad(Fault::Unreadable(why.to_string())))?;
+                    let range = strand.place(record.body::<Compressed>().map_err(bad)?.replaces);
+                    if let Some((at, count)) = range {
+                        let done = strand.items().compress(at, count, point);
+                        done.map_err(|why| bad(Fault::Unreadable(why.to_string())))?;
+                    }
                 }
                 Kind::Forked => {
-                    let from = record.body::<Forked>().map_err(bad)?.from;
+                    let from = match record.body::<Forked>() {
+                        Ok(body) => body.from,
+                        // The store knows it besides.
+                        Err(Fault::Erased) => match reader.line(session).await?.origin {
+                            Some(origin) => origin.point(),
+                            None => return Err(bad(Fault::Erased)),
+                        },
+                        Err(why) => return Err(bad(why)),
+                    };
                     let inherited = items_at(&mut lines, &saved, from);
-                    lines.insert(session, Strand { shared: inherited, fresh: Vec::new() });
+                    lines.insert(session, Strand { shared: inherited, ..Strand::default() });
                 }
+                Kind::Detached if record.body_bytes().is_none() => {}
                 Kind::Detached => {
                     let copied = read_copies(reader, &record).await?;
                     let items = items_of_copies(&copied, point, generation).map_err(bad)?;
-                    *strand = Strand { shared: items, fresh: Vec::new() };
+                    *strand = Strand { shared: items, ..Strand::default() };
                     if keep {
                         for (part, copy) in copied.iter().enumerate() {
                             fold.said.insert((point, part as u32), copy.said().map_err(bad)?);
                         }
                     }
                 }
+                // How they were merged is not known any more: the line's own items stay.
+                Kind::Merged if record.body_bytes().is_none() => strand.shifted = true,
                 Kind::Merged => {
                     let body: Merged = record.body().map_err(bad)?;
                     (0..body.branches.len()).try_for_each(|part| said(part as u32))?;
-                    let own = strand.items().clone();
+                    let (own, shifted) = (strand.items().clone(), strand.shifted);
                     let branch = |session: SessionId, seq: u64| items_at(&mut lines, &saved, Point { session, seq });
                     let merged = merge_items(own, &body, point, generation, branch);
-                    lines.insert(session, Strand { shared: merged, fresh: Vec::new() });
+                    lines.insert(session, Strand { shared: merged, shifted, ..Strand::default() });
                 }
                 _ => {}
             }

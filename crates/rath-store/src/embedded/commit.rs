@@ -6,7 +6,7 @@ use std::path::Path;
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
 use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
-use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, Reference, SessionId, State};
+use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, sql};
@@ -337,30 +337,6 @@ impl<'a> Committer<'a> {
             .prepare_cached("UPDATE sessions SET holder = NULL WHERE no = ?1")
             .and_then(|mut update| update.execute([no]))
             .map_err(sql)?;
-        Ok(())
-    }
-
-    /// Writes the segments of these records again, without their salts and bodies.
-    pub(super) fn erase(&self, records: &[Reference]) -> Result<()> {
-        for reference in records {
-            let row = read::segment_at(self.db, reference.point())?;
-            let missing = || Error::NotFound(format!("record {}", reference.id));
-            let row = row.ok_or_else(missing)?;
-            let mut all = Vec::new();
-            let mut found = false;
-            for record in row.records()? {
-                let hit = record.seq() == reference.seq && record.id() == reference.id;
-                found |= hit;
-                all.push(if hit { record.erased() } else { record });
-            }
-            if !found {
-                return Err(missing());
-            }
-            let [segment] = &segment::pack(&all)[..] else { return Err(missing()) };
-            self.db
-                .execute("UPDATE segments SET data = ?2 WHERE cursor = ?1", params![row.cursor, segment.data])
-                .map_err(sql)?;
-        }
         Ok(())
     }
 }

@@ -61,7 +61,7 @@ impl HoldOff {
     }
 }
 
-fn lock_file(store: &Path) -> Result<File> {
+pub(super) fn lock_file(store: &Path) -> Result<File> {
     let path = store.join("gc.lock");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
     opened.map_err(|error| Error::machine(format!("opening {}", path.display()), error))
@@ -90,7 +90,7 @@ impl Embedded {
         }
         let mut marks = Marks::default();
         self.read(|db| self.mark(db, &mut marks, progress))?;
-        self.mark_workspaces(&mut marks)?;
+        self.mark_beside(&mut marks)?;
         if dry {
             return self.read(|db| weigh(db, &marks).map(|(garbage, _)| garbage));
         }
@@ -165,29 +165,22 @@ impl Embedded {
         Ok(())
     }
 
-    /// What workspaces are about to need: versions between which a restore was interrupted, and those last seen.
-    fn mark_workspaces(&self, marks: &mut Marks) -> Result<()> {
-        for state in workspaces(&self.paths.root) {
-            for entry in fs::read_dir(&state).into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                if name == "restoring" || name.starts_with("at-") || name.starts_with("going-") {
-                    let unreadable = |error: std::io::Error| {
-                        Error::machine(
-                            format!("reading {}, which names versions to keep", entry.path().display()),
-                            error,
-                        )
-                    };
-                    let text = fs::read(entry.path()).map_err(unreadable)?;
-                    // What it names is not known: then nothing may go.
-                    serde_json::from_slice::<serde::de::IgnoredAny>(&text).map_err(|error| unreadable(error.into()))?;
-                    for blob in blob_references(&text) {
-                        self.read(|db| self.mark_blob(db, &blob, marks))?;
-                    }
+    /// What is named beside records: by workspaces, and by folded states whose record was erased.
+    fn mark_beside(&self, marks: &mut Marks) -> Result<()> {
+        for blob in remembered(&self.paths.root)? {
+            self.read(|db| self.mark_blob(db, &blob, marks))?;
+        }
+        self.read(|db| {
+            let mut query = db.prepare("SELECT state FROM snapshots").map_err(sql)?;
+            let mut rows = query.query([]).map_err(sql)?;
+            while let Some(row) = rows.next().map_err(sql)? {
+                let state = row.get_ref(0).and_then(|state| Ok(state.as_blob()?)).map_err(sql)?;
+                for blob in blob_references(state) {
+                    self.mark_blob(db, &blob, marks)?;
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Writes packs anew that are mostly dead, and removes those that are dead.
@@ -237,7 +230,7 @@ impl Embedded {
     }
 
     /// Moves what lives in a pack to a new one. Returns how many bytes that is.
-    fn move_out(&self, db: &Connection, no: i64, name: &str) -> Result<u64> {
+    pub(super) fn move_out(&self, db: &Connection, no: i64, name: &str) -> Result<u64> {
         let io = |error| Error::machine("writing a pack anew", error);
         let mut rows =
             db.prepare("SELECT digest, offset, stored FROM blobs WHERE pack = ?1 ORDER BY offset").map_err(sql)?;
@@ -315,6 +308,28 @@ impl Embedded {
 /// Where workspaces of this store remember what they saw.
 fn workspaces(root: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     fs::read_dir(root.join("workspaces")).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// What workspaces are about to need: versions between which a restore was interrupted, and those last seen.
+pub(super) fn remembered(root: &Path) -> Result<Vec<BlobRef>> {
+    let mut blobs = Vec::new();
+    for state in workspaces(root) {
+        for entry in fs::read_dir(&state).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name == "restoring" || name.starts_with("at-") || name.starts_with("going-") {
+                let unreadable = |error: std::io::Error| {
+                    let doing = format!("reading {}, which names versions to keep", entry.path().display());
+                    Error::machine(doing, error)
+                };
+                let text = fs::read(entry.path()).map_err(unreadable)?;
+                // What it names is not known: then nothing may go.
+                serde_json::from_slice::<serde::de::IgnoredAny>(&text).map_err(|error| unreadable(error.into()))?;
+                blobs.extend(blob_references(&text));
+            }
+        }
+    }
+    Ok(blobs)
 }
 
 /// Counts what lives and what does not; hands over the dead.

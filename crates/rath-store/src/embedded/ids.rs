@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::Embedded;
 use super::read::SegmentRow;
-use super::schema::{self, Access, sql};
+use super::schema::sql;
 use super::writer::Job;
 use crate::segment::Slots;
 
@@ -49,7 +49,7 @@ pub(super) fn front(id: &Digest) -> i64 {
 impl Embedded {
     /// Makes the index of record ids anew; returns how many records are in it.
     pub fn reindex_ids(&self) -> Result<u64> {
-        let db = schema::connect(&self.paths.database, Access::Write)?;
+        let db = self.connect_to_write()?;
         let made = rusqlite::Transaction::new_unchecked(&db, TransactionBehavior::Immediate).map_err(sql)?;
         made.execute_batch("DELETE FROM ids; DELETE FROM projections WHERE name = 'ids'").map_err(sql)?;
         catch_up(&made)?;

@@ -2,6 +2,8 @@
 
 mod ahead;
 mod commit;
+mod erase;
+mod folded;
 mod garbage;
 mod health;
 mod holder;
@@ -28,6 +30,7 @@ use rath_core::store::{
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
+pub use erase::{Destroyed, Doomed, Kept, Quiet};
 pub use garbage::{Garbage, HoldOff};
 pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
@@ -208,7 +211,10 @@ impl Store for Embedded {
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
         self.ahead.forget();
-        Box::pin(self.write(|reply| Job::Erase { records, reply }))
+        Box::pin(async move {
+            let doomed = Doomed { records, ..Doomed::new() };
+            self.destroy(&self.quiet()?, &doomed, &mut |_| {}).map(drop)
+        })
     }
 }
 

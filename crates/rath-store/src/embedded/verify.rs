@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use rath_core::body::{Created, Forked};
 use rath_core::files::{Name, TREE, Tree};
-use rath_core::store::{Result, Scan};
+use rath_core::store::Result;
 use rath_core::verify::{Chain, Finding, Link, Report, What};
 use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, SessionId, State, blob_references};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
+use rusqlite::{Connection, Row as SqlRow, params};
 use sha2::{Digest as _, Sha256};
 
 use super::schema::sql;
-use super::{Embedded, ids, read, runs};
+use super::{Embedded, folded, ids, read, runs};
 use crate::packs::{self, Damage, Held};
 use crate::segment::Slots;
 
@@ -329,7 +329,7 @@ impl<'a> Audit<'a> {
         }
         // A fork goes on from its parent's state.
         if let Some((parent, seq, _)) = origin {
-            line.chain.state = self.state_at(Point { session: parent, seq });
+            line.chain.state = folded::state_at(self.db, Point { session: parent, seq }, folded::Erased::GiveUp);
         }
     }
 
@@ -372,49 +372,6 @@ impl<'a> Audit<'a> {
             let why = format!("the index of runs lists {keys:?} for a session that is not in the store");
             self.find(What::Index, Some(session), None, why);
         }
-    }
-
-    /// The state a fork at `point` starts with. Snapshots are taken at their word here; each is checked on its line.
-    fn state_at(&self, point: Point) -> Option<State> {
-        let (mut to_fold, mut seen) = (Vec::new(), HashSet::new());
-        let mut at = point;
-        let mut state = loop {
-            let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
-                WHERE s.id = ?1 AND n.seq BETWEEN 0 AND ?2 ORDER BY n.seq DESC LIMIT 1";
-            let snapshot: Option<(i64, Vec<u8>)> = self
-                .db
-                .prepare_cached(query)
-                .and_then(|mut query| {
-                    let values = params![at.session.0.as_bytes(), at.seq as i64];
-                    query.query_row(values, |row| Ok((row.get(0)?, row.get(1)?))).optional()
-                })
-                .ok()?;
-            if let Some((seq, bytes)) = snapshot {
-                to_fold.push((at.session, seq as u64 + 1, at.seq));
-                break State::from_snapshot(&bytes)?;
-            }
-            // A forged fork point may lead back here.
-            if !seen.insert(at.session) {
-                return None;
-            }
-            to_fold.push((at.session, 0, at.seq));
-            match read::at(self.db, Point { seq: 0, ..at }).ok()??.body::<Forked>() {
-                Ok(body) => at = body.from,
-                Err(Fault::Kind { .. }) => break State::default(),
-                Err(_) => return None,
-            }
-        };
-        while let Some((session, mut from, to)) = to_fold.pop() {
-            while from <= to {
-                let page = read::session_page(self.db, session, from, to, &Scan::session(session, from, to)).ok()?;
-                for record in &page.records {
-                    record.body_bytes()?;
-                    state.apply(record).ok()?;
-                }
-                from = if page.more { page.position } else { to + 1 };
-            }
-        }
-        Some(state)
     }
 
     /// What the row says about the last record.

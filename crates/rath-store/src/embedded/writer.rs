@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
+use rath_core::SessionId;
 use rath_core::store::{Batch, Error, Fence, Holder, Post, Result, Trouble};
-use rath_core::{Reference, SessionId};
 use rusqlite::Connection;
 
 use super::commit::Committer;
@@ -46,10 +46,6 @@ pub(super) enum Job {
     },
     Post {
         post: Box<Post>,
-        reply: Reply<()>,
-    },
-    Erase {
-        records: Vec<Reference>,
         reply: Reply<()>,
     },
     /// Brings the index of record ids up to date.
@@ -216,7 +212,6 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (Option<Err
         }
         Job::Take { session, reply } => answer(reply, committer.take(session)),
         Job::Post { post, reply } => answer(reply, committer.post(&post)),
-        Job::Erase { records, reply } => answer(reply, committer.erase(&records)),
         Job::CatchUpIds { reply } => answer(reply, ids::catch_up(db)),
     }
 }
@@ -231,11 +226,7 @@ fn again(error: &Error) -> Error {
 
 fn refuse(job: Job, error: &Error) {
     match job {
-        Job::Commit { reply, .. }
-        | Job::Blobs { reply, .. }
-        | Job::Post { reply, .. }
-        | Job::Erase { reply, .. }
-        | Job::CatchUpIds { reply } => {
+        Job::Commit { reply, .. } | Job::Blobs { reply, .. } | Job::Post { reply, .. } | Job::CatchUpIds { reply } => {
             let _ = reply.send(Err(again(error)));
         }
         Job::Lease { reply, .. } => {

@@ -244,6 +244,11 @@ impl Embedded {
         }
     }
 
+    /// Removes the search index. The next search makes it anew.
+    pub(crate) fn drop_index(&self) -> Result<()> {
+        index::replace_whatever(&self.paths.root)
+    }
+
     /// How the search index is doing. Changes nothing.
     pub(crate) fn search_health(&self) -> Result<SearchHealth> {
         let size =

@@ -32,7 +32,7 @@ pub use error::{Error, Result};
 pub use journal::Recovered;
 pub use layers::{CollectedLayers, Laid, Overlay, Sealed, collect_layers, remove_tree};
 pub use restore::Restored;
-pub use rules::BadRule;
+pub use rules::{BadRule, MEDIA_TYPE as RULES};
 pub use save::Saved;
 pub use scan::Skipped;
 

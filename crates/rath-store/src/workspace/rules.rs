@@ -22,7 +22,7 @@ use super::root::{READ, os};
 const BUILT_IN: &[&str] = &[".git", ".rath", ".rath-*.tmp"];
 
 /// What the rules of a version are as a blob.
-pub(super) const MEDIA_TYPE: &str = "application/vnd.rath.rules+json";
+pub const MEDIA_TYPE: &str = "application/vnd.rath.rules+json";
 
 /// Names of files that hold rules; the later one wins.
 pub(super) const FILES: [&[u8]; 2] = [b".gitignore", b".rathignore"];

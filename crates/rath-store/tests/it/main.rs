@@ -7,6 +7,7 @@ mod conformance;
 mod corpus;
 mod crash;
 mod damage;
+mod erasing;
 mod faults;
 mod formats;
 mod power;

@@ -52,7 +52,7 @@ async fn as_a_fork_both_are_kept() {
     assert!(imported.sessions.values().any(|fate| *fate == Fate::Kept), "a fork that stands on what diverged");
     let view = View::of(&store, into, None).await.unwrap();
     assert_eq!(view.text().await.unwrap().as_deref(), Some("As you like."));
-    let words: Vec<String> = view.own().await.unwrap().iter().map(|record| rath::summary::of(record)).collect();
+    let words: Vec<String> = view.own().await.unwrap().iter().map(rath::summary::of).collect();
     assert_eq!(words[1..], ["user: Leave it.", "assistant: As you like."]);
     let own = view.own().await.unwrap();
     let copied = own[0].body::<Forked>().unwrap().copied.unwrap();

@@ -1,0 +1,74 @@
+//! Erasures that are under way, a file each. It names records and packs, and says nothing of what they hold.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rath_core::store::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Doomed;
+use crate::packs::sync_dir;
+
+/// An erasure under way.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) doomed: Doomed,
+    /// Packs that held what is not named any more.
+    pub(super) packs: Vec<String>,
+}
+
+fn directory(root: &Path) -> PathBuf {
+    root.join("erasing")
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::machine(format!("writing the journal of an erasure, {}", path.display()), error)
+}
+
+/// Writes an entry, durable when it returns.
+pub(super) fn write(root: &Path, entry: &Entry) -> Result<()> {
+    let dir = directory(root);
+    let path = dir.join(format!("{}.json", entry.doomed.name));
+    let unfinished = dir.join(format!("{}.new", entry.doomed.name));
+    let write = || {
+        if !dir.is_dir() {
+            fs::create_dir_all(&dir)?;
+            sync_dir(root)?;
+        }
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&serde_json::to_vec(entry)?)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &path)?;
+        sync_dir(&dir)
+    };
+    write().map_err(failed(&path))
+}
+
+/// Every entry there is.
+pub(super) fn read(root: &Path) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for file in fs::read_dir(directory(root)).into_iter().flatten().flatten() {
+        let path = file.path();
+        if path.extension().is_none_or(|end| end != "json") {
+            continue;
+        }
+        let broken = |error: io::Error| {
+            let doing = format!("reading the journal of an erasure, {}", path.display());
+            Error::machine(doing, error)
+        };
+        let bytes = fs::read(&path).map_err(broken)?;
+        entries.push(serde_json::from_slice(&bytes).map_err(|error| broken(error.into()))?);
+    }
+    Ok(entries)
+}
+
+/// Takes an entry out.
+pub(super) fn remove(root: &Path, name: &str) -> Result<()> {
+    let path = directory(root).join(format!("{name}.json"));
+    let remove = || match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync_dir(&directory(root)),
+    };
+    remove().map_err(failed(&path))
+}

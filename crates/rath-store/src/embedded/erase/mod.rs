@@ -1,0 +1,369 @@
+//! Destroying what records say: bodies and salts, what was folded from them, blobs that nothing else names, and every
+//! place where SQLite or a pack still had the bytes.
+//!
+//! An erasure is written into a journal before it begins and taken out when nothing is left of what it destroys, so one
+//! that was interrupted is [finished](Embedded::unfinished) later, or was never begun.
+
+mod clear;
+mod journal;
+mod namers;
+mod strip;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::time::Duration;
+
+use rath_core::files::{TREE, Tree};
+use rath_core::store::{Error, Result};
+use rath_core::{Digest, Point, Reference, SessionId, blob_references};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
+
+use super::schema::{self, sql};
+use super::{Embedded, garbage, holder, read};
+use crate::packs::Held;
+use crate::workspace::RULES;
+use namers::Namers;
+
+/// How often an erasure looks whether those who work on files are done, and how long it waits in between.
+const LOOKS: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is to be destroyed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doomed {
+    /// Names the erasure.
+    pub name: String,
+    /// Whether an `erased` record of this name says so: without one it was never begun.
+    pub recorded: bool,
+    /// Records that keep their headers and lose salt and body.
+    pub records: Vec<Reference>,
+    /// Sessions that go whole, by their heads. Nothing else may stand on them.
+    pub sessions: Vec<Reference>,
+    /// Posts, by id, that are emptied.
+    pub posts: Vec<String>,
+}
+
+impl Doomed {
+    /// Nothing yet, under a new name.
+    pub fn new() -> Self {
+        Self { name: rath_core::fresh_name(), ..Self::default() }
+    }
+}
+
+/// Up to so many records are taken out of the search index one by one.
+const ONE_BY_ONE: u64 = 500;
+
+/// What an erasure destroys, or did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Destroyed {
+    /// Bodies with their salts.
+    pub records: u64,
+    /// Whole sessions.
+    pub sessions: u64,
+    /// Blobs.
+    pub blobs: u64,
+    /// Bytes that those took in packs.
+    pub blob_bytes: u64,
+    /// Packs written anew or removed.
+    pub packs: u64,
+    /// Bytes that were overwritten where they lay, in packs that another process appends to.
+    pub overwritten: u64,
+    /// Bytes that were given back to the disk.
+    pub freed: u64,
+    /// Blobs that stay, because something that stays names them.
+    pub kept: Vec<Kept>,
+}
+
+/// A blob that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Its name.
+    pub digest: Digest,
+    /// Its length.
+    pub bytes: u64,
+    /// The records that name it; none when only files of a version hold it.
+    pub named_by: Vec<Point>,
+}
+
+/// While it lives, nobody saves files and nothing else is destroyed.
+pub struct Quiet {
+    file: File,
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+/// What is doomed, for quick questions.
+struct Doom {
+    /// By session, what loses its body.
+    records: HashMap<SessionId, BTreeSet<u64>>,
+    /// Sessions that go whole, or of which every body does and no fork stays: their versions of files go too.
+    whole: HashSet<SessionId>,
+    /// Sessions that go whole.
+    gone: HashSet<SessionId>,
+}
+
+impl Doom {
+    fn of(db: &Connection, doomed: &Doomed) -> Result<Self> {
+        let mut records: HashMap<SessionId, BTreeSet<u64>> = HashMap::new();
+        for reference in &doomed.records {
+            records.entry(reference.session).or_default().insert(reference.seq);
+        }
+        let gone: HashSet<_> = doomed.sessions.iter().map(|head| head.session).collect();
+        let mut whole = gone.clone();
+        for (session, seqs) in &records {
+            if strip::leaves_nothing(db, *session, seqs)? {
+                whole.insert(*session);
+            }
+        }
+        // A fork that stays works on the files that it began with.
+        let mut forks = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
+        loop {
+            let mut needed = None;
+            for session in whole.iter().filter(|session| !gone.contains(session)) {
+                let ids = forks.query_map([session.0.as_bytes()], |row| row.get(0)).map_err(sql)?;
+                let ids: Vec<[u8; 16]> = ids.collect::<rusqlite::Result<_>>().map_err(sql)?;
+                if ids.into_iter().any(|id| !whole.contains(&SessionId(uuid::Uuid::from_bytes(id)))) {
+                    needed = Some(*session);
+                    break;
+                }
+            }
+            match needed {
+                Some(session) => drop(whole.remove(&session)),
+                None => return Ok(Self { records, whole, gone }),
+            }
+        }
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        self.gone.contains(&point.session)
+            || self.records.get(&point.session).is_some_and(|seqs| seqs.contains(&point.seq))
+    }
+}
+
+impl Embedded {
+    /// Waits until nobody saves files: between a save and the record that names its version, blobs have no name.
+    pub fn quiet(&self) -> Result<Quiet> {
+        let file = garbage::lock_file(&self.paths.root)?;
+        for _ in 0..LOOKS {
+            if file.try_lock().is_ok() {
+                return Ok(Quiet { file });
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let why = "somebody is working on files of this store; nothing was begun, try again later";
+        Err(Error::machine("erasing", why))
+    }
+
+    /// Says what [`destroy`](Self::destroy) would.
+    pub fn weigh(&self, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
+        self.read(|db| {
+            let _moment = db.unchecked_transaction().map_err(sql)?;
+            let doom = Doom::of(db, doomed)?;
+            let wanted = self.blobs_of(db, doomed, &doom)?;
+            let mut namers = Namers::new(&wanted, &doom);
+            namers.read(self, db, progress)?;
+            namers.walk(self, db)?;
+            let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
+            destroyed.records = strip::living(db, &doom)?;
+            namers.sentence(db, &mut destroyed)?;
+            Ok(destroyed)
+        })
+    }
+
+    /// The records that name any of these blobs.
+    pub fn who_names(&self, blobs: &HashSet<Digest>) -> Result<HashMap<Digest, Vec<Point>>> {
+        let nobody = Doom { records: HashMap::new(), whole: HashSet::new(), gone: HashSet::new() };
+        self.read(|db| {
+            let mut namers = Namers::new(blobs, &nobody);
+            namers.read(self, db, &mut |_| {})?;
+            Ok(namers.into_named())
+        })
+    }
+
+    /// Writes an erasure down. It is begun when its `erased` record is published, where it has one.
+    pub fn intend(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
+        journal::write(&self.paths.root, &journal::Entry { doomed: doomed.clone(), packs: Vec::new() })
+    }
+
+    /// Takes one back that was not begun.
+    pub fn abandon(&self, _: &Quiet, name: &str) -> Result<()> {
+        journal::remove(&self.paths.root, name)
+    }
+
+    /// Erasures that were written down and are not finished.
+    pub fn unfinished(&self) -> Result<Vec<Doomed>> {
+        Ok(journal::read(&self.paths.root)?.into_iter().map(|entry| entry.doomed).collect())
+    }
+
+    /// Destroys it. When this returns, no file of the store holds the bytes any more.
+    pub fn destroy(&self, _: &Quiet, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
+        let known = journal::read(&self.paths.root)?.into_iter().find(|entry| entry.doomed.name == doomed.name);
+        let mut entry = known.unwrap_or_else(|| journal::Entry { doomed: doomed.clone(), packs: Vec::new() });
+        let db = self.connect_to_write()?;
+        strip::check(&db, doomed)?;
+        journal::write(&self.paths.root, &entry)?;
+        self.forget_words(doomed)?;
+        let doom = Doom::of(&db, doomed)?;
+        let wanted = self.blobs_of(&db, doomed, &doom)?;
+        let mut namers = Namers::new(&wanted, &doom);
+        namers.read(self, &db, progress)?;
+        db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
+        let mut work = || -> Result<Destroyed> {
+            // What was committed since.
+            namers.read(self, &db, progress)?;
+            namers.walk(self, &db)?;
+            self.nobody_needs(&db, doomed, &doom)?;
+            let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
+            destroyed.records = strip::living(&db, &doom)?;
+            strip::strip(&db, doomed, &doom)?;
+            let dead = namers.sentence(&db, &mut destroyed)?;
+            entry.packs.extend(clear::packs_of(&db, &dead)?);
+            entry.packs.sort();
+            entry.packs.dedup();
+            journal::write(&self.paths.root, &entry)?;
+            let mut delete = db.prepare("DELETE FROM blobs WHERE digest = ?1").map_err(sql)?;
+            for digest in dead {
+                delete.execute([digest.0]).map_err(sql)?;
+            }
+            Ok(destroyed)
+        };
+        let done = work().and_then(|destroyed| db.execute_batch("COMMIT").map_err(sql).map(|()| destroyed));
+        let mut destroyed = match done {
+            Ok(destroyed) => destroyed,
+            Err(error) => {
+                let _ = db.execute_batch("ROLLBACK");
+                return Err(error);
+            }
+        };
+        self.clear_packs(&db, &entry.packs, &mut destroyed)?;
+        clear::database(&db, &mut destroyed)?;
+        journal::remove(&self.paths.root, &doomed.name)?;
+        Ok(destroyed)
+    }
+
+    /// A session that goes whole has not moved since, is not at work, and no session that stays was forked from it.
+    fn nobody_needs(&self, db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()> {
+        for head in &doomed.sessions {
+            let session = head.session;
+            let query = "SELECT head, seq, holder FROM sessions WHERE id = ?1";
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let found: Option<([u8; 32], i64, Option<String>)> =
+                db.query_row(query, [session.0.as_bytes()], row).optional().map_err(sql)?;
+            let Some((now, seq, holder)) = found else { continue };
+            if now != head.id.0.0 {
+                return Err(Error::Conflict { session, seq: seq as u64 });
+            }
+            if let Some(holder) = holder.and_then(|id| holder::living(&self.paths.holders, &id)) {
+                return Err(Error::Held { session, holder });
+            }
+            let mut forks = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
+            let forks = forks.query_map([session.0.as_bytes()], |row| row.get(0)).map_err(sql)?;
+            for fork in forks {
+                let fork = SessionId(uuid::Uuid::from_bytes(fork.map_err(sql)?));
+                if !doom.gone.contains(&fork) {
+                    let why = format!("session {} was forked from it", fork.short());
+                    return Err(Error::machine(format!("removing session {}", session.short()), why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The blobs that doomed bodies name; of versions that go, everything in them; of joined ones, their pieces.
+    fn blobs_of(&self, db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<HashSet<Digest>> {
+        let mut open: Vec<(Digest, bool)> = Vec::new();
+        strip::each_doomed(db, doomed, doom, &mut |session, body| {
+            let with_versions = doom.whole.contains(&session);
+            for blob in blob_references(body) {
+                let tree = blob.media_type == TREE;
+                if with_versions || !tree && blob.media_type != RULES {
+                    open.push((blob.digest, tree));
+                }
+            }
+        })?;
+        // Bodies that were erased before named versions that only the folded state knows now.
+        for session in &doom.whole {
+            for blob in strip::folded_blobs(db, *session)? {
+                open.push((blob.digest, blob.media_type == TREE));
+            }
+        }
+        let mut wanted = BTreeMap::new();
+        while let Some((digest, tree)) = open.pop() {
+            // A file may hold the bytes of a tree: it is looked into as both.
+            if wanted.get(&digest).is_some_and(|walked| *walked || !tree) {
+                continue;
+            }
+            wanted.insert(digest, tree);
+            match read::held(db, &self.paths.packs, &digest) {
+                Ok(Some(Held::Pieces(pieces))) => open.extend(pieces.iter().map(|piece| (piece.digest, false))),
+                Ok(Some(Held::Bytes(bytes))) if tree => {
+                    let tree = Tree::decode(&bytes);
+                    let tree = tree.map_err(|why| Error::BlobAltered { digest, why: why.to_string() })?;
+                    open.extend(tree.entries.iter().map(|entry| (entry.node.sha256, entry.node.is_directory())));
+                }
+                // A damaged one can go; what it named cannot be known.
+                _ => {}
+            }
+        }
+        Ok(wanted.into_keys().collect())
+    }
+
+    /// Takes the words of what is about to go out of the search index, while they can still be read: one by one, or
+    /// where there are many, with the index, which the next search makes anew.
+    fn forget_words(&self, doomed: &Doomed) -> Result<()> {
+        let whole: u64 = doomed.sessions.iter().map(|head| head.seq + 1).sum();
+        if !self.paths.root.join("search.db").exists() {
+            return Ok(());
+        }
+        if whole + doomed.records.len() as u64 > ONE_BY_ONE {
+            return self.drop_index();
+        }
+        let of_session = |head: &Reference| {
+            let session = head.session;
+            (0..=head.seq).map(move |seq| Point { session, seq })
+        };
+        let points: Vec<_> =
+            doomed.records.iter().map(Reference::point).chain(doomed.sessions.iter().flat_map(of_session)).collect();
+        self.forget(&points)
+    }
+
+    /// Bytes that records and blobs take on disk.
+    pub fn size(&self) -> Result<u64> {
+        let health = |db: &Connection| {
+            let ask = |query: &str| db.query_row(query, [], |row| row.get::<_, i64>(0)).map_err(sql);
+            let pages = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")?;
+            Ok((pages + ask("SELECT coalesce(sum(length), 0) FROM packs")?) as u64)
+        };
+        self.read(health)
+    }
+
+    /// Bytes of records, by session.
+    pub fn weights(&self) -> Result<HashMap<SessionId, u64>> {
+        self.read(|db| {
+            let query =
+                "SELECT s.id, sum(length(g.data)) FROM segments g JOIN sessions s ON s.no = g.session GROUP BY 1";
+            let mut query = db.prepare(query).map_err(sql)?;
+            let rows = query.query_map([], |row| {
+                Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get::<_, i64>(1)? as u64))
+            });
+            rows.map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)
+        })
+    }
+
+    /// The posts that wait in inboxes, as they lie there: session, id and content.
+    pub fn waiting_posts(&self) -> Result<Vec<(SessionId, String, Vec<u8>)>> {
+        self.read(|db| {
+            let query = "SELECT session, id, body FROM posts WHERE taken = 0 ORDER BY no";
+            let Some(mut query) = schema::prepare_added(db, query)? else { return Ok(Vec::new()) };
+            let rows = query.query_map(params![], |row| {
+                Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get(1)?, row.get(2)?))
+            });
+            rows.map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)
+        })
+    }
+}

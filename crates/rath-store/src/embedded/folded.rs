@@ -1,0 +1,63 @@
+//! The state that stored records fold into.
+
+use std::collections::HashSet;
+
+use rath_core::body::Forked;
+use rath_core::store::Scan;
+use rath_core::{Fault, Point, State};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::read;
+
+/// What is done where a record was erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Erased {
+    /// It says nothing.
+    PassOver,
+    /// There is no state to tell.
+    GiveUp,
+}
+
+/// The state after `point`, which is also what a fork there starts with. Snapshots are taken at their word.
+pub(super) fn state_at(db: &Connection, point: Point, erased: Erased) -> Option<State> {
+    let (mut to_fold, mut seen) = (Vec::new(), HashSet::new());
+    let mut at = point;
+    let mut state = loop {
+        let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
+            WHERE s.id = ?1 AND n.seq BETWEEN 0 AND ?2 ORDER BY n.seq DESC LIMIT 1";
+        let snapshot: Option<(i64, Vec<u8>)> = db
+            .prepare_cached(query)
+            .and_then(|mut query| {
+                let values = params![at.session.0.as_bytes(), at.seq as i64];
+                query.query_row(values, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+            })
+            .ok()?;
+        if let Some((seq, bytes)) = snapshot {
+            to_fold.push((at.session, seq as u64 + 1, at.seq));
+            break State::from_snapshot(&bytes)?;
+        }
+        // A forged fork point may lead back here.
+        if !seen.insert(at.session) {
+            return None;
+        }
+        to_fold.push((at.session, 0, at.seq));
+        match read::at(db, Point { seq: 0, ..at }).ok()??.body::<Forked>() {
+            Ok(body) => at = body.from,
+            Err(Fault::Kind { .. }) => break State::default(),
+            Err(_) => return None,
+        }
+    };
+    while let Some((session, mut from, to)) = to_fold.pop() {
+        while from <= to {
+            let page = read::session_page(db, session, from, to, &Scan::session(session, from, to)).ok()?;
+            for record in &page.records {
+                if erased == Erased::GiveUp {
+                    record.body_bytes()?;
+                }
+                state.apply(record).ok()?;
+            }
+            from = if page.more { page.position } else { to + 1 };
+        }
+    }
+    Some(state)
+}
