@@ -244,7 +244,8 @@ fn overwrite(doomed: &mut Vec<Change>, by: &Change) {
                     left.push(Change::Write(part.start, bytes));
                 }
             }
-            Change::Truncate(_) => left.push(change),
+            // How long the file is, the later sync says.
+            Change::Truncate(_) => {}
         }
     }
     *doomed = left;
