@@ -29,7 +29,7 @@ fn says(said: &str, error: &str, help: &str, code: &str) {
 fn what_a_disk_refuses_is_said_and_loses_nothing() {
     let bench = Bench::new();
     let session = bench.ok(&["new", "a try"]);
-    bench.ok(&["add", &session, "first"]);
+    assert_eq!(bench.ok(&["add", &session, "first"]), format!("{session}@2"));
     bench.put("large", "x".repeat(300_000));
     let add = ["add", &session, "second"];
     for (rules, error, help, code) in [
@@ -54,7 +54,7 @@ fn what_a_disk_refuses_is_said_and_loses_nothing() {
     assert_eq!(exit, Some(1), "{said}");
     says(&said, "writing a blob", "free some space", "disk-full");
     bench.sound();
-    assert_eq!(bench.ok(&["add", &session, "second"]), format!("{session}@2"));
+    assert_eq!(bench.ok(&["add", &session, "second"]), format!("{session}@3"));
     bench.sound();
 }
 

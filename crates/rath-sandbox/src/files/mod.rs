@@ -202,7 +202,7 @@ pub(crate) fn real(root: &Root, path: &Path) -> Outcome<PathBuf> {
         };
         let target = match root.directory(&real) {
             Ok(directory) => rustix::fs::readlinkat(&directory, name, Vec::new()),
-            Err(Fault::Path(Why::Missing)) => Err(Errno::NOENT),
+            Err(Fault::Path(Why::Missing | Why::NotADirectory)) => Err(Errno::NOENT),
             Err(fault) => return Err(fault),
         };
         match target {

@@ -50,10 +50,10 @@ impl<'a> Committer<'a> {
     }
 
     /// After a sync that failed, the kernel takes for written what it could not write, and later syncs say nothing of
-    /// it. So before anything is promised again, all that is in the log is written to another place.
+    /// it. So before anything is promised again, all that is in the log is written once more.
     pub(super) fn settle(&mut self) -> Result<()> {
         if self.doubtful {
-            schema::empty_log(self.db)?;
+            schema::write_log_again(self.db)?;
             self.doubtful = false;
         }
         Ok(())

@@ -14,7 +14,7 @@ use rath_core::{BlobRef, Digest, blob_references};
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
-use super::schema::sql;
+use super::schema::{self, sql};
 use super::{Embedded, read};
 use crate::packs::{self, Held, PackWriter, Place};
 
@@ -108,7 +108,7 @@ impl Embedded {
                 return Err(error);
             }
         };
-        db.execute_batch("COMMIT").map_err(sql)?;
+        schema::commit(&db)?;
         self.compact(&db, &mut garbage)?;
         Ok(garbage)
     }
@@ -269,9 +269,9 @@ impl Embedded {
             db.execute("DELETE FROM packs WHERE no = ?1", [no])?;
             Ok(())
         };
-        if let Err(error) = update().and_then(|()| db.execute_batch("COMMIT")) {
+        if let Err(error) = update().map_err(sql).and_then(|()| schema::commit(db)) {
             let _ = db.execute_batch("ROLLBACK");
-            return Err(sql(error));
+            return Err(error);
         }
         Ok(pack.map_or(0, |pack| pack.length))
     }

@@ -142,6 +142,10 @@ impl Embedded {
         if let (Some(raised), Some(tell)) = (raise::raise(&db, &self.paths.database)?, &self.tell) {
             tell(&raised);
         }
+        if schema::has_log(&self.paths.database) {
+            // Whoever wrote it may have died after a sync that failed.
+            schema::write_log_again(&db)?;
+        }
         Ok(db)
     }
 

@@ -1,5 +1,6 @@
 //! The tables, and what a connection must be told.
 
+use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -144,6 +145,39 @@ pub(super) fn create(path: &Path) -> Result<()> {
     set_up().map_err(doing("creating the database"))?;
     // Closing does it too, and does not say when there is no room.
     empty_log(&db)
+}
+
+/// Writes the log over itself, byte for byte, and syncs it, while nobody appends to it. To move it into the database
+/// instead would write over pages whose way back, the log, may not be there after a power cut.
+pub(super) fn write_log_again(db: &Connection) -> Result<()> {
+    let what = "writing the log again";
+    let Some(database) = db.path().filter(|path| !path.is_empty()) else { return Ok(()) };
+    let log = Path::new(database).with_extension("db-wal");
+    db.execute_batch("BEGIN IMMEDIATE").map_err(doing(what))?;
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new().read(true).write(true).open(log)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        file.rewind()?;
+        file.write_all(&bytes)?;
+        file.sync_data()
+    };
+    let written = write();
+    let _ = db.execute_batch("ROLLBACK");
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::machine(what, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Ends a transaction. Where its sync fails, the log is written again before anybody trusts it.
+pub(super) fn commit(db: &Connection) -> Result<()> {
+    let done = db.execute_batch("COMMIT").map_err(sql);
+    if matches!(done, Err(Error::Machine { trouble: Trouble::Disk, .. })) {
+        let _ = db.execute_batch("ROLLBACK");
+        write_log_again(db)?;
+    }
+    done
 }
 
 /// Writes everything in the log into the database, durably, and cuts it off.

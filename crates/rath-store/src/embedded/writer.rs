@@ -110,6 +110,7 @@ fn run(db: &Connection, paths: &Paths, liveness: &Liveness, inbox: &Receiver<Job
         }
         write_group(db, paths, &mut committer, group);
     }
+    let _ = committer.settle();
     give_back(db, &liveness.holder.id);
 }
 

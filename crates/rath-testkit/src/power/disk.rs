@@ -199,6 +199,10 @@ impl File {
 
 /// What becomes of a part of a sector.
 fn land(found: &mut Vec<u8>, at: u64, bytes: &[u8], kept: u64, chance: &mut Chance) {
+    // Written over with what it holds, a sector holds it, torn or not.
+    if found.get(at as usize..at as usize + bytes.len()) == Some(bytes) {
+        return;
+    }
     if !chance.percent(kept) {
         // The length may be there without the bytes.
         if at + bytes.len() as u64 > found.len() as u64 && kept > 0 && chance.percent(30) {

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::time::Duration;
 
+use futures_channel::oneshot;
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{Error, Result};
 use rath_core::{Digest, Point, Reference, SessionId, blob_references};
@@ -20,6 +21,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
 use super::schema::{self, sql};
+use super::writer::Job;
 use super::{Embedded, garbage, holder, read};
 use crate::packs::Held;
 use crate::workspace::RULES;
@@ -151,12 +153,23 @@ impl Embedded {
         let file = garbage::lock_file(&self.paths.root)?;
         for _ in 0..LOOKS {
             if file.try_lock().is_ok() {
+                self.let_writer_catch_up();
                 return Ok(Quiet { file });
             }
             std::thread::sleep(PAUSE);
         }
         let why = "somebody is working on files of this store; nothing was begun, try again later";
         Err(Error::machine("erasing", why))
+    }
+
+    /// Sessions that this process has dropped are given back when this returns.
+    fn let_writer_catch_up(&self) {
+        let Some(writer) = self.writer.get() else { return };
+        let (reply, mut answer) = oneshot::channel();
+        writer.send(Job::Blobs { blobs: Vec::new(), reply });
+        while let Ok(None) = answer.try_recv() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     /// Says what [`destroy`](Self::destroy) would.
@@ -232,7 +245,7 @@ impl Embedded {
             }
             Ok(destroyed)
         };
-        let done = work().and_then(|destroyed| db.execute_batch("COMMIT").map_err(sql).map(|()| destroyed));
+        let done = work().and_then(|destroyed| schema::commit(&db).map(|()| destroyed));
         let mut destroyed = match done {
             Ok(destroyed) => destroyed,
             Err(error) => {
