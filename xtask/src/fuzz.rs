@@ -8,7 +8,7 @@ use crate::needs;
 use crate::run::{command, root};
 
 /// What is fuzzed.
-const TARGETS: &[&str] = &["record", "expression", "sse", "shell"];
+const TARGETS: &[&str] = &["record", "bundle", "import", "expression", "sse", "shell"];
 
 /// How long each target runs where nobody says it, and as a part of the tests.
 const SECONDS: u64 = 30;
@@ -68,7 +68,7 @@ fn run(target: &str, seconds: u64) -> Result<()> {
     let mut fuzz = command(&line);
     fuzz.env("PATH", needs::path_with_cargo_fuzz()).arg("--target-dir").arg(&all).arg(&found);
     fuzz.arg(format!("fuzz/corpus/{target}")).arg("--").arg(format!("-max_total_time={seconds}"));
-    fuzz.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1"]);
+    fuzz.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", crashes.display()));
     let done = fuzz.output().with_context(|| format!("starting `{line}`"))?;
     let said = String::from_utf8_lossy(&done.stderr);

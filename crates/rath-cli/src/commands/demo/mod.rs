@@ -1,4 +1,5 @@
 mod fixing;
+mod forgetting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::graph;
 use crate::output::{self, Page, style};
 use crate::settings::{STORE_DIR, Settings};
 
-/// See it work: sessions and their files are forked, merged, blamed and undone; an agent is killed and goes on; a forger is caught
+/// See it work: sessions and their files are forked, merged, blamed and undone; an agent is killed and goes on; a forger is caught; somebody is forgotten
 ///
 /// Runs offline in a few seconds and leaves its store behind to play with.
 #[derive(clap::Args)]
@@ -140,6 +141,10 @@ impl Demo {
         let finding = report.findings.iter().find(|finding| finding.what == What::AlteredBody);
         story.tell(format_args!("{} {}", style::bad("✗"), finding.context("the change was not found")?))?;
 
+        // Nothing is erased while somebody may be saving files.
+        drop(workshop);
+        forgetting::tell(&story, &store, &root).await?;
+
         let at = settings.shown(&dir);
         story.say(format_args!("\n{}", style::title("Try next:")))?;
         let (session, branch) = (id.short(), cautious_id.short());
@@ -154,6 +159,7 @@ impl Demo {
             (format!("rath blame {CONFIG}:2 -S {session}"), "who wrote that line"),
             (format!("rath diff {session}@{} {session} --patch", question.seq), "what they did to the files"),
             (format!("rath apply {session}"), "bring it into ./checkout"),
+            ("rath grep pool".into(), "every word that was ever said"),
             ("rath verify".into(), "sound, exit code 0"),
             ("rath verify --store forged/.rath".into(), "the forged copy, exit code 3"),
         ] {
