@@ -90,6 +90,12 @@ impl Care {
         for doomed in self.embedded.unfinished()? {
             if doomed.recorded && !recorded.has(&doomed.name) {
                 self.embedded.abandon(&quiet, &doomed.name)?;
+            } else if let Err(why) = self.embedded.may_go(&quiet, &doomed) {
+                // Somebody went on with a session before it was gone: it stays, and that is said where it was said to go.
+                let mut operator = operator(&self.store, self.actor.clone()).await?;
+                operator.note(format!("erasure {} was given up: {why}", doomed.name))?;
+                operator.publish().await?;
+                self.embedded.abandon(&quiet, &doomed.name)?;
             } else {
                 self.embedded.destroy(&quiet, &doomed, progress)?;
                 finished += 1;

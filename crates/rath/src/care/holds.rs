@@ -121,8 +121,10 @@ pub(super) fn unreadable(point: Point, why: rath_core::Malformed) -> rath_core::
 }
 
 impl Care {
-    /// Places a hold. When this returns, nothing it covers will go.
+    /// Places a hold. When this returns, nothing it covers will go. An erasure that was interrupted is finished first: it
+    /// was on the record before the hold.
     pub async fn hold(&self, held: Held) -> Result<Reference> {
+        self.finish(&mut |_| {}).await?;
         let mut operator = operator(&self.store, self.actor.clone()).await?;
         operator.append(held)?;
         operator.publish().await?;

@@ -159,6 +159,11 @@ impl Policy {
         (now.micros_since(row.time) > keep.0?).then_some(name)
     }
 
+    /// Whether a rule about one of its labels says that it stays for now, however full the store is.
+    fn keeps(&self, row: &Row, now: Time) -> bool {
+        self.rules.iter().any(|rule| has_label(&row.labels, &rule.label)) && self.over(row, now).is_none()
+    }
+
     fn may_touch(&self, row: &Row) -> bool {
         self.only.as_ref().is_none_or(|label| has_label(&row.labels, label))
     }
@@ -340,6 +345,7 @@ impl Care {
             let mut at_rest = true;
             for row in group.iter().filter_map(|id| rows.get(id)) {
                 at_rest &= policy.may_touch(row)
+                    && !policy.keeps(row, Time::now())
                     && !obstacles.is_operator(row.id)
                     && self.at_rest(obstacles, row).await?.is_none();
             }
@@ -407,6 +413,7 @@ impl Care {
             return Ok(None);
         }
         let doomed = Doomed { recorded: true, ..collection.doomed() };
+        self.embedded.may_go(&quiet, &doomed)?;
         let mut by_rule: BTreeMap<&str, Vec<Removed>> = BTreeMap::new();
         for Due { session, rule } in &collection.due {
             let removed = Removed { session: session.id, head: session.head, records: session.seq + 1 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rath_core::checkpoint::{Checkpoint, Heads, PublicKey};
 use rath_core::store::{Error as StoreError, Lookup, Query, Scan};
 use rath_core::verify::{Finding, What};
-use rath_core::{Kind, Point, RecordId, SessionId, Store};
+use rath_core::{Kind, Point, RecordId, SessionId, Store, Time};
 use serde::Deserialize;
 
 use super::key::is_signed;
@@ -92,14 +92,17 @@ struct Removal {
     records: u64,
 }
 
-/// Sessions that records on the operator session say were taken out of the store, with how many records they had.
-async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Result<BTreeMap<SessionId, u64>> {
+/// Sessions that records on the operator session say were taken out of the store, with how many records they had, and when.
+async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Result<BTreeMap<SessionId, (u64, Time)>> {
     let (mut removed, mut from) = (BTreeMap::new(), 0);
     loop {
         let page = store.scan(Scan::session(operator, from, u64::MAX).kinds(&[Kind::Erased])).await?;
-        let bodies = page.records.iter().filter_map(|record| record.body_bytes());
-        let said = bodies.filter_map(|body| serde_json::from_slice::<Removals>(body).ok());
-        removed.extend(said.flat_map(|said| said.sessions).map(|gone| (gone.session, gone.records)));
+        for record in &page.records {
+            let said = record.body_bytes().and_then(|body| serde_json::from_slice::<Removals>(body).ok());
+            let Ok(header) = record.header() else { continue };
+            let gone = said.into_iter().flat_map(|said| said.sessions);
+            removed.extend(gone.map(|gone| (gone.session, (gone.records, header.time))));
+        }
         from = page.position;
         if !page.more {
             return Ok(removed);
@@ -109,7 +112,8 @@ async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Resu
 
 struct Auditor<'a> {
     store: &'a Arc<dyn Store>,
-    removed: BTreeMap<SessionId, u64>,
+    /// Sessions that were taken out on the record: how many records they had, and when.
+    removed: BTreeMap<SessionId, (u64, Time)>,
     /// Those of them that a checkpoint has.
     excused: BTreeSet<SessionId>,
     audit: Audit,
@@ -165,7 +169,9 @@ impl Auditor<'_> {
 
     /// Records and sessions only become more, but for sessions that were removed on the record.
     fn counts(&mut self, before: &Checkpoint, heads: Option<Heads>, after: &Checkpoint) {
-        let gone = |(point, _): &(Point, RecordId)| self.removed.contains_key(&point.session);
+        let between = |when: Time| when >= before.time && when <= after.time;
+        let gone =
+            |(point, _): &(Point, RecordId)| self.removed.get(&point.session).is_some_and(|(_, when)| between(*when));
         let (mut sessions, mut records) = (0, 0);
         for (point, _) in heads.iter().flat_map(Heads::iter).filter(gone) {
             sessions += 1;
@@ -287,7 +293,7 @@ impl Auditor<'_> {
             if self.named.contains(&point.session) {
                 continue;
             }
-            if self.removed.get(&point.session).is_some_and(|records| point.seq < *records) {
+            if self.is_removed(point, checkpoint).await? {
                 self.excused.insert(point.session);
                 continue;
             }
@@ -319,6 +325,15 @@ impl Auditor<'_> {
             self.audit.findings.push(Finding { what, session: Some(point.session), seq, why });
         }
         Ok(())
+    }
+
+    /// Whether the session was taken out of the store after the checkpoint, on the record, and is not there.
+    async fn is_removed(&self, point: Point, checkpoint: &Checkpoint) -> rath_core::Result<bool> {
+        let on_record = self.removed.get(&point.session);
+        if !on_record.is_some_and(|(records, when)| point.seq < *records && *when >= checkpoint.time) {
+            return Ok(false);
+        }
+        Ok(self.store.sessions(rath_core::store::Which::Id(point.session).into()).await?.is_empty())
     }
 
     /// What stands at a place; one that cannot be read says why.

@@ -222,19 +222,19 @@ impl Intake {
         }
     }
 
-    /// Keeps a file as a blob. Of one that grew only what is new is written.
+    /// Keeps a file as a blob. Of a long one that grew only what is new is written, from the last whole piece on.
     async fn keep(&self, bytes: &[u8], whole: &BlobRef, before: Option<&BlobRef>) -> Result<(), Error> {
-        if bytes.len() <= PIECE && before.is_none() {
+        // What is joined is never short: that is how it is known for joined when garbage is looked for.
+        if bytes.len() <= PIECE {
             self.store.blob_put(vec![Blob::new(bytes, LINES)]).await?;
             return Ok(());
         }
         let mut pieces = match before {
-            Some(before) => match self.store.blob_pieces(before.digest).await? {
-                Some(pieces) => pieces,
-                None => vec![Piece { digest: before.digest, bytes: before.bytes }],
-            },
+            Some(before) => self.store.blob_pieces(before.digest).await?.unwrap_or_default(),
             None => Vec::new(),
         };
+        let whole_ones = pieces.iter().take_while(|piece| piece.bytes == PIECE as u64).count();
+        pieces.truncate(whole_ones);
         let kept: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         for piece in bytes.get(usize::try_from(kept).unwrap_or(0)..).unwrap_or_default().chunks(PIECE) {
             let blob = Blob::new(piece, LINES);

@@ -473,7 +473,7 @@ async fn rules_for_labels_count_before_the_rest_and_the_longest_wins() {
 
 #[tokio::test]
 async fn the_store_is_brought_to_a_size_by_what_rested_longest() {
-    let lab = Lab::new();
+    let mut lab = Lab::new();
     let mut ids = Vec::new();
     for n in 0..6u64 {
         let mut session = lab.store.create(Actor::person("ada"));
@@ -489,6 +489,8 @@ async fn the_store_is_brought_to_a_size_by_what_rested_longest() {
         session.publish().await.unwrap();
         ids.push(session.id());
     }
+    // A pack that somebody may append to is not written anew.
+    lab.store = Embedded::open(lab.path()).unwrap();
     let care = lab.care();
     lab.nobody_works().await;
     let now = Embedded::open_here(lab.path(), "test").unwrap().size().unwrap();
@@ -503,6 +505,69 @@ async fn the_store_is_brought_to_a_size_by_what_rested_longest() {
     );
     let all = care.due(&policy(0), &mut |_| {}).await.unwrap();
     assert!(all.due.len() == 6 && all.short_by > 0);
+    // What a rule keeps stays, however full the store is.
+    let mut contract = lab.store.open(ids[0], Actor::person("ada")).await.unwrap();
+    contract.label("contract", "").unwrap();
+    contract.publish().await.unwrap();
+    drop(contract);
+    lab.nobody_works().await;
+    let rules = vec![rath::care::Rule { label: "contract".into(), keep: "forever".parse().unwrap() }];
+    let due = care.due(&Policy { rules, ..policy(0) }, &mut |_| {}).await.unwrap().due;
+    assert!(due.len() == 5 && due.iter().all(|due| due.session.id != ids[0]));
+    // Once it fits, nothing more goes.
+    let size = policy(now - 300_000);
+    let mut collection = care.due(&size, &mut |_| {}).await.unwrap();
+    care.collect(&mut collection, "room", &mut |_| {}).await.unwrap().unwrap();
+    assert!(care.due(&size, &mut |_| {}).await.unwrap().due.is_empty());
+    lab.verify();
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_meanwhile_stays_and_blocks_nothing() {
+    let lab = Lab::new();
+    let [.., other] = resting(&lab).await;
+    let care = lab.care();
+    let at_once = Policy { keep: Some("0h".parse().unwrap()), only: Some("scratch".into()), ..Policy::default() };
+    let mut collection = care.due(&at_once, &mut |_| {}).await.unwrap();
+    let goes_on = async |words: &str| {
+        let mut session = lab.store.open(other, Actor::person("ada")).await.unwrap();
+        session.user(words).unwrap();
+        session.publish().await.unwrap();
+        drop(session);
+        lab.nobody_works().await;
+    };
+    goes_on("More.").await;
+    let error = care.collect(&mut collection, "tidy", &mut |_| {}).await.unwrap_err();
+    assert!(error.to_string().contains("has moved on"), "{error}");
+    assert!(Erasures::of(&lab.store).await.unwrap().all().is_empty(), "nothing says that it went");
+
+    // One that got onto the record, and whose process died before it was done.
+    let collection = care.due(&at_once, &mut |_| {}).await.unwrap();
+    let row = &collection.due[0].session;
+    let doomed = rath::Doomed { recorded: true, sessions: vec![row.head_reference()], ..rath::Doomed::new() };
+    let embedded = Embedded::open_here(lab.path(), "test").unwrap();
+    let quiet = embedded.quiet().unwrap();
+    embedded.intend(&quiet, &doomed).unwrap();
+    let removed = rath::body::Removed { session: row.id, head: row.head, records: row.seq + 1 };
+    let mut operator = rath::operator(&lab.store, Actor::person("olga")).await.unwrap();
+    let erased = Erased {
+        erasure: doomed.name.clone(),
+        why: "tidy".into(),
+        rule: Some("keep 0h".into()),
+        records: Vec::new(),
+        sessions: vec![removed],
+        posts: 0,
+        blobs: 0,
+    };
+    operator.append(erased).unwrap();
+    operator.publish().await.unwrap();
+    drop((operator, quiet));
+    goes_on("And more.").await;
+    assert_eq!(care.finish(&mut |_| {}).await.unwrap(), 0);
+    assert_eq!(lab.store.sessions(Which::Id(other).into()).await.unwrap().len(), 1);
+    let erased = lab.erase(Wish { sessions: vec![other], ..Wish::default() }).await;
+    assert!(!erased.targets.is_empty());
+    lab.verify();
 }
 
 #[tokio::test]

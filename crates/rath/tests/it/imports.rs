@@ -173,6 +173,29 @@ async fn a_file_that_grew_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
+async fn what_a_grown_file_was_made_of_is_no_garbage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = Embedded::create(&path).unwrap();
+    let line = |words: &str| format!("{{\"role\":\"user\",\"content\":\"{words}\"}}\n");
+    let short = [line("one"), line("two"), line("three")].concat().into_bytes();
+    // One of several pieces, which grows in small steps.
+    let long = [line(&"long ".repeat(500_000)), line("more"), line("end")].concat().into_bytes();
+    for (name, bytes) in [("short.jsonl", &short), ("long.jsonl", &long)] {
+        let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        for end in ends {
+            let part = &bytes[..end];
+            let mut intake = Intake::new(&store, Actor::person("ada"), false).await.unwrap();
+            intake.take(name, part, jsonl::read(part).unwrap()).await.unwrap();
+        }
+    }
+    let embedded = Embedded::open_here(&path, "test").unwrap();
+    embedded.collect(false, &mut |_| {}).unwrap();
+    let report = embedded.verify(None, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+}
+
+#[tokio::test]
 async fn a_file_that_is_another_one_is_not_mixed_in() {
     let store = Memory::new();
     let whole = file("plain.jsonl");

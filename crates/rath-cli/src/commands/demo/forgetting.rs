@@ -14,7 +14,10 @@ const NAME: &str = "Grace Hopper";
 
 /// A customer's words are found, erased for good, and the chain still holds.
 pub(super) async fn tell(story: &Teller<'_>, store: &Arc<dyn Store>, root: &Path) -> Result<()> {
-    story.chapter(11, "A customer asks to be forgotten: her words go, the chain holds, and it says who did it and why")?;
+    story.chapter(
+        11,
+        "A customer asks to be forgotten: her words go, the chain holds, and it says who did it and why",
+    )?;
     let mut session = store.create(Actor::person("ada"));
     session.user(format!("{NAME} writes that her order hangs in checkout."))?;
     session.assistant(format!("Dear {NAME}, it goes out today."))?;

@@ -198,6 +198,11 @@ impl Embedded {
         })
     }
 
+    /// Whether sessions that go whole are as they were, at rest, and stood on by nobody who stays.
+    pub fn may_go(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
+        self.read(|db| self.nobody_needs(db, doomed, &Doom::of(db, doomed)?))
+    }
+
     /// Writes an erasure down. It is begun when its `erased` record is published, where it has one.
     pub fn intend(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
         journal::write(&self.paths.root, &journal::Entry { doomed: doomed.clone(), packs: Vec::new() })
@@ -349,7 +354,9 @@ impl Embedded {
     pub fn size(&self) -> Result<u64> {
         let health = |db: &Connection| {
             let ask = |query: &str| db.query_row(query, [], |row| row.get::<_, i64>(0)).map_err(sql);
-            let pages = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")?;
+            let pages = ask(
+                "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()",
+            )?;
             Ok((pages + ask("SELECT coalesce(sum(length), 0) FROM packs")?) as u64)
         };
         self.read(health)
