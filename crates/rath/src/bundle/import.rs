@@ -18,6 +18,7 @@ use super::graph::{Graph, Head};
 use super::line::Line;
 use super::source::Source;
 use super::{BLOBS, Broken, Error, fork, left_out};
+use crate::care::Erasures;
 
 /// Records that are committed together, in bytes.
 const TOGETHER: usize = 16 << 20;
@@ -155,9 +156,16 @@ impl Plan {
         rows: &HashMap<SessionId, (u64, Reference)>,
     ) -> Result<Self, Error> {
         let mut plan = Self { fates: BTreeMap::new(), known: HashMap::new(), diverged: BTreeMap::new() };
+        let erasures = Erasures::of(store).await?;
         for Head { session, seq, .. } in &contents.graph.sessions {
             let fate = match rows.get(session) {
-                None => Fate::New,
+                None => match erasures.removed(&session.to_string()).last() {
+                    Some((session, erasure)) => {
+                        let (by, why) = (erasure.by.to_string(), erasure.erased.why.clone());
+                        return Err(Error::Removed { session, by, time: erasure.time, why });
+                    }
+                    None => Fate::New,
+                },
                 Some((at, here)) if contents.seen.get(&here.point()) != Some(&here.id) => {
                     plan.diverged.insert(*session, *at);
                     Fate::Kept

@@ -79,6 +79,18 @@ pub enum Error {
     /// The bundle brings the operator session of another store.
     #[error("session {} is the operator session of another store; this store has its own", .0.short())]
     Operator(rath_core::SessionId),
+    /// A session was removed here: it does not come back by the way.
+    #[error("session {} was removed here by {by} at {time}: {why}", .session.short())]
+    Removed {
+        /// The session.
+        session: rath_core::SessionId,
+        /// Who removed it.
+        by: String,
+        /// When.
+        time: rath_core::Time,
+        /// Why.
+        why: String,
+    },
     /// What diverged cannot be said again on a fork.
     #[error("{point} cannot be kept as a fork: {why}")]
     NoFork {
@@ -121,6 +133,7 @@ impl Error {
             Error::Broken(_) => "broken-bundle",
             Error::Diverged { .. } | Error::NoFork { .. } => "bundle-diverged",
             Error::RunTaken { .. } | Error::Operator(_) => "run-taken",
+            Error::Removed { .. } => "erased",
             Error::Unfit { .. } => "tampered",
             Error::Exists(_) => "bundle-exists",
             Error::Machine { .. } => "machine",

@@ -73,3 +73,24 @@ async fn as_a_fork_both_are_kept() {
     assert_eq!(again.sessions[&main], Fate::Forked { into, at });
     assert_eq!((again.records, records_in(&store).await), (0, before), "twice is once");
 }
+
+#[tokio::test]
+async fn what_was_removed_does_not_come_back_by_a_bundle() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = embedded(dir.path(), "here");
+    let mut session = store.create(Actor::person("ada"));
+    session.user("secret words").unwrap();
+    session.publish().await.unwrap();
+    let id = session.id();
+    drop(session);
+    export(&Export::of(id, None), &store, &dir.path().join("kept")).await;
+    drop(store);
+    let care =
+        rath::care::Care::new(Embedded::open_here(dir.path().join("here"), "test").unwrap(), Actor::person("olga"));
+    let at_once = rath::care::Policy { keep: Some("0h".parse().unwrap()), ..Default::default() };
+    let mut collection = care.due(&at_once, &mut |_| {}).await.unwrap();
+    care.collect(&mut collection, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
+    let error = import(care.store(), &dir.path().join("kept")).await.unwrap_err();
+    assert!(matches!(&error, Error::Removed { session, why, .. } if *session == id && why == "ticket 12"), "{error}");
+    assert!(care.store().sessions(rath::store::Which::Id(id).into()).await.unwrap().is_empty());
+}
