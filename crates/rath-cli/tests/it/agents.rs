@@ -200,7 +200,8 @@ fn a_run_whose_records_nobody_reads_any_more_stops() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let session = newest(&bench);
     let shown = bench.ok(&["show", &session]);
-    assert!(shown.contains("interrupted") && shown.matches("seven").count() == 1, "{shown}");
+    // In its first answer or its second, but not at its end.
+    assert!(shown.contains("interrupted") && shown.matches("seven").count() <= 1, "{shown}");
     bench.sound();
 }
 
