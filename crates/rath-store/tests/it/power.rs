@@ -38,9 +38,10 @@ impl Said {
     }
 }
 
-/// Tries again what the disk refused. After that nothing was promised, and nothing is said.
+/// Tries again what the disk refused, which others may have refused it again. After that nothing was promised, and nothing
+/// is said.
 fn persist<T>(mut work: impl FnMut() -> rath_core::Result<T>) -> T {
-    for _ in 0..8 {
+    for _ in 0..200 {
         match work() {
             Ok(done) => return done,
             Err(error) => eprintln!("worker: {error}"),
