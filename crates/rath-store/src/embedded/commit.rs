@@ -25,11 +25,13 @@ pub(super) struct Committer<'a> {
     synced: bool,
     /// Whether a commit failed on the disk, so that what is in the log may not be there.
     doubtful: bool,
+    /// Sessions that could not be given back: the next group tries again.
+    pub(super) kept: Vec<(SessionId, Fence)>,
 }
 
 impl<'a> Committer<'a> {
     pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
-        Self { db, packs, holders, me, pack: None, synced: true, doubtful: false }
+        Self { db, packs, holders, me, pack: None, synced: true, doubtful: false, kept: Vec::new() }
     }
 
     /// Chooses whether the next commit is synced. What dies with the process anyway need not be.

@@ -55,6 +55,14 @@ pub(super) enum Job {
 }
 
 impl Job {
+    /// The session that it gives back.
+    fn gives_back(&self) -> Option<(SessionId, Fence)> {
+        match self {
+            Job::Release { session, fence } => Some((*session, *fence)),
+            _ => None,
+        }
+    }
+
     /// Whether what it does must outlive a power cut. Leases die with their process anyway, and blobs last with the
     /// commit that names them: what they wrote to a pack is synced before the index knows of it.
     fn must_last(&self) -> bool {
@@ -134,7 +142,10 @@ fn give_back(db: &Connection, me: &str) {
 /// What is said to a job's sender after the commit.
 type Answer = Box<dyn FnOnce(Option<&Error>)>;
 
-fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, group: Vec<Job>) {
+fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, mut group: Vec<Job>) {
+    let again = std::mem::take(&mut committer.kept);
+    group.splice(0..0, again.into_iter().map(|(session, fence)| Job::Release { session, fence }));
+    let released: Vec<_> = group.iter().filter_map(Job::gives_back).collect();
     let begun = committer.settle().and_then(|()| {
         committer.set_sync(group.iter().any(Job::must_last)).map_err(sql)?;
         run_cached(db, "BEGIN IMMEDIATE").map_err(schema::doing("beginning to write"))
@@ -147,6 +158,7 @@ fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, gr
             error => error,
         };
         group.into_iter().for_each(|job| refuse(job, &error));
+        committer.kept = released;
         return;
     }
     let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
@@ -182,6 +194,7 @@ fn write_group(db: &Connection, paths: &Paths, committer: &mut Committer<'_>, gr
     if finished.is_err() {
         let _ = db.execute_batch("ROLLBACK");
         committer.forget_pack();
+        committer.kept = released;
     }
     answers.into_iter().for_each(|answer| answer(finished.as_ref().err()));
 }
@@ -209,6 +222,7 @@ fn work(db: &Connection, committer: &mut Committer<'_>, job: Job) -> (Option<Err
         Job::Lease { session, reply } => answer(reply, committer.lease(session)),
         Job::Release { session, fence } => {
             let failed = committer.release(session, fence).err();
+            committer.kept.extend(failed.is_some().then_some((session, fence)));
             (failed, Box::new(|_| {}))
         }
         Job::Take { session, reply } => answer(reply, committer.take(session)),

@@ -322,3 +322,24 @@ fn a_directory_that_takes_nothing_is_read() {
     let Some(output) = mounted(mount, "faults::reader", dir.path()) else { return };
     passes(&output);
 }
+
+/// Gives a session back while the disk takes nothing, and wants it again.
+#[test]
+fn comer_back() {
+    let Some(root) = child_dir() else { return };
+    let store = Embedded::create(root.join("store")).unwrap();
+    let mut session = Session::create(&store, Actor::program("victim"));
+    session.note("first").unwrap();
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    faults::change(&root, &format!("write rath.db-wal {ENOSPC} times 1"));
+    drop(session);
+    let opened = (0..5).any(|_| block_on(store.open(id, Actor::program("victim"))).is_ok());
+    assert!(opened, "it keeps what it gave back");
+}
+
+#[test]
+fn what_could_not_be_given_back_is_given_back_later() {
+    let root = tempfile::tempdir().unwrap();
+    passes(&failing("faults::comer_back", root.path(), ""));
+}

@@ -14,7 +14,7 @@ fn shell(policy: &Policy, command: &str) -> Ruling {
 
 fn on(policy: &Policy, tool: &str, path: &str) -> Ruling {
     let arguments = json!({ "path": path }).to_string();
-    let root = Some(Path::new("/work/space"));
+    let root = Some(Path::new("/home/ada/space"));
     policy.decide(&Wish { tool, arguments: &arguments, effect: Effect::Workspace, root }).ruling
 }
 
@@ -120,11 +120,11 @@ fn paths_are_matched_where_they_lead() {
     let policy = Policy::new(vec![deny().path("private/"), allow().path("src/**"), Rule::new(Ruling::Ask).tool("*")]);
     let policy = policy.unwrap();
     for path in
-        ["private", "private/a/b", "./src/../private/a", "/work/space/private/a", "../space/private/a", "x/private"]
+        ["private", "private/a/b", "./src/../private/a", "/home/ada/space/private/a", "../space/private/a", "x/private"]
     {
         assert_eq!(on(&policy, "read", path), Ruling::Deny, "{path}");
     }
-    for path in ["src/a", "src/./x/../a", "/work/space/src/a"] {
+    for path in ["src/a", "src/./x/../a", "/home/ada/space/src/a"] {
         assert_eq!(on(&policy, "read", path), Ruling::Allow, "{path}");
     }
     for path in ["src/../x", "../src/a", "/src/a", "/work/src/a", "."] {
