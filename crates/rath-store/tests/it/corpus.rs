@@ -75,7 +75,7 @@ fn every_stored_session_stays_readable() {
         }
         // Reading leaves files beside a database: look at a copy.
         let copy = tempfile::tempdir().unwrap();
-        crate::tamper::copy_dir(&dir.join("store"), copy.path());
+        rath_testkit::copy_dir(&dir.join("store"), copy.path());
         let report = verify(copy.path());
         assert!(report.is_sound(), "{}: {:?}", dir.display(), report.findings);
         let expected: Value = serde_json::from_slice(&fs::read(dir.join("expected.json")).unwrap()).unwrap();
@@ -110,7 +110,7 @@ fn add_to_the_corpus() {
 fn an_older_store_gains_runs_and_posts_when_it_is_written_to() {
     for format in [1, 2] {
         let dir = tempfile::tempdir().unwrap();
-        crate::tamper::copy_dir(&corpus().join(format!("format-{format}/store")), dir.path());
+        rath_testkit::copy_dir(&corpus().join(format!("format-{format}/store")), dir.path());
         let health = || Embedded::open_here(dir.path(), "test").unwrap().health().unwrap();
         let store = Embedded::open(dir.path()).unwrap();
         let all = block_on(store.sessions(Query::default())).unwrap();

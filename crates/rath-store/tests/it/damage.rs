@@ -13,7 +13,9 @@ use rath_testkit::power::Chance;
 use tempfile::TempDir;
 
 use crate::support::{fresh, furnished, verify};
-use crate::tamper::{all_ids, copy_dir};
+use rath_testkit::copy_dir;
+
+use crate::tamper::all_ids;
 
 /// What a store may say that was damaged.
 const CODES: &[&str] = &["store-damaged", "tampered", "machine"];

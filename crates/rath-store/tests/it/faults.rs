@@ -315,7 +315,7 @@ fn a_directory_that_takes_nothing_is_read() {
     session.note("before").unwrap();
     block_on(session.publish()).unwrap();
     // As a process leaves it that is killed.
-    crate::tamper::copy_dir(&dir.path().join("store"), &dir.path().join("killed"));
+    rath_testkit::copy_dir(&dir.path().join("store"), &dir.path().join("killed"));
     fs::remove_file(dir.path().join("killed/rath.db-shm")).unwrap();
     drop((session, store));
     let mount = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\"";

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::corpus::{corpus, describe};
 use crate::support::{child, child_dir, verify};
-use crate::tamper::copy_dir;
+use rath_testkit::copy_dir;
 
 /// The stores of the corpus with an older format, by format.
 fn older() -> Vec<(i64, PathBuf)> {

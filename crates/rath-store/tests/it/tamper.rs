@@ -8,6 +8,7 @@ use rath_core::FOLD;
 use rath_core::verify::What;
 use rath_core::{RecordId, SessionId, View};
 use rath_store::Embedded;
+use rath_testkit::copy_dir;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -56,18 +57,6 @@ impl Lab {
         let db = Connection::open(self.original().join("rath.db")).unwrap();
         db.query_row("SELECT no FROM sessions WHERE id = ?1", [self.ids[session].0.as_bytes()], |row| row.get(0))
             .unwrap()
-    }
-}
-
-pub(crate) fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_dir(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Signed checkpoints: what they find that a store by itself cannot, and what they do not let pass.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use rath::checkpoint::{
 use rath::prelude::*;
 use rath::store::Query;
 use rath::verify::{Finding, What};
+use rath_testkit::copy_dir;
 use rusqlite::Connection;
 
 /// A store with three sessions, two of them in two parts, and a key.
@@ -94,17 +94,6 @@ impl Lab {
         let mut session = store.open(session, ada()).await.unwrap();
         session.assistant(text).unwrap();
         session.publish().await.unwrap();
-    }
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_dir(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
-        }
     }
 }
 
