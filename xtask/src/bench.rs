@@ -14,6 +14,6 @@ pub(crate) fn area(area: &str, flags: &[&str]) -> Result<()> {
         // Alone: what is built with it would change which features it has.
         run("cargo build --release --quiet --package rath-cli")?;
     }
-    run("cargo build --release --quiet --package rath-bench")?;
+    run("cargo build --profile bench --quiet --package rath-bench")?;
     run(&format!("target/release/compare {area} {}", flags.join(" ")))
 }

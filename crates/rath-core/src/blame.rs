@@ -9,7 +9,7 @@ use crate::actor::Actor;
 use crate::body::Forked;
 use crate::clock::Time;
 use crate::error::{ErrorKind, Result};
-use crate::files::{Forest, Name, Node};
+use crate::files::{Forest, Hunk, Name, Node, hunks};
 use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
 use crate::reader::Reader;
@@ -137,14 +137,14 @@ impl Text {
             matched[now - back] = Some(then - back);
         }
         let (old, new) = (before.slices(front..then - back), self.slices(front..now - back));
-        if !old.is_empty() && !new.is_empty() {
-            for op in similar::capture_diff_slices(similar::Algorithm::Myers, &old, &new) {
-                if let similar::DiffOp::Equal { old_index, new_index, len } = op {
-                    for at in 0..len {
-                        matched[front + new_index + at] = Some(front + old_index + at);
-                    }
-                }
+        // Equal lines are what is between the hunks.
+        let end = Hunk { old: old.len()..old.len(), new: new.len()..new.len() };
+        let (mut in_old, mut in_new) = (0, 0);
+        for hunk in hunks(&old, &new).into_iter().chain([end]) {
+            for (old, new) in (in_old..hunk.old.start).zip(in_new..hunk.new.start) {
+                matched[front + new] = Some(front + old);
             }
+            (in_old, in_new) = (hunk.old.end, hunk.new.end);
         }
         matched
     }

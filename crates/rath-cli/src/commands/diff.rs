@@ -1,8 +1,7 @@
 use anyhow::Result;
-use rath::files::{Change, Forest, Patch, Version, diff, patch};
+use rath::files::{Change, Forest, Patch, Version, diff, hunks, patch};
 use rath::{Session, State, Store, View};
 use serde_json::json;
-use similar::{ChangeTag, TextDiff};
 
 use super::Answer;
 use crate::expression;
@@ -224,15 +223,16 @@ impl Contexts {
             return;
         }
         page.line("");
-        let (left, right): (Vec<&str>, Vec<&str>) =
-            (self.left.iter().map(String::as_str).collect(), self.right.iter().map(String::as_str).collect());
-        for change in TextDiff::from_slices(&left, &right).iter_all_changes() {
-            match change.tag() {
-                ChangeTag::Equal => page.line(format_args!(" {}", change.value())),
-                ChangeTag::Delete => page.line(style::bad(format!("-{}", change.value()))),
-                ChangeTag::Insert => page.line(style::good(format!("+{}", change.value()))),
-            }
+        let (left, right): (Vec<&[u8]>, Vec<&[u8]>) =
+            (self.left.iter().map(String::as_bytes).collect(), self.right.iter().map(String::as_bytes).collect());
+        let mut same = 0;
+        for hunk in hunks(&left, &right) {
+            self.left[same..hunk.old.start].iter().for_each(|line| page.line(format_args!(" {line}")));
+            self.left[hunk.old.clone()].iter().for_each(|line| page.line(style::bad(format!("-{line}"))));
+            self.right[hunk.new].iter().for_each(|line| page.line(style::good(format!("+{line}"))));
+            same = hunk.old.end;
         }
+        self.left[same..].iter().for_each(|line| page.line(format_args!(" {line}")));
     }
 }
 

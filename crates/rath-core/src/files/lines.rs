@@ -15,16 +15,19 @@ pub(super) fn split(text: &[u8]) -> Vec<&[u8]> {
 
 /// Lines of one text that stand for lines of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hunk {
-    pub(super) old: Range<usize>,
-    pub(super) new: Range<usize>,
+pub struct Hunk {
+    /// The lines that go.
+    pub old: Range<usize>,
+    /// The lines that come.
+    pub new: Range<usize>,
 }
 
 /// Where two texts differ, in order; an equal line is between any two hunks.
-pub(super) fn hunks(old: &[&[u8]], new: &[&[u8]]) -> Vec<Hunk> {
+pub fn hunks(old: &[&[u8]], new: &[&[u8]]) -> Vec<Hunk> {
     // Numbers compare faster than lines.
     let mut known = HashMap::new();
     let (old, new) = (number(&mut known, old), number(&mut known, new));
+    // The one place where lines are compared: the comparison is compiled for each type that it is used on.
     let ops = capture_diff_slices(Algorithm::Myers, &old, &new);
     let found = ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
     let found = found.map(|op| Hunk { old: op.old_range(), new: op.new_range() }).collect();

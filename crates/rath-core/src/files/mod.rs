@@ -23,6 +23,7 @@ pub use diff::diff;
 pub use driver::{BadPattern, Driver, Drivers};
 pub use forest::Forest;
 pub use graft::graft;
+pub use lines::{Hunk, hunks};
 pub use merge::{Merge, marked, merge};
 pub use name::Name;
 pub use patch::{Patch, Stat, patch};

@@ -5,6 +5,7 @@ use rath_macros::tool;
 
 use super::cut;
 use super::desk::Desk;
+use super::nearest::most_like;
 use crate::toolkit::State;
 
 /// Replaces a text in a file by another one. The text must be in the file exactly as you give it, and only once: give
@@ -125,8 +126,8 @@ fn nearest(have: &[String], want: &[String]) -> Option<usize> {
     let best = (0..have.len()).max_by_key(|at| (score(*at), usize::MAX - at)).filter(|at| score(*at) > 0);
     best.or_else(|| {
         let longest = want.iter().enumerate().max_by_key(|(_, line)| line.len())?;
-        let lines: Vec<&str> = have.iter().take(20_000).map(String::as_str).filter(|line| line.len() < 1_000).collect();
-        let near = *similar::get_close_matches(longest.1.as_str(), &lines, 1, 0.6).first()?;
+        let lines = have.iter().take(20_000).map(String::as_str).filter(|line| line.len() < 1_000);
+        let near = *most_like(longest.1, lines, 1).first()?;
         let at = have.iter().position(|line| line == near)?;
         Some(at.saturating_sub(longest.0))
     })

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use similar::get_close_matches;
-
 use super::desk::Desk;
 use super::walk::walk;
 
@@ -17,11 +15,21 @@ pub(super) async fn paths(desk: &Desk, path: &Path) -> Vec<String> {
     let same_name = walked.files.iter().filter(|file| file.file_name() == path.file_name());
     let mut found: Vec<String> = same_name.take(3).map(|path| path.display().to_string()).collect();
     let wanted = path.display().to_string();
-    let candidates: Vec<&str> = all.iter().map(String::as_str).collect();
-    for near in get_close_matches(wanted.as_str(), &candidates, 3, 0.7) {
+    for near in most_like(&wanted, all.iter().map(String::as_str), 3) {
         if found.len() < 3 && !found.iter().any(|known| known == near) {
             found.push(near.into());
         }
     }
     found
+}
+
+/// How much of two texts is the same, at least, where one is said to be like the other.
+const ALIKE: f64 = 0.6;
+
+/// At most `most` of these that are like `wanted`, the likest first.
+pub(super) fn most_like<'a>(wanted: &str, all: impl Iterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
+    let mut near: Vec<(f64, &str)> = all.map(|text| (strsim::sorensen_dice(wanted, text), text)).collect();
+    near.retain(|(alike, _)| *alike >= ALIKE);
+    near.sort_by(|one, other| other.0.total_cmp(&one.0));
+    near.into_iter().take(most).map(|(_, text)| text).collect()
 }
