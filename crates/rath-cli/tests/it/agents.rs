@@ -272,8 +272,11 @@ fn an_interrupt_keeps_what_was_heard_and_the_session_goes_on() {
     assert_eq!(person.child.wait().unwrap().code(), Some(1));
     let session = newest(&bench);
     let shown = bench.ok(&["show", &session]);
-    assert!(shown.contains("had said:") && shown.contains("one two") && shown.contains("interrupted"), "{shown}");
+    assert!(shown.contains("stopped") && shown.contains("one two") && shown.contains("interrupted"), "{shown}");
     assert_eq!(bench.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
+    // The model knows how far it had come.
+    let seen = bench.ok(&["show", &session, "--context"]);
+    assert!(seen.contains("one two") && !seen.contains("seven"), "{seen}");
     bench.sound();
 }
 

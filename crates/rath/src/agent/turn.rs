@@ -81,8 +81,7 @@ impl Agent {
             (Some(Err(failure)), _) => self.failed(session, bench, failure, run.attempts).await,
             (None, Some(error)) => {
                 let words = words.into_inner().unwrap_or_else(PoisonError::into_inner);
-                let partial = (!words.is_empty()).then(|| words.into());
-                cut_off(session, bench, ModelFailed { partial, ..ModelFailed::new("") }, error)
+                cut_off(session, bench, ModelFailed::new(""), words, error)
             }
             (None, None) => Ok(()),
         }
@@ -118,8 +117,8 @@ impl Agent {
         let raw = raw.map(|raw| raw.reference);
         if let Some(cancelled) = bench.cancel.why() {
             let error = ErrorKind::Cancelled { why: cancelled.to_string() }.into();
-            let partial = partial.map(Into::into);
-            return cut_off(session, bench, ModelFailed { status, partial, raw, ..ModelFailed::new(why) }, error);
+            let failed = ModelFailed { status, raw, ..ModelFailed::new(why) };
+            return cut_off(session, bench, failed, partial.unwrap_or_default(), error);
         }
         let mut retried = retry && attempts < self.retries;
         if let Some(after) = after.filter(|after| retried && *after > LONGEST_WAIT) {
@@ -159,10 +158,17 @@ fn wait(after: Option<Duration>, backoff: Duration, attempts: u32, random: u64) 
     }
 }
 
-/// Puts on the record that nobody waits for the answer any more.
-fn cut_off(session: &mut Session, bench: &Bench, failed: ModelFailed, error: Error) -> Result<()> {
-    let why = if bench.cancel.is_cancelled() { "stopped" } else { "the time of the budget is over" };
-    session.append(ModelFailed { why: why.into(), ..failed })?;
+/// Puts on the record that nobody waits for the answer any more, and what came of it. Who stopped it has read that far
+/// and goes on from there, and so the model is shown it as what it said.
+fn cut_off(session: &mut Session, bench: &Bench, failed: ModelFailed, words: String, error: Error) -> Result<()> {
+    let stopped = bench.cancel.is_cancelled();
+    let why = if stopped { "stopped" } else { "the time of the budget is over" };
+    let said = stopped && !words.trim().is_empty();
+    let partial = (!said && !words.is_empty()).then(|| words.clone().into());
+    session.append(ModelFailed { why: why.into(), partial, ..failed })?;
+    if said {
+        session.append(Assistant::text(words))?;
+    }
     Err(error)
 }
 
