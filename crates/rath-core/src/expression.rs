@@ -44,7 +44,8 @@ impl<'a> Expression<'a> {
                 _ => Place::Seq(number(at)?),
             },
         };
-        let legal = base.len() <= 64 && base.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        let digits = base.len() <= 64 && base.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        let legal = digits || base == OPERATOR;
         match legal && (!base.is_empty() || text.contains('@')) {
             true => Ok(Self { base, at }),
             false => Err(NotAnExpression),
@@ -59,6 +60,9 @@ fn number(digits: &str) -> Result<u64, NotAnExpression> {
         false => Err(NotAnExpression),
     }
 }
+
+/// The word for the store's operator session.
+pub const OPERATOR: &str = "operator";
 
 impl fmt::Display for Expression<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,6 +89,7 @@ mod tests {
         assert_eq!(read("9f31@4"), Some(("9f31", Place::Seq(4))));
         assert_eq!(read("@-3"), Some(("", Place::Before(3))));
         assert_eq!(read("9f31@~12"), Some(("9f31", Place::Back(12))));
+        assert_eq!(read("operator@4"), Some(("operator", Place::Seq(4))));
         for bad in [
             "",
             "x",

@@ -77,7 +77,8 @@ pub trait Store: Blobs {
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
 
     /// Destroys salt and body of these records, what was folded from them, and the blobs that nothing else names. The
-    /// chain still verifies. Versions of files stay.
+    /// chain still verifies. Versions of files stay. Nothing is put on the record: `rath verify` names a body that is gone
+    /// without an `erased` record, as if somebody had taken it out.
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
 }
 

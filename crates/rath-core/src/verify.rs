@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::body::Stripped;
 use crate::clock::Time;
 use crate::header::{Header, MAX_PARENTS, Malformed};
 use crate::id::{Point, RecordId, SessionId};
@@ -58,6 +59,8 @@ pub enum What {
     BrokenParent,
     /// The header breaks a rule of the envelope.
     Malformed,
+    /// A body is not there, and nothing says that it was erased or left out.
+    BodyMissing,
     /// A blob that a body names is not there.
     BlobMissing,
     /// A blob's bytes are not what its name says.
@@ -307,8 +310,11 @@ pub struct Report {
     pub sessions: u64,
     /// Records checked.
     pub records: u64,
-    /// Records whose body was erased.
+    /// Records whose body is gone.
     pub erased: u64,
+    /// Where they stand.
+    #[serde(skip)]
+    pub without_body: Vec<Stripped>,
     /// Blobs checked.
     pub blobs: u64,
     /// Bytes hashed.

@@ -34,6 +34,7 @@ pub mod bundle;
 pub mod care;
 pub mod checkpoint;
 pub mod import;
+mod needle;
 mod operator;
 mod pause;
 pub mod policy;

@@ -1,7 +1,7 @@
 use anyhow::Result;
 use rath::care::{Because, Care, Done, Plan, Wish};
 use rath::store::Scan;
-use rath::{Record, View};
+use rath::{Destroyed, Record, View};
 use serde_json::json;
 
 use super::Answer;
@@ -79,7 +79,7 @@ impl Erase {
         progress.finish_and_clear();
         match done {
             Some(done) if settings.json => output::json(&json!({ "done": done, "plan": plan }))?,
-            Some(done) => said(&plan, &done)?,
+            Some(done) => said(&plan, &done, settings)?,
             None => output::remark(nothing(&plan)),
         }
         Ok(answer(&plan))
@@ -260,7 +260,15 @@ fn beyond(plan: &Plan) {
     }
 }
 
-fn said(plan: &Plan, done: &Done) -> Result<()> {
+/// Names the databases of older formats that went too.
+pub(super) fn tell_backups(settings: &Settings, destroyed: &Destroyed) {
+    for backup in &destroyed.backups {
+        let name = settings.shown(backup);
+        output::remark(format_args!("{name} was removed: the database of an older format still held it"));
+    }
+}
+
+fn said(plan: &Plan, done: &Done, settings: &Settings) -> Result<()> {
     let destroyed = &done.destroyed;
     output::answer(format_args!(
         "erased {} of {}, {}; {} went back to the disk",
@@ -275,6 +283,7 @@ fn said(plan: &Plan, done: &Done) -> Result<()> {
             output::bytes(destroyed.overwritten)
         ));
     }
+    tell_backups(settings, destroyed);
     if !plan.refused.is_empty() {
         let stay: u64 = plan.refused.iter().map(|refused| refused.records).sum();
         let sessions = count(plan.refused.len() as u64, "session");

@@ -44,6 +44,7 @@ impl Gc {
         let policy = self.policy(settings)?;
         let mut collection = Collection::default();
         let mut removed = None;
+        let mut answer = Answer::Yes;
         if !policy.is_empty() {
             let progress = output::spinner(settings);
             collection = care.due(&policy, &mut |records| progress.set_position(records)).await?;
@@ -60,15 +61,21 @@ impl Gc {
                 removed = care.collect(&mut collection, &self.why, &mut |n| progress.set_position(n)).await?;
                 progress.finish_and_clear();
                 match &removed {
-                    Some(done) if !settings.json => output::remark(format_args!(
-                        "removed {}, {} and {} went back to the disk; on the record at {}",
-                        count(collection.due.len() as u64, "session"),
-                        count(done.destroyed.blobs, "blob"),
-                        bytes(done.destroyed.freed),
-                        done.record.point()
-                    )),
+                    Some(done) if !settings.json => {
+                        output::remark(format_args!(
+                            "removed {}, {} and {} went back to the disk; on the record at {}",
+                            count(collection.due.len() as u64, "session"),
+                            count(done.destroyed.blobs, "blob"),
+                            bytes(done.destroyed.freed),
+                            done.record.point()
+                        ));
+                        erase::tell_backups(settings, &done.destroyed);
+                    }
                     Some(_) => {}
-                    None => output::remark("a hold was placed meanwhile: no session went\n  help: try again"),
+                    None => {
+                        answer = Answer::No;
+                        output::remark("a hold was placed meanwhile: no session went\n  help: try again");
+                    }
                 }
             }
         }
@@ -82,7 +89,7 @@ impl Gc {
                 fields.insert("retention".into(), json!({ "plan": collection, "done": removed }));
             }
             output::json(&value)?;
-            return Ok(Answer::Yes);
+            return Ok(answer);
         }
         let (dead, size) = (count(garbage.dead, "blob"), bytes(garbage.dead_bytes));
         match self.dry_run {
@@ -97,7 +104,7 @@ impl Gc {
             bytes(garbage.live_bytes),
             bytes(garbage.version_bytes)
         ));
-        Ok(Answer::Yes)
+        Ok(answer)
     }
 
     fn policy(&self, settings: &Settings) -> Result<Policy> {

@@ -68,13 +68,21 @@ impl Stripped {
     /// Points in order, as stretches.
     pub fn stretches(points: impl IntoIterator<Item = Point>) -> Vec<Self> {
         let mut stretches: Vec<Self> = Vec::new();
-        for Point { session, seq } in points {
-            match stretches.last_mut() {
-                Some(last) if last.session == session && last.to + 1 == seq => last.to = seq,
-                _ => stretches.push(Self { session, from: seq, to: seq }),
-            }
-        }
+        points.into_iter().for_each(|point| Self::extend(&mut stretches, point));
         stretches
+    }
+
+    /// Adds the next point to some stretches.
+    pub fn extend(stretches: &mut Vec<Self>, Point { session, seq }: Point) {
+        match stretches.last_mut() {
+            Some(last) if last.session == session && last.to + 1 == seq => last.to = seq,
+            _ => stretches.push(Self { session, from: seq, to: seq }),
+        }
+    }
+
+    /// The records in it.
+    pub fn points(self) -> impl Iterator<Item = Point> {
+        (self.from..=self.to).map(move |seq| Point { session: self.session, seq })
     }
 }
 

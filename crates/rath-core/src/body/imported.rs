@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Body;
+use super::{Body, Forked};
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
 use crate::id::{Digest, Reference};
@@ -97,6 +97,19 @@ pub struct Source {
 }
 
 impl Source {
+    /// The files that a record names as where others of its session come from.
+    pub fn files(record: &Record) -> Vec<BlobRef> {
+        match record.kind() {
+            Kind::Imported => record.body::<Imported>().map_or(Vec::new(), |body| vec![body.source]),
+            Kind::Linked => record.body::<Linked>().ok().and_then(|body| body.source).into_iter().collect(),
+            Kind::Forked => {
+                let copied = record.body::<Forked>().ok().and_then(|body| body.copied);
+                copied.map(|copied| copied.records).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Where a record comes from; `None` when it was made here, or its body is erased.
     pub fn of(record: &Record) -> Result<Option<Source>, Fault> {
         #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use rath_core::body::{Created, Forked};
+use rath_core::body::{Created, Forked, Stripped};
 use rath_core::files::{Name, TREE, Tree};
 use rath_core::store::Result;
 use rath_core::verify::{Chain, Finding, Link, Report, What};
@@ -290,6 +290,7 @@ impl<'a> Audit<'a> {
         match record.body_bytes() {
             None => {
                 self.report.erased += 1;
+                Stripped::extend(&mut self.report.without_body, record.point());
                 line.names_known &= !matches!(record.kind(), Kind::Created | Kind::Labelled);
             }
             Some(body) => {

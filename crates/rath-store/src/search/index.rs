@@ -5,7 +5,7 @@
 //! up at once: each takes the next piece under the database's own lock. Whoever dies in the middle leaves the piece to
 //! the next. What is damaged, missing or of another version is made anew.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,6 +38,10 @@ const TOGETHER: usize = 32;
 
 /// Times are kept for stretches of so many numbers.
 const SPAN: u64 = 64 * PLACES;
+
+/// How often whoever replaces the index looks whether others are done with it, and how long it waits in between.
+const LOOKS: u32 = 600;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Stands where no phrase goes across.
 const BREAK: &str = " \u{a6} ";
@@ -164,6 +168,8 @@ impl Index {
     ) -> std::result::Result<(), Trouble> {
         if !self.is_of(store)? {
             self.clear()?;
+            // Its numbers are of other records now.
+            self.db.execute_batch("DELETE FROM forgotten")?;
         }
         let mut seen = 0;
         loop {
@@ -497,8 +503,15 @@ pub(super) fn replace_whatever(root: &Path) -> Result<()> {
 
 fn alone(root: &Path) -> Result<File> {
     let lock = lock_file(root).map_err(|error| Error::machine("opening search.lock", error))?;
-    lock.lock().map_err(|error| Error::machine("waiting for others who search", error))?;
-    Ok(lock)
+    for _ in 0..LOOKS {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(Error::machine("waiting for others who search", error)),
+        }
+    }
+    let why = "another process has been searching for a minute; try again when its search is over";
+    Err(Error::machine("replacing the search index", why))
 }
 
 fn remove(path: &Path) -> Result<()> {

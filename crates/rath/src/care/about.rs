@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use rath_core::files::{TREE, Tree};
 use rath_core::store::Scan;
 use rath_core::{Digest, Record, Result, SessionId, blob_references};
-use serde_json::Value;
 
 use super::Care;
+use crate::needle::Needle;
 
 /// Contents above this are not searched as text.
 const MOST: u64 = 16 << 20;
@@ -25,62 +25,6 @@ pub struct About {
     pub files: BTreeSet<String>,
 }
 
-/// Text as it is compared: without case, and with any white space as one space.
-struct Needle {
-    text: String,
-    /// Its first word: what does not have that is not read.
-    first: String,
-}
-
-impl Needle {
-    fn new(text: &str) -> Self {
-        let text = flat(text);
-        let first = text.split(' ').next().unwrap_or_default().to_owned();
-        Self { text, first }
-    }
-
-    fn in_text(&self, text: &str) -> bool {
-        flat(text).contains(&self.text)
-    }
-
-    /// Whether any text in JSON has it.
-    fn in_json(&self, bytes: &[u8]) -> bool {
-        let raw = String::from_utf8_lossy(bytes);
-        if !raw.contains("\\u") && !raw.to_lowercase().contains(&self.first) {
-            return false;
-        }
-        match serde_json::from_slice::<Value>(bytes) {
-            Ok(value) => self.in_value(&value),
-            Err(_) => self.in_text(&raw),
-        }
-    }
-
-    fn in_value(&self, value: &Value) -> bool {
-        match value {
-            // Texts of texts: arguments of a call are JSON in a string.
-            Value::String(text) => self.in_text(text) || text.contains("\\u") && self.in_nested(text),
-            Value::Array(items) => items.iter().any(|item| self.in_value(item)),
-            Value::Object(fields) => fields.iter().any(|(name, value)| self.in_text(name) || self.in_value(value)),
-            _ => false,
-        }
-    }
-
-    fn in_nested(&self, text: &str) -> bool {
-        serde_json::from_str::<Value>(text).is_ok_and(|value| !value.is_string() && self.in_value(&value))
-    }
-
-    fn in_content(&self, bytes: &[u8]) -> bool {
-        match std::str::from_utf8(bytes) {
-            Ok(text) if text.trim_start().starts_with(['{', '[']) => self.in_json(bytes),
-            _ => self.in_text(&String::from_utf8_lossy(bytes)),
-        }
-    }
-}
-
-fn flat(text: &str) -> String {
-    text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 impl Care {
     /// Reads the whole store for a subject. `progress` hears how many records were read.
     pub async fn about(&self, subject: &str, progress: &mut dyn FnMut(u64)) -> Result<About> {
@@ -94,7 +38,7 @@ impl Care {
             for record in &page.records {
                 seen += 1;
                 let header = record.header_bytes();
-                if needle.in_json(header)
+                if needle.in_body(header)
                     && record.header().is_ok_and(|header| {
                         needle.in_text(&header.actor.name)
                             || header.actor.principal.is_some_and(|principal| needle.in_text(&principal))
@@ -103,7 +47,7 @@ impl Care {
                     about.made_by += 1;
                 }
                 let Some(body) = record.body_bytes() else { continue };
-                let mut says = needle.in_json(body);
+                let mut says = needle.in_body(body);
                 for blob in blob_references(body) {
                     if blob.media_type == TREE {
                         trees.insert(blob.digest);
@@ -132,7 +76,7 @@ impl Care {
             after = page.position;
         }
         let posts = self.embedded.waiting_posts()?.into_iter();
-        about.posts = posts.filter(|(.., body)| needle.in_json(body)).map(|(session, id, _)| (session, id)).collect();
+        about.posts = posts.filter(|(.., body)| needle.in_body(body)).map(|(session, id, _)| (session, id)).collect();
         about.files = self.files_about(&needle, trees).await?;
         Ok(about)
     }
@@ -165,20 +109,5 @@ impl Care {
             }
         }
         Ok(found)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subject_is_found_however_it_is_written() {
-        let needle = Needle::new("Ada  Lovelace");
-        assert!(needle.in_json(br#"{"text":"asked by ADA\nLovelace"}"#));
-        assert!(needle.in_json(br#"{"arguments":"{\"to\":\"\\u0041da Lovelace\"}"}"#));
-        assert!(needle.in_content(b"Dear Ada Lovelace,"));
-        assert!(!needle.in_json(br#"{"text":"Ada and Lovelace"}"#));
-        assert!(Needle::new("Zo\u{eb}").in_json(br#"{"text":"zo\u00eb"}"#));
     }
 }

@@ -36,6 +36,13 @@ impl Care {
             }
             None => true,
         });
+        plan.posts.retain(|(session, _)| match holds.over_session(*session) {
+            Some(hold) => {
+                late.push((*session, WhyNot::OnHold(Box::new(hold.clone()))));
+                false
+            }
+            None => true,
+        });
         late.into_iter().for_each(|(session, why)| plan.refuse(session, why));
         if plan.is_empty() {
             return Ok(None);

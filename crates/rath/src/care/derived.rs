@@ -1,12 +1,14 @@
 //! Known copies: where what a record says is said again.
 //!
 //! A turn stands in the raw response before it, and its arguments in what was started and asked about; an output stands
-//! in the result; a summary was made of what it replaced; a detached session copied its context; a content may be named
-//! by several. What others only know (a sub-agent's task, a file that was written) is found by its words, not from here.
+//! in the result; a summary was made of what it replaced; a detached session copied its context; what was imported
+//! stands in the file that it came from; a content may be named by several. What others only know (a sub-agent's task, a file that was written) is found by its words, not from here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use rath_core::body::{Asked, Assistant, Compressed, Detached, Granted, Merged, ToolFinished, ToolResult, ToolStarted};
+use rath_core::body::{
+    Asked, Assistant, Compressed, Detached, Granted, Merged, Source, ToolFinished, ToolResult, ToolStarted,
+};
 use rath_core::files::TREE;
 use rath_core::store::{Lookup, Scan};
 use rath_core::{BlobRef, Digest, Kind, Point, Record, Result, SessionId, View, blob_references};
@@ -27,6 +29,9 @@ const CONTENT: &[Kind] = &[
     Kind::Note,
     Kind::Compressed,
     Kind::Detached,
+    Kind::Imported,
+    Kind::Linked,
+    Kind::Forked,
 ];
 
 /// Finds copies, and copies of those.
@@ -51,6 +56,7 @@ impl<'a> Copies<'a> {
         loop {
             while let Some(record) = open.pop() {
                 let mut new = copies.on_its_line(&record).await?;
+                new.extend(copies.in_files(&record).await?);
                 new.extend(copies.elsewhere(&record).await?);
                 copies.note_blobs(&record);
                 copies.add(new, record.point(), originals, &mut open);
@@ -99,6 +105,17 @@ impl<'a> Copies<'a> {
             self.lines.insert(session, own);
         }
         Ok(self.lines.get(&session).map_or(&[], Vec::as_slice))
+    }
+
+    /// What names the files that it was imported from: the file of its day, and each that it has grown to since.
+    async fn in_files(&mut self, record: &Record) -> Result<Vec<Record>> {
+        match Source::of(record) {
+            Ok(Some(_)) => {
+                let line = self.line(record.session()).await?;
+                Ok(line.iter().filter(|record| !Source::files(record).is_empty()).cloned().collect())
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Copies in the same session.

@@ -25,10 +25,48 @@ pub struct Hold {
     pub held: Held,
 }
 
+/// A record that changed labels.
+struct Change {
+    at: Point,
+    time: Time,
+}
+
 impl Hold {
     /// Whether it names the session itself, or a label that it has.
     pub fn names(&self, row: &Row) -> bool {
         self.held.sessions.contains(&row.id) || self.held.labels.iter().any(|label| has_label(&row.labels, label))
+    }
+}
+
+impl Hold {
+    /// Sessions that had one of its labels while it was in force. Taking a label away does not end a hold.
+    async fn lost(&self, store: &Arc<dyn Store>, changes: &[Change]) -> Result<HashSet<SessionId>> {
+        let mut lost = HashSet::new();
+        let since = changes.iter().filter(|change| !self.held.labels.is_empty() && change.time >= self.placed);
+        for Change { at, .. } in since {
+            let Some(before) = at.seq.checked_sub(1) else { continue };
+            let view = View::of(store, at.session, Some(before)).await?;
+            if self.held.labels.iter().any(|label| has_label(&view.state().labels, label)) {
+                lost.insert(at.session);
+            }
+        }
+        Ok(lost)
+    }
+}
+
+/// Every change of labels in a store.
+async fn changes(store: &Arc<dyn Store>) -> Result<Vec<Change>> {
+    let (mut changes, mut after) = (Vec::new(), 0);
+    loop {
+        let page = store.scan(Scan::store(after).kinds(&[Kind::Labelled])).await?;
+        for record in &page.records {
+            let time = record.time().map_err(|why| unreadable(record.point(), why))?;
+            changes.push(Change { at: record.point(), time });
+        }
+        if !page.more {
+            return Ok(changes);
+        }
+        after = page.position;
     }
 }
 
@@ -61,9 +99,14 @@ impl Holds {
             return Ok(holds);
         }
         let rows = store.sessions(Which::All.into()).await?;
+        let changes = match holds.all.iter().any(|hold| !hold.held.labels.is_empty()) {
+            true => changes(store).await?,
+            false => Vec::new(),
+        };
         for (at, hold) in holds.all.iter().enumerate() {
+            let lost = hold.lost(store, &changes).await?;
             let mut reached: HashMap<SessionId, u64> = HashMap::new();
-            for row in rows.iter().filter(|row| hold.names(row)) {
+            for row in rows.iter().filter(|row| hold.names(row) || lost.contains(&row.id)) {
                 for line in View::of(store, row.id, None).await?.lineage().await? {
                     let to = reached.entry(line.session).or_default();
                     *to = (*to).max(line.to);

@@ -5,6 +5,7 @@ mod about;
 mod carry_out;
 mod derived;
 mod erasures;
+mod explain;
 mod holds;
 mod plan;
 mod retention;

@@ -343,6 +343,16 @@ async fn a_hold_on_a_label_or_with_an_end() {
     assert_eq!(lab.plan(whole()).await.refused.len(), 0);
     care.hold(labels("case=17", None)).await.unwrap();
     assert_eq!((lab.plan(whole()).await.targets.len(), lab.plan(whole()).await.refused.len()), (0, 1));
+    // Who takes the label away does not end the hold; one that comes later does not know of it.
+    let mut session = Session::open(&lab.store, id, Actor::person("eve")).await.unwrap();
+    session.append(Labelled { unset: vec!["case".into()], ..Labelled::default() }).unwrap();
+    session.publish().await.unwrap();
+    drop(session);
+    assert_eq!((lab.plan(whole()).await.targets.len(), lab.plan(whole()).await.refused.len()), (0, 1));
+    let holds = Holds::of(&lab.store).await.unwrap();
+    care.release(&holds.all, "over").await.unwrap();
+    care.hold(labels("case", None)).await.unwrap();
+    assert_eq!(lab.plan(whole()).await.refused.len(), 0);
 }
 
 #[tokio::test]
@@ -590,4 +600,56 @@ async fn a_copy_is_found_however_it_came_about() {
     assert!(output.is_superset(&named(&["tool_finished", "detached", "user"])), "{output:?}");
     assert!(copies(Kind::System).await.is_superset(&named(&["compressed", "detached"])));
     assert_eq!(copies(Kind::Forked).await, named(&["merged"]));
+}
+
+#[tokio::test]
+async fn what_was_imported_goes_with_the_file_that_it_came_from() {
+    let lab = Lab::new();
+    let line = |role: &str, text: &str| format!("{{\"role\":\"{role}\",\"content\":\"{text}\"}}\n");
+    let first = line("user", "I am Ada Q\\u0020Lovelace") + &line("assistant", "Hello.");
+    let grown = first.clone() + &line("user", "What is new?");
+    let mut session = None;
+    for file in [&first, &grown] {
+        let mut intake = rath::import::Intake::new(&lab.store, Actor::person("ada"), false).await.unwrap();
+        let parsed = rath::import::jsonl::read(file.as_bytes()).unwrap();
+        session = Some(intake.take("talk.jsonl", file.as_bytes(), parsed).await.unwrap().session);
+    }
+    let own = View::of(&lab.store, session.unwrap(), None).await.unwrap().own().await.unwrap();
+    let said = own.iter().find(|record| *record.kind() == Kind::User).unwrap().clone();
+    let plan = lab.erase(Wish { records: vec![said], derived: true, ..Wish::default() }).await;
+    let kinds: Vec<_> = plan.targets.iter().map(|target| target.kind.as_str()).collect();
+    assert_eq!(kinds, ["imported", "user", "linked"]);
+    assert_eq!(plan.weight.blobs, 2);
+    assert_eq!(traces::find(lab.dir.path(), "Lovelace"), Vec::<PathBuf>::new());
+    assert_eq!(lab.verify(), 3);
+}
+
+#[tokio::test]
+async fn a_body_that_is_gone_without_a_word_is_a_finding() {
+    let lab = Lab::new();
+    let (told, taken) = (lab.note("erased on the record").await, lab.note("taken out in silence").await);
+    let record = lab.record(told).await;
+    lab.erase(Wish { records: vec![record], ..Wish::default() }).await;
+    lab.store.erase(vec![taken]).await.unwrap();
+    let care = lab.care();
+    let mut report = Embedded::open_here(lab.path(), "test").unwrap().verify(None, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound() && report.erased == 2, "the chain holds");
+    assert_eq!(care.explain(&mut report).await, 0);
+    let found: Vec<_> = report.findings.iter().map(|found| (found.what, found.session, found.seq)).collect();
+    assert_eq!(found, [(rath::verify::What::BodyMissing, Some(taken.session), Some(taken.seq))]);
+}
+
+#[tokio::test]
+async fn what_was_kept_of_an_older_format_goes_too() {
+    let lab = Lab::new();
+    let note = lab.note(&long(SECRET)).await;
+    let record = lab.record(note).await;
+    let backup = lab.path().join("rath.db.format-2.backup");
+    std::fs::write(&backup, long(SECRET)).unwrap();
+    lab.nobody_works().await;
+    let care = lab.care();
+    let mut plan = care.plan(Wish { records: vec![record], ..Wish::default() }, &mut |_| {}).await.unwrap();
+    let done = care.erase(&mut plan, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
+    assert_eq!(done.destroyed.backups, [backup]);
+    assert_eq!(lab.traces(), Vec::<PathBuf>::new());
 }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Destroyed;
 use crate::embedded::Embedded;
+use crate::embedded::raise::{self, Backup};
 use crate::embedded::schema::sql;
 use crate::packs::sync_dir;
 
@@ -61,6 +62,20 @@ impl Embedded {
         match names.is_empty() {
             true => Ok(()),
             false => sync_dir(&self.paths.packs).map_err(|error| Error::machine("removing packs", error)),
+        }
+    }
+
+    /// Removes what was kept of the database when its format was raised: nobody goes back to a ledger that still says
+    /// what was to be forgotten.
+    pub(super) fn clear_backups(&self, destroyed: &mut Destroyed) -> Result<()> {
+        for Backup { path, bytes, .. } in raise::backups(&self.paths.database) {
+            fs::remove_file(&path).map_err(|error| Error::machine(format!("removing {}", path.display()), error))?;
+            destroyed.freed += bytes;
+            destroyed.backups.push(path);
+        }
+        match destroyed.backups.is_empty() {
+            true => Ok(()),
+            false => sync_dir(&self.paths.root).map_err(|error| Error::machine("removing backups", error)),
         }
     }
 }

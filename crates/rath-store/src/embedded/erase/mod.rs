@@ -11,6 +11,7 @@ mod strip;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -53,7 +54,8 @@ impl Doomed {
     }
 }
 
-/// Up to so many records are taken out of the search index one by one.
+/// Up to so many records are taken out of the search index one by one. Where there are more the index goes as a whole,
+/// and the next search makes it anew.
 const ONE_BY_ONE: u64 = 500;
 
 /// What an erasure destroys, or did.
@@ -73,6 +75,8 @@ pub struct Destroyed {
     pub overwritten: u64,
     /// Bytes that were given back to the disk.
     pub freed: u64,
+    /// Databases of older formats that were kept beside this one: they held what was destroyed.
+    pub backups: Vec<PathBuf>,
     /// Blobs that stay, because something that stays names them.
     pub kept: Vec<Kept>,
 }
@@ -225,7 +229,11 @@ impl Embedded {
         let db = self.connect_to_write()?;
         strip::check(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
-        self.forget_words(doomed)?;
+        let few =
+            doomed.records.len() as u64 + doomed.sessions.iter().map(|head| head.seq + 1).sum::<u64>() <= ONE_BY_ONE;
+        if few {
+            self.forget_words(doomed)?;
+        }
         let doom = Doom::of(&db, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
         let mut namers = Namers::new(&wanted, &doom);
@@ -258,8 +266,13 @@ impl Embedded {
                 return Err(error);
             }
         };
+        if !few {
+            // What can no longer be read is not learnt again.
+            self.drop_index()?;
+        }
         self.clear_packs(&db, &entry.packs, &mut destroyed)?;
         clear::database(&db, &mut destroyed)?;
+        self.clear_backups(&mut destroyed)?;
         journal::remove(&self.paths.root, &doomed.name)?;
         Ok(destroyed)
     }
@@ -331,15 +344,10 @@ impl Embedded {
         Ok(wanted.into_keys().collect())
     }
 
-    /// Takes the words of what is about to go out of the search index, while they can still be read: one by one, or
-    /// where there are many, with the index, which the next search makes anew.
+    /// Takes the words of what is about to go out of the search index, while they can still be read.
     fn forget_words(&self, doomed: &Doomed) -> Result<()> {
-        let whole: u64 = doomed.sessions.iter().map(|head| head.seq + 1).sum();
         if !self.paths.root.join("search.db").exists() {
             return Ok(());
-        }
-        if whole + doomed.records.len() as u64 > ONE_BY_ONE {
-            return self.drop_index();
         }
         let of_session = |head: &Reference| {
             let session = head.session;

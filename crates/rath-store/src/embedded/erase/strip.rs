@@ -207,7 +207,7 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
         if seqs.contains(&0) {
             db.execute("DELETE FROM runs WHERE session = ?1", [session.0.as_bytes()]).map_err(sql)?;
         }
-        if whole {
+        if whole || leaves_nothing(db, *session, seqs)? {
             let empty = "UPDATE posts SET taken = 1, body = x'' WHERE session = ?1 AND taken = 0";
             db.execute(empty, [session.0.as_bytes()]).map_err(sql)?;
         }

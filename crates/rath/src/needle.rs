@@ -1,0 +1,157 @@
+//! A text that is looked for, however it is written: in capitals or not, over line breaks, with escapes, in JSON that
+//! stands in a text of JSON.
+
+use serde_json::Value;
+
+/// So often texts may stand in texts: a file of JSON lines in the arguments of a call is three deep.
+const DEPTH: u32 = 5;
+
+/// What is looked for: without case, and with any white space as one space.
+#[derive(Clone, Debug)]
+pub(crate) struct Needle {
+    text: String,
+    /// Its first word: what does not have that is not read.
+    first: String,
+}
+
+impl Needle {
+    pub(crate) fn new(text: &str) -> Self {
+        let text = flat(text);
+        let first = text.split(' ').next().unwrap_or_default().to_owned();
+        Self { text, first }
+    }
+
+    /// How many bytes it may take, written with escapes for every character, one level deep.
+    pub(crate) fn longest(&self) -> usize {
+        8 * self.text.len() + 16
+    }
+
+    /// Whether a text has it, as it stands or behind its escapes.
+    pub(crate) fn in_text(&self, text: &str) -> bool {
+        if flat(text).contains(&self.text) {
+            return true;
+        }
+        let mut text = std::borrow::Cow::Borrowed(text);
+        for _ in 0..DEPTH {
+            if !text.contains('\\') {
+                return false;
+            }
+            text = unescaped(&text).into();
+            if flat(&text).contains(&self.text) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether any text in a body has it.
+    pub(crate) fn in_body(&self, bytes: &[u8]) -> bool {
+        let raw = String::from_utf8_lossy(bytes);
+        if !raw.contains('\\') && !raw.to_lowercase().contains(&self.first) {
+            return false;
+        }
+        match serde_json::from_slice::<Value>(bytes) {
+            Ok(value) => self.in_value(&value),
+            Err(_) => self.in_text(&raw),
+        }
+    }
+
+    fn in_value(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.in_text(text),
+            Value::Array(items) => items.iter().any(|item| self.in_value(item)),
+            Value::Object(fields) => fields.iter().any(|(name, value)| self.in_text(name) || self.in_value(value)),
+            _ => false,
+        }
+    }
+
+    /// Whether a content has it, whatever it is.
+    pub(crate) fn in_content(&self, bytes: &[u8]) -> bool {
+        self.in_text(&String::from_utf8_lossy(bytes))
+    }
+}
+
+fn flat(text: &str) -> String {
+    text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A text with the escapes of JSON read once. What is no escape stays.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        plain.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (read, length) = escape(rest);
+        plain.push(read);
+        rest = &rest[length..];
+    }
+    plain.push_str(rest);
+    plain
+}
+
+/// The character that an escape stands for, and how long the escape is.
+fn escape(text: &str) -> (char, usize) {
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    match text.as_bytes().get(1) {
+        Some(b'n' | b'r' | b't' | b'f' | b'b') => (' ', 2),
+        Some(plain @ (b'"' | b'\\' | b'/')) => (char::from(*plain), 2),
+        Some(b'u') => match (unit(0), unit(6)) {
+            (Some(high), Some(low)) if (0xd800..0xdc00).contains(&high) => {
+                let read = char::decode_utf16([high, low]).next().and_then(Result::ok);
+                (read.unwrap_or(char::REPLACEMENT_CHARACTER), 12)
+            }
+            (Some(unit), _) => (char::from_u32(unit.into()).unwrap_or(char::REPLACEMENT_CHARACTER), 6),
+            _ => ('\\', 1),
+        },
+        _ => ('\\', 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_however_it_is_written() {
+        let needle = Needle::new("Ada  Lovelace");
+        assert!(needle.in_body(br#"{"text":"asked by ADA\nLovelace"}"#));
+        assert!(needle.in_body(br#"{"arguments":"{\"to\":\"\\u0041da Lovelace\"}"}"#));
+        assert!(needle.in_content(b"Dear Ada Lovelace,"));
+        assert!(!needle.in_body(br#"{"text":"Ada and Lovelace"}"#));
+        assert!(Needle::new("Zo\u{eb}").in_body(br#"{"text":"zo\u00eb"}"#));
+        assert!(Needle::new("\u{1f9d1} me").in_body(br#"{"text":"\ud83e\uddd1\u0020me"}"#));
+    }
+
+    #[test]
+    fn signs_that_json_escapes_are_found_too() {
+        for (text, body) in [
+            (r"CORP\ada", r#"{"text":"from CORP\\ada"}"#),
+            (r#""ada""#, r#"{"text":"call her \"Ada\""}"#),
+            (r"corp\ada", r#"{"arguments":"{\"user\":\"CORP\\\\ada\"}"}"#),
+        ] {
+            assert!(Needle::new(text).in_body(body.as_bytes()), "{text} in {body}");
+        }
+        assert!(!Needle::new(r"CORP\bob").in_body(br#"{"text":"from CORP\\ada"}"#));
+    }
+
+    #[test]
+    fn lines_of_json_and_events_are_read_as_they_are() {
+        let needle = Needle::new("Ada Lovelace");
+        assert!(needle.in_content(b"{\"n\":1}\n{\"name\":\"\\u0041da Lovelace\"}\n"));
+        assert!(needle.in_content(b"event: x\ndata: {\"text\":\"Ada\\u0020Lovelace\"}\n\n"));
+        assert!(needle.in_content(b"{\"cut\": \"\\u0041da Lovelace"));
+        assert!(Needle::new("5551234").in_content(b"{\"phone\":5551234}"));
+    }
+
+    #[test]
+    fn broken_escapes_are_only_text() {
+        for text in ["\\", "\\u", "\\u12", "\\ud83d", "\\ud83d\\u", "\\uzzzz", "a\\\u{eb}", "\\u00e\u{eb}"] {
+            assert!(!Needle::new("ada").in_text(text), "{text}");
+        }
+        assert!(Needle::new("ada").in_text("\\ud83d ada"));
+    }
+}
