@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::care::Erasures;
-use rath::expression::{Expression, Place as At};
+use rath::expression::{Expression, OPERATOR, Place as At};
 use rath::files::Version;
 use rath::store::{Lookup, Query, Row, Which};
 use rath::{Point, SessionId, Store, View};
@@ -16,6 +16,7 @@ pub(crate) const HELP: &str = "\
 How to name a session or a record:
   9f31c2ab    a session, by any unique prefix of the digits shown
   @           the session that changed last
+  operator    the store's own session: holds, erasures, checkpoints, imports
   9f31@4      record 4 of that session
   9f31@-3     the record three before its last
   9f31@~12    twelve parents back, through the fork points
@@ -107,6 +108,12 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
             Some(row) => Ok(Some(row)),
             None => Err(unclear("the store has no sessions yet\n  help: `rath new TITLE` makes one")),
         };
+    }
+    if base == OPERATOR {
+        let operator = store.sessions(Which::Run(rath::OPERATOR.into()).into()).await?;
+        let none =
+            || unclear("the store has no operator session yet: nobody placed a hold, erased, or made a checkpoint");
+        return operator.into_iter().next().ok_or_else(none).map(Some);
     }
     let mut rows = store.sessions(Query { which: Which::Prefix(base.into()), limit: Some(10) }).await?;
     match rows.len() {

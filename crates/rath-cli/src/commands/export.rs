@@ -87,9 +87,9 @@ impl Export {
         output::remark(format_args!("{} {}", style::good("✓"), held.join(", ")));
         let missing = graph.left_out_blobs.iter().filter(|blob| blob.rule == "not in the store").count() as u64;
         let left_out = graph.left_out_blobs.len() as u64 - missing;
-        if graph.left_out.len() as u64 + left_out > 0 {
-            let records = output::count(graph.left_out.len() as u64, "body");
-            let records = records.replace("bodys", "bodies");
+        let bodies = graph.left_out.iter().filter(|left| !left.is_erased()).count() as u64;
+        if bodies + left_out > 0 {
+            let records = output::count(bodies, "body").replace("bodys", "bodies");
             output::remark(format_args!(
                 "left out: {records}, {}; graph.json lists them",
                 output::count(left_out, "blob")
@@ -97,7 +97,7 @@ impl Export {
         }
         if missing > 0 {
             output::remark(format_args!(
-                "{} of them are not in this store; graph.json lists them\n  help: `rath verify` says which records miss them",
+                "{} named there but not in this store; graph.json lists them\n  help: `rath verify` says which records miss them",
                 output::count(missing, "blob")
             ));
         }

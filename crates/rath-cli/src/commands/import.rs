@@ -65,6 +65,7 @@ impl Import {
 }
 
 async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_fork: bool) -> Result<Answer> {
+    std::fs::metadata(path).with_context(|| format!("reading the bundle {}", path.display()))?;
     let bar = output::spinner(settings);
     let read = Bundle { as_fork }.read(store, &settings.actor(), path, &mut |done| bar.set_position(done)).await;
     bar.finish_and_clear();
@@ -95,10 +96,11 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
         0 => output::remark("this store has all of it already; nothing was written"),
         records => output::remark(format_args!("{} {} taken in", style::good("✓"), output::count(records, "record"))),
     }
-    if !graph.left_out.is_empty() || !graph.left_out_blobs.is_empty() {
+    let bodies = graph.left_out.iter().filter(|left| !left.is_erased()).count() as u64;
+    if bodies > 0 || !graph.left_out_blobs.is_empty() {
         output::remark(format_args!(
             "the bundle came without {} and {}{}",
-            output::count(graph.left_out.len() as u64, "body").replace("bodys", "bodies"),
+            output::count(bodies, "body").replace("bodys", "bodies"),
             output::count(graph.left_out_blobs.len() as u64, "blob"),
             graph.because.as_deref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default()
         ));

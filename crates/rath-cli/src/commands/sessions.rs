@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::care::Holds;
 use rath::store::{Query, Row};
 use rath::{SessionId, Store, Time, Usage, View};
 use serde::Serialize;
@@ -43,6 +44,9 @@ pub(crate) struct Sessions {
     /// Only those that a process holds
     #[arg(long)]
     held: bool,
+    /// Only those that `rath hold` keeps from erasure
+    #[arg(long)]
+    on_hold: bool,
     /// Only those that changed since
     #[arg(long, value_name = "TIME", value_parser = time::since)]
     since: Option<Time>,
@@ -96,6 +100,10 @@ impl Sessions {
         let mut rows = store.sessions(Query::default()).await?;
         let all = rows.len();
         rows.retain(|row| self.may_be(row));
+        if self.on_hold {
+            let holds = Holds::of(&store).await?;
+            rows.retain(|row| holds.over_session(row.id).is_some());
+        }
         let sizes = settings.embedded()?.sizes()?;
         let by_state = self.waiting || self.running || self.stopped;
         let limit = if self.limit == 0 { usize::MAX } else { self.limit };

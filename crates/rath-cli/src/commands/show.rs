@@ -342,9 +342,10 @@ async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Res
             }
             None => {
                 let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
-                page.line(match left_out.records.contains_key(&record.id()) {
-                    true => format!("(the body was left out of the bundle that it came in{})", because(&left_out)),
-                    false => "(the body was erased; no record says by whom)".to_owned(),
+                page.line(match left_out.records.get(&record.id()) {
+                    Some(left) if left.is_erased() => "(the body had been erased where its bundle was made)".to_owned(),
+                    Some(_) => format!("(the body was left out of the bundle that it came in{})", because(&left_out)),
+                    None => "(the body is gone; no record says why)".to_owned(),
                 });
             }
         },

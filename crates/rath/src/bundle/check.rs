@@ -23,7 +23,7 @@ const LINE: usize = 64 << 20;
 const BLOCK: usize = 256 << 10;
 
 /// The most that is read at once of files that must be understood as a whole.
-const WHOLE: u64 = 256 << 20;
+pub(super) const WHOLE: u64 = 256 << 20;
 
 /// Records up to this many bytes stay at hand between checking and taking in.
 const AT_HAND: usize = 256 << 20;
@@ -270,10 +270,16 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// A record that the graph lists as left out has no body; the list is in the order of the records.
+    /// A record that the graph lists as left out has no body, and no other lacks one; the list is in the order of the
+    /// records.
     fn check_left_out(&mut self, record: &Record) -> Result<(), Broken> {
         let listed = self.graph.left_out.get(self.left_out).filter(|left| left.record.id == record.id());
-        let Some(listed) = listed else { return Ok(()) };
+        let Some(listed) = listed else {
+            return match record.body_bytes() {
+                Some(_) => Ok(()),
+                None => Err(self.broken(record.point(), "its body is missing, and graph.json does not say why")),
+            };
+        };
         if record.body_bytes().is_some() || listed.record != record.reference() || listed.kind != record.kind().as_str()
         {
             return Err(self.broken(record.point(), "graph.json says that it was left out, and it is here"));

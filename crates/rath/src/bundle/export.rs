@@ -1,16 +1,17 @@
 //! Writes a bundle.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use rath_core::body::Source;
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Store, Which};
 use rath_core::{Digest, Kind, Point, Record, SessionId};
 
 use super::beside::Beside;
 use super::blobs::{self, Named, Names};
-use super::graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
+use super::graph::{ERASED, Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
 use super::left_out::LeftOut;
 use super::redact::{Finder, Redaction};
 use super::target::Target;
@@ -109,6 +110,10 @@ struct Work<'a> {
     graph: Graph,
     sessions: BTreeMap<SessionId, Head>,
     names: Names,
+    /// Files that records were read from, by session.
+    files: HashMap<SessionId, Vec<Digest>>,
+    /// Sessions of which a record was left out that stands in such a file too.
+    told_by_files: HashSet<SessionId>,
 }
 
 impl<'a> Work<'a> {
@@ -127,7 +132,15 @@ impl<'a> Work<'a> {
             left_out: Vec::new(),
             left_out_blobs: Vec::new(),
         };
-        Self { redaction: &export.redaction, before, graph, sessions: BTreeMap::new(), names: Names::default() }
+        Self {
+            redaction: &export.redaction,
+            before,
+            graph,
+            sessions: BTreeMap::new(),
+            names: Names::default(),
+            files: HashMap::new(),
+            told_by_files: HashSet::new(),
+        }
     }
 
     async fn records(
@@ -169,11 +182,18 @@ impl<'a> Work<'a> {
         if let Some(rule) = self.redaction.rule(&record) {
             let (kind, rule) = (record.kind().to_string(), rule.to_owned());
             self.graph.left_out.push(LeftOutRecord { record: reference, kind, rule });
+            if matches!(Source::of(&record), Ok(Some(_))) {
+                self.told_by_files.insert(record.session());
+            }
             record = record.erased();
-        } else if record.body_bytes().is_none()
-            && let Some(before) = self.before.records.get(&record.id())
-        {
-            self.graph.left_out.push(before.clone());
+        } else if record.body_bytes().is_none() {
+            let erased = || LeftOutRecord { record: reference, kind: record.kind().to_string(), rule: ERASED.into() };
+            let before = self.before.records.get(&record.id()).cloned();
+            self.graph.left_out.push(before.unwrap_or_else(erased));
+        }
+        let files = Source::files(&record);
+        if !files.is_empty() {
+            self.files.entry(record.session()).or_default().extend(files.iter().map(|file| file.digest));
         }
         self.names.of(&record);
         self.graph.records += 1;
@@ -202,6 +222,8 @@ impl<'a> Work<'a> {
             left_out.insert(digest, LeftOutBlob { digest, bytes, rule: rule.into() });
         };
         let mut finder = Finder::new(self.redaction);
+        let told = self.told_by_files.iter().filter_map(|session| self.files.get(session));
+        let told: HashSet<Digest> = told.flatten().copied().collect();
         let mut walked = HashSet::new();
         let mut open: Vec<Digest> = self.names.all.keys().copied().collect();
         let mut wanted: BTreeMap<Digest, Named> = BTreeMap::new();
@@ -213,6 +235,7 @@ impl<'a> Work<'a> {
             let rule = match self.redaction {
                 Redaction { no_blobs: true, .. } => Some("all blobs"),
                 Redaction { no_files: true, .. } if named.tree => Some("files"),
+                _ if told.contains(&digest) => Some("it says what was left out"),
                 _ => self.rule_of_content(store, digest, &mut finder).await?,
             };
             if let Some(rule) = rule {
@@ -245,7 +268,8 @@ impl<'a> Work<'a> {
             self.graph.blob_bytes += bytes;
         }
         self.graph.left_out_blobs = left_out.into_values().collect();
-        if self.graph.because.is_none() && !(self.graph.left_out.is_empty() && self.graph.left_out_blobs.is_empty()) {
+        let on_purpose = self.graph.left_out.iter().any(|left| !left.is_erased());
+        if self.graph.because.is_none() && (on_purpose || !self.graph.left_out_blobs.is_empty()) {
             self.graph.because.clone_from(&self.before.because);
         }
         Ok(())
@@ -256,7 +280,7 @@ impl<'a> Work<'a> {
         &self,
         store: &Arc<dyn Store>,
         digest: Digest,
-        finder: &mut Finder<'_>,
+        finder: &mut Finder,
     ) -> Result<Option<&'static str>, Error> {
         let Some(mut parts) = blobs::parts(store, digest).await? else { return Ok(Some(NOT_HERE)) };
         let hit = match finder.known(&digest) {

@@ -19,7 +19,7 @@ pub struct Graph {
     pub merges: Vec<Merge>,
     /// How many records.
     pub records: u64,
-    /// How many of them have no body, because it was erased or left out.
+    /// How many of them have no body, because it was erased or left out: as many as `left_out` lists.
     pub without_body: u64,
     /// How many blobs.
     pub blobs: u64,
@@ -28,7 +28,7 @@ pub struct Graph {
     /// Why something was left out, in the words of who exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// Records whose bodies were left out, in the order of the records.
+    /// Records without a body, in the order of the records.
     pub left_out: Vec<LeftOutRecord>,
     /// Blobs that were left out, in the order of their digests.
     pub left_out_blobs: Vec<LeftOutBlob>,
@@ -61,7 +61,10 @@ pub struct Merge {
     pub took: Vec<Reference>,
 }
 
-/// A record whose salt and body were left out.
+/// The rule for bodies that had been erased before.
+pub(super) const ERASED: &str = "erased";
+
+/// A record whose salt and body are not in the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOutRecord {
@@ -69,8 +72,15 @@ pub struct LeftOutRecord {
     pub record: Reference,
     /// What it said something about.
     pub kind: String,
-    /// The rule: `kind`, `record` or `text`.
+    /// The rule: `kind`, `record` or `text`; `erased` where the body was gone before.
     pub rule: String,
+}
+
+impl LeftOutRecord {
+    /// Whether the body had been erased before the bundle was made.
+    pub fn is_erased(&self) -> bool {
+        self.rule == ERASED
+    }
 }
 
 /// A blob that was left out.
@@ -81,7 +91,7 @@ pub struct LeftOutBlob {
     pub digest: Digest,
     /// Its length.
     pub bytes: u64,
-    /// The rule: `all blobs`, `files`, `text`, or `not in the store`.
+    /// The rule: `all blobs`, `files`, `text`, `it says what was left out`, or `not in the store`.
     pub rule: String,
 }
 

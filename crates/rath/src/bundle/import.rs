@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use rath_core::files::Tree;
 use rath_core::store::{Batch, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
 use rath_core::{
     Actor, Blob, BlobRef, Digest, Kind, OPERATOR, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
@@ -12,8 +13,8 @@ use rath_core::{
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::blobs::{LARGE, PIECE};
-use super::check::{self, Contents, Rows};
+use super::blobs::{LARGE, Names, PIECE};
+use super::check::{self, Contents, Rows, WHOLE};
 use super::graph::{Graph, Head};
 use super::line::Line;
 use super::source::Source;
@@ -101,7 +102,8 @@ impl Import {
             return Ok(Imported { sessions: plan.fates, records: 0, graph: contents.graph });
         }
         let leases = Leases::take(store, &plan).await?;
-        take_in_blobs(store, &mut source).await?;
+        let wanted = plan.blobs(&mut source, &contents, &parted)?;
+        take_in_blobs(store, &mut source, wanted).await?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let expected = plan.new_records(&contents.graph);
         if expected > 0 {
@@ -226,6 +228,41 @@ impl Plan {
         new.sum()
     }
 
+    /// The blobs that come with what is new. What the store has already, and may have erased, brings none.
+    fn blobs(
+        &self,
+        source: &mut Source,
+        contents: &Contents,
+        parted: &BTreeMap<SessionId, u64>,
+    ) -> Result<Vec<Digest>, Error> {
+        if self.fates.values().all(|fate| *fate == Fate::New) {
+            return Ok(source.blobs().collect());
+        }
+        let mut names = Names::default();
+        let mut records = Records::new(source, contents)?;
+        while let Some(record) = records.next()? {
+            let is_kept = || {
+                let from = parted.get(&record.session()).copied().unwrap_or(0);
+                self.fates.get(&record.session()) == Some(&Fate::Kept) && record.seq() >= from
+            };
+            if self.wants(record.point()) || is_kept() {
+                names.of(&record);
+            }
+        }
+        drop(records);
+        let mut open: Vec<Digest> =
+            names.all.iter().filter(|(_, named)| named.tree).map(|(digest, _)| *digest).collect();
+        while let Some(digest) = open.pop() {
+            let name = format!("{BLOBS}{digest}");
+            let Some(by) = names.all.get(&digest).map(|named| named.by) else { continue };
+            if source.names.contains_key(&name) {
+                let tree = Tree::decode(&source.whole(&name, WHOLE)?).map_err(|_| changed(&name))?;
+                open.extend(names.inside(&tree, by));
+            }
+        }
+        Ok(source.blobs().filter(|digest| names.all.contains_key(digest)).collect())
+    }
+
     /// Whether a record is new, and to be taken in.
     pub(super) fn wants(&self, point: Point) -> bool {
         match self.fates.get(&point.session) {
@@ -340,11 +377,10 @@ impl Drop for Leases<'_> {
     }
 }
 
-/// Writes the bundle's blobs, those of any length by parts.
-async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source) -> Result<(), Error> {
-    let all: Vec<Digest> = source.blobs().collect();
+/// Writes these blobs of a bundle, those of any length by parts.
+async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source, wanted: Vec<Digest>) -> Result<(), Error> {
     let (mut batch, mut size) = (Vec::new(), 0);
-    for digest in all {
+    for digest in wanted {
         let name = format!("{BLOBS}{digest}");
         let bytes = source.names.get(&name).copied().unwrap_or(0);
         if bytes > LARGE {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rath_core::body::Linked;
 use rath_core::store::{Scan, Store, Which};
-use rath_core::{Actor, Blob, Digest, Kind, OPERATOR, RecordId, Reference};
+use rath_core::{Actor, Blob, Digest, Kind, OPERATOR, Point, RecordId, Reference};
 
 use super::Error;
 use super::graph::{Graph, LeftOutBlob, LeftOutRecord};
@@ -21,6 +21,8 @@ pub struct LeftOut {
     pub records: HashMap<RecordId, LeftOutRecord>,
     /// Blobs that are not there.
     pub blobs: HashMap<Digest, LeftOutBlob>,
+    /// The sessions, each up to a record, that came without a blob.
+    without: HashMap<Digest, Vec<Point>>,
     /// The reason that the last such bundle gave.
     pub because: Option<String>,
 }
@@ -51,7 +53,19 @@ impl LeftOut {
         }
     }
 
+    /// Whether every one of these records came without the blob that it names.
+    pub fn explains(&self, blob: Digest, named_by: &[Point]) -> bool {
+        let heads = self.without.get(&blob).map_or(&[][..], Vec::as_slice);
+        let came = |point: &Point| heads.iter().any(|head| head.session == point.session && point.seq <= head.seq);
+        !heads.is_empty() && named_by.iter().all(came)
+    }
+
     fn add(&mut self, graph: Graph) {
+        let heads = graph.sessions.iter().map(|head| Point { session: head.session, seq: head.seq });
+        let heads: Vec<Point> = heads.collect();
+        for left in &graph.left_out_blobs {
+            self.without.entry(left.digest).or_default().extend(&heads);
+        }
         if graph.because.is_some() {
             self.because = graph.because;
         }
@@ -60,14 +74,21 @@ impl LeftOut {
     }
 }
 
-/// Writes on the operator session that a bundle was taken in.
+/// Writes on the operator session that a bundle was taken in. What it came without and the store has does not lack.
 pub(super) async fn remember(
     store: &Arc<dyn Store>,
     actor: &Actor,
     name: Option<String>,
     graph: &Graph,
 ) -> Result<(), Error> {
-    let blob = Blob::new(graph.to_bytes(), "application/json");
+    let mut lacks = graph.clone();
+    lacks.left_out_blobs.clear();
+    for left in &graph.left_out_blobs {
+        if super::blobs::parts(store, left.digest).await?.is_none() {
+            lacks.left_out_blobs.push(left.clone());
+        }
+    }
+    let blob = Blob::new(lacks.to_bytes(), "application/json");
     let source = Some(blob.reference.clone());
     store.blob_put(vec![blob]).await?;
     let heads = graph.sessions.iter().filter(|head| graph.of.contains(&head.session));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use rath_core::{Digest, Kind, Point, Record};
-use serde_json::Value;
+
+use crate::needle::Needle;
 
 /// Rules for what is left out. The chain stays whole: headers are never left out.
 #[derive(Clone, Debug, Default)]
@@ -35,52 +36,41 @@ impl Redaction {
         if self.texts.is_empty() {
             return None;
         }
-        // Text may be written with escapes: what counts is what a reader of the JSON sees.
-        let value: Value = serde_json::from_slice(body).ok()?;
-        self.says(&value).then_some("text")
+        self.needles().any(|needle| needle.in_body(body)).then_some("text")
     }
 
-    fn says(&self, value: &Value) -> bool {
-        match value {
-            Value::String(text) => self.holds(text),
-            Value::Array(items) => items.iter().any(|item| self.says(item)),
-            Value::Object(fields) => fields.iter().any(|(name, value)| self.holds(name) || self.says(value)),
-            _ => false,
-        }
-    }
-
-    fn holds(&self, text: &str) -> bool {
-        let text = text.to_lowercase();
-        self.texts.iter().any(|wanted| text.contains(&wanted.to_lowercase()))
+    fn needles(&self) -> impl Iterator<Item = Needle> {
+        self.texts.iter().map(|text| Needle::new(text))
     }
 }
 
 /// Looks for texts in blobs that come in parts, each blob once.
-pub(super) struct Finder<'a> {
-    redaction: &'a Redaction,
+pub(super) struct Finder {
+    needles: Vec<Needle>,
     found: HashMap<Digest, bool>,
     longest: usize,
     carried: Vec<u8>,
     hit: bool,
 }
 
-impl<'a> Finder<'a> {
-    pub(super) fn new(redaction: &'a Redaction) -> Self {
-        let longest = redaction.texts.iter().map(String::len).max().unwrap_or(0);
-        Self { redaction, found: HashMap::new(), longest, carried: Vec::new(), hit: false }
+impl Finder {
+    pub(super) fn new(redaction: &Redaction) -> Self {
+        let needles: Vec<Needle> = redaction.needles().collect();
+        let longest = needles.iter().map(Needle::longest).max().unwrap_or(0);
+        Self { needles, found: HashMap::new(), longest, carried: Vec::new(), hit: false }
     }
 
     /// What was found in a blob that was looked at before.
     pub(super) fn known(&self, digest: &Digest) -> Option<bool> {
-        if self.redaction.texts.is_empty() { Some(false) } else { self.found.get(digest).copied() }
+        if self.needles.is_empty() { Some(false) } else { self.found.get(digest).copied() }
     }
 
     /// The next part of a blob.
     pub(super) fn part(&mut self, bytes: &[u8]) {
         self.carried.extend_from_slice(bytes);
-        self.hit = self.hit || self.redaction.holds(&String::from_utf8_lossy(&self.carried));
-        // A text may stand across two parts. In capitals it may be a little longer.
-        let keep = self.carried.len().min(2 * self.longest + 8);
+        self.hit = self.hit || self.needles.iter().any(|needle| needle.in_content(&self.carried));
+        // A text may stand across two parts.
+        let keep = self.carried.len().min(self.longest);
         self.carried.drain(..self.carried.len() - keep);
     }
 

@@ -9,6 +9,7 @@ use rath_core::{Point, RecordId, SessionId, Store};
 
 use super::key::is_signed;
 use super::stored::chain;
+use crate::care::Erasures;
 
 /// What two copies have in common, and where they part.
 #[derive(Clone, Debug, Default)]
@@ -97,16 +98,16 @@ impl Comparison {
             there.sessions(Query::default()).await?.into_iter().map(|row| (row.id, row)).collect();
         let mut ours = here.sessions(Query::default()).await?;
         ours.sort_by_key(|row| row.id);
-        let (mut only_here, mut behind, mut ahead) = (0, 0, 0);
+        let (mut only_here, mut behind, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
         for row in ours {
             let Some(other) = theirs.remove(&row.id) else {
-                only_here += 1;
+                only_here.push(row.id);
                 continue;
             };
             self.sessions += 1;
             match row.seq.cmp(&other.seq) {
-                std::cmp::Ordering::Less => behind += 1,
-                std::cmp::Ordering::Greater => ahead += 1,
+                std::cmp::Ordering::Less => behind.push(row.id),
+                std::cmp::Ordering::Greater => ahead.push(row.id),
                 std::cmp::Ordering::Equal => {}
             }
             if let Some(seq) = parting(here, there, row.id, row.seq.min(other.seq)).await? {
@@ -118,22 +119,30 @@ impl Comparison {
                 self.find(What::Rewritten, Some(Point { session: row.id, seq }), why);
             }
         }
-        let counted = [
-            (only_here, "are only here"),
-            (theirs.len() as u64, "are only in the other copy"),
-            (ahead, "are longer here"),
-            (behind, "are longer in the other copy"),
+        let erasures = Erasures::of(here).await?;
+        let (removed, only_there): (Vec<SessionId>, Vec<SessionId>) =
+            theirs.into_keys().partition(|session| erasures.removed(&session.to_string()).next().is_some());
+        let told = [
+            (only_here, "only here"),
+            (only_there, "only in the other copy"),
+            (removed, "only in the other copy, and erased here"),
+            (ahead, "longer here"),
+            (behind, "longer in the other copy"),
         ];
-        let words: Vec<String> = counted
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
-            .collect();
-        if !words.is_empty() {
-            self.remarks.push(format!("of the sessions, {}", words.join(", ")));
-        }
+        let told = told.iter().filter(|(sessions, _)| !sessions.is_empty());
+        self.remarks.extend(told.map(|(sessions, what)| format!("{what}: {}", named(sessions))));
         Ok(())
     }
+}
+
+/// The first of some sessions by name, and how many more there are.
+fn named(sessions: &[SessionId]) -> String {
+    const SHOWN: usize = 5;
+    let mut names: Vec<String> = sessions.iter().take(SHOWN).map(|session| session.short().to_string()).collect();
+    if sessions.len() > SHOWN {
+        names.push(format!("and {} more", sessions.len() - SHOWN));
+    }
+    names.join(", ")
 }
 
 /// The first record in which two copies of a session differ, up to `last`. An id vouches for all before it, so where

@@ -1,14 +1,10 @@
 mod witness;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rath::bundle::LeftOut;
-use rath::verify::{Report, What};
-use rath::{Digest, Store};
-
+use rath::care::Care;
 use rath::checkpoint::PublicKey;
 
 use self::witness::Witness;
@@ -72,7 +68,7 @@ impl Verify {
             false => Some(witness.look(settings).await?),
         };
         report.findings.extend(held.iter().flat_map(|held| held.findings.clone()));
-        let left_out = pass_over_left_out(&settings.store()?, &mut report).await?;
+        let left_out = Care::new(settings.embedded()?, settings.actor()).explain(&mut report).await;
         if settings.json {
             let mut value = serde_json::to_value(&report)?;
             if let Some(held) = &held {
@@ -105,27 +101,12 @@ impl Verify {
             page.show(settings)?;
             remarks.iter().for_each(|remark| output::remark(format_args!("{} {remark}", style::label("!"))));
             if left_out > 0 {
-                let blobs = output::count(left_out, "blob");
-                output::remark(format_args!("{blobs} are not here because a bundle came without them"));
+                let (blobs, it) = (output::count(left_out, "blob"), if left_out == 1 { "it" } else { "them" });
+                output::remark(format_args!("{blobs} not here, because a bundle came without {it}"));
             }
         }
         Ok(if report.is_sound() { Answer::Yes } else { Answer::No })
     }
-}
-
-/// A blob that a bundle came without is not lost. Returns how many there are.
-async fn pass_over_left_out(store: &Arc<dyn Store>, report: &mut Report) -> Result<u64> {
-    if !report.findings.iter().any(|finding| finding.what == What::BlobMissing) {
-        return Ok(0);
-    }
-    // Where what says so cannot be read either, nothing is excused.
-    let Ok(left_out) = LeftOut::of(store).await else { return Ok(0) };
-    let before = report.findings.len();
-    report.findings.retain(|finding| {
-        let digest = || finding.why.strip_prefix("blob ")?.get(..64)?.parse::<Digest>().ok();
-        finding.what != What::BlobMissing || !digest().is_some_and(|digest| left_out.blobs.contains_key(&digest))
-    });
-    Ok((before - report.findings.len()) as u64)
 }
 
 /// A store that is there and cannot even be opened is not sound.

@@ -94,3 +94,61 @@ async fn what_was_removed_does_not_come_back_by_a_bundle() {
     assert!(matches!(&error, Error::Removed { session, why, .. } if *session == id && why == "ticket 12"), "{error}");
     assert!(care.store().sessions(rath::store::Which::Id(id).into()).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_blob_that_was_erased_does_not_come_back_with_what_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let there = embedded(dir.path(), "there");
+    let mut session = there.create(Actor::person("ada"));
+    session.user("s".repeat(9000)).unwrap();
+    let told = session.head();
+    session.publish().await.unwrap();
+    let id = session.id();
+    export(&Export::of(id, None), &there, &at("early")).await;
+    session.assistant("t".repeat(9000)).unwrap();
+    session.publish().await.unwrap();
+    export(&Export::of(id, None), &there, &at("late")).await;
+    let here = embedded(dir.path(), "here");
+    import(&here, &at("early")).await.unwrap();
+    let named = async |seq: u64| {
+        let record = there.get(rath::store::Lookup::At(rath::Point { session: id, seq })).await.unwrap().remove(0);
+        rath::blob_references(record.body_bytes().unwrap())[0].digest
+    };
+    let (old, new) = (named(told.seq).await, named(told.seq + 1).await);
+    here.erase(vec![told]).await.unwrap();
+    assert!(here.blob_get(old).await.unwrap().is_none());
+    let imported = import(&here, &at("late")).await.unwrap();
+    assert_eq!(imported.sessions[&id], Fate::Forwarded { from: told.seq + 1 });
+    assert!(here.blob_get(old).await.unwrap().is_none());
+    assert!(here.blob_get(new).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn only_what_a_bundle_came_without_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let there = embedded(dir.path(), "there");
+    let mut session = there.create(Actor::person("ada"));
+    session.user("s".repeat(9000)).unwrap();
+    session.publish().await.unwrap();
+    let redaction = rath::bundle::Redaction { no_blobs: true, ..Default::default() };
+    export(&Export { redaction, ..Export::of(session.id(), None) }, &there, &dir.path().join("bare")).await;
+    let here = embedded(dir.path(), "here");
+    import(&here, &dir.path().join("bare")).await.unwrap();
+    let open = || Embedded::open_here(dir.path().join("here"), "test").unwrap();
+    let care = rath::care::Care::new(open(), Actor::person("olga"));
+    let mut report = open().verify(None, &mut |_, _| {}).unwrap();
+    let lost = report.findings.clone();
+    assert_eq!((lost.len(), lost[0].session), (1, Some(session.id())));
+    assert_eq!(care.explain(&mut report).await, 1);
+    assert!(report.is_sound(), "{:?}", report.findings);
+    // The same content, said here, and then lost: that is a loss.
+    let mut mine = here.create(Actor::person("bob"));
+    mine.user("s".repeat(9000)).unwrap();
+    mine.publish().await.unwrap();
+    let mut report = open().verify(None, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    report.findings.clone_from(&lost);
+    assert_eq!(care.explain(&mut report).await, 0);
+    assert_eq!(report.findings, lost);
+}

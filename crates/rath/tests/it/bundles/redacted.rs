@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use rath::bundle::{Export, LeftOut, Redaction};
+use rath::bundle::{Export, LeftOut, LeftOutRecord, Redaction};
 use rath::prelude::*;
 use rath::store::{Scan, Which};
 use rath::{Kind, Point};
@@ -30,7 +30,8 @@ async fn left_out_bodies_are_listed_and_the_chain_holds() {
     let rules: Vec<_> = graph.left_out.iter().map(|left| (left.kind.as_str(), left.rule.as_str())).collect();
     assert_eq!(rules.iter().filter(|rule| **rule == ("assistant", "kind")).count(), 4);
     assert!(rules.contains(&("labelled", "record")) && rules.contains(&("user", "text")), "{rules:?}");
-    assert_eq!(graph.without_body, graph.left_out.len() as u64 + 1, "one was erased before");
+    assert_eq!(graph.without_body, graph.left_out.len() as u64);
+    assert_eq!(graph.left_out.iter().filter(|left| left.is_erased()).count(), 1, "one was erased before");
     for (name, bytes) in files(&at("a")) {
         let text = String::from_utf8_lossy(&bytes).to_lowercase();
         assert!(!text.contains("mr secret") && !text.contains("red, then"), "{}", name.display());
@@ -64,7 +65,7 @@ async fn blobs_can_be_left_out() {
     let graph = export(&everything(text, main), &store, &at("text")).await;
     let rules: Vec<_> = graph.left_out_blobs.iter().map(|left| left.rule.as_str()).collect();
     assert_eq!((rules, graph.blobs), (vec!["text"], whole.blobs - 1));
-    assert!(graph.left_out.is_empty(), "the body names the blob, and does not say it");
+    assert!(graph.left_out.iter().all(LeftOutRecord::is_erased), "the body names the blob, and does not say it");
     for name in ["none", "text"] {
         let into = Memory::new();
         import(&into, &at(name)).await.unwrap();
@@ -87,4 +88,57 @@ async fn erased_here_stays_erased() {
     let record = store.scan(Scan::session(main, 2, 2)).await.unwrap().records.remove(0);
     assert!(record.body_bytes().is_none());
     assert!(store.sessions(Which::Run(rath::OPERATOR.into()).into()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_file_that_says_what_was_left_out_is_left_out_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Memory::new();
+    let file = b"{\"role\":\"user\",\"content\":\"Mr Secret\"}\n{\"role\":\"assistant\",\"content\":\"Hello.\"}\n";
+    let mut intake = rath::import::Intake::new(&store, Actor::person("ada"), false).await.unwrap();
+    let taken = intake.take("talk.jsonl", file, rath::import::jsonl::read(file).unwrap()).await.unwrap();
+    for (name, redaction) in [
+        ("kind", Redaction { kinds: vec![Kind::User], ..Redaction::default() }),
+        ("text", Redaction { texts: vec!["mr  secret".into()], ..Redaction::default() }),
+    ] {
+        let graph = export(&everything(redaction, taken.session), &store, &dir.path().join(name)).await;
+        assert_eq!((graph.left_out.len(), graph.left_out_blobs.len(), graph.blobs), (1, 1, 0));
+        for (file, bytes) in files(&dir.path().join(name)) {
+            assert!(!String::from_utf8_lossy(&bytes).contains("Mr Secret"), "{name}: {}", file.display());
+        }
+        import(&Memory::new(), &dir.path().join(name)).await.unwrap();
+    }
+    let graph = export(&everything(Redaction::default(), taken.session), &store, &dir.path().join("whole")).await;
+    assert_eq!(graph.blobs, 1);
+}
+
+#[tokio::test]
+async fn a_body_that_nobody_says_was_left_out_was_taken_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let Family { store, main, .. } = family(Memory::new()).await;
+    let at = dir.path().join("a");
+    export(&Export::of(main, None), &store, &at).await;
+    // Somebody who takes out a body, and knows to count and to write the sums anew.
+    let text = std::fs::read_to_string(at.join("records.jsonl")).unwrap();
+    let mut lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let whole = lines.iter().rposition(|line| line.get("body").is_some()).unwrap();
+    lines[whole] = serde_json::json!({ "header": lines[whole]["header"] });
+    let records = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let graph = std::fs::read_to_string(at.join("graph.json")).unwrap();
+    let (from, to) = ("\"without_body\": 1", "\"without_body\": 2");
+    assert!(graph.contains(from));
+    let graph = graph.replace(from, to);
+    let mut sums = std::fs::read_to_string(at.join("SHA256SUMS")).unwrap();
+    for (name, text) in [("records.jsonl", &records), ("graph.json", &graph)] {
+        let old = sums.lines().find(|line| line.ends_with(name)).unwrap().to_owned();
+        sums = sums.replace(&old, &format!("{}  {name}", rath::Digest::of(text.as_bytes())));
+        std::fs::write(at.join(name), text).unwrap();
+    }
+    std::fs::write(at.join("SHA256SUMS"), sums).unwrap();
+    let refused = import(&Memory::new(), &at).await.unwrap_err();
+    assert!(refused.to_string().contains("graph.json does not say why"), "{refused}");
+    if let Ok(verified) = Command::new("python3").args(["-B", "verify.py", "."]).current_dir(&at).output() {
+        let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+        assert!(!verified.status.success() && said.contains("does not say why"), "{said}");
+    }
 }
