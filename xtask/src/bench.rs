@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 
-use crate::run::run;
+use crate::needs;
+use crate::run::{command, run};
 
 /// The areas that can be measured.
 const AREAS: [&str; 3] = ["ledger", "placement", "loop"];
@@ -15,5 +16,14 @@ pub(crate) fn area(area: &str, flags: &[&str]) -> Result<()> {
         run("cargo build --release --quiet --package rath-cli")?;
     }
     run("cargo build --profile bench --quiet --package rath-bench")?;
-    run(&format!("target/release/compare {area} {}", flags.join(" ")))
+    if area == "ledger"
+        && let Err(why) = needs::ripgrep()
+    {
+        eprintln!("search is measured against grep: {why}");
+    }
+    let line = format!("target/release/compare {area} {}", flags.join(" "));
+    eprintln!("\n$ {line}");
+    let status = command(&line).env("PATH", needs::path_with_tools()).status()?;
+    ensure!(status.success(), "`{line}` failed");
+    Ok(())
 }

@@ -66,7 +66,7 @@ fn run(target: &str, seconds: u64) -> Result<()> {
     let line = format!("cargo +nightly fuzz run --fuzz-dir fuzz --sanitizer none {target}");
     eprintln!("\n$ {line} ({seconds} s)");
     let mut fuzz = command(&line);
-    fuzz.env("PATH", needs::path_with_cargo_fuzz()).arg("--target-dir").arg(&all).arg(&found);
+    fuzz.env("PATH", needs::path_with_tools()).arg("--target-dir").arg(&all).arg(&found);
     fuzz.arg(format!("fuzz/corpus/{target}")).arg("--").arg(format!("-max_total_time={seconds}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", crashes.display()));

@@ -1,6 +1,6 @@
 //! What the tests need besides Rust. Where it cannot be had, the tests that want it are skipped and say so.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -33,29 +33,36 @@ pub(crate) fn cargo_fuzz() -> Result<(), String> {
     if !works("cargo +nightly --version") {
         return Err("there is no nightly compiler (`rustup toolchain install nightly` gets one)".into());
     }
-    let installed = |path: &OsStr| {
-        let asked = Command::new("cargo-fuzz").args(["fuzz", "--version"]).env("PATH", path).output();
-        asked.is_ok_and(|asked| asked.status.success())
-    };
-    if installed(&path_with_cargo_fuzz()) {
+    from_cargo("cargo-fuzz", "cargo-fuzz fuzz --version")
+}
+
+/// The fastest of those who look for words in files: what search is measured against.
+pub(crate) fn ripgrep() -> Result<(), String> {
+    from_cargo("ripgrep", "rg --version")
+}
+
+/// Installs a program, once, where `asked` does not work yet.
+fn from_cargo(name: &str, asked: &str) -> Result<(), String> {
+    let mut words = asked.split(' ');
+    let mut asked = Command::new(words.next().unwrap_or_default());
+    if asked.args(words).env("PATH", path_with_tools()).output().is_ok_and(|asked| asked.status.success()) {
         return Ok(());
     }
-    let folder = cache()?.join("rath-cargo-fuzz");
-    eprintln!("\n$ cargo install cargo-fuzz (once)");
-    let install =
-        Command::new("cargo").args(["install", "--quiet", "--locked", "cargo-fuzz", "--root"]).arg(&folder).status();
+    let folder = cache()?.join(format!("rath-{name}"));
+    eprintln!("\n$ cargo install {name} (once)");
+    let install = Command::new("cargo").args(["install", "--quiet", "--locked", name, "--root"]).arg(&folder).status();
     match install {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("`cargo install cargo-fuzz` ended with {status}")),
+        Ok(status) => Err(format!("`cargo install {name}` ended with {status}")),
         Err(error) => Err(format!("cargo: {error}")),
     }
 }
 
-/// The search path, with the place where [`cargo_fuzz`] installs it at the end.
-pub(crate) fn path_with_cargo_fuzz() -> OsString {
+/// The search path, with the places where programs are installed for us at the end.
+pub(crate) fn path_with_tools() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let ours = cache().map(|cache| cache.join("rath-cargo-fuzz/bin")).ok();
-    let all = std::env::split_paths(&path).chain(ours);
+    let ours = ["rath-cargo-fuzz/bin", "rath-ripgrep/bin"].map(|bin| cache().map(|cache| cache.join(bin)).ok());
+    let all = std::env::split_paths(&path).chain(ours.into_iter().flatten());
     std::env::join_paths(all).unwrap_or(path)
 }
 
