@@ -72,9 +72,9 @@ pub struct State {
     /// What everything behind the head used, each record once.
     #[serde(skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
-    /// What the records of this line alone used.
-    #[serde(skip_serializing_if = "Usage::is_zero")]
-    pub own_usage: Usage,
+    /// What the records of this line alone used, where they used anything. Boxed: a fork is to be small.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_usage: Option<Box<Usage>>,
     /// What the session is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -267,6 +267,24 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl State {
+    /// Nothing but a title and labels.
+    pub fn named(title: Option<String>, labels: BTreeMap<String, String>) -> Self {
+        Self { title, labels, ..Self::default() }
+    }
+
+    /// What the records of this line alone used.
+    pub fn own_usage(&self) -> Usage {
+        self.own_usage.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Counts what a record of this line used.
+    pub(crate) fn add_usage(&mut self, more: Usage) {
+        if !more.is_zero() {
+            self.usage += more;
+            **self.own_usage.get_or_insert_default() += more;
+        }
+    }
+
     /// The state of a line on which a run goes on instead of on the one it left: the steps are its to leave.
     #[must_use]
     pub fn continued(&self) -> Self {

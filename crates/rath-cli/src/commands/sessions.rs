@@ -175,7 +175,7 @@ impl Listed {
             state: Doing::of(&row, &view),
             records: row.seq + 1,
             bytes: sizes.get(&row.id).copied().unwrap_or(0),
-            usage: view.state().own_usage,
+            usage: view.state().own_usage(),
             row,
         })
     }

@@ -35,7 +35,7 @@ fn as_json(view: &View) -> Value {
     json!({
         "at": view.reference(), "title": state.title, "labels": state.labels, "closed": state.closed,
         "steps": state.steps, "entered": state.entered, "calls": state.calls, "asks": state.asks, "granted": state.granted,
-        "usage": state.usage, "own_usage": state.own_usage, "placement": state.placement,
+        "usage": state.usage, "own_usage": state.own_usage(), "placement": state.placement,
         "workspace": state.workspace, "conflicts": state.conflicts, "next": state.next().map(|next| next_json(&next)),
     })
 }
@@ -85,8 +85,8 @@ fn as_text(view: &View) -> Page {
         line("conflict", style::bad(output::harmless(&format!("{} ({})", conflict.path, conflict.kind))));
     }
     line("usage", state.usage.to_string());
-    if state.own_usage != state.usage {
-        line("its own", state.own_usage.to_string());
+    if state.own_usage() != state.usage {
+        line("its own", state.own_usage().to_string());
     }
     if let Some(placement) = &state.placement {
         let isolated = if placement.isolated { String::new() } else { format!(", {}", style::label("not isolated")) };

@@ -98,8 +98,7 @@ impl Body for ModelRequested {
 impl Body for ModelResponded {
     const KIND: Kind = Kind::ModelResponded;
     fn fold(&self, _: &At, state: &mut State) {
-        state.usage += self.usage;
-        state.own_usage += self.usage;
+        state.add_usage(self.usage);
         if let Some(run) = state.run_mut() {
             run.responded();
         }

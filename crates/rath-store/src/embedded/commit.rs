@@ -180,7 +180,7 @@ impl<'a> Committer<'a> {
             .query_row("SELECT title, labels FROM sessions WHERE no = ?1", [no], |row| Ok((row.get(0)?, row.get(1)?)))
             .map_err(sql)?;
         let labels = labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
-        let mut names = State { title, labels, ..State::default() };
+        let mut names = State::named(title, labels);
         for record in new.iter().filter(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
             names.apply(record).map_err(|why| tampered(record, why))?;
         }

@@ -15,18 +15,19 @@ pub(super) struct Beside<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
-    /// Starts the thread.
-    pub(super) fn new(mut work: impl FnMut(I) -> O + Send + 'static) -> Self {
+    /// Starts the thread, under a name that shows in a list of threads.
+    pub(super) fn new(name: &str, mut work: impl FnMut(I) -> O + Send + 'static) -> Self {
         let (inputs, given) = sync_channel::<I>(UNDER_WAY);
         let (done, outputs) = sync_channel(UNDER_WAY);
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             while let Ok(input) = given.recv() {
                 if done.send(work(input)).is_err() {
                     break;
                 }
             }
         });
-        Self { inputs: Some(inputs), outputs, under_way: 0, thread: Some(thread) }
+        // Where no thread can be had, the first input says so.
+        Self { inputs: Some(inputs), outputs, under_way: 0, thread: thread.ok() }
     }
 
     /// Gives an input. While many are under way, the oldest is waited for and comes back.
@@ -52,7 +53,7 @@ impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
     fn fail(&mut self) -> ! {
         match self.thread.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            _ => unreachable!("the thread ends when nobody gives it anything"),
+            _ => panic!("no thread could be started"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Cursor, Read};
+use std::sync::Arc;
 
 use rath_core::body::{Created, Forked, Merged};
 use rath_core::files::Tree;
@@ -12,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::beside::Beside;
 use super::blobs::{Named, Names};
 use super::graph::{Graph, Head, Merge};
+use super::hash::LongHash;
 use super::line::Line;
 use super::source::{Bytes, Source};
 use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
@@ -181,12 +183,13 @@ impl<'a> Lines<'a> {
 
     /// Reads all records; the digest of the file comes back.
     fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Digest, Broken> {
-        let mut hash = Sha256::new();
+        let mut hash = LongHash::new();
         let mut rows = Rows::new(source)?;
         let mut count = 0;
-        let mut parser = Beside::new(move |block: Vec<u8>| parse(&block, &mut count));
+        let mut parser = Beside::new("rath-parse", move |block: Arc<Vec<u8>>| parse(&block, &mut count));
         while let Some(block) = rows.block()? {
-            hash.update(&block);
+            let block = Arc::new(block);
+            hash.update(block.clone());
             if let Some(parsed) = parser.give(block) {
                 self.block(parsed)?;
                 progress(self.count);
@@ -196,7 +199,7 @@ impl<'a> Lines<'a> {
             self.block(parsed)?;
         }
         progress(self.count);
-        Ok(Digest(hash.finalize().into()))
+        Ok(hash.end())
     }
 
     fn block(&mut self, parsed: Vec<Result<(Header, Record), Broken>>) -> Result<(), Broken> {

@@ -152,7 +152,7 @@ impl<'a> Work<'a> {
     ) -> Result<(), Error> {
         let mut walk = Walk::new(store, heads);
         let mut entry = target.begin_long(RECORDS)?;
-        let mut encoder = Beside::new(encode);
+        let mut encoder = Beside::new("rath-encode", encode);
         let mut batch = Vec::with_capacity(TOGETHER);
         while let Some(step) = walk.next().await? {
             batch.push(self.record(step));

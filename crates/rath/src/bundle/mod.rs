@@ -11,6 +11,7 @@ mod check;
 mod export;
 mod fork;
 mod graph;
+mod hash;
 mod import;
 mod left_out;
 pub mod line;

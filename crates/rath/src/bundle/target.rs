@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use super::beside::Beside;
+use super::hash::LongHash;
 use super::{Error, SUMS, machine};
 
 /// A bundle on its way to disk. Files are written one after the other; each one's digest is kept for `SHA256SUMS`.
@@ -39,7 +39,7 @@ pub(super) struct Entry<'a> {
 /// How a file is hashed: in passing, or on a thread beside.
 enum Hash {
     Here(Sha256),
-    Beside(Beside<Option<Arc<Vec<u8>>>, Option<Digest>>),
+    Beside(LongHash),
 }
 
 enum Out<'a> {
@@ -71,15 +71,7 @@ impl Target {
 
     /// Begins a long file, which is hashed on a thread beside.
     pub(super) fn begin_long(&mut self, name: &str) -> Result<Entry<'_>, Error> {
-        let mut hash = Sha256::new();
-        let beside = Beside::new(move |part: Option<Arc<Vec<u8>>>| match part {
-            Some(part) => {
-                hash.update(&part[..]);
-                None
-            }
-            None => Some(Digest(std::mem::take(&mut hash).finalize().into())),
-        });
-        Ok(Entry { hash: Hash::Beside(beside), ..self.begin(name)? })
+        Ok(Entry { hash: Hash::Beside(LongHash::new()), ..self.begin(name)? })
     }
 
     /// Begins a file.
@@ -145,7 +137,7 @@ impl Entry<'_> {
     pub(super) fn write(&mut self, part: &[u8]) -> Result<(), Error> {
         match &mut self.hash {
             Hash::Here(hash) => hash.update(part),
-            Hash::Beside(beside) => drop(beside.give(Some(Arc::new(part.to_vec())))),
+            Hash::Beside(hash) => hash.update(Arc::new(part.to_vec())),
         }
         self.put(part)
     }
@@ -154,7 +146,7 @@ impl Entry<'_> {
     pub(super) fn write_shared(&mut self, part: Arc<Vec<u8>>) -> Result<(), Error> {
         match &mut self.hash {
             Hash::Here(hash) => hash.update(&part[..]),
-            Hash::Beside(beside) => drop(beside.give(Some(part.clone()))),
+            Hash::Beside(hash) => hash.update(part.clone()),
         }
         self.put(&part)
     }
@@ -172,13 +164,7 @@ impl Entry<'_> {
     pub(super) fn end(self) -> Result<(Digest, u64), Error> {
         let digest = match self.hash {
             Hash::Here(hash) => Digest(hash.finalize().into()),
-            Hash::Beside(mut beside) => {
-                let mut last = beside.give(None);
-                while let Some(done) = beside.take() {
-                    last = Some(done);
-                }
-                last.flatten().unwrap_or(Digest([0; 32]))
-            }
+            Hash::Beside(hash) => hash.end(),
         };
         if let Out::File(mut file) = self.out {
             file.flush().map_err(machine(format!("writing {}", self.name)))?;

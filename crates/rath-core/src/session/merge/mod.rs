@@ -295,11 +295,11 @@ async fn usage_of_run(
 ) -> Result<Usage, Error> {
     let whole = group.iter().find(|other| other.id() == session && other.0.head.seq == to);
     let until = match whole {
-        Some(other) => other.0.state.own_usage,
-        None => reader.state_at(Point { session, seq: to }).await?.own_usage,
+        Some(other) => other.0.state.own_usage(),
+        None => reader.state_at(Point { session, seq: to }).await?.own_usage(),
     };
     Ok(match from.checked_sub(1) {
-        Some(before) => until - reader.state_at(Point { session, seq: before }).await?.own_usage,
+        Some(before) => until - reader.state_at(Point { session, seq: before }).await?.own_usage(),
         None => until,
     })
 }
