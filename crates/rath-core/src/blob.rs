@@ -1,8 +1,9 @@
 //! Content too large for a body: named by digest, stored beside the records.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
 
 use crate::id::Digest;
@@ -94,11 +95,13 @@ pub fn references(body: &[u8]) -> Vec<BlobRef> {
             _ => {}
         }
     }
+    static DIGEST: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"digest\""));
+    static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u"));
     let mut found = Vec::new();
     // Most bodies name no blob: one search is cheaper than parsing them all.
-    let may_name_one =
-        memchr::memmem::find(body, b"\"digest\"").is_some() || memchr::memmem::find(body, b"\\u").is_some();
-    if may_name_one && let Ok(value) = serde_json::from_slice(body) {
+    if (DIGEST.find(body).is_some() || ESCAPE.find(body).is_some())
+        && let Ok(value) = serde_json::from_slice(body)
+    {
         walk(value, &mut found);
     }
     found

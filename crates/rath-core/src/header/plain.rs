@@ -21,7 +21,7 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
         last_actor.extend_from_slice(actor_json);
         actor
     };
-    let body_digest = rest.take(64)?.parse().ok()?;
+    let body_digest = rest.digest()?;
     rest.expect(b"\"")?;
     let clock_behind = match rest.expect(b",\"clock_behind\":") {
         Some(()) => Some(rest.number()?),
@@ -40,7 +40,7 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
             rest.expect(b",")?;
         }
         rest.expect(b"\"")?;
-        parents.push(rest.take(64)?.parse::<RecordId>().ok()?);
+        parents.push(RecordId(rest.digest()?));
         rest.expect(b"\"")?;
     }
     rest.expect(b",\"seq\":")?;
@@ -58,7 +58,7 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
     rest.expect(b"\"")?;
     let step = match rest.expect(b",\"step\":\"") {
         Some(()) => {
-            let step = rest.take(64)?.parse().ok()?;
+            let step = RecordId(rest.digest()?);
             rest.expect(b"\"")?;
             Some(step)
         }
@@ -75,10 +75,9 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
 fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
     let mut rest = Rest(bytes);
     rest.expect(b"{\"actor\":")?;
-    let end = memchr::memmem::find(rest.0, b",\"body_digest\":\"")?;
-    let (actor, behind) = rest.0.split_at(end);
-    let inside = actor.strip_prefix(b"{")?.strip_suffix(b"}")?;
-    if memchr::memchr2(b'{', b'}', inside).is_some() {
+    let end = memchr::memchr(b'}', rest.0)?;
+    let (actor, behind) = rest.0.split_at(end + 1);
+    if memchr::memchr(b'{', actor.strip_prefix(b"{")?).is_some() {
         return None;
     }
     rest.0 = behind;
@@ -88,13 +87,13 @@ fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
 
 /// The digest of the body, without reading the rest.
 pub(super) fn body_digest(bytes: &[u8]) -> Option<Digest> {
-    behind_actor(bytes)?.1.take(64)?.parse().ok()
+    behind_actor(bytes)?.1.digest()
 }
 
 /// The first parent, without reading the rest.
 pub(super) fn first_parent(bytes: &[u8]) -> Option<RecordId> {
     let (_, mut rest) = behind_actor(bytes)?;
-    rest.take(64)?;
+    rest.0 = rest.0.get(64..)?;
     rest.expect(b"\"")?;
     if rest.expect(b",\"clock_behind\":").is_some() {
         rest.number()?;
@@ -102,7 +101,7 @@ pub(super) fn first_parent(bytes: &[u8]) -> Option<RecordId> {
     rest.expect(b",\"kind\":\"")?;
     rest.take(memchr::memchr(b'"', rest.0)?)?;
     rest.expect(b"\",\"parents\":[\"")?;
-    rest.take(64)?.parse().ok()
+    rest.digest().map(RecordId)
 }
 
 /// What is left to read.
@@ -118,6 +117,13 @@ impl<'a> Rest<'a> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         std::str::from_utf8(taken).ok()
+    }
+
+    /// 64 hex digits.
+    fn digest(&mut self) -> Option<Digest> {
+        let (digits, rest) = self.0.split_at_checked(64)?;
+        self.0 = rest;
+        Digest::from_hex(digits)
     }
 
     /// An integer without sign or leading zeros that a double holds exactly.

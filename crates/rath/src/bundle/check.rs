@@ -185,8 +185,8 @@ impl<'a> Lines<'a> {
     fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Digest, Broken> {
         let mut hash = LongHash::new();
         let mut rows = Rows::new(source)?;
-        let mut count = 0;
-        let mut parser = Beside::new("rath-parse", move |block: Arc<Vec<u8>>| parse(&block, &mut count));
+        let mut parsing = Parsing::default();
+        let mut parser = Beside::new("rath-parse", move |block: Arc<Vec<u8>>| parsing.block(&block));
         while let Some(block) = rows.block()? {
             let block = Arc::new(block);
             hash.update(block.clone());
@@ -437,28 +437,45 @@ fn check_blob(source: &mut Source, digest: Digest, named: &Named) -> Result<Opti
     }
 }
 
-/// Takes a block of lines apart; `count` is the number of lines before it. Ends with the first that cannot be read.
-fn parse(block: &[u8], count: &mut u64) -> Vec<Result<(Header, Record), Broken>> {
-    let mut parsed = Vec::with_capacity(block.len() / 1024 + 1);
-    for row in block.split_inclusive(|byte| *byte == b'\n') {
-        *count += 1;
-        let line = *count;
-        let read = match row.strip_suffix(b"\n") {
-            Some(row) => Line::read(row).and_then(|line| Ok((line.header()?, line))),
-            None => Err("it is cut off".into()),
-        };
-        let read = read.map_err(|why| Broken::Line { line, why }).and_then(|(header, text)| {
-            let point = Point { session: header.session, seq: header.seq };
-            let record = text.record(&header, 0).map_err(|why| Broken::Record { point, line, why })?;
-            Ok((header, record))
-        });
-        let broken = read.is_err();
-        parsed.push(read);
-        if broken {
-            break;
+/// Takes lines apart.
+#[derive(Default)]
+struct Parsing {
+    /// How many lines there were so far.
+    count: u64,
+    /// The actor of the last one.
+    actor: Vec<u8>,
+    /// Room for the bytes of one.
+    bytes: Vec<u8>,
+}
+
+impl Parsing {
+    /// The records of a block of lines. Ends with the first that cannot be read.
+    fn block(&mut self, block: &[u8]) -> Vec<Result<(Header, Record), Broken>> {
+        let mut parsed = Vec::with_capacity(block.len() / 1024 + 1);
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', block) {
+            self.count += 1;
+            parsed.push(self.line(&block[start..end]));
+            if parsed.last().is_some_and(Result::is_err) {
+                return parsed;
+            }
+            start = end + 1;
         }
+        if start < block.len() {
+            parsed.push(Err(Broken::Line { line: self.count + 1, why: "it is cut off".into() }));
+        }
+        parsed
     }
-    parsed
+
+    fn line(&mut self, row: &[u8]) -> Result<(Header, Record), Broken> {
+        let Self { count: line, actor, bytes } = self;
+        let read = Line::read(row).and_then(|line| Ok((line.header_of_many(actor)?, line)));
+        let (header, text) = read.map_err(|why| Broken::Line { line: *line, why })?;
+        let point = Point { session: header.session, seq: header.seq };
+        let broken = |why| Broken::Record { point, line: *line, why };
+        let record = text.record(&header, 0, bytes).map_err(broken)?;
+        Ok((header, record))
+    }
 }
 
 /// The lines of `records.jsonl`, without their line breaks.
@@ -484,7 +501,7 @@ impl<R: Read> Rows<R> {
         if block.len() == BLOCK && block.last() != Some(&b'\n') {
             (&mut self.reader).take(LINE as u64).read_until(b'\n', &mut block).map_err(bad)?;
         }
-        self.count += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.count += memchr::memchr_iter(b'\n', &block).count() as u64;
         if block.len() > LINE && block.last() != Some(&b'\n') {
             return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
         }

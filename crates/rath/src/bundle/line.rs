@@ -58,12 +58,17 @@ impl<'a> Line<'a> {
         Header::parse(self.header.as_bytes()).map_err(|error| error.to_string())
     }
 
-    /// The record, of a generation that the caller has found out. Its hashes are not looked at.
-    pub(super) fn record(&self, header: &Header, generation: u64) -> Result<Record, String> {
-        let body_bytes = self.body.as_deref().unwrap_or_default().as_bytes();
-        let mut bytes = Vec::with_capacity(self.header.len() + body_bytes.len());
+    /// The header, of many: without an actor where that is the one before, which `actor` remembers.
+    pub(super) fn header_of_many(&self, actor: &mut Vec<u8>) -> Result<Header, String> {
+        Header::parse_plain(self.header.as_bytes(), actor).map_or_else(|| self.header(), Ok)
+    }
+
+    /// The record, of a generation that the caller has found out. Its hashes are not looked at. Its bytes are put
+    /// together in `bytes`.
+    pub(super) fn record(&self, header: &Header, generation: u64, bytes: &mut Vec<u8>) -> Result<Record, String> {
+        bytes.clear();
         bytes.extend_from_slice(self.header.as_bytes());
-        bytes.extend_from_slice(body_bytes);
+        bytes.extend_from_slice(self.body.as_deref().unwrap_or_default().as_bytes());
         let (end, header_end) = (u32::try_from(bytes.len()), u32::try_from(self.header.len()));
         let (Ok(end), Ok(header_end)) = (end, header_end) else { return Err("it is too long".into()) };
         let body = match &self.salt {
@@ -74,7 +79,7 @@ impl<'a> Line<'a> {
             point: Point { session: header.session, seq: header.seq },
             generation,
             kind: Some(header.kind.clone()),
-            bytes: Arc::from(bytes),
+            bytes: Arc::from(&bytes[..]),
             header: 0..header_end,
             body,
         };
