@@ -360,13 +360,15 @@ class Bundle:
             fits = record and (left["record"], left["kind"]) == (place(record.id), record.header["kind"])
             if not fits or not record.erased:
                 self.report("graph.json", "it lists a record as left out that is here, or that nobody knows")
-        listed = {left["record"]["id"] for left in self.left_out_records}
+        listed = [left["record"]["id"] for left in self.left_out_records if is_text(left["rule"])]
         for record in records:
             if record.erased and record.id not in listed:
                 self.report("graph.json", f"it does not say why {record.id[:12]} has no body")
+        if not self.findings and listed != [record.id for record in records if record.erased]:
+            self.report("graph.json", "it does not list what has no body in the order of the records")
 
     def what_was_left_out(self):
-        erased = sum(left["rule"] == "erased" for left in self.left_out_records)
+        erased = sum(left.get("rule") == "erased" for left in self.left_out_records)
         bodies, blobs = len(self.left_out_records) - erased, len(self.left_out)
         return f", left out when it was exported: bodies {bodies}, blobs {blobs}" if bodies or blobs else ""
 

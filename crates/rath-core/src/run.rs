@@ -100,9 +100,9 @@ impl State {
         Some(self.run()?.next(&self.calls))
     }
 
-    /// A turn of the model is on the record.
+    /// A turn of the model is on the record. What came of one that was stopped ends nothing.
     pub(crate) fn turn_came(&mut self, with_calls: bool) {
-        if let Some(run) = self.run_mut() {
+        if let Some(run) = self.run_mut().filter(|run| run.phase != Phase::Failed) {
             run.phase = if with_calls { Phase::Calling } else { Phase::Answered };
         }
     }

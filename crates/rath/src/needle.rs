@@ -100,7 +100,7 @@ fn escape(text: &str) -> (char, usize) {
         Some(b'n' | b'r' | b't' | b'f' | b'b') => (' ', 2),
         Some(plain @ (b'"' | b'\\' | b'/')) => (char::from(*plain), 2),
         Some(b'u') => match (unit(0), unit(6)) {
-            (Some(high), Some(low)) if (0xd800..0xdc00).contains(&high) => {
+            (Some(high), Some(low)) if (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low) => {
                 let read = char::decode_utf16([high, low]).next().and_then(Result::ok);
                 (read.unwrap_or(char::REPLACEMENT_CHARACTER), 12)
             }
@@ -153,5 +153,6 @@ mod tests {
             assert!(!Needle::new("ada").in_text(text), "{text}");
         }
         assert!(Needle::new("ada").in_text("\\ud83d ada"));
+        assert!(Needle::new("Éva").in_text("\\ud83d\\u00c9va"));
     }
 }

@@ -239,6 +239,10 @@ fn beyond(plan: &Plan) {
         let forks: Vec<_> = plan.standing.iter().map(|fork| fork.short()).collect();
         output::remark(format_args!("forked behind it, and losing it too: {}", list(&forks)));
     }
+    for backup in &plan.weight.backups {
+        let name = backup.file_name().unwrap_or_default().to_string_lossy();
+        output::remark(format_args!("{name} goes too: the database of an older format still holds it"));
+    }
     if plan.made_by > 0 {
         output::remark(format_args!(
             "{} made by an actor of that name: names of actors stand in headers and stay",

@@ -116,7 +116,8 @@ impl Source {
         struct Sourced {
             source: Option<Source>,
         }
-        match (record.kind().is_conversation(), record.body_bytes()) {
+        let may_have_one = record.kind().is_conversation() || *record.kind() == Kind::Note;
+        match (may_have_one, record.body_bytes()) {
             (true, Some(body)) => {
                 let body: Sourced = serde_json::from_slice(body).map_err(|e| Fault::Unreadable(e.to_string()))?;
                 Ok(body.source)

@@ -34,7 +34,7 @@ impl Index {
         taking.execute_batch("INSERT INTO words (words, rank) VALUES ('secure-delete', 1)")?;
         let mut readable = true;
         {
-            let mut remember = taking.prepare_cached("INSERT OR IGNORE INTO forgotten VALUES (?1)")?;
+            let mut remember = taking.prepare_cached("INSERT OR IGNORE INTO forgotten VALUES (?1, ?2)")?;
             let mut known = taking.prepare_cached("SELECT value FROM marks WHERE name = 'cursor'")?;
             let reached: i64 = known.query_row([], |row| row.get(0)).optional()?.unwrap_or(0);
             let mut delete =
@@ -45,12 +45,16 @@ impl Index {
                     readable = false;
                     continue;
                 };
-                let first_time = remember.execute([number])? > 0;
+                let Some(record) = segment.record(point.seq).ok().flatten() else {
+                    readable = false;
+                    continue;
+                };
+                // A store that was set back gives the number to another record.
+                let first_time = remember.execute(params![number, record.id().0.0])? > 0;
                 if !first_time || segment.cursor > reached {
                     continue;
                 }
-                let record = segment.record(point.seq).ok().flatten().filter(|record| record.body_bytes().is_some());
-                let entry = match record {
+                let entry = match Some(record).filter(|record| record.body_bytes().is_some()) {
                     Some(record) => Some(store.read(|db| Ok(Entry::of(&record, store, db)))?),
                     None => None,
                 };

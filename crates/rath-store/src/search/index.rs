@@ -22,7 +22,7 @@ use crate::packs::Held;
 use crate::segment::Slots;
 
 /// Changes with what is indexed and how: another one is made anew.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// "rths" in ASCII.
 const APPLICATION: i64 = 0x7274_6873;
@@ -49,7 +49,7 @@ const BREAK: &str = " \u{a6} ";
 const TABLES: &str = "
 CREATE TABLE marks (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 CREATE TABLE spans (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, least INTEGER NOT NULL, greatest INTEGER NOT NULL);
-CREATE TABLE forgotten (record INTEGER PRIMARY KEY);
+CREATE TABLE forgotten (record INTEGER NOT NULL, id BLOB NOT NULL, PRIMARY KEY (record, id)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5 (text, tags, content = '', columnsize = 0, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('hashsize', 16777216);
 ";
@@ -168,8 +168,6 @@ impl Index {
     ) -> std::result::Result<(), Trouble> {
         if !self.is_of(store)? {
             self.clear()?;
-            // Its numbers are of other records now.
-            self.db.execute_batch("DELETE FROM forgotten")?;
         }
         let mut seen = 0;
         loop {
@@ -209,7 +207,7 @@ impl Index {
         let (mut least, mut greatest, mut cut) = (u64::MAX, 0, 0);
         {
             let mut insert = piece.prepare_cached("INSERT INTO words (rowid, text, tags) VALUES (?1, ?2, ?3)")?;
-            let mut forgotten = piece.prepare_cached("SELECT 1 FROM forgotten WHERE record = ?1")?;
+            let mut forgotten = piece.prepare_cached("SELECT 1 FROM forgotten WHERE record = ?1 AND id = ?2")?;
             for row in &rows {
                 let readable = row.readable();
                 for some in readable.chunks(TOGETHER) {
@@ -221,7 +219,7 @@ impl Index {
                         let time = record.time().map_or(0, |time| time.0);
                         (least, greatest) = (least.min(time), greatest.max(time));
                         let number = number_of(row.cursor as u64, record.seq() - row.first_seq);
-                        if record.body_bytes().is_none() || forgotten.exists([number])? {
+                        if record.body_bytes().is_none() || forgotten.exists(params![number, record.id().0.0])? {
                             continue;
                         }
                         cut += u64::from(entry.cut);

@@ -192,6 +192,10 @@ impl<'a> Work<'a> {
             self.graph.left_out.push(before.unwrap_or_else(erased));
         }
         let files = Source::files(&record);
+        if *record.kind() == Kind::Forked && !files.is_empty() && self.redaction.picks_records() {
+            // Its file has records that are nowhere else, and nobody looked at them.
+            self.told_by_files.insert(record.session());
+        }
         if !files.is_empty() {
             self.files.entry(record.session()).or_default().extend(files.iter().map(|file| file.digest));
         }

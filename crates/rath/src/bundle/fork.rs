@@ -21,20 +21,51 @@ use super::{Error, line};
 /// What is said of lines of a bundle.
 const LINES: &str = "application/x-ndjson";
 
-/// Keeps what cannot be taken in. `parted` names, of each line that diverged, the first record that is another one.
+/// What a store has not: of each line that diverged from the first record that is another one, of others from the first
+/// that is new.
+pub(super) struct Beyond<'a> {
+    pub(super) parted: &'a BTreeMap<SessionId, u64>,
+    pub(super) known: &'a HashMap<SessionId, u64>,
+}
+
+impl Beyond<'_> {
+    pub(super) fn has(&self, point: Point) -> bool {
+        let from = self.parted.get(&point.session).or_else(|| self.known.get(&point.session));
+        from.is_none_or(|from| point.seq >= *from)
+    }
+}
+
+/// A fork that was made of such a line before, and erased since, cannot be told any more: it must not come back.
+pub(super) async fn refuse_erased(store: &Arc<dyn Store>, parted: &BTreeMap<SessionId, u64>) -> Result<(), Error> {
+    for (session, from) in parted {
+        for row in store.sessions(Which::ChildrenOf(*session).into()).await? {
+            let first = store.get(Lookup::At(Point { session: row.id, seq: 0 })).await?;
+            let at = row.origin.map(|origin| origin.seq + 1);
+            if at == Some(*from) && first.first().is_some_and(|first| first.body_bytes().is_none()) {
+                let point = Point { session: *session, seq: *from };
+                let why = format!("fork {} from there was erased here, and it may be this line", row.id.short());
+                return Err(Error::NoFork { point, why });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keeps what cannot be taken in.
 pub(super) async fn keep(
     store: &Arc<dyn Store>,
     actor: &Actor,
     source: &mut Source,
     contents: &Contents,
-    parted: &BTreeMap<SessionId, u64>,
+    beyond: &Beyond<'_>,
     imported: &mut Imported,
 ) -> Result<(), Error> {
+    let parted = beyond.parted;
     if let Some((session, _)) = parted.iter().find(|(_, seq)| **seq == 0) {
         let point = Point { session: *session, seq: 0 };
         return Err(Error::NoFork { point, why: "the two have no record in common".into() });
     }
-    let rest = Rest::read(source, contents, parted, &imported.sessions)?;
+    let rest = Rest::read(source, contents, beyond, &imported.sessions)?;
     let records = rest.put(store).await?;
     for (session, from) in parted {
         let head = contents.graph.sessions.iter().find(|head| head.session == *session);
@@ -94,7 +125,7 @@ impl Rest {
     fn read(
         source: &mut Source,
         contents: &Contents,
-        parted: &BTreeMap<SessionId, u64>,
+        beyond: &Beyond<'_>,
         fates: &BTreeMap<SessionId, Fate>,
     ) -> Result<Self, Error> {
         let (mut rest, mut seen) = (
@@ -104,7 +135,7 @@ impl Rest {
         let mut records = Records::new(source, contents)?;
         while let Some(record) = records.next()? {
             let kept = fates.get(&record.session()) == Some(&Fate::Kept);
-            if !kept || parted.get(&record.session()).is_some_and(|from| record.seq() < *from) {
+            if !kept || !beyond.has(record.point()) {
                 continue;
             }
             let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };

@@ -98,6 +98,7 @@ impl Import {
             parted.insert(session, here.seq);
         }
         plan.keep(&contents, &parted);
+        fork::refuse_erased(store, &parted).await?;
         if plan.fates.values().all(|fate| *fate == Fate::Known) {
             return Ok(Imported { sessions: plan.fates, records: 0, graph: contents.graph });
         }
@@ -111,9 +112,11 @@ impl Import {
             left_out::remember(store, actor, name.clone(), &contents.graph).await?;
         }
         let records = commit(store, &mut source, &contents, &plan, &leases, progress).await?;
-        let mut imported = Imported { sessions: plan.fates, records, graph: contents.graph.clone() };
+        let Plan { fates, known, .. } = plan;
+        let mut imported = Imported { sessions: fates, records, graph: contents.graph.clone() };
         if !parted.is_empty() {
-            fork::keep(store, actor, &mut source, &contents, &parted, &mut imported).await?;
+            let beyond = fork::Beyond { parted: &parted, known: &known };
+            fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await?;
         }
         if expected == 0 && imported.records > 0 {
             left_out::remember(store, actor, name, &imported.graph).await?;
@@ -241,10 +244,8 @@ impl Plan {
         let mut names = Names::default();
         let mut records = Records::new(source, contents)?;
         while let Some(record) = records.next()? {
-            let is_kept = || {
-                let from = parted.get(&record.session()).copied().unwrap_or(0);
-                self.fates.get(&record.session()) == Some(&Fate::Kept) && record.seq() >= from
-            };
+            let beyond = fork::Beyond { parted, known: &self.known };
+            let is_kept = || self.fates.get(&record.session()) == Some(&Fate::Kept) && beyond.has(record.point());
             if self.wants(record.point()) || is_kept() {
                 names.of(&record);
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rath_core::body::Linked;
-use rath_core::store::{Scan, Store, Which};
+use rath_core::store::{Lookup, Scan, Store, Which};
 use rath_core::{Actor, Blob, Digest, Kind, OPERATOR, Point, RecordId, Reference};
 
 use super::Error;
@@ -86,6 +86,13 @@ pub(super) async fn remember(
     for left in &graph.left_out_blobs {
         if super::blobs::parts(store, left.digest).await?.is_none() {
             lacks.left_out_blobs.push(left.clone());
+        }
+    }
+    lacks.left_out.clear();
+    for left in &graph.left_out {
+        let here = store.get(Lookup::At(left.record.point())).await?;
+        if here.first().is_none_or(|here| here.body_bytes().is_none()) {
+            lacks.left_out.push(left.clone());
         }
     }
     let blob = Blob::new(lacks.to_bytes(), "application/json");

@@ -39,10 +39,18 @@ impl Redaction {
         self.needles().any(|needle| needle.in_body(body)).then_some("text")
     }
 
+    /// Whether it leaves out some records, and not others.
+    pub(super) fn picks_records(&self) -> bool {
+        !(self.kinds.is_empty() && self.records.is_empty() && self.texts.is_empty())
+    }
+
     fn needles(&self) -> impl Iterator<Item = Needle> {
         self.texts.iter().map(|text| Needle::new(text))
     }
 }
+
+/// So much of a part is looked at again with the next one: room for white space and escapes of escapes.
+const CARRIED: usize = 64 << 10;
 
 /// Looks for texts in blobs that come in parts, each blob once.
 pub(super) struct Finder {
@@ -56,7 +64,7 @@ pub(super) struct Finder {
 impl Finder {
     pub(super) fn new(redaction: &Redaction) -> Self {
         let needles: Vec<Needle> = redaction.needles().collect();
-        let longest = needles.iter().map(Needle::longest).max().unwrap_or(0);
+        let longest = needles.iter().map(Needle::longest).max().unwrap_or(0).max(CARRIED);
         Self { needles, found: HashMap::new(), longest, carried: Vec::new(), hit: false }
     }
 

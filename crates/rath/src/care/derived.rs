@@ -29,9 +29,6 @@ const CONTENT: &[Kind] = &[
     Kind::Note,
     Kind::Compressed,
     Kind::Detached,
-    Kind::Imported,
-    Kind::Linked,
-    Kind::Forked,
 ];
 
 /// Finds copies, and copies of those.
@@ -71,7 +68,11 @@ impl<'a> Copies<'a> {
                 let Some(original) = original.copied() else { continue };
                 for point in &points {
                     let records = copies.care.store.get(Lookup::At(*point)).await?;
-                    let new = records.into_iter().filter(|record| CONTENT.contains(record.kind())).collect();
+                    let names_it = |record: &Record| {
+                        let is_file = || Source::files(record).iter().any(|file| file.digest == digest);
+                        CONTENT.contains(record.kind()) || is_file()
+                    };
+                    let new = records.into_iter().filter(names_it).collect();
                     copies.add(new, original, originals, &mut open);
                 }
                 looked_up.insert(digest);
@@ -97,6 +98,8 @@ impl<'a> Copies<'a> {
             let content = named.iter().filter(|blob| blob.media_type != TREE && !rules(blob));
             self.blobs.extend(content.map(|blob| blob.digest));
         }
+        // Of what others were read from, the file only: what else it names is not a copy of any one of them.
+        self.blobs.extend(Source::files(record).iter().map(|file| file.digest));
     }
 
     async fn line(&mut self, session: SessionId) -> Result<&[Record]> {
@@ -123,6 +126,7 @@ impl<'a> Copies<'a> {
         const OF_CALLS: &[Kind] = &[
             Kind::Assistant,
             Kind::ModelResponded,
+            Kind::ModelFailed,
             Kind::ToolStarted,
             Kind::Asked,
             Kind::Granted,
@@ -150,6 +154,10 @@ impl<'a> Copies<'a> {
             }
             Kind::ModelResponded => {
                 after.iter().find(|record| *record.kind() == Kind::Assistant).cloned().into_iter().collect()
+            }
+            // What came of an answer that was stopped stands right behind it.
+            Kind::ModelFailed => {
+                after.first().filter(|next| *next.kind() == Kind::Assistant).cloned().into_iter().collect()
             }
             Kind::ToolStarted => match record.body::<ToolStarted>() {
                 Ok(body) if body.arguments.is_some() => turn_of(before, &body.call),

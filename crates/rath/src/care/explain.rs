@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rath_core::body::Forked;
+use rath_core::store::Lookup;
 use rath_core::verify::{Finding, Report, What};
 use rath_core::{Digest, Point, Result, SessionId};
 
@@ -20,7 +22,7 @@ impl Care {
         let erasures = Erasures::of(&self.store).await.unwrap_or_default();
         let left_out = LeftOut::of(&self.store).await.unwrap_or_default();
         self.add_missing_bodies(report, &erasures, &left_out);
-        self.excuse_blobs(report, &left_out).unwrap_or(0)
+        self.excuse_blobs(report, &left_out).await.unwrap_or(0)
     }
 
     fn add_missing_bodies(&self, report: &mut Report, erasures: &Erasures, left_out: &LeftOut) {
@@ -46,7 +48,7 @@ impl Care {
         report.findings.extend(findings);
     }
 
-    fn excuse_blobs(&self, report: &mut Report, left_out: &LeftOut) -> Result<u64> {
+    async fn excuse_blobs(&self, report: &mut Report, left_out: &LeftOut) -> Result<u64> {
         let blob = |finding: &Finding| match finding.what {
             What::BlobMissing => finding.why.strip_prefix("blob ")?.get(..64)?.parse::<Digest>().ok(),
             _ => None,
@@ -58,13 +60,29 @@ impl Care {
         }
         let named = self.embedded.who_names(&missing)?;
         let before = report.findings.len();
-        report.findings.retain(|finding| {
-            let Some(digest) = blob(finding) else { return true };
-            let mut by = named.get(&digest).cloned().unwrap_or_default();
-            // What only a version of files holds is named by the record of that version.
-            by.extend(finding.session.zip(finding.seq).map(|(session, seq)| Point { session, seq }));
-            !left_out.explains(digest, &by)
-        });
+        let mut lost = Vec::new();
+        for finding in std::mem::take(&mut report.findings) {
+            if let Some(digest) = blob(&finding) {
+                let mut by = named.get(&digest).cloned().unwrap_or_default();
+                // What only a version of files holds is named by the record of that version.
+                by.extend(finding.session.zip(finding.seq).map(|(session, seq)| Point { session, seq }));
+                for point in &mut by {
+                    *point = self.line_of(*point).await;
+                }
+                if left_out.explains(digest, &by) {
+                    continue;
+                }
+            }
+            lost.push(finding);
+        }
+        report.findings = lost;
         Ok((before - report.findings.len()) as u64)
+    }
+
+    /// A fork that says again what a line of a bundle said came with that line.
+    async fn line_of(&self, point: Point) -> Point {
+        let first = self.store.get(Lookup::At(Point { session: point.session, seq: 0 })).await.unwrap_or_default();
+        let copied = first.first().and_then(|first| first.body::<Forked>().ok()?.copied);
+        copied.map_or(point, |copied| copied.head.point())
     }
 }

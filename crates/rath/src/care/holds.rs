@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rath_core::body::{Held, Released};
 use rath_core::store::{Row, Scan, Which};
-use rath_core::{Actor, Kind, OPERATOR, Point, Reference, Result, SessionId, Store, Time, View};
+use rath_core::{Actor, Kind, OPERATOR, Point, RecordId, Reference, Result, SessionId, Store, Time, View};
 use serde::Serialize;
 
 use super::Care;
@@ -25,10 +25,11 @@ pub struct Hold {
     pub held: Held,
 }
 
-/// A record that changed labels.
-struct Change {
-    at: Point,
-    time: Time,
+/// Holds and changes of labels, in the order in which the store got them: clocks of others may be behind.
+#[derive(Default)]
+struct Events {
+    holds: HashMap<RecordId, usize>,
+    changes: Vec<(usize, Point)>,
 }
 
 impl Hold {
@@ -40,10 +41,11 @@ impl Hold {
 
 impl Hold {
     /// Sessions that had one of its labels while it was in force. Taking a label away does not end a hold.
-    async fn lost(&self, store: &Arc<dyn Store>, changes: &[Change]) -> Result<HashSet<SessionId>> {
+    async fn lost(&self, store: &Arc<dyn Store>, events: &Events) -> Result<HashSet<SessionId>> {
         let mut lost = HashSet::new();
-        let since = changes.iter().filter(|change| !self.held.labels.is_empty() && change.time >= self.placed);
-        for Change { at, .. } in since {
+        let placed = events.holds.get(&self.record.id).copied().unwrap_or(0);
+        let since = events.changes.iter().filter(|(when, _)| !self.held.labels.is_empty() && *when > placed);
+        for (_, at) in since {
             let Some(before) = at.seq.checked_sub(1) else { continue };
             let view = View::of(store, at.session, Some(before)).await?;
             if self.held.labels.iter().any(|label| has_label(&view.state().labels, label)) {
@@ -54,19 +56,23 @@ impl Hold {
     }
 }
 
-/// Every change of labels in a store.
-async fn changes(store: &Arc<dyn Store>) -> Result<Vec<Change>> {
-    let (mut changes, mut after) = (Vec::new(), 0);
-    loop {
-        let page = store.scan(Scan::store(after).kinds(&[Kind::Labelled])).await?;
-        for record in &page.records {
-            let time = record.time().map_err(|why| unreadable(record.point(), why))?;
-            changes.push(Change { at: record.point(), time });
+impl Events {
+    async fn of(store: &Arc<dyn Store>) -> Result<Self> {
+        let (mut events, mut after, mut when) = (Self::default(), 0, 0);
+        loop {
+            let page = store.scan(Scan::store(after).kinds(&[Kind::Held, Kind::Labelled])).await?;
+            for record in &page.records {
+                when += 1;
+                match record.kind() {
+                    Kind::Held => drop(events.holds.insert(record.id(), when)),
+                    _ => events.changes.push((when, record.point())),
+                }
+            }
+            if !page.more {
+                return Ok(events);
+            }
+            after = page.position;
         }
-        if !page.more {
-            return Ok(changes);
-        }
-        after = page.position;
     }
 }
 
@@ -99,12 +105,12 @@ impl Holds {
             return Ok(holds);
         }
         let rows = store.sessions(Which::All.into()).await?;
-        let changes = match holds.all.iter().any(|hold| !hold.held.labels.is_empty()) {
-            true => changes(store).await?,
-            false => Vec::new(),
+        let events = match holds.all.iter().any(|hold| !hold.held.labels.is_empty()) {
+            true => Events::of(store).await?,
+            false => Events::default(),
         };
         for (at, hold) in holds.all.iter().enumerate() {
-            let lost = hold.lost(store, &changes).await?;
+            let lost = hold.lost(store, &events).await?;
             let mut reached: HashMap<SessionId, u64> = HashMap::new();
             for row in rows.iter().filter(|row| hold.names(row) || lost.contains(&row.id)) {
                 for line in View::of(store, row.id, None).await?.lineage().await? {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema::{self, sql};
 use super::writer::Job;
-use super::{Embedded, garbage, holder, read};
+use super::{Embedded, garbage, holder, raise, read};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -188,6 +188,7 @@ impl Embedded {
             let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
             destroyed.records = strip::living(db, &doom)?;
             namers.sentence(db, &mut destroyed)?;
+            destroyed.backups = raise::backups(&self.paths.database).into_iter().map(|backup| backup.path).collect();
             Ok(destroyed)
         })
     }

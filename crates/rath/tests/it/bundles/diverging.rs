@@ -152,3 +152,38 @@ async fn only_what_a_bundle_came_without_is_not_lost() {
     assert_eq!(care.explain(&mut report).await, 0);
     assert_eq!(report.findings, lost);
 }
+
+#[tokio::test]
+async fn a_copied_line_that_was_erased_does_not_come_back_and_takes_no_other_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (family, other) = two_ways(dir.path()).await;
+    let bundle = dir.path().join("theirs");
+    export(&Export::of(family.main, None), &other, &bundle).await;
+    let here = embedded(dir.path(), "here");
+    import(&here, &dir.path().join("shared")).await.unwrap();
+    let mut main = here.open(family.main, Actor::person("ada")).await.unwrap();
+    main.user("Paint it.").unwrap();
+    main.publish().await.unwrap();
+    drop(main);
+    let as_fork = async || Import { as_fork: true }.read(&here, &Actor::person("bob"), &bundle, &mut |_| {}).await;
+    let taken = as_fork().await.unwrap();
+    let Fate::Forked { into, at } = taken.sessions[&family.main] else { panic!("{taken:?}") };
+    let own = View::of(&here, into, None).await.unwrap().own().await.unwrap();
+    let said = own.iter().find(|record| rath::summary::of(record) == "user: Leave it.").unwrap().clone();
+    let care =
+        rath::care::Care::new(Embedded::open_here(dir.path().join("here"), "test").unwrap(), Actor::person("olga"));
+    while here.sessions(rath::store::Which::All.into()).await.unwrap().iter().any(|row| row.holder.is_some()) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let wish = rath::care::Wish { records: vec![said.clone()], derived: true, ..Default::default() };
+    let mut plan = care.plan(wish, &mut |_| {}).await.unwrap();
+    let mut named: Vec<_> = plan.targets.iter().map(|target| target.record.point()).collect();
+    named.sort();
+    // The words, and the first record of the fork, which names the file of the line; nothing else.
+    assert_eq!(named, [rath::Point { session: into, seq: 0 }, said.point()]);
+    care.erase(&mut plan, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
+    assert_eq!(rath_testkit::traces::find(&dir.path().join("here"), "Leave it."), Vec::<std::path::PathBuf>::new());
+    let again = as_fork().await.unwrap_err();
+    assert!(matches!(&again, Error::NoFork { point, .. } if point.seq == at + 1), "{again}");
+    assert_eq!(rath_testkit::traces::find(&dir.path().join("here"), "Leave it."), Vec::<std::path::PathBuf>::new());
+}
