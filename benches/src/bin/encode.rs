@@ -30,7 +30,7 @@ fn main() -> Result<()> {
             Ok(Encoded::new(encode_with(encoder, &talk).context("there is no such encoder")??))
         };
         let request = encode()?;
-        let value: Value = serde_json::from_slice(request.bytes.as_deref().unwrap_or_default())?;
+        let value: Value = serde_json::from_slice(request.body())?;
         let (mut ours, mut floor) = (Vec::new(), Vec::new());
         for _ in 0..101 {
             floor.push(millis(time(|| black_box(serde_json::to_vec(&value))).0));

@@ -77,7 +77,7 @@ pub struct Encoded {
     /// SHA-256 of its bytes.
     pub digest: Digest,
     /// Its bytes, where the encoder made some.
-    pub bytes: Option<Arc<[u8]>>,
+    pub bytes: Option<Arc<Vec<u8>>>,
     /// Who made it, where one model speaks for several.
     pub by: Option<MadeBy>,
 }
@@ -93,9 +93,15 @@ pub struct MadeBy {
 
 impl Encoded {
     /// The request that is these bytes.
-    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
-        let bytes = bytes.into();
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        // Shared as they are: a request may be long, and moving it costs as much as hashing it.
+        let bytes = Arc::new(bytes.into());
         Self { digest: Digest::of(&bytes), bytes: Some(bytes), by: None }
+    }
+
+    /// Its bytes; none where the encoder made none.
+    pub fn body(&self) -> &[u8] {
+        self.bytes.as_ref().map_or(&[], |bytes| bytes)
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) async fn ask<D: Decode>(
     heard: &(dyn Fn(Delta) + Send + Sync),
 ) -> Result<(Turn, Blob), rath_core::Failure> {
     let mut decoder = D::default();
-    let body = request.bytes.as_deref().unwrap_or_default();
+    let body = request.body();
     let secrets = http.secrets();
     let mut hiding = Hiding::new(&secrets, heard);
     let mut each = |came: &Came, piece: &[u8]| {

@@ -12,8 +12,7 @@ const NOT_READ: &[&str] = &["max_tokens", "temperature", "stream"];
 /// Asks for the count, which costs nothing.
 pub(super) async fn count(http: &Http, request: &Encoded) -> Result<TokenCount, Failure> {
     let unreadable = |error: serde_json::Error| Failure::for_good(format!("what was counted cannot be read: {error}"));
-    let mut fields: Fields =
-        serde_json::from_slice(request.bytes.as_deref().unwrap_or_default()).map_err(unreadable)?;
+    let mut fields: Fields = serde_json::from_slice(request.body()).map_err(unreadable)?;
     for key in NOT_READ {
         fields.remove(key);
     }

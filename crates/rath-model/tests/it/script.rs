@@ -131,7 +131,7 @@ fn a_request_names_what_is_shown_and_does_not_grow() {
     let bytes = first.bytes.clone().unwrap();
     assert_eq!(rath_core::Digest::of(&bytes), first.digest);
     let manifest: Value = serde_json::from_slice(&bytes).unwrap();
-    assert_eq!(serde_json::to_vec(&manifest).unwrap(), &*bytes, "canonical: sorted and without spaces");
+    assert_eq!(serde_json::to_vec(&manifest).unwrap(), *bytes, "canonical: sorted and without spaces");
     assert_eq!(
         manifest,
         json!({
