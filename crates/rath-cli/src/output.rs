@@ -211,9 +211,14 @@ pub(crate) fn dollars(nano: u64) -> String {
     }
 }
 
-/// `1 record`, `2 records`.
+/// `1 record`, `2 records`, `2 bodies`, `2 days`.
 pub(crate) fn count(number: u64, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+    let stem = thing.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match (number, stem) {
+        (1, _) => format!("{number} {thing}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        (_, None) => format!("{number} {thing}s"),
+    }
 }
 
 /// A number of bytes as a person reads it.

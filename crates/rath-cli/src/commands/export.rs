@@ -89,7 +89,7 @@ impl Export {
         let left_out = graph.left_out_blobs.len() as u64 - missing;
         let bodies = graph.left_out.iter().filter(|left| !left.is_erased()).count() as u64;
         if bodies + left_out > 0 {
-            let records = output::count(bodies, "body").replace("bodys", "bodies");
+            let records = output::count(bodies, "body");
             output::remark(format_args!(
                 "left out: {records}, {}; graph.json lists them",
                 output::count(left_out, "blob")

@@ -100,7 +100,7 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
     if bodies > 0 || !graph.left_out_blobs.is_empty() {
         output::remark(format_args!(
             "the bundle came without {} and {}{}",
-            output::count(bodies, "body").replace("bodys", "bodies"),
+            output::count(bodies, "body"),
             output::count(graph.left_out_blobs.len() as u64, "blob"),
             graph.because.as_deref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default()
         ));
