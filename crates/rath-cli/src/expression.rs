@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::care::Erasures;
-use rath::expression::{Expression, OPERATOR, Place as At};
+use rath::expression::{Expression, OPERATOR_WORD, Place as At};
 use rath::files::Version;
 use rath::store::{Lookup, Query, Row, Which};
 use rath::{Point, SessionId, Store, View};
@@ -109,7 +109,7 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
             None => Err(unclear("the store has no sessions yet\n  help: `rath new TITLE` makes one")),
         };
     }
-    if base == OPERATOR {
+    if base == OPERATOR_WORD {
         let operator = store.sessions(Which::Run(rath::OPERATOR.into()).into()).await?;
         let none =
             || unclear("the store has no operator session yet: nobody placed a hold, erased, or made a checkpoint");

@@ -45,7 +45,7 @@ impl<'a> Expression<'a> {
             },
         };
         let digits = base.len() <= 64 && base.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-        let legal = digits || base == OPERATOR;
+        let legal = digits || base == OPERATOR_WORD;
         match legal && (!base.is_empty() || text.contains('@')) {
             true => Ok(Self { base, at }),
             false => Err(NotAnExpression),
@@ -62,7 +62,7 @@ fn number(digits: &str) -> Result<u64, NotAnExpression> {
 }
 
 /// The word for the store's operator session.
-pub const OPERATOR: &str = "operator";
+pub const OPERATOR_WORD: &str = "operator";
 
 impl fmt::Display for Expression<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
