@@ -127,7 +127,7 @@ fn paths_are_matched_where_they_lead() {
     for path in ["src/a", "src/./x/../a", "/home/ada/space/src/a"] {
         assert_eq!(on(&policy, "read", path), Ruling::Allow, "{path}");
     }
-    for path in ["src/../x", "../src/a", "/src/a", "/work/src/a", "."] {
+    for path in ["src/../x", "../src/a", "/src/a", "/home/bob/src/a", "."] {
         assert_eq!(on(&policy, "read", path), Ruling::Ask, "{path}");
     }
 }
