@@ -5,21 +5,19 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::files::Tree;
 use rath_core::store::{Batch, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
-use rath_core::{
-    Actor, Blob, BlobRef, Digest, Kind, OPERATOR, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
-};
+use rath_core::{Actor, Blob, BlobRef, Digest, Kind, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::blobs::{LARGE, Names, PIECE};
-use super::check::{self, Contents, Rows, WHOLE};
+use super::blobs::{LARGE, PIECE};
+use super::check::{self, Contents};
 use super::graph::{Graph, Head};
 use super::line::Line;
+use super::plan::Plan;
+use super::rows::Rows;
 use super::source::Source;
 use super::{BLOBS, Broken, Error, fork, left_out};
-use crate::care::Erasures;
 
 /// Records that are committed together, in bytes.
 const TOGETHER: usize = 16 << 20;
@@ -143,135 +141,6 @@ async fn stored(store: &Arc<dyn Store>, source: &mut Source) -> Result<HashMap<S
         rows.insert(session, (at, here));
     }
     Ok(rows)
-}
-
-/// What is to be done with each session.
-pub(super) struct Plan {
-    pub(super) fates: BTreeMap<SessionId, Fate>,
-    /// How many records of a session the store has already.
-    known: HashMap<SessionId, u64>,
-    /// Sessions that went on in two ways, with a place where that shows.
-    diverged: BTreeMap<SessionId, u64>,
-}
-
-impl Plan {
-    async fn new(
-        store: &Arc<dyn Store>,
-        contents: &Contents,
-        rows: &HashMap<SessionId, (u64, Reference)>,
-    ) -> Result<Self, Error> {
-        let mut plan = Self { fates: BTreeMap::new(), known: HashMap::new(), diverged: BTreeMap::new() };
-        let erasures = Erasures::of(store).await?;
-        for Head { session, seq, .. } in &contents.graph.sessions {
-            let fate = match rows.get(session) {
-                None => match erasures.removed(&session.to_string()).last() {
-                    Some((session, erasure)) => {
-                        let (by, why) = (erasure.by.to_string(), erasure.erased.why.clone());
-                        return Err(Error::Removed { session, by, time: erasure.time, why });
-                    }
-                    None => Fate::New,
-                },
-                Some((at, here)) if contents.seen.get(&here.point()) != Some(&here.id) => {
-                    plan.diverged.insert(*session, *at);
-                    Fate::Kept
-                }
-                Some((at, _)) => {
-                    plan.known.insert(*session, at + 1);
-                    if at < seq { Fate::Forwarded { from: at + 1 } } else { Fate::Known }
-                }
-            };
-            plan.fates.insert(*session, fate);
-        }
-        for (key, there) in &contents.runs {
-            let holder = store.sessions(Which::Run(key.clone()).into()).await?.into_iter().next();
-            match holder {
-                Some(row) if row.id == *there => {}
-                _ if key == OPERATOR => return Err(Error::Operator(*there)),
-                Some(row) => return Err(Error::RunTaken { key: key.clone(), here: row.id, there: *there }),
-                None => {}
-            }
-        }
-        Ok(plan)
-    }
-
-    /// What stands on records that cannot be taken in cannot be taken in either.
-    fn keep(&mut self, contents: &Contents, parted: &BTreeMap<SessionId, u64>) {
-        let mut until: HashMap<SessionId, u64> = parted.iter().map(|(session, seq)| (*session, *seq)).collect();
-        loop {
-            let before = until.len();
-            let outside = |at: &Reference, until: &HashMap<SessionId, u64>| {
-                until.get(&at.session).is_some_and(|from| at.seq >= *from)
-            };
-            for head in &contents.graph.sessions {
-                if head.origin.is_some_and(|origin| outside(&origin, &until)) {
-                    until.entry(head.session).or_insert(0);
-                }
-            }
-            for merge in &contents.graph.merges {
-                if merge.took.iter().any(|took| outside(took, &until)) {
-                    until.entry(merge.into.session).or_insert(merge.into.seq);
-                }
-            }
-            if until.len() == before {
-                break;
-            }
-        }
-        for session in until.into_keys() {
-            self.fates.insert(session, Fate::Kept);
-        }
-    }
-
-    /// How many records are to be taken in.
-    fn new_records(&self, graph: &Graph) -> u64 {
-        let new = graph.sessions.iter().map(|head| match self.fates.get(&head.session) {
-            Some(Fate::New) => head.seq + 1,
-            Some(Fate::Forwarded { from }) => head.seq + 1 - from,
-            _ => 0,
-        });
-        new.sum()
-    }
-
-    /// The blobs that come with what is new. What the store has already, and may have erased, brings none.
-    fn blobs(
-        &self,
-        source: &mut Source,
-        contents: &Contents,
-        parted: &BTreeMap<SessionId, u64>,
-    ) -> Result<Vec<Digest>, Error> {
-        if self.fates.values().all(|fate| *fate == Fate::New) {
-            return Ok(source.blobs().collect());
-        }
-        let mut names = Names::default();
-        let mut records = Records::new(source, contents)?;
-        while let Some(record) = records.next()? {
-            let beyond = fork::Beyond { parted, known: &self.known };
-            let is_kept = || self.fates.get(&record.session()) == Some(&Fate::Kept) && beyond.has(record.point());
-            if self.wants(record.point()) || is_kept() {
-                names.of(&record);
-            }
-        }
-        drop(records);
-        let mut open: Vec<Digest> =
-            names.all.iter().filter(|(_, named)| named.tree).map(|(digest, _)| *digest).collect();
-        while let Some(digest) = open.pop() {
-            let name = format!("{BLOBS}{digest}");
-            let Some(by) = names.all.get(&digest).map(|named| named.by) else { continue };
-            if source.names.contains_key(&name) {
-                let tree = Tree::decode(&source.whole(&name, WHOLE)?).map_err(|_| changed(&name))?;
-                open.extend(names.inside(&tree, by));
-            }
-        }
-        Ok(source.blobs().filter(|digest| names.all.contains_key(digest)).collect())
-    }
-
-    /// Whether a record is new, and to be taken in.
-    pub(super) fn wants(&self, point: Point) -> bool {
-        match self.fates.get(&point.session) {
-            Some(Fate::New) => true,
-            Some(Fate::Forwarded { from }) => point.seq >= *from,
-            _ => false,
-        }
-    }
 }
 
 /// The first record that is another one here than there.
@@ -407,7 +276,7 @@ async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source, wanted: Vec<
 /// What is said of bytes that nobody knows more about.
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
-fn changed(name: &str) -> Error {
+pub(super) fn changed(name: &str) -> Error {
     Broken::File { name: name.into(), why: "it changed while it was read".into() }.into()
 }
 

@@ -74,7 +74,8 @@ impl LeftOut {
     }
 }
 
-/// Writes on the operator session that a bundle was taken in. What it came without and the store has does not lack.
+/// Writes on the operator session that a bundle was taken in. Only what the store lacks is remembered as
+/// left out.
 pub(super) async fn remember(
     store: &Arc<dyn Store>,
     actor: &Actor,
