@@ -8,9 +8,13 @@ use crate::blob::{BlobRef, Content};
 use crate::body::Merged;
 use crate::id::{Digest, Point, Reference, SessionId};
 use crate::kind::Kind;
+use crate::list::List;
 use crate::record::{Fault, Record};
 use crate::state::State;
 use crate::store::{Error, Lookup, Page, Result, Scan, Store, Which};
+
+/// How far back a record is looked for among those at hand.
+const NEAR: usize = 64;
 
 /// A view over a store and over unpublished records, by session.
 #[derive(Clone)]
@@ -18,6 +22,8 @@ pub(crate) struct Reader {
     pub(crate) store: Arc<dyn Store>,
     /// The unpublished end of a line: contiguous, in order, never empty.
     tails: HashMap<SessionId, Vec<Record>>,
+    /// Records of one line that are at hand, published or not: contiguous, youngest first.
+    at_hand: List<Record>,
 }
 
 /// A line as the walks over lineage see it.
@@ -38,7 +44,7 @@ pub(crate) struct Junction {
 
 impl Reader {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, tails: HashMap::default() }
+        Self { store, tails: HashMap::default(), at_hand: List::new() }
     }
 
     /// Adds unpublished records of one line, in order.
@@ -59,6 +65,17 @@ impl Reader {
         other.tails.values().for_each(|tail| self.add_tail(tail.clone()));
     }
 
+    /// Keeps records at hand that need not be read for.
+    pub(crate) fn keep_at_hand(&mut self, records: &List<Record>) {
+        self.at_hand = records.clone();
+    }
+
+    fn near(&self, point: Point) -> Option<&Record> {
+        let head = self.at_hand.first().filter(|head| head.session() == point.session)?;
+        let back = usize::try_from(head.seq().checked_sub(point.seq)?).ok()?;
+        self.at_hand.iter().take(NEAR).nth(back).filter(|record| record.point() == point)
+    }
+
     fn tail(&self, session: SessionId) -> &[Record] {
         self.tails.get(&session).map_or(&[], Vec::as_slice)
     }
@@ -75,6 +92,9 @@ impl Reader {
 
     pub(crate) async fn record(&self, point: Point) -> Result<Record> {
         if let Some(record) = in_tail(self.tail(point.session), point.seq) {
+            return Ok(record.clone());
+        }
+        if let Some(record) = self.near(point) {
             return Ok(record.clone());
         }
         let found = self.store.get(Lookup::At(point)).await?;

@@ -67,6 +67,7 @@ impl Session {
     pub(super) fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.0.store.clone());
         self.add_tails(&mut reader);
+        reader.keep_at_hand(&self.0.records);
         reader
     }
 
