@@ -20,15 +20,24 @@ impl<'a> Forest<'a> {
         Self { blobs, read: Mutex::default() }
     }
 
+    /// The trees in `blobs`, of which some are at hand.
+    pub fn knowing(blobs: &'a dyn Blobs, known: HashMap<Digest, Arc<Tree>>) -> Self {
+        Self { blobs, read: known.into() }
+    }
+
     /// Where they are kept.
     pub fn blobs(&self) -> &'a dyn Blobs {
         self.blobs
     }
 
+    /// The tree with this digest, if it is at hand.
+    pub fn known(&self, digest: Digest) -> Option<Arc<Tree>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()
+    }
+
     /// The tree with this digest.
     pub async fn tree(&self, digest: Digest) -> Result<Arc<Tree>> {
-        let known = self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
-        if let Some(tree) = known {
+        if let Some(tree) = self.known(digest) {
             return Ok(tree);
         }
         let bytes = self.content(digest).await?;

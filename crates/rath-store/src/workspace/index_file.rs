@@ -1,6 +1,7 @@
 //! The index on disk.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use rath_core::Digest;
@@ -51,14 +52,19 @@ impl Index {
         let digest = Digest::of(&out);
         out.extend_from_slice(&digest.0);
         let beside = path.with_extension("new");
-        // They change places, and the old one goes: where it is replaced, some file systems write the new one out at
-        // once. One that a power cut leaves empty is none.
-        let put = || match renameat_with(CWD, &beside, CWD, path, RenameFlags::EXCHANGE) {
-            Ok(()) => fs::remove_file(&beside),
-            Err(_) => fs::rename(&beside, path),
+        // They change places, and the old one waits to be written over: where one replaces the other, some file systems
+        // write the new one out at once, and where files come and go, each new one is looked for longer. One that a
+        // power cut leaves torn is none.
+        let write = || {
+            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&beside)?;
+            file.write_all(&out)?;
+            file.set_len(out.len() as u64)?;
+            match renameat_with(CWD, &beside, CWD, path, RenameFlags::EXCHANGE) {
+                Ok(()) => Ok(()),
+                Err(_) => fs::rename(&beside, path),
+            }
         };
-        let written = fs::write(&beside, &out).and_then(|()| put());
-        written.map_err(|error| Error::machine(format!("writing {}", path.display()), error))
+        write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
     }
 }
 

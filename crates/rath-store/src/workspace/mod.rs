@@ -21,12 +21,13 @@ mod rules;
 mod save;
 mod scan;
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_core::Store;
-use rath_core::files::{Forest, Name, Node, NodeKind, Version};
+use rath_core::files::{Forest, Name, Node, NodeKind, Tree, Version};
+use rath_core::{Digest, Store};
 
 pub use error::{Error, Result};
 pub use journal::Recovered;
@@ -84,8 +85,13 @@ pub struct Workspace {
     budget: Budget,
     excluded: Option<(u64, u64)>,
     index: Index,
+    /// Trees that were saved of late: what a call changed is asked right after it.
+    recent: HashMap<Digest, Arc<Tree>>,
     _lock: Lock,
 }
+
+/// About how many entries the trees at hand may have together.
+const AT_HAND: usize = 4096;
 
 impl Workspace {
     /// Takes the directory `root`; what must be remembered about it is kept in `state`. A restore that was interrupted
@@ -111,6 +117,7 @@ impl Workspace {
             store,
             rules,
             budget: options.budget,
+            recent: HashMap::new(),
             _lock: lock,
         };
         let recovered = workspace.recover()?;
@@ -129,6 +136,23 @@ impl Workspace {
         let forest = Forest::new(&*self.store);
         self.stack.hidden(&forest, &Name::root(), &self.stack.all(), Some(node), &mut found);
         found
+    }
+
+    /// The store's trees.
+    fn forest(&self) -> Forest<'_> {
+        Forest::knowing(&*self.store, self.recent.clone())
+    }
+
+    /// Keeps trees at hand that the store has now, and lets go of older ones when they are many.
+    fn keep_at_hand(&mut self, trees: Vec<(Digest, Arc<Tree>)>) {
+        let entries = |tree: &Arc<Tree>| tree.entries.len() + 1;
+        let new: usize = trees.iter().map(|(_, tree)| entries(tree)).sum();
+        if new + self.recent.values().map(entries).sum::<usize>() > AT_HAND {
+            self.recent.clear();
+        }
+        if new <= AT_HAND {
+            self.recent.extend(trees);
+        }
     }
 
     fn index_path(&self) -> PathBuf {

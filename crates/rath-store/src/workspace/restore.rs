@@ -103,7 +103,7 @@ impl Workspace {
 
     /// What differs between two versions.
     pub fn changes(&self, before: &Version, after: &Version) -> Result<Vec<Change>> {
-        Ok(pollster::block_on(diff(&Forest::new(&*self.store), before, after))?)
+        Ok(pollster::block_on(diff(&self.forest(), before, after))?)
     }
 
     /// Directories in which something changes and which do not let their owner do it.

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rath_core::files::{Forest, Name, TREE, Tree, Version};
-use rath_core::{Blob, BlobRef};
+use rath_core::{Blob, BlobRef, Digest};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -75,14 +75,14 @@ impl Workspace {
             bytes: AtomicU64::new(0),
             hollow: AtomicU64::new(0),
         };
-        let upper = self.site.as_ref().and_then(|site| site.below(&self.stack, &*self.store, &self.rules));
+        let upper = self.site.as_ref().and_then(|site| site.below(&self.stack, self.forest(), &self.rules));
         if upper.is_some() {
             let walk = start(upper);
             if let Some(root) = walk.run(&self.index.root).map_err(|error| self.explain(error))? {
                 return Ok((walk, root));
             }
         }
-        let walk = start(self.site.as_ref().map(|site| site.below_all(&self.stack, &*self.store)));
+        let walk = start(self.site.as_ref().map(|site| site.below_all(&self.stack, self.forest())));
         match walk.run(&self.index.root).map_err(|error| self.explain(error))? {
             Some(root) => Ok((walk, root)),
             None => Err(Error::machine("walking all layers", std::io::ErrorKind::Unsupported)),
@@ -161,15 +161,17 @@ impl Workspace {
         if is_whole {
             self.index.root.each_tree(&mut |tree| stored.extend([tree]));
         }
-        let (digest, size) =
-            root.compute(&mut |digest, tree| trees.extend((!stored.contains(&digest)).then_some(tree)));
-        let top = trees.pop();
+        let (digest, size) = root
+            .compute(&mut |digest, tree| trees.extend((!stored.contains(&digest)).then(|| (digest, Arc::new(tree)))));
+        let top = trees.last().cloned();
+        let below_top = &trees[..trees.len().saturating_sub(1)];
         let mut blobs = rest.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match trees.len() <= FEW {
-            true => blobs.extend(trees.iter().map(Tree::to_blob)),
+        let to_blob = |(_, tree): &(Digest, Arc<Tree>)| tree.to_blob();
+        match below_top.len() <= FEW {
+            true => blobs.extend(below_top.iter().map(to_blob)),
             false => {
-                let send = |some: &[Tree]| intake.send(some.iter().map(Tree::to_blob).collect());
-                in_pool(|| trees.par_chunks(FEW).try_for_each(send))?;
+                let send = |some: &[(Digest, Arc<Tree>)]| intake.send(some.iter().map(to_blob).collect());
+                in_pool(|| below_top.par_chunks(FEW).try_for_each(send))?;
             }
         }
         let mut rule_files = std::mem::take(&mut *walk.rule_files.lock().unwrap_or_else(PoisonError::into_inner));
@@ -184,7 +186,7 @@ impl Workspace {
             blobs.push(rules);
         }
         // The last one: where the store has it, it has all the others.
-        blobs.extend(top.iter().map(Tree::to_blob));
+        blobs.extend(top.iter().map(to_blob));
         intake.send(blobs)?;
         let same_rules = self.index.rules.as_ref() == Some(&reference);
         let below = self.base().filter(|_| is_of_upper).map(|base| base.version.id());
@@ -195,12 +197,16 @@ impl Workspace {
             index.store(&self.index_path())?;
         }
         intake.finish()?;
+        let base_top = walk.below.as_ref().and_then(Below::top);
         let (weight, hollow) = (self.weight(&walk)?, walk.hollow.load(Ordering::Relaxed));
         let mut skipped = walk.skipped.into_inner().unwrap_or_else(PoisonError::into_inner);
         if is_of_upper {
             skipped.extend(self.skipped_below(&skipped));
         }
         self.index = index;
+        drop(intake);
+        trees.extend(base_top);
+        self.keep_at_hand(trees);
         let tree = BlobRef { digest, bytes: size, media_type: TREE.into() };
         let saved = Saved {
             version: Version { tree, rules: Some(reference) },

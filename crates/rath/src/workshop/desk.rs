@@ -112,8 +112,8 @@ impl Workshop {
 
     /// Remembers that the session has seen the files as its state says.
     pub(crate) fn noted(&self, session: &Session) -> Result<()> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        match (open.get(&session.id()), &session.state().workspace) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        match (open.get_mut(&session.id()), &session.state().workspace) {
             (Some(site), Some(version)) => site.note(version),
             _ => Ok(()),
         }

@@ -155,7 +155,7 @@ impl Workshop {
     /// Decides a conflict. The record has the files with the decision in them, and the directory is brought to them.
     pub async fn resolve(&self, session: &mut Session, path: &Name, decision: Decision) -> Result<Reference> {
         let conflict = choose(session, path, &decision)?;
-        let (site, found) = self.enter(session).await?;
+        let (mut site, found) = self.enter(session).await?;
         let elsewhere: Vec<_> = found.outside.iter().filter(|change| change.path != *path).cloned().collect();
         let taken_as_it_is = matches!(decision, Decision::AsItIs);
         if !elsewhere.is_empty() || (!taken_as_it_is && !found.outside.is_empty()) {

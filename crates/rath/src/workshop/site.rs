@@ -33,6 +33,8 @@ pub(super) struct Site {
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
     /// What was saved after the last call of an agent.
     pub(super) settled: Option<Version>,
+    /// What was noted last.
+    noted: Option<Version>,
     paths: Paths,
 }
 
@@ -125,9 +127,6 @@ impl Paths {
     /// fill one sector, of which a kill or a power cut leaves the one or the other: a file that takes the place of
     /// another is written out at once by some file systems, which every call would wait for.
     pub(super) fn note(&self, version: &Version) -> Result<()> {
-        if self.seen().is_some_and(|at| at == *version) {
-            return Ok(());
-        }
         let mut text = serde_json::to_vec(version).unwrap_or_default();
         text.resize(text.len().max(SECTOR), b' ');
         let write = || match fs::OpenOptions::new().write(true).open(&self.at) {
@@ -227,7 +226,7 @@ impl Workshop {
     }
 
     /// Keeps a site open for the session's next call.
-    pub(super) fn keep(&self, session: &Session, site: Site) -> Result<()> {
+    pub(super) fn keep(&self, session: &Session, mut site: Site) -> Result<()> {
         if let Some(version) = &session.state().workspace {
             site.note(version)?;
         }
@@ -458,7 +457,7 @@ impl Workshop {
 impl Site {
     /// A site without a sandbox.
     pub(super) fn over(workspace: Workspace, paths: Paths) -> Self {
-        Self { workspace, sandbox: None, settled: None, paths }
+        Self { workspace, sandbox: None, settled: None, noted: None, paths }
     }
 
     /// Sets the files to a version. Layers are changed while nobody shows them.
@@ -540,8 +539,13 @@ impl Site {
     }
 
     /// Remembers what the session saw here.
-    pub(super) fn note(&self, version: &Version) -> Result<()> {
-        self.paths.note(version)
+    pub(super) fn note(&mut self, version: &Version) -> Result<()> {
+        if self.noted.as_ref() != Some(version) {
+            self.noted = None;
+            self.paths.note(version)?;
+            self.noted = Some(version.clone());
+        }
+        Ok(())
     }
 }
 

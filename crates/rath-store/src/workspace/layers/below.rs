@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rath_core::Store;
+use rath_core::Digest;
 use rath_core::files::{Forest, Name, Node, NodeKind, Tree, Version};
 
 use super::stack::{Layer, Spot, Stack};
@@ -37,9 +37,8 @@ pub(crate) struct Under {
 }
 
 impl<'a> Below<'a> {
-    pub(crate) fn new(stack: &'a Stack, store: &'a dyn Store, base: &Version, rules: Option<&'a RuleTexts>) -> Self {
+    pub(crate) fn new(stack: &'a Stack, forest: Forest<'a>, base: &Version, rules: Option<&'a RuleTexts>) -> Self {
         let root = Node { kind: NodeKind::Directory, mode: 0o755, sha256: base.id(), size: base.tree.bytes };
-        let forest = Forest::new(store);
         Self { stack, forest, root, rules, is_unsure: AtomicBool::default(), lost: Default::default() }
     }
 
@@ -56,6 +55,11 @@ impl<'a> Below<'a> {
     /// Whether something was met that says more about the layers below than the version does.
     pub(crate) fn is_unsure(&self) -> bool {
         self.is_unsure.load(Ordering::Relaxed)
+    }
+
+    /// The root of the version, where it was looked at.
+    pub(crate) fn top(&self) -> Option<(Digest, Arc<Tree>)> {
+        Some((self.root.sha256, self.forest.known(self.root.sha256)?))
     }
 
     /// What is in a directory of the version.

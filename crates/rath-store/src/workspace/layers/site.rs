@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rath_core::Store;
-use rath_core::files::{Name, Version};
+use rath_core::files::{Forest, Name, Version};
+use rath_core::{Blobs, Store};
 use serde::{Deserialize, Serialize};
 
 use super::below::{Below, RuleTexts};
@@ -143,9 +143,9 @@ impl Site {
     }
 
     /// The rule files below the upper; `None` when the rules besides are not those that the base was made with.
-    fn rule_texts(&self, store: &dyn Store, rules: &Rules) -> Option<&RuleTexts> {
+    fn rule_texts(&self, blobs: &dyn Blobs, rules: &Rules) -> Option<&RuleTexts> {
         let read = || {
-            let description = pollster::block_on(store.blob_get(self.base().version.rules.as_ref()?.digest)).ok()??;
+            let description = pollster::block_on(blobs.blob_get(self.base().version.rules.as_ref()?.digest)).ok()??;
             let files = rules.files_of(&description)?;
             Some(files.into_iter().map(|RuleFile { path, text }| (path, text)).collect::<HashMap<_, _>>())
         };
@@ -153,14 +153,14 @@ impl Site {
     }
 
     /// What lies under the upper, for a walk of the upper alone, if that can be enough.
-    pub(crate) fn below<'a>(&'a self, stack: &'a Stack, store: &'a dyn Store, rules: &Rules) -> Option<Below<'a>> {
-        let texts = self.rule_texts(store, rules)?;
-        Some(Below::new(stack, store, &self.base().version, Some(texts)))
+    pub(crate) fn below<'a>(&'a self, stack: &'a Stack, forest: Forest<'a>, rules: &Rules) -> Option<Below<'a>> {
+        let texts = self.rule_texts(forest.blobs(), rules)?;
+        Some(Below::new(stack, forest, &self.base().version, Some(texts)))
     }
 
     /// What lies under the upper, for a walk of everything.
-    pub(crate) fn below_all<'a>(&'a self, stack: &'a Stack, store: &'a dyn Store) -> Below<'a> {
-        Below::new(stack, store, &self.base().version, None)
+    pub(crate) fn below_all<'a>(&'a self, stack: &'a Stack, forest: Forest<'a>) -> Below<'a> {
+        Below::new(stack, forest, &self.base().version, None)
     }
 
     /// The rule files that show through in directories that a walk of the top did not come to; `seen` are the others.
@@ -253,6 +253,7 @@ impl Workspace {
             rules: Rules::new(&options.ignore)?,
             budget: options.budget,
             excluded: None,
+            recent: HashMap::new(),
             _lock: lock,
         })
     }
