@@ -456,7 +456,7 @@ fn connect(path: &Path) -> rusqlite::Result<Option<Connection>> {
 
 /// Writes the tables into a new database. Another process may be doing the same.
 fn create(db: &Connection) -> rusqlite::Result<bool> {
-    db.pragma_update(None, "journal_mode", "WAL")?;
+    keep_a_log(db)?;
     let making = rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
     if marks(&making)? == (0, 0) {
         let empty: bool = making.query_row("SELECT count(*) = 0 FROM sqlite_master", [], |row| row.get(0))?;
@@ -469,6 +469,17 @@ fn create(db: &Connection) -> rusqlite::Result<bool> {
         making.commit()?;
     }
     Ok(marks(db)? == (APPLICATION, VERSION))
+}
+
+/// Has a new database keep a log. Of two that begin this at once, SQLite tells one so without waiting.
+fn keep_a_log(db: &Connection) -> rusqlite::Result<()> {
+    for _ in 0..LOOKS {
+        match db.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => std::thread::sleep(PAUSE / 10),
+            done => return done,
+        }
+    }
+    db.pragma_update(None, "journal_mode", "WAL")
 }
 
 fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {

@@ -441,8 +441,11 @@ fn indexer() {
     let Some(dir) = child_dir() else { return };
     let store = Embedded::open_here(dir, "indexer").unwrap();
     loop {
-        store.index(&mut |_| {}).unwrap();
-        let found = store.search(&question("common")).unwrap();
+        let found = store.index(&mut |_| {}).and_then(|_| store.search(&question("common")));
+        let found = found.unwrap_or_else(|error| {
+            let _ = writeln!(std::io::stdout(), "\n{error}");
+            panic!("{error}")
+        });
         writeln!(std::io::stdout(), "\nfound {}", found.hits.len()).unwrap();
     }
 }
@@ -459,9 +462,11 @@ fn indexers_that_are_killed_and_several_at_once_lose_nothing() {
         let mut indexers: Vec<_> = (0..3).map(|_| child("search::indexer", &library.path)).collect();
         if life % 3 == 0 {
             // At least one of them comes through.
-            let lines = BufReader::new(indexers[0].stdout.take().unwrap()).lines();
-            let found = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("found ")?.parse::<u64>().ok());
-            assert_eq!(found, Some(expected));
+            let mut said = Vec::new();
+            let lines = BufReader::new(indexers[0].stdout.take().unwrap()).lines().map_while(Result::ok);
+            let mut heard = lines.inspect(|line| said.push(line.clone()));
+            let found = heard.find_map(|line| line.strip_prefix("found ")?.parse::<u64>().ok());
+            assert_eq!(found, Some(expected), "{}", said.join("\n"));
         } else {
             std::thread::sleep(Duration::from_millis(10 + 17 * (life % 5)));
         }
