@@ -44,6 +44,11 @@ pub(crate) struct Squeezed {
 }
 
 impl Squeezed {
+    /// How many bytes it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Squeezes a blob, where that makes it smaller.
     pub(crate) fn new(blob: &Blob) -> io::Result<Self> {
         thread_local! {
@@ -274,19 +279,23 @@ fn decompress(bytes: &[u8], raw: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Makes a directory, and those above it that are missing. Its name lasts also when somebody made it a moment ago, and
-/// has not come to say so.
+/// Makes a directory, and those above it that are missing. The way to it lasts also when somebody else made a part of it a
+/// moment ago, and has not come to say so.
 pub(crate) fn make_dirs(dir: &Path) -> io::Result<()> {
     let above = |dir: &Path| match dir.parent() {
         Some(above) if !above.as_os_str().is_empty() => above.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    let missing: Vec<&Path> = dir.ancestors().skip(1).take_while(|above| !above.is_dir()).collect();
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.is_dir()).collect();
     fs::create_dir_all(dir)?;
-    for made in missing.into_iter().rev().filter(|made| !made.as_os_str().is_empty()) {
-        sync_dir(&above(made))?;
+    for part in dir.ancestors().filter(|part| part.file_name().is_some()) {
+        let lasts = sync_dir(&above(part));
+        // What stood there need not be ours to sync.
+        if part == dir || missing.contains(&part) {
+            lasts?;
+        }
     }
-    sync_dir(&above(dir))
+    Ok(())
 }
 
 /// Makes the entries of a directory durable.

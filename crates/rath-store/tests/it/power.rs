@@ -210,8 +210,8 @@ fn check(image: &Path, cut: &Cut) -> Result<(), String> {
     let path = image.join("deep/store");
     let said = |line: &str| cut.acknowledged.iter().any(|said| said == line);
     if !Embedded::exists(&path) {
-        if said("store") {
-            return Err("the store is not there".into());
+        if let Some(line) = cut.acknowledged.first() {
+            return Err(format!("the store is not there, and somebody said: {line}"));
         }
         return Embedded::create(&path).map(drop).map_err(|error| format!("a store cannot be begun again: {error}"));
     }
