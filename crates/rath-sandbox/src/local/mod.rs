@@ -43,7 +43,7 @@ use crate::host::MARKER;
 use crate::limits::Limits;
 use crate::running::Running;
 use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status};
-use crate::state::State;
+use crate::state::{Agreed, State};
 use anchor::{Anchor, NoAnchor, Turn};
 use wire::{Layers, Raw, Setup};
 
@@ -311,7 +311,8 @@ impl Local {
     /// A sandbox with its anchor: isolation that cannot be had is noticed when it is opened, not when it is used.
     fn sandbox(&self, identity: Identity, spec: Spec, turn: Option<Turn>) -> Result<Arc<dyn Sandbox>> {
         let slot = slot(&spec.state);
-        let sandbox = LocalSandbox { local: self.clone(), identity, spec, slot, closed: AtomicBool::new(false) };
+        let (agreed, closed) = (Agreed::default(), AtomicBool::new(false));
+        let sandbox = LocalSandbox { local: self.clone(), identity, agreed, spec, slot, closed };
         sandbox.anchor_from(turn)?;
         Ok(Arc::new(sandbox))
     }
@@ -336,6 +337,7 @@ fn forget_slot(state: &Path) -> Option<Arc<Slot>> {
 struct LocalSandbox {
     local: Local,
     identity: Identity,
+    agreed: Agreed,
     spec: Spec,
     slot: Arc<Slot>,
     closed: AtomicBool,
@@ -477,7 +479,7 @@ impl Sandbox for LocalSandbox {
             if self.closed.load(Ordering::SeqCst) {
                 return Ok(Status::Closed);
             }
-            if let Some(why) = State::contradicts(&self.spec.state, NAME, &self.identity)? {
+            if let Some(why) = self.agreed.contradicts(&self.spec.state, NAME, &self.identity)? {
                 return Ok(Status::Lost { why });
             }
             let anchor = self.slot().clone().filter(|anchor| !anchor.has_ended());

@@ -1,7 +1,6 @@
 //! What the writer does inside its transaction.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
@@ -9,17 +8,17 @@ use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Res
 use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::holder::{self, Liveness};
 use super::schema::{self, sql};
-use super::{holder, inbox, read, runs};
+use super::{Paths, inbox, read, runs, take};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
 
 /// Applies jobs to the database.
-pub(super) struct Committer<'a> {
-    db: &'a Connection,
-    packs: &'a Path,
-    holders: &'a Path,
-    me: &'a Holder,
+pub(super) struct Committer {
+    pub(super) db: Connection,
+    paths: Paths,
+    liveness: Liveness,
     pack: Option<(i64, PackWriter)>,
     /// Whether commits are synced now.
     synced: bool,
@@ -29,15 +28,37 @@ pub(super) struct Committer<'a> {
     pub(super) kept: Vec<(SessionId, Fence)>,
 }
 
-impl<'a> Committer<'a> {
-    pub(super) fn new(db: &'a Connection, packs: &'a Path, holders: &'a Path, me: &'a Holder) -> Self {
-        Self { db, packs, holders, me, pack: None, synced: true, doubtful: false, kept: Vec::new() }
+impl Committer {
+    pub(super) fn new(db: Connection, paths: Paths, liveness: Liveness) -> Self {
+        Self { db, paths, liveness, pack: None, synced: true, doubtful: false, kept: Vec::new() }
+    }
+
+    /// This process.
+    fn me(&self) -> &Holder {
+        &self.liveness.holder
+    }
+
+    /// Says why nothing can be written, where somebody else does.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Machine { doing, trouble: Trouble::Busy, .. } => {
+                Error::trouble(doing, Trouble::Busy, take::who_writes(&self.paths.database))
+            }
+            error => error,
+        }
+    }
+
+    /// At the end of an orderly life the sessions are free at once.
+    pub(super) fn give_back(&mut self) {
+        let _ = self.settle();
+        let _ = schema::synced(&self.db, false);
+        let _ = self.db.execute("UPDATE sessions SET holder = NULL WHERE holder = ?1", [&self.me().id]);
     }
 
     /// Chooses whether the next commit is synced. What dies with the process anyway need not be.
     pub(super) fn set_sync(&mut self, sync: bool) -> rusqlite::Result<()> {
         if sync != self.synced {
-            schema::synced(self.db, sync)?;
+            schema::synced(&self.db, sync)?;
             self.synced = sync;
         }
         Ok(())
@@ -55,7 +76,7 @@ impl<'a> Committer<'a> {
     /// it. So before anything is promised again, all that is in the log is written once more.
     pub(super) fn settle(&mut self) -> Result<()> {
         if self.doubtful {
-            schema::write_log_again(self.db)?;
+            schema::write_log_again(&self.db)?;
             self.doubtful = false;
         }
         Ok(())
@@ -70,10 +91,10 @@ impl<'a> Committer<'a> {
         if self.line(post.session)?.is_none() {
             return Err(Error::NotFound(format!("session {}", post.session)));
         }
-        let before = inbox::standing(self.db, &post.id)?;
+        let before = inbox::standing(&self.db, &post.id)?;
         match Protocol.posted(before) == before {
             true => Ok(()),
-            false => inbox::put(self.db, post),
+            false => inbox::put(&self.db, post),
         }
     }
 
@@ -142,7 +163,7 @@ impl<'a> Committer<'a> {
 
     fn insert(&self, part: &Part, first: &Record, last: &Record) -> Result<i64> {
         if let Some(key) = run_of(first)? {
-            runs::begin(self.db, key, part.session)?;
+            runs::begin(&self.db, key, part.session)?;
         }
         let origin = first.origin().map_err(|why| tampered(first, why))?;
         let born = first.time().map_err(|why| tampered(first, why.into()))?;
@@ -167,7 +188,7 @@ impl<'a> Committer<'a> {
                     origin.map(|origin| origin.id.0.0),
                     *last.kind() == Kind::Closed,
                     FIRST_FENCE as i64,
-                    part.hold.then_some(&self.me.id)
+                    part.hold.then_some(&self.me().id)
                 ])
             })
             .map_err(sql)
@@ -203,9 +224,9 @@ impl<'a> Committer<'a> {
 
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
     fn holds(&self, digest: &Digest) -> Result<bool> {
-        let Some((pack, place)) = read::blob_place(self.db, digest)? else { return Ok(false) };
+        let Some((pack, place)) = read::blob_place(&self.db, digest)? else { return Ok(false) };
         let end = place.offset.saturating_add(place.stored);
-        if std::fs::metadata(self.packs.join(pack)).is_ok_and(|pack| pack.len() >= end) {
+        if std::fs::metadata(self.paths.packs.join(pack)).is_ok_and(|pack| pack.len() >= end) {
             return Ok(true);
         }
         self.db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.0]).map_err(sql)?;
@@ -259,12 +280,12 @@ impl<'a> Committer<'a> {
         let rows = query.query_map([PACK_LIMIT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let known: Vec<(i64, String, i64)> = rows.and_then(Iterator::collect).map_err(sql)?;
         for (no, name, length) in known {
-            if let Some(pack) = PackWriter::adopt(self.packs, &name, length as u64).map_err(writing)? {
+            if let Some(pack) = PackWriter::adopt(&self.paths.packs, &name, length as u64).map_err(writing)? {
                 return Ok((no, pack));
             }
         }
         let name = format!("{}.pack", rath_core::fresh_name());
-        let pack = PackWriter::create(self.packs, &name).map_err(writing)?;
+        let pack = PackWriter::create(&self.paths.packs, &name).map_err(writing)?;
         self.db.execute("INSERT INTO packs (name, length) VALUES (?1, 0)", [&name]).map_err(sql)?;
         Ok((self.db.last_insert_rowid(), pack))
     }
@@ -299,9 +320,9 @@ impl<'a> Committer<'a> {
                 query.query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
             })
             .map_err(sql)?;
-        let living = |id: String| match id == self.me.id {
-            true => Some(self.me.clone()),
-            false => holder::living(self.holders, &id),
+        let living = |id: String| match id == self.me().id {
+            true => Some(self.me().clone()),
+            false => holder::living(&self.paths.holders, &id),
         };
         Ok(row.map(|(no, fence, held_by)| (no, fence as u64, held_by.and_then(living))))
     }
@@ -325,14 +346,14 @@ impl<'a> Committer<'a> {
         let fence = Protocol.grant(fence, living).map_err(|holder| Error::Held { session, holder })?;
         self.db
             .prepare_cached("UPDATE sessions SET holder = ?2, fence = ?3 WHERE no = ?1")
-            .and_then(|mut update| update.execute(params![no, self.me.id, fence as i64]))
+            .and_then(|mut update| update.execute(params![no, self.me().id, fence as i64]))
             .map_err(sql)?;
         Ok(fence)
     }
 
     pub(super) fn release(&self, session: SessionId, given: Fence) -> Result<()> {
         let Some((no, fence, living)) = self.held(session)? else { return Ok(()) };
-        if !Protocol.gives_back(fence, given, living.is_some_and(|holder| holder.id == self.me.id)) {
+        if !Protocol.gives_back(fence, given, living.is_some_and(|holder| holder.id == self.me().id)) {
             return Ok(());
         }
         self.db
@@ -343,7 +364,7 @@ impl<'a> Committer<'a> {
     }
 }
 
-impl Shelf for Committer<'_> {
+impl Shelf for Committer {
     type Part = Part;
     /// Its number.
     type Place = i64;
@@ -365,12 +386,12 @@ impl Shelf for Committer<'_> {
     }
 
     fn id_at(&self, point: Point) -> Result<Option<RecordId>> {
-        Ok(read::at(self.db, point)?.map(|record| record.id()))
+        Ok(read::at(&self.db, point)?.map(|record| record.id()))
     }
 
     fn may_begin(&self, part: &Part) -> Result<()> {
         match part.records.first().map(run_of).transpose()?.flatten() {
-            Some(key) => runs::check(self.db, key, part.session),
+            Some(key) => runs::check(&self.db, key, part.session),
             None => Ok(()),
         }
     }
@@ -380,12 +401,12 @@ impl Shelf for Committer<'_> {
     }
 
     fn standing(&self, post: &String) -> Result<Standing> {
-        inbox::standing(self.db, post)
+        inbox::standing(&self.db, post)
     }
 
     fn stand(&mut self, post: &String, standing: Standing) -> Result<()> {
         match standing {
-            Standing::Taken => inbox::take(self.db, post),
+            Standing::Taken => inbox::take(&self.db, post),
             Standing::Unknown | Standing::Waiting => Ok(()),
         }
     }

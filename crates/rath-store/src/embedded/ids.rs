@@ -5,9 +5,9 @@ use rath_core::{Digest, Record, SessionId};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::Embedded;
+use super::job::Job;
 use super::read::SegmentRow;
 use super::schema::sql;
-use super::writer::Job;
 use crate::segment::Slots;
 
 /// How many records a prefix may name before we stop looking.

@@ -9,12 +9,15 @@ mod health;
 mod holder;
 mod ids;
 mod inbox;
+mod job;
+mod pace;
 mod raise;
 pub(crate) mod read;
 mod readers;
 pub(crate) mod rows;
 mod runs;
 pub(crate) mod schema;
+mod seat;
 mod take;
 mod verify;
 mod writer;
@@ -38,9 +41,10 @@ pub use schema::FORMAT;
 
 use crate::packs::Squeezed;
 use ahead::Ahead;
+use job::Job;
 use readers::Readers;
 use schema::Access;
-use writer::{Job, Writer};
+use writer::Writer;
 
 /// The embedded store.
 pub struct Embedded {
@@ -138,6 +142,9 @@ impl Embedded {
 
     /// A connection that writes. A store of an older format becomes one of the current format first.
     fn connect_to_write(&self) -> Result<Connection> {
+        // Whoever made the store may not have come to say that its name lasts.
+        let lasts = crate::packs::sync_dir(&self.paths.root);
+        lasts.map_err(|error| Error::machine(format!("syncing {}", self.paths.root.display()), error))?;
         let db = schema::connect(&self.paths.database, Access::Write)?;
         if let (Some(raised), Some(tell)) = (raise::raise(&db, &self.paths.database)?, &self.tell) {
             tell(&raised);
@@ -210,7 +217,10 @@ impl Store for Embedded {
     }
 
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
-        Box::pin(async move { self.read(|db| inbox::waiting(db, session)) })
+        // Asked between any two steps of a run that writes: see `Writer::read`.
+        let waiting = move |db: &Connection| inbox::waiting(db, session);
+        let near = self.writer.get().and_then(|writer| writer.read(waiting));
+        Box::pin(async move { near.unwrap_or_else(|| self.read(waiting)) })
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

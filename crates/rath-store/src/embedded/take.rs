@@ -8,7 +8,7 @@ use rath_core::SessionId;
 use rath_core::store::{Holder, Result};
 
 use super::Embedded;
-use super::writer::Job;
+use super::job::Job;
 
 /// The byte of a WAL index that a process locks while it writes to the database.
 const WRITE_LOCK: &str = "120";

@@ -33,8 +33,8 @@ pub(super) struct Site {
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
     /// What was saved after the last call of an agent.
     pub(super) settled: Option<Version>,
-    /// What was noted last.
-    noted: Option<Version>,
+    /// What was noted last, and where the next note can go over it.
+    noted: (Option<Version>, Option<fs::File>),
     paths: Paths,
 }
 
@@ -120,20 +120,30 @@ impl Paths {
     pub(super) fn expect(&self, version: &Version) -> Result<()> {
         let made = fs::create_dir_all(&self.state);
         made.map_err(|error| machine(format!("making {}", self.state.display()), error))?;
-        self.note(version)
+        self.note(version, None).map(drop)
     }
 
     /// Remembers what the session saw here. Losing it costs a question, not a file. It goes over the last one where both
     /// fill one sector, of which a kill or a power cut leaves the one or the other: a file that takes the place of
-    /// another is written out at once by some file systems, which every call would wait for.
-    pub(super) fn note(&self, version: &Version) -> Result<()> {
+    /// another is written out at once by some file systems, which every call would wait for. Returns the file where the
+    /// next one can go over it.
+    fn note(&self, version: &Version, last: Option<fs::File>) -> Result<Option<fs::File>> {
         let mut text = serde_json::to_vec(version).unwrap_or_default();
         text.resize(text.len().max(SECTOR), b' ');
-        let write = || match fs::OpenOptions::new().write(true).open(&self.at) {
-            Ok(file) if text.len() == SECTOR && file.metadata()?.len() == SECTOR as u64 => file.write_all_at(&text, 0),
-            _ => {
-                let beside = self.at.with_extension("new");
-                fs::write(&beside, &text).and_then(|()| fs::rename(&beside, &self.at))
+        let write = || {
+            let last = match last {
+                Some(last) => Some(last),
+                None => match fs::OpenOptions::new().write(true).open(&self.at) {
+                    Ok(file) if file.metadata()?.len() == SECTOR as u64 => Some(file),
+                    _ => None,
+                },
+            };
+            match last.filter(|_| text.len() == SECTOR) {
+                Some(file) => file.write_all_at(&text, 0).map(|()| Some(file)),
+                None => {
+                    let beside = self.at.with_extension("new");
+                    fs::write(&beside, &text).and_then(|()| fs::rename(&beside, &self.at)).map(|()| None)
+                }
             }
         };
         write().map_err(|error| machine(format!("writing {}", self.at.display()), error))
@@ -457,7 +467,7 @@ impl Workshop {
 impl Site {
     /// A site without a sandbox.
     pub(super) fn over(workspace: Workspace, paths: Paths) -> Self {
-        Self { workspace, sandbox: None, settled: None, noted: None, paths }
+        Self { workspace, sandbox: None, settled: None, noted: (None, None), paths }
     }
 
     /// Sets the files to a version. Layers are changed while nobody shows them.
@@ -540,10 +550,9 @@ impl Site {
 
     /// Remembers what the session saw here.
     pub(super) fn note(&mut self, version: &Version) -> Result<()> {
-        if self.noted.as_ref() != Some(version) {
-            self.noted = None;
-            self.paths.note(version)?;
-            self.noted = Some(version.clone());
+        if self.noted.0.as_ref() != Some(version) {
+            let (_, file) = std::mem::take(&mut self.noted);
+            self.noted = (Some(version.clone()), self.paths.note(version, file)?);
         }
         Ok(())
     }

@@ -21,8 +21,8 @@ use rath_core::{Digest, Point, Reference, SessionId, blob_references};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
+use super::job::Job;
 use super::schema::{self, sql};
-use super::writer::Job;
 use super::{Embedded, garbage, holder, raise, read};
 use crate::packs::Held;
 use crate::workspace::RULES;
