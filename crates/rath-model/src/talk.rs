@@ -1,11 +1,12 @@
 //! What a request is made of: the conversation, in the order that every API takes.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rath_core::body::{Assistant, Block, ToolResult};
 use rath_core::{Content, Digest, Message, Parameters, Said, ToolSpec};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use serde::Serialize;
 
 use crate::attached::File;
@@ -140,7 +141,7 @@ impl<'a> Lines<'a> {
 
     fn turn(&mut self, turn: &'a Assistant, sent: Option<&'a str>) {
         let sent = sent.filter(|_| {
-            let mut ids = HashSet::new();
+            let mut ids = HashSet::default();
             turn.calls().all(|(id, _)| ids.insert(id) && !self.names.contains(id))
         });
         let (mut parts, mut calls) = (Vec::new(), Vec::new());
