@@ -69,4 +69,4 @@ pub use local::{Diagnosis, Local, Refusal, Tier, anchor_of, await_anchor};
 pub use rath_core::store::BoxFuture;
 pub use registry::Registry;
 pub use running::{Event, Feed, Running, Stop, Stream};
-pub use sandbox::{Closed, Contents, Entry, EntryKind, Part, Sandbox, Status};
+pub use sandbox::{Closed, Contents, Entry, EntryKind, Part, Sandbox, Status, Written};

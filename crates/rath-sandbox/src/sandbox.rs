@@ -39,7 +39,7 @@ pub trait Sandbox: Send + Sync {
 
     /// Replaces a regular file, or makes it and its directories. Readers see the old content or the new one; other
     /// hard links of the file keep the old one. Without a mode the file keeps the one it has.
-    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<()>>;
+    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<Written>>;
 
     /// What a directory holds, sorted by the bytes of the names.
     fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<Entry>>>;
@@ -149,4 +149,13 @@ pub enum EntryKind {
     Link,
     /// A pipe, a socket or a device.
     Special,
+}
+
+/// What became of a file that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// There was none.
+    New,
+    /// It took the place of one.
+    Replaced,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pollster::block_on;
 use rath_sandbox::{
     Backend, Captured, Command, Ended, EntryKind, Error, Event, Finished, Part, Running, Sandbox, Spec, Status, Stream,
-    Why,
+    Why, Written,
 };
 use tempfile::TempDir;
 
@@ -71,7 +71,7 @@ impl Bench {
         block_on(self.sandbox.real(Path::new(path)))
     }
 
-    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<Written, Error> {
         block_on(self.sandbox.write(Path::new(path), bytes, None))
     }
 
@@ -368,7 +368,8 @@ pub fn files_come_back(backend: &TheBackend) {
     let bench = open(backend);
     let bytes: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
     bench.write("a/b/c", &bytes).unwrap();
-    bench.write("empty", b"").unwrap();
+    assert_eq!(bench.write("empty", b"").unwrap(), Written::New);
+    assert_eq!(bench.write("empty", b"").unwrap(), Written::Replaced);
     assert_eq!(bench.read("a/b/c").unwrap(), bytes);
     assert_eq!(bench.read("a/../a/./b/c").unwrap(), bytes);
     assert_eq!(bench.read("empty").unwrap(), b"");

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::error::Why;
-use crate::sandbox::{Contents, Entry, EntryKind, Part};
+use crate::sandbox::{Contents, Entry, EntryKind, Part, Written};
 use crate::starting;
 use beneath::{speakable, split};
 
@@ -96,12 +96,13 @@ pub(crate) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
 
 /// The content goes to a new file, which then takes the name: nobody sees half of it, and other names of the old file
 /// are left alone.
-pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Outcome<()> {
+pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Outcome<Written> {
     let (directory, path, old) = place(root, path)?;
     let (_, name) = split(&path).ok_or(Fault::Path(Why::Workspace))?;
     if let Some(old) = &old {
         regular(old)?;
     }
+    let is = if old.is_some() { Written::Replaced } else { Written::New };
     let mode = mode.map(|mode| mode & PERMISSIONS).or_else(|| old.map(|old| old.st_mode & PERMISSIONS));
     let fresh = format!(".rath-{}.tmp", rath_core::fresh_name());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -112,7 +113,7 @@ pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -
         // The old file after an exchange, or the new one after a failure.
         let _ = rustix::fs::unlinkat(&directory, &fresh, AtFlags::empty());
     }
-    Ok(written.map(|_| ())?)
+    Ok(written.map(|_| is)?)
 }
 
 /// Gives the file `fresh` the name of the one it replaces. Says whether `fresh` is the old one now.

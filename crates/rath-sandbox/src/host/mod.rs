@@ -24,7 +24,7 @@ use crate::error::{Error, Result, Why};
 use crate::files::{self, Root};
 use crate::request::Request;
 use crate::running::Running;
-use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status};
+use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status, Written};
 use crate::state::State;
 
 pub use sweep::sweep_marked;
@@ -186,7 +186,7 @@ impl Sandbox for HostSandbox {
         Box::pin(async move { self.with_files(path, |root| files::read(root, path, part)) })
     }
 
-    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<()>> {
+    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<Written>> {
         Box::pin(async move { self.with_files(path, |root| files::write(root, path, bytes, mode)) })
     }
 

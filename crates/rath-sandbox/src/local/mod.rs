@@ -42,7 +42,7 @@ use crate::files::{self, Root};
 use crate::host::MARKER;
 use crate::limits::Limits;
 use crate::running::Running;
-use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status};
+use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status, Written};
 use crate::state::{Agreed, State};
 use anchor::{Anchor, NoAnchor, Turn};
 use wire::{Layers, Raw, Setup};
@@ -458,7 +458,7 @@ impl Sandbox for LocalSandbox {
         Box::pin(async move { self.with_files(path, |root| files::read(root, path, part)) })
     }
 
-    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<()>> {
+    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<Written>> {
         Box::pin(async move { self.with_files(path, |root| files::write(root, path, bytes, mode)) })
     }
 

@@ -145,7 +145,7 @@ impl Draft<'_> {
 
 async fn put(desk: &Desk, path: &Path, bytes: Option<&[u8]>, mode: Option<u32>) -> Result<(), Error> {
     match bytes {
-        Some(bytes) => desk.sandbox().write(path, bytes, mode).await,
+        Some(bytes) => desk.sandbox().write(path, bytes, mode).await.map(drop),
         None => desk.sandbox().remove(path).await,
     }
 }

@@ -2,7 +2,7 @@
 
 use rath_core::body::Effect;
 use rath_macros::tool;
-use rath_sandbox::Part;
+use rath_sandbox::Written;
 
 use super::desk::Desk;
 use crate::toolkit::State;
@@ -19,10 +19,10 @@ pub async fn write(
 ) -> Result<String, String> {
     let path = desk.file_path(&path)?;
     desk.may("write", Effect::Workspace, &path).await?;
-    let known = desk.sandbox().read(&path, Part::first(0)).await;
-    if let Err(error) = desk.sandbox().write(&path, content.as_bytes(), None).await {
-        return Err(desk.explain(&path, error).await);
-    }
-    let what = if known.is_ok() { "replaced" } else { "new" };
+    let what = match desk.sandbox().write(&path, content.as_bytes(), None).await {
+        Ok(Written::New) => "new",
+        Ok(Written::Replaced) => "replaced",
+        Err(error) => return Err(desk.explain(&path, error).await),
+    };
     Ok(format!("{}: {what}, {} lines, {} bytes", path.display(), content.lines().count(), content.len()))
 }

@@ -22,7 +22,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pollster::block_on;
-use rath_sandbox::{Backend as _, Command, Error, Event, Finished, Local, Part, Running, Sandbox, Spec, Status, Tier};
+use rath_sandbox::{
+    Backend as _, Command, Error, Event, Finished, Local, Part, Running, Sandbox, Spec, Status, Tier, Written,
+};
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 
@@ -131,7 +133,7 @@ impl Bench {
         block_on(self.sandbox.read(Path::new(path), Part::ALL)).map(|contents| contents.bytes)
     }
 
-    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<Written, Error> {
         block_on(self.sandbox.write(Path::new(path), bytes, None))
     }
 
