@@ -48,7 +48,7 @@ pub use rath_core::*;
 pub use rath_macros::{Workflow, tool};
 pub use rath_model::chat::Dialect;
 pub use rath_model::scripted::{self, Scripted};
-pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Talk, encode_with};
+pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Stop, Talk, Why as StopWhy, encode_with};
 pub use rath_sandbox as sandbox;
 pub use rath_store::{
     Backup, By, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, Hit, HoldOff, Matched, NotAPattern, Order,

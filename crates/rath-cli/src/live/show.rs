@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{Screen, headline};
 use crate::output::{self, style};
-use crate::transcript::{How, changed_files, span};
+use crate::transcript::{How, changed_files, span, unusual_end};
 
 /// At most this many lines of what a call wrote.
 const LINES: usize = 4;
@@ -39,6 +39,7 @@ enum Told {
         session: SessionId,
         agent: String,
         usage: Usage,
+        stop: Option<String>,
     },
     CallStarted {
         id: String,
@@ -100,7 +101,7 @@ impl Show {
             let told = match event {
                 Event::Began => Told::Began { session, agent },
                 Event::Heard(delta) => Told::Heard { session, agent, delta: delta.clone() },
-                Event::TurnOver { usage } => Told::TurnOver { session, agent, usage },
+                Event::TurnOver { usage, stop } => Told::TurnOver { session, agent, usage, stop: stop.map(Into::into) },
                 Event::CallStarted { id, tool, arguments } => {
                     Told::CallStarted { id: id.into(), session, tool: tool.into(), arguments: arguments.into() }
                 }
@@ -189,7 +190,12 @@ impl Shower {
                 self.say_what_runs();
             }
             Told::Heard { session, agent, delta } => self.hear(session, &agent, delta),
-            Told::TurnOver { session, agent, usage } => self.turn_over(session, &agent, usage),
+            Told::TurnOver { session, agent, usage, stop } => {
+                self.turn_over(session, &agent, usage);
+                if let Some(why) = stop.as_deref().and_then(unusual_end) {
+                    self.screen.line(style::label(format!("! {why}")));
+                }
+            }
             Told::CallStarted { id, session, tool, arguments } => {
                 let line = format!("{tool} {}", headline(&tool, &arguments));
                 self.open.push(Open { session, id, line, began: Time::now() });

@@ -19,6 +19,7 @@ mod words;
 
 pub(crate) use blocks::Blocks;
 pub(crate) use changes::changed_files;
+pub(crate) use model::unusual_end;
 pub(crate) use request::{Remade, Verdict, nearest as nearest_request};
 pub(crate) use run::Status;
 pub(crate) use shown::Shown;

@@ -1,7 +1,7 @@
 //! What a model said, and when it did not.
 
 use rath::body::{Assistant, Block, ModelFailed, ModelResponded};
-use rath::{Content, Point};
+use rath::{Content, Point, Stop, StopWhy as Why};
 
 use super::words::{Words, seq, span, usage};
 use crate::output::{self, style};
@@ -40,13 +40,23 @@ pub(super) fn turn(turn: &Assistant, indent: usize, at: Point) -> Vec<String> {
     lines
 }
 
-/// How turns end when nothing is unusual.
-const ORDINARY: &[&str] = &["end_turn", "tool_use", "stop", "tool_calls"];
+/// Why a turn ended, where that is unusual and a reader had better know.
+pub(crate) fn unusual_end(word: &str) -> Option<String> {
+    let said = output::harmless(word);
+    match Stop::of(word).why {
+        Why::Done | Why::Calls | Why::Sequence => None,
+        Why::Length => Some(format!("cut off: no more tokens were allowed, or there is no room for them ({said})")),
+        Why::Refusal => Some(format!("the model declined ({said})")),
+        Why::Filtered => Some(format!("the provider took the answer away ({said})")),
+        Why::Paused => Some(format!("the provider made a pause ({said})")),
+        Why::Other => Some(format!("the model stopped: {said}")),
+    }
+}
 
 /// What a turn cost, and why it ended where that is unusual.
 pub(super) fn cost(answer: &ModelResponded, turn: u64, at: Point) -> String {
     let took = answer.latency_us.map(|us| format!(" in {}", span(us))).unwrap_or_default();
-    let stop = answer.stop.as_ref().filter(|stop| !ORDINARY.contains(&stop.as_str()));
+    let stop = answer.stop.as_ref().filter(|stop| unusual_end(stop).is_some());
     let stop = stop.map(|stop| style::label(output::harmless(&format!(", stopped: {stop}")))).unwrap_or_default();
     format!("{}{stop} {}", style::dim(format!("· turn {turn}{took}{}", usage(&answer.usage))), seq(at))
 }

@@ -469,6 +469,26 @@ fn a_provider_of_the_configuration_is_asked_and_its_key_is_seen_by_nobody_else()
 }
 
 #[test]
+fn an_answer_that_was_cut_off_is_said_to_be() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let mut cut = said("Once upon a");
+    cut.pop();
+    cut.push(json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "length" }] }));
+    let server = Server::new(vec![cut, said("And then it ended.")]);
+    let config = format!("[providers.house]\napi = \"openai-chat\"\nbase_url = \"http://{}/v1\"\n", server.address);
+    bench.put("config/rath/config.toml", config);
+    let out = bench.run(&["run", "-m", "house/small", "--in", "work", "tell me a story"]);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), "Once upon a\n".into()));
+    assert!(text(&out.stderr).contains("! cut off: no more tokens were allowed"), "{}", text(&out.stderr));
+    assert!(bench.ok(&["show", "@"]).contains(", stopped: length"));
+    let whole = bench.run(&["run", "--continue", "@", "go on"]);
+    assert!(!text(&whole.stderr).contains("cut off"), "{}", text(&whole.stderr));
+}
+
+#[test]
 fn a_key_that_comes_back_in_pieces_is_neither_shown_nor_kept() {
     if !isolates() {
         return;

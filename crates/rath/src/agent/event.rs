@@ -18,6 +18,8 @@ pub enum Event<'a> {
     TurnOver {
         /// What it used.
         usage: Usage,
+        /// Why it ended, in the provider's word.
+        stop: Option<&'a str>,
     },
     /// A call begins.
     CallStarted {

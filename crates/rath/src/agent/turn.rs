@@ -94,7 +94,7 @@ impl Agent {
         }
         session.append(ModelResponded {
             model,
-            stop,
+            stop: stop.clone(),
             usage,
             prices,
             latency_us: Some(Time::now().micros_since(began)),
@@ -105,7 +105,7 @@ impl Agent {
         let turn = Assistant { blocks, sent: sent.filter(|_| !renamed) };
         bench.turn = Some(turn.clone());
         session.append(turn)?;
-        bench.tell(session, &self.name, Event::TurnOver { usage });
+        bench.tell(session, &self.name, Event::TurnOver { usage, stop: stop.as_deref() });
         Ok(())
     }
 
