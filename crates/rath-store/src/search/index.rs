@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rath_core::store::{Error, Result};
-use rath_core::{Digest, Record, SessionId};
+use rath_core::{Digest, Record, SessionId, Time};
 use rayon::prelude::*;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 
@@ -42,6 +42,9 @@ const SPAN: u64 = 64 * PLACES;
 /// How often whoever replaces the index looks whether others are done with it, and how long it waits in between.
 const LOOKS: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// As long as some pieces take on a slow disk.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Stands where no phrase goes across.
 const BREAK: &str = " \u{a6} ";
@@ -436,8 +439,7 @@ fn lock_file(root: &Path) -> std::io::Result<File> {
 fn connect(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
-    // As long as some pieces take on a slow disk.
-    db.busy_timeout(Duration::from_secs(120))?;
+    db.busy_timeout(LONGEST)?;
     let ours = match marks(&db)? {
         (APPLICATION, VERSION) => true,
         (0, 0) => create(&db)?,
@@ -473,7 +475,8 @@ fn create(db: &Connection) -> rusqlite::Result<bool> {
 
 /// Has a new database keep a log. Of two that begin this at once, SQLite tells one so without waiting.
 fn keep_a_log(db: &Connection) -> rusqlite::Result<()> {
-    for _ in 0..LOOKS {
+    let began = Time::now();
+    while Time::now().micros_since(began) < LONGEST.as_micros() as u64 {
         match db.pragma_update(None, "journal_mode", "WAL") {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => std::thread::sleep(PAUSE / 10),
             done => return done,
