@@ -117,11 +117,18 @@ impl PackWriter {
 
     /// Begins a pack.
     pub(crate) fn create(dir: &Path, name: &str) -> io::Result<Self> {
-        make_dirs(dir)?;
+        fs::create_dir_all(dir)?;
+        // Another process may have made it a moment ago. The store that it lies in lasts.
+        sync_dir(dir.parent().unwrap_or(dir))?;
         let file = OpenOptions::new().append(true).create_new(true).open(dir.join(name))?;
         file.try_lock().map_err(io::Error::other)?;
         sync_dir(dir)?;
         Ok(Self { file, length: 0, dirty: true })
+    }
+
+    /// Whether something was appended and not synced.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
     }
 
     /// Appends blobs with one write. They are durable after [`sync`](Self::sync).

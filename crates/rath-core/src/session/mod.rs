@@ -53,7 +53,7 @@ pub(crate) use publish::Unpublished;
 /// A body may have this many bytes after its long contents became blobs.
 pub const BODY_LIMIT: usize = 1024 * 1024;
 
-/// Published records stay at hand, for display, while a session has not made more than this.
+/// Published records stay at hand, to be read and shown, while a session has not made more than this.
 const RECENT: usize = 32;
 
 /// A line of records with one head.

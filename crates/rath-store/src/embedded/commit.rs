@@ -64,6 +64,16 @@ impl Committer {
         Ok(())
     }
 
+    /// Whether nothing is left to be done before the next commit.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.kept.is_empty() && !self.doubtful
+    }
+
+    /// Whether blobs were appended that are not synced.
+    pub(super) fn has_unsynced_blobs(&self) -> bool {
+        self.pack.as_ref().is_some_and(|(_, pack)| pack.is_dirty())
+    }
+
     /// Makes what the jobs before it wrote durable, and visible to others.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.sync_packs()?;

@@ -97,6 +97,7 @@ impl Embedded {
         // What a workspace remembers of contents may be about to go: it looks again.
         for state in workspaces(&self.paths.root) {
             let _ = fs::remove_file(state.join("index"));
+            let _ = fs::remove_file(state.join("index.new"));
         }
         let db = self.connect_to_write()?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;

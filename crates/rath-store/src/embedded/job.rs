@@ -71,13 +71,14 @@ impl Job {
         }
     }
 
-    /// Whether it is a write that somebody waits for, and little.
+    /// Whether it brings records or blobs, and little of them.
     pub(super) fn is_little(&self) -> bool {
         match self {
             Job::Commit { batch, .. } => {
                 let records = batch.parts.iter().flat_map(|part| &part.records);
                 let brought = |record: &Record| record.blobs().iter().map(|blob| blob.bytes.len()).sum::<usize>();
-                records.map(|record| record.size() + brought(record)).sum::<usize>() <= LITTLE
+                let snapshots = batch.parts.iter().filter_map(|part| part.snapshot.as_ref()).map(Vec::len);
+                records.map(|record| record.size() + brought(record)).chain(snapshots).sum::<usize>() <= LITTLE
             }
             Job::Blobs { blobs, .. } => blobs.iter().map(Squeezed::len).sum::<usize>() <= LITTLE,
             _ => false,

@@ -23,8 +23,11 @@ mod verify;
 mod writer;
 
 use std::fs;
+use std::future::poll_fn;
+use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
@@ -142,12 +145,16 @@ impl Embedded {
 
     /// A connection that writes. A store of an older format becomes one of the current format first.
     fn connect_to_write(&self) -> Result<Connection> {
-        // Whoever made the store may not have come to say that its name lasts.
-        let lasts = crate::packs::sync_dir(&self.paths.root);
-        lasts.map_err(|error| Error::machine(format!("syncing {}", self.paths.root.display()), error))?;
         let db = schema::connect(&self.paths.database, Access::Write)?;
         if let (Some(raised), Some(tell)) = (raise::raise(&db, &self.paths.database)?, &self.tell) {
             tell(&raised);
+        }
+        // Whoever made the store may not have come to say that its name lasts. Some file systems do not take it.
+        match crate::packs::sync_dir(&self.paths.root) {
+            Err(error) if !matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported) => {
+                return Err(Error::machine(format!("syncing {}", self.paths.root.display()), error));
+            }
+            _ => {}
         }
         if schema::has_log(&self.paths.database) {
             // Whoever wrote it may have died after a sync that failed.
@@ -172,6 +179,8 @@ impl Embedded {
     async fn write<T: Send + 'static>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.writer()?.send(job(reply));
+        // It may be done already, and whoever shares the thread is to have a turn all the same.
+        let_others().await;
         match answer.await {
             Ok(answer) => answer,
             Err(_) => Err(stopped()),
@@ -288,6 +297,19 @@ impl Blobs for Embedded {
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { self.read(|db| read::pieces(db, &self.paths.packs, &digest)) })
     }
+}
+
+/// Gives way once.
+async fn let_others() {
+    let mut gave_way = false;
+    poll_fn(|context| match std::mem::replace(&mut gave_way, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 fn stopped() -> Error {

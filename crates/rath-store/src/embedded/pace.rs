@@ -25,9 +25,14 @@ impl Pace {
         self.is_alone = self.last.replace(session) == Some(session);
     }
 
-    /// Notes how many microseconds a commit took that had to last.
+    /// Notes how many microseconds a commit took that synced something.
     pub(super) fn took(&mut self, micros: u64) {
         self.quick = if micros < QUICK { self.quick.saturating_add(1) } else { 0 };
+    }
+
+    /// Notes that nothing could be committed.
+    pub(super) fn failed(&mut self) {
+        self.quick = 0;
     }
 
     /// Whether a write, of a session's records or of blobs, had better be done by whoever asks for it. Where several

@@ -242,10 +242,13 @@ pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str) -> Result<Opt
     }
 }
 
+/// How long one waits for another process to have written.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
     let db = db.map_err(doing("opening the database"))?;
-    db.busy_timeout(Duration::from_secs(30)).map_err(sql)?;
+    db.busy_timeout(PATIENCE).map_err(sql)?;
     db.set_prepared_statement_cache_capacity(64);
     // Else a statement that might use a partial index is planned anew each time something is bound to it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql)?;

@@ -1,8 +1,10 @@
 //! The place from which the store is written, one at a time. What waits when it is free is committed together, with one
 //! sync.
 
-use rath_core::Time;
-use rath_core::store::{Error, Trouble};
+use std::time::Duration;
+
+use rath_core::store::{Error, Fence, Result, Trouble};
+use rath_core::{SessionId, Time};
 use rusqlite::Connection;
 
 use super::commit::Committer;
@@ -23,7 +25,7 @@ impl Seat {
 
     /// Whether a job had better be done by whoever asks for it.
     pub(super) fn suits(&self, job: &Job) -> bool {
-        self.pace.suits(job.writes())
+        self.pace.suits(job.writes()) && self.committer.owes_nothing()
     }
 
     /// What it writes with. No transaction is open.
@@ -31,31 +33,60 @@ impl Seat {
         &self.committer.db
     }
 
+    /// As after quick commits of this session.
+    #[cfg(test)]
+    pub(super) fn hurry(&mut self, session: SessionId) {
+        for _ in 0..10 {
+            self.pace.wrote(session);
+            self.pace.took(0);
+        }
+    }
+
     /// At the end.
     pub(super) fn leave(&mut self) {
         self.committer.give_back();
     }
 
+    /// Commits one job without waiting for another process: it comes back when one is writing.
+    pub(super) fn write_at_once(&mut self, job: Job) -> std::result::Result<Answers, Job> {
+        let hurried = self.committer.db.busy_timeout(Duration::ZERO).map_err(sql);
+        let begun = hurried.and_then(|()| self.begin(job.must_last()));
+        let _ = self.committer.db.busy_timeout(schema::PATIENCE);
+        if begun.is_err() {
+            self.pace.failed();
+            return Err(job);
+        }
+        Ok(self.carry_out(vec![job], Vec::new()))
+    }
+
     /// Commits jobs together. One job's failure undoes none of its neighbours.
-    pub(super) fn write(&mut self, mut group: Vec<Job>) {
+    pub(super) fn write(&mut self, mut group: Vec<Job>) -> Answers {
+        let again = std::mem::take(&mut self.committer.kept);
+        group.splice(0..0, again.into_iter().map(|(session, fence)| Job::Release { session, fence }));
+        let released: Vec<_> = group.iter().filter_map(Job::gives_back).collect();
+        if let Err(error) = self.begin(group.iter().any(Job::must_last)) {
+            self.pace.failed();
+            let error = self.committer.explain(error);
+            group.into_iter().for_each(|job| job.refuse(&error));
+            self.committer.kept = released;
+            return Answers::default();
+        }
+        self.carry_out(group, released)
+    }
+
+    fn begin(&mut self, must_last: bool) -> Result<()> {
+        self.committer.settle()?;
+        self.committer.set_sync(must_last).map_err(sql)?;
+        run_cached(&self.committer.db, "BEGIN IMMEDIATE").map_err(schema::doing("beginning to write"))
+    }
+
+    /// Does jobs in the transaction that was begun, and ends it.
+    fn carry_out(&mut self, group: Vec<Job>, released: Vec<(SessionId, Fence)>) -> Answers {
         for session in group.iter().filter_map(Job::writes) {
             self.pace.wrote(session);
         }
-        let committer = &mut self.committer;
-        let again = std::mem::take(&mut committer.kept);
-        group.splice(0..0, again.into_iter().map(|(session, fence)| Job::Release { session, fence }));
-        let released: Vec<_> = group.iter().filter_map(Job::gives_back).collect();
         let (began, must_last) = (Time::now(), group.iter().any(Job::must_last));
-        let begun = committer.settle().and_then(|()| {
-            committer.set_sync(must_last).map_err(sql)?;
-            run_cached(&committer.db, "BEGIN IMMEDIATE").map_err(schema::doing("beginning to write"))
-        });
-        if let Err(error) = begun {
-            let error = committer.explain(error);
-            group.into_iter().for_each(|job| job.refuse(&error));
-            committer.kept = released;
-            return;
-        }
+        let committer = &mut self.committer;
         let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
         // Why nothing of the group may be committed.
         let mut spoilt: Option<Error> = None;
@@ -88,6 +119,7 @@ impl Seat {
             }
             let _ = run_cached(&committer.db, "RELEASE job");
         }
+        let is_synced = must_last || committer.has_unsynced_blobs();
         let finished = match spoilt {
             Some(error) => Err(error),
             None => committer.finish(),
@@ -96,11 +128,24 @@ impl Seat {
             let _ = committer.db.execute_batch("ROLLBACK");
             committer.forget_pack();
             committer.kept = released;
-        }
-        answers.into_iter().for_each(|answer| answer(finished.as_ref().err()));
-        if must_last {
+            self.pace.failed();
+        } else if is_synced {
             self.pace.took(Time::now().micros_since(began));
         }
+        Answers { answers, failed: finished.err() }
+    }
+}
+
+/// What is to be said to those who sent the jobs, once the next one may sit down.
+#[derive(Default)]
+pub(super) struct Answers {
+    answers: Vec<Answer>,
+    failed: Option<Error>,
+}
+
+impl Answers {
+    pub(super) fn give(self) {
+        self.answers.into_iter().for_each(|answer| answer(self.failed.as_ref()));
     }
 }
 

@@ -93,7 +93,7 @@ impl<'a> Intake<'a> {
         Self { store, stack, under_way: Mutex::default() }
     }
 
-    /// Sends blobs off; waits only for earlier ones, when many are under way.
+    /// Sends blobs off. It may wait for them where they are few, and for earlier ones when many are under way.
     pub(super) fn send(&self, blobs: Vec<Blob>) -> store::Result<()> {
         if blobs.is_empty() {
             return Ok(());

@@ -53,8 +53,9 @@ impl Index {
         out.extend_from_slice(&digest.0);
         let beside = path.with_extension("new");
         // They change places, and the old one waits to be written over: where one replaces the other, some file systems
-        // write the new one out at once, and where files come and go, each new one is looked for longer. One that a
-        // power cut leaves torn is none.
+        // write the new one out at once, and where files come and go, each new one is looked for longer. After a
+        // power cut a torn one is none, and one of an earlier save is as good: what it says of a file is held against
+        // the file.
         let write = || {
             let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&beside)?;
             file.write_all(&out)?;

@@ -193,7 +193,7 @@ impl Workspace {
         root.forget_below();
         let index = Index { root, rules: Some(reference.clone()), below };
         if changed || !same_rules || read > 0 || index.below != self.index.below {
-            // While the blobs are on their way: an index that is ahead of the store is noticed.
+            // The blobs may still be on their way: an index that is ahead of the store is noticed.
             index.store(&self.index_path())?;
         }
         intake.finish()?;

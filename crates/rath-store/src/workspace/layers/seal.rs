@@ -120,6 +120,7 @@ impl Site {
             Ok(Some(mode)) => {
                 // What is known of the upper's files was of those that are in the layer now.
                 let _ = fs::remove_file(state.join("index"));
+                let _ = fs::remove_file(state.join("index.new"));
                 clear_upper(state, mode)
             }
             Err(error) => Err(Error::machine(format!("sealing {}", upper.display()), error)),

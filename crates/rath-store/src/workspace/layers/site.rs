@@ -282,7 +282,7 @@ pub(super) fn begin(state: &Path, standing: &Standing, mode: u32) -> Result<()> 
     clear_upper(state, mode)?;
     marks::are_possible_in(&state.join(WORK))
         .map_err(|error| Error::machine(format!("marking directories in {}", state.display()), error))?;
-    for stale in ["index", "restoring"] {
+    for stale in ["index", "index.new", "restoring"] {
         match fs::remove_file(state.join(stale)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::machine(format!("clearing {}", state.display()), error));
