@@ -19,7 +19,7 @@ const BOUNDS: &[(&str, u64)] = &[
     ("disk", 4 << 30),
     ("file", 64 << 30),
     ("files", 100_000),
-    ("names", 200_000),
+    ("names", 1_000_000),
 ];
 
 const AT_THE_TERMINAL: &[&str] =
