@@ -178,9 +178,10 @@ impl Embedded {
 
     async fn write<T: Send + 'static>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.writer()?.send(job(reply));
-        // It may be done already, and whoever shares the thread is to have a turn all the same.
-        let_others().await;
+        if self.writer()?.send(job(reply)) {
+            // Whoever shares the thread is to have a turn all the same.
+            give_way().await;
+        }
         match answer.await {
             Ok(answer) => answer,
             Err(_) => Err(stopped()),
@@ -299,8 +300,8 @@ impl Blobs for Embedded {
     }
 }
 
-/// Gives way once.
-async fn let_others() {
+/// Lets others have the thread once.
+async fn give_way() {
     let mut gave_way = false;
     poll_fn(|context| match std::mem::replace(&mut gave_way, true) {
         true => Poll::Ready(()),

@@ -25,7 +25,7 @@ impl Seat {
 
     /// Whether a job had better be done by whoever asks for it.
     pub(super) fn suits(&self, job: &Job) -> bool {
-        self.pace.suits(job.writes()) && self.committer.owes_nothing()
+        self.pace.suits(job.writes()) && self.committer.owes_nothing() && job.is_little()
     }
 
     /// What it writes with. No transaction is open.

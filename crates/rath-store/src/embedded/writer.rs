@@ -60,14 +60,15 @@ impl Writer {
         Ok(Self { desk, jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Has a job done, after all that were sent before it.
-    pub(super) fn send(&self, job: Job) {
-        let Some(job) = self.do_here(job) else { return };
+    /// Has a job done, after all that were sent before it. Says whether it was done here.
+    pub(super) fn send(&self, job: Job) -> bool {
+        let Some(job) = self.do_here(job) else { return true };
         self.desk.sent.fetch_add(1, Ordering::AcqRel);
         // If the thread is gone the reply channel is dropped with the job, and who waits is told.
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(job);
         }
+        false
     }
 
     /// Reads with the connection that writes, if nobody writes just now: the pages that changed last are at hand there,
@@ -79,7 +80,7 @@ impl Writer {
 
     /// Does a job that is better done here; any other comes back. One in which somebody breaks down gets no answer.
     fn do_here(&self, job: Job) -> Option<Job> {
-        if !job.is_little() || self.desk.sent.load(Ordering::Acquire) > 0 {
+        if self.desk.sent.load(Ordering::Acquire) > 0 {
             return Some(job);
         }
         let Ok(mut seat) = self.desk.seat.try_lock() else { return Some(job) };
