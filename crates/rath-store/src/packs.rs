@@ -119,7 +119,7 @@ impl PackWriter {
     pub(crate) fn create(dir: &Path, name: &str) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         // Another process may have made it a moment ago. The store that it lies in lasts.
-        sync_dir(dir.parent().unwrap_or(dir))?;
+        sync_dir(&above(dir))?;
         let file = OpenOptions::new().append(true).create_new(true).open(dir.join(name))?;
         file.try_lock().map_err(io::Error::other)?;
         sync_dir(dir)?;
@@ -289,10 +289,6 @@ fn decompress(bytes: &[u8], raw: u64) -> io::Result<Vec<u8>> {
 /// Makes a directory, and those above it that are missing. The way to it lasts also when somebody else made a part of it a
 /// moment ago, and has not come to say so.
 pub(crate) fn make_dirs(dir: &Path) -> io::Result<()> {
-    let above = |dir: &Path| match dir.parent() {
-        Some(above) if !above.as_os_str().is_empty() => above.to_path_buf(),
-        _ => PathBuf::from("."),
-    };
     let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.is_dir()).collect();
     fs::create_dir_all(dir)?;
     for part in dir.ancestors().filter(|part| part.file_name().is_some()) {
@@ -303,6 +299,14 @@ pub(crate) fn make_dirs(dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The directory that a path lies in.
+fn above(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
 }
 
 /// Makes the entries of a directory durable.
