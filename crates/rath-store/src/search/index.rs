@@ -476,13 +476,14 @@ fn create(db: &Connection) -> rusqlite::Result<bool> {
 /// Has a new database keep a log. Of two that begin this at once, SQLite tells one so without waiting.
 fn keep_a_log(db: &Connection) -> rusqlite::Result<()> {
     let began = Time::now();
-    while Time::now().micros_since(began) < LONGEST.as_micros() as u64 {
+    let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+    loop {
+        let is_early = Time::now().micros_since(began) < LONGEST.as_micros() as u64;
         match db.pragma_update(None, "journal_mode", "WAL") {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => std::thread::sleep(PAUSE / 10),
+            Err(error) if is_busy(&error) && is_early => std::thread::sleep(PAUSE / 10),
             done => return done,
         }
     }
-    db.pragma_update(None, "journal_mode", "WAL")
 }
 
 fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
