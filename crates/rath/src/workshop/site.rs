@@ -33,9 +33,16 @@ pub(super) struct Site {
     pub(super) sandbox: Option<Arc<dyn Sandbox>>,
     /// What was saved after the last call of an agent.
     pub(super) settled: Option<Version>,
-    /// What was noted last, and where the next note can go over it.
-    noted: (Option<Version>, Option<fs::File>),
+    noted: Noted,
     paths: Paths,
+}
+
+/// What a site noted last.
+#[derive(Default)]
+struct Noted {
+    version: Option<Version>,
+    /// Where the next note can go over it.
+    file: Option<fs::File>,
 }
 
 /// Where a session's files are, and what is remembered about them.
@@ -467,7 +474,7 @@ impl Workshop {
 impl Site {
     /// A site without a sandbox.
     pub(super) fn over(workspace: Workspace, paths: Paths) -> Self {
-        Self { workspace, sandbox: None, settled: None, noted: (None, None), paths }
+        Self { workspace, sandbox: None, settled: None, noted: Noted::default(), paths }
     }
 
     /// Sets the files to a version. Layers are changed while nobody shows them.
@@ -550,9 +557,9 @@ impl Site {
 
     /// Remembers what the session saw here.
     pub(super) fn note(&mut self, version: &Version) -> Result<()> {
-        if self.noted.0.as_ref() != Some(version) {
-            let (_, file) = std::mem::take(&mut self.noted);
-            self.noted = (Some(version.clone()), self.paths.note(version, file)?);
+        if self.noted.version.as_ref() != Some(version) {
+            let Noted { file, .. } = std::mem::take(&mut self.noted);
+            self.noted = Noted { file: self.paths.note(version, file)?, version: Some(version.clone()) };
         }
         Ok(())
     }
