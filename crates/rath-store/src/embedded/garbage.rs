@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::schema::{self, sql};
 use super::{Embedded, read};
 use crate::packs::{self, Held, PackWriter, Place};
+use crate::workspace::forget_index;
 
 /// A pack with less than this part alive is written anew.
 const WORTH_KEEPING: f64 = 0.7;
@@ -96,8 +97,7 @@ impl Embedded {
         }
         // What a workspace remembers of contents may be about to go: it looks again.
         for state in workspaces(&self.paths.root) {
-            let _ = fs::remove_file(state.join("index"));
-            let _ = fs::remove_file(state.join("index.new"));
+            let _ = forget_index(&state);
         }
         let db = self.connect_to_write()?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;

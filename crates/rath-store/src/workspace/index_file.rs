@@ -1,7 +1,7 @@
 //! The index on disk.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use rath_core::Digest;
@@ -67,6 +67,17 @@ impl Index {
         };
         write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
     }
+}
+
+/// Removes the index from a workspace's state directory, with the one before it.
+pub(crate) fn forget_index(state: &Path) -> io::Result<()> {
+    for name in ["index", "index.new"] {
+        match fs::remove_file(state.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn number(out: &mut Vec<u8>, number: u64) {

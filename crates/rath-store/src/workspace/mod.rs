@@ -38,6 +38,7 @@ pub use save::Saved;
 pub use scan::Skipped;
 
 use index::Index;
+pub(crate) use index_file::forget_index;
 use layers::{Site, Stack};
 use lock::Lock;
 use root::Root;

@@ -14,6 +14,7 @@ use super::squash::squash;
 use crate::workspace::Workspace;
 use crate::workspace::error::{Error, Result};
 use crate::workspace::index::Index;
+use crate::workspace::index_file::forget_index;
 use crate::workspace::save::Saved;
 
 /// Layers below an upper, at most. Each costs a lookup for every name that a command asks for.
@@ -119,8 +120,7 @@ impl Site {
             Ok(None) => Ok(()),
             Ok(Some(mode)) => {
                 // What is known of the upper's files was of those that are in the layer now.
-                let _ = fs::remove_file(state.join("index"));
-                let _ = fs::remove_file(state.join("index.new"));
+                let _ = forget_index(state);
                 clear_upper(state, mode)
             }
             Err(error) => Err(Error::machine(format!("sealing {}", upper.display()), error)),

@@ -19,6 +19,7 @@ use super::sift::sift;
 use super::stack::{Spot, Stack, TOP};
 use crate::workspace::error::{Error, Result};
 use crate::workspace::index::{BELOW, Dir, Index, Item, What};
+use crate::workspace::index_file::forget_index;
 use crate::workspace::lock::Lock;
 use crate::workspace::root::Root;
 use crate::workspace::rules::{RuleFile, Rules};
@@ -282,13 +283,10 @@ pub(super) fn begin(state: &Path, standing: &Standing, mode: u32) -> Result<()> 
     clear_upper(state, mode)?;
     marks::are_possible_in(&state.join(WORK))
         .map_err(|error| Error::machine(format!("marking directories in {}", state.display()), error))?;
-    for stale in ["index", "index.new", "restoring"] {
-        match fs::remove_file(state.join(stale)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::machine(format!("clearing {}", state.display()), error));
-            }
-            _ => {}
-        }
-    }
+    let forgotten = forget_index(state).and_then(|()| match fs::remove_file(state.join("restoring")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    });
+    forgotten.map_err(|error| Error::machine(format!("clearing {}", state.display()), error))?;
     standing.write(state)
 }
