@@ -385,6 +385,13 @@ impl Blobs for Memory {
         })
     }
 
+    fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            let inner = self.lock();
+            Ok(inner.blobs.contains_key(&digest) || inner.joined.contains_key(&digest))
+        })
+    }
+
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         Box::pin(async move {
             let inner = self.lock();

@@ -28,6 +28,9 @@ pub trait Blobs: Send + Sync {
     /// Writes blobs; those that are there already are passed over. They are durable with the next commit.
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>>;
 
+    /// Whether a blob is there. Nothing of it is read.
+    fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>>;
+
     /// Reads a blob, checked against its digest.
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>>;
 

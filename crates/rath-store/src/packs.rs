@@ -34,6 +34,14 @@ pub(crate) struct Place {
     pub(crate) stored: u64,
 }
 
+impl Place {
+    /// Whether a pack is there, and long enough.
+    pub(crate) fn is_in(self, pack: &Path) -> bool {
+        let end = self.offset.saturating_add(self.stored);
+        fs::metadata(pack).is_ok_and(|pack| pack.len() >= end)
+    }
+}
+
 /// A blob as it is stored.
 pub(crate) struct Squeezed {
     pub(crate) digest: Digest,

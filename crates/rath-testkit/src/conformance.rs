@@ -365,7 +365,9 @@ pub fn blobs_come_with_their_record(store: &TheStore) {
     let blob = rath_core::blob_references(record.body_bytes().unwrap()).remove(0);
     assert_eq!(&*block_on(store.blob_get(blob.digest)).unwrap().unwrap(), text.as_bytes());
     let other = Blob::new(vec![0u8; 100], "application/octet-stream");
+    assert!(!block_on(store.blob_has(other.reference.digest)).unwrap());
     block_on(store.blob_put(vec![other.clone()])).unwrap();
+    assert!(block_on(store.blob_has(other.reference.digest)).unwrap());
     assert_eq!(block_on(store.blob_get(other.reference.digest)).unwrap().unwrap(), other.bytes);
 }
 
@@ -393,10 +395,12 @@ pub fn blobs_are_joined_from_pieces(store: &TheStore) {
     let missing = block_on(store.blob_join(whole.clone(), pieces.clone())).unwrap_err();
     assert_eq!(missing.code(), "not-found");
     assert!(block_on(store.blob_get(whole.digest)).unwrap().is_none());
+    assert!(!block_on(store.blob_has(whole.digest)).unwrap());
     block_on(store.blob_put(blobs)).unwrap();
     for _ in 0..2 {
         block_on(store.blob_join(whole.clone(), pieces.clone())).unwrap();
     }
+    assert!(block_on(store.blob_has(whole.digest)).unwrap());
     assert_eq!(&*block_on(store.blob_get(whole.digest)).unwrap().unwrap(), b"onetwoone");
     assert_eq!(block_on(store.blob_pieces(whole.digest)).unwrap().unwrap(), pieces);
 }

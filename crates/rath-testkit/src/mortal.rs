@@ -135,6 +135,13 @@ impl Blobs for Mortal {
         })
     }
 
+    fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.inner.blob_has(digest).await
+        })
+    }
+
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         Box::pin(async move {
             self.alive()?;

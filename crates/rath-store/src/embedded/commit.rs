@@ -235,8 +235,7 @@ impl Committer {
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
     fn holds(&self, digest: &Digest) -> Result<bool> {
         let Some((pack, place)) = read::blob_place(&self.db, digest)? else { return Ok(false) };
-        let end = place.offset.saturating_add(place.stored);
-        if std::fs::metadata(self.paths.packs.join(pack)).is_ok_and(|pack| pack.len() >= end) {
+        if place.is_in(&self.paths.packs.join(pack)) {
             return Ok(true);
         }
         self.db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.0]).map_err(sql)?;

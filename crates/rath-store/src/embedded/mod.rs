@@ -176,6 +176,18 @@ impl Embedded {
         Ok(self.writer.get_or_init(|| writer))
     }
 
+    /// Reads something small that is asked between any two writes: see [`Writer::read`].
+    fn read_near<T>(&self, work: impl Fn(&Connection) -> Result<T>) -> Result<T> {
+        let near = self.writer.get().and_then(|writer| writer.read(&work));
+        near.unwrap_or_else(|| self.read(work))
+    }
+
+    /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
+    fn holds(&self, digest: &Digest) -> Result<bool> {
+        let place = self.read_near(|db| read::blob_place(db, digest))?;
+        Ok(place.is_some_and(|(pack, place)| place.is_in(&self.paths.packs.join(pack))))
+    }
+
     async fn write<T: Send + 'static>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         if self.writer()?.send(job(reply)) {
@@ -227,10 +239,8 @@ impl Store for Embedded {
     }
 
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
-        // Asked between any two steps of a run that writes: see `Writer::read`.
-        let waiting = move |db: &Connection| inbox::waiting(db, session);
-        let near = self.writer.get().and_then(|writer| writer.read(waiting));
-        Box::pin(async move { near.unwrap_or_else(|| self.read(waiting)) })
+        let waiting = self.read_near(|db| inbox::waiting(db, session));
+        Box::pin(async move { waiting })
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
@@ -246,16 +256,9 @@ impl Embedded {
     /// Squeezes what the store does not hold, here and now, and sends it to the writer: who puts from several threads
     /// squeezes on all of them.
     fn send_blobs(&self, blobs: &[Blob]) -> Result<Option<oneshot::Receiver<Result<()>>>> {
-        let known = self.read(|db| {
-            blobs
-                .iter()
-                .map(|blob| Ok(read::blob_place(db, &blob.reference.digest)?.is_some()))
-                .collect::<Result<Vec<_>>>()
-        })?;
         let mut squeezed = Vec::with_capacity(blobs.len());
-        for (blob, known) in blobs.iter().zip(known) {
-            // What the index names may be gone from its pack: the writer looks.
-            if !known || read::blob_is_lost(self, &blob.reference.digest)? {
+        for blob in blobs {
+            if !self.holds(&blob.reference.digest)? {
                 squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
             }
         }
@@ -277,6 +280,11 @@ impl Blobs for Embedded {
                 None => Ok(()),
             }
         })
+    }
+
+    fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
+        let holds = self.holds(&digest);
+        Box::pin(async move { holds })
     }
 
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {

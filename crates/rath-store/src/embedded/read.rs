@@ -7,7 +7,6 @@ use rath_core::store::{Cursor, Error, Of, Page, Piece, Result, Scan};
 use rath_core::{Digest, Fault, Malformed, Point, Record, SessionId, kind_mask};
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 
-use super::Embedded;
 use super::schema::{LINEAGE, sql};
 use crate::packs::{self, Damage, Held, Place};
 use crate::segment::{self, Slots};
@@ -274,11 +273,4 @@ pub(super) fn pieces(db: &Connection, dir: &Path, digest: &Digest) -> Result<Opt
         Some(Held::Pieces(pieces)) => Ok(Some(pieces)),
         _ => Ok(None),
     }
-}
-
-/// Whether the index names a blob whose pack is cut or gone.
-pub(super) fn blob_is_lost(store: &Embedded, digest: &Digest) -> Result<bool> {
-    let Some((pack, place)) = store.read(|db| blob_place(db, digest))? else { return Ok(true) };
-    let end = place.offset.saturating_add(place.stored);
-    Ok(!std::fs::metadata(store.paths.packs.join(pack)).is_ok_and(|pack| pack.len() >= end))
 }

@@ -268,7 +268,7 @@ impl Workspace {
     fn check_index(&mut self) {
         let Index { root: Dir { tree, .. }, rules, .. } = &self.index;
         let mut named = tree.iter().map(|(tree, _)| *tree).chain(rules.iter().map(|rules| rules.digest));
-        let is_there = |digest| matches!(pollster::block_on(self.store.blob_get(digest)), Ok(Some(_)));
+        let is_there = |digest| matches!(pollster::block_on(self.store.blob_has(digest)), Ok(true));
         if !named.all(is_there) {
             self.index = Index::default();
         }

@@ -210,6 +210,9 @@ impl Blobs for Watched<'_> {
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         self.blobs.blob_put(blobs)
     }
+    fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
+        self.blobs.blob_has(digest)
+    }
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         assert!(!self.whole.contains(&digest), "a large content was read");
         self.reads.fetch_add(1, Ordering::Relaxed);
