@@ -9,6 +9,7 @@ use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, S
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::holder::{self, Liveness};
+use super::log::Log;
 use super::schema::{self, sql};
 use super::{Paths, inbox, read, runs, take};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
@@ -19,6 +20,9 @@ pub(super) struct Committer {
     pub(super) db: Connection,
     paths: Paths,
     liveness: Liveness,
+    log: Log,
+    /// Whether all that is in the log was synced, as far as this process wrote it.
+    lasts: bool,
     pack: Option<(i64, PackWriter)>,
     /// Whether commits are synced now.
     synced: bool,
@@ -29,8 +33,9 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    pub(super) fn new(db: Connection, paths: Paths, liveness: Liveness) -> Self {
-        Self { db, paths, liveness, pack: None, synced: true, doubtful: false, kept: Vec::new() }
+    pub(super) fn new(mut db: Connection, paths: Paths, liveness: Liveness) -> Result<Self> {
+        let log = Log::of(&mut db)?;
+        Ok(Self { db, paths, liveness, log, lasts: false, pack: None, synced: true, doubtful: false, kept: Vec::new() })
     }
 
     /// This process.
@@ -79,7 +84,16 @@ impl Committer {
         self.sync_packs()?;
         let done = self.db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(sql);
         self.doubtful |= matches!(done, Err(Error::Machine { trouble: Trouble::Disk, .. }));
+        self.lasts = done.is_ok() && self.synced;
         done.map(drop)
+    }
+
+    /// Moves a long log into the database; but only after a commit that was synced, and whose sync was heard: SQLite
+    /// says nothing of one that fails while the log is moved.
+    pub(super) fn tidy(&self) {
+        if self.lasts && self.log.is_long() {
+            self.log.shorten(&self.db);
+        }
     }
 
     /// After a sync that failed, the kernel takes for written what it could not write, and later syncs say nothing of

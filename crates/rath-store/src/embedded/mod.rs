@@ -10,6 +10,7 @@ mod holder;
 mod ids;
 mod inbox;
 mod job;
+mod log;
 mod pace;
 mod raise;
 pub(crate) mod read;

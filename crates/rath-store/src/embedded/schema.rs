@@ -8,6 +8,8 @@ use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
+use super::log::LONG;
+
 /// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. An
 /// older store becomes one of this format when it is first written to, see `raise`.
 pub const FORMAT: i64 = 3;
@@ -215,17 +217,15 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
     }
     if access == Access::Write {
         synced(&db, true).map_err(sql)?;
+        db.pragma_update(None, "wal_autocheckpoint", LONG).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     }
     Ok(db)
 }
 
-/// Chooses whether commits are synced. A short log is written over and over in place, which syncs faster than one that
-/// grows; but only after a commit that was synced, and whose sync was heard: SQLite says nothing of one that fails while
-/// the log is moved.
+/// Chooses whether commits are synced.
 pub(super) fn synced(db: &Connection, yes: bool) -> rusqlite::Result<()> {
-    db.pragma_update(None, "synchronous", if yes { "FULL" } else { "NORMAL" })?;
-    db.pragma_update(None, "wal_autocheckpoint", if yes { 250 } else { 0 })
+    db.execute_batch(if yes { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })
 }
 
 /// The store's format.

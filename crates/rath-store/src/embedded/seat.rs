@@ -42,6 +42,11 @@ impl Seat {
         }
     }
 
+    /// What can wait until those who sent jobs have their answers.
+    pub(super) fn tidy(&mut self) {
+        self.committer.tidy();
+    }
+
     /// At the end.
     pub(super) fn leave(&mut self) {
         self.committer.give_back();

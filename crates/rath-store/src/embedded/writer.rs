@@ -49,7 +49,7 @@ fn sit<T>(seat: &mut Option<Seat>, work: impl FnOnce(&mut Seat) -> T) -> Option<
 impl Writer {
     pub(super) fn start(db: Connection, paths: Paths, program: &str) -> Result<Self> {
         let liveness = Liveness::begin(&paths.holders, program)?;
-        let seat = Mutex::new(Some(Seat::new(Committer::new(db, paths, liveness))));
+        let seat = Mutex::new(Some(Seat::new(Committer::new(db, paths, liveness)?)));
         let desk = Arc::new(Desk { seat, sent: AtomicUsize::new(0) });
         let (jobs, inbox) = channel();
         let at = desk.clone();
@@ -93,7 +93,17 @@ impl Writer {
             Ok(answers) => answers.give(),
             Err(job) => return Some(job),
         }
+        self.desk.tidy();
         None
+    }
+}
+
+impl Desk {
+    /// Tidies up, unless somebody writes again already: then he does.
+    fn tidy(&self) {
+        if let Ok(mut seat) = self.seat.try_lock() {
+            sit(&mut seat, Seat::tidy);
+        }
     }
 }
 
@@ -121,6 +131,7 @@ fn run(desk: &Desk, inbox: &Receiver<Job>) {
         // Who is answered may come back at once, and finds the way free.
         desk.sent.fetch_sub(count, Ordering::AcqRel);
         answers.give();
+        desk.tidy();
     }
     sit(&mut desk.seat.lock().unwrap_or_else(PoisonError::into_inner), Seat::leave);
 }

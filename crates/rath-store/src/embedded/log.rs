@@ -1,0 +1,41 @@
+//! How long the database's log is, and when it is moved.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rath_core::store::Result;
+use rusqlite::Connection;
+use rusqlite::hooks::Wal;
+
+use super::schema::sql;
+
+/// As many pages are long. A short log is written over and over in place, which syncs faster than one that grows.
+pub(super) const LONG: i32 = 250;
+
+/// The log of a connection, as its last commit left it.
+pub(super) struct Log {
+    pages: Arc<AtomicI32>,
+}
+
+impl Log {
+    /// Hears of every commit. SQLite does not move the log by itself from now on.
+    pub(super) fn of(db: &mut Connection) -> Result<Self> {
+        let log = Self { pages: Arc::default() };
+        let heard = log.pages.clone();
+        let hear = move |_: &mut Wal, pages| {
+            heard.store(pages, Ordering::Relaxed);
+            Ok(())
+        };
+        db.wal_hook(Some(hear)).map_err(sql)?;
+        Ok(log)
+    }
+
+    pub(super) fn is_long(&self) -> bool {
+        self.pages.load(Ordering::Relaxed) >= LONG
+    }
+
+    /// Moves what nobody reads any more into the database. What cannot be moved now is moved later.
+    pub(super) fn shorten(&self, db: &Connection) {
+        let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    }
+}
