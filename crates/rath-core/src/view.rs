@@ -13,8 +13,8 @@ use crate::history::{History, Reach};
 use crate::id::{Point, Reference, SessionId};
 use crate::list::List;
 use crate::message::Message;
-use crate::reader::Reader;
-use crate::record::Record;
+use crate::reader::{Reader, tampered};
+use crate::record::{Fault, Record};
 use crate::session::Unpublished;
 use crate::state::{Pending, State};
 use crate::store::{Error, Result, Row, Store, Which};
@@ -85,9 +85,14 @@ impl View {
             let page = self.reader.page(session, from, to, &[]).await?;
             records.extend(page.records);
             if !page.more {
-                return Ok(records);
+                break;
             }
             from = page.position;
+        }
+        let misfit = records.windows(2).find(|two| two[1].first_parent() != Some(two[0].id()));
+        match misfit {
+            Some(two) => Err(tampered(&two[0], Fault::Chain).into()),
+            None => Ok(records),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rath_core::body::Source;
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Store, Which};
-use rath_core::{Digest, Kind, Point, Record, SessionId};
+use rath_core::{Digest, Fault, Kind, Point, Record, RecordId, SessionId};
 
 use super::beside::Beside;
 use super::blobs::{self, Named, Names};
@@ -72,11 +72,12 @@ impl Export {
         Ok(Exported { graph })
     }
 
-    async fn heads(&self, store: &Arc<dyn Store>) -> Result<Vec<Point>, Error> {
+    /// Where the sessions are to end, with the id of the record there where the store says it.
+    async fn heads(&self, store: &Arc<dyn Store>) -> Result<Vec<(Point, Option<RecordId>)>, Error> {
         if self.graph {
             let of: Vec<_> = self.of.keys().copied().collect();
             let family = walk::family(store, &of).await?;
-            return Ok(family.into_iter().map(|(session, seq)| Point { session, seq }).collect());
+            return Ok(family.into_iter().map(|head| (head.point(), Some(head.id))).collect());
         }
         let mut heads = Vec::new();
         for (session, seq) in &self.of {
@@ -86,7 +87,7 @@ impl Export {
             if seq > row.seq {
                 return Err(store::Error::NotFound(format!("record {}@{seq}", session.short())).into());
             }
-            heads.push(Point { session: *session, seq });
+            heads.push((Point { session: *session, seq }, Some(row.head).filter(|_| seq == row.seq)));
         }
         Ok(heads)
     }
@@ -146,11 +147,11 @@ impl<'a> Work<'a> {
     async fn records(
         &mut self,
         store: &Arc<dyn Store>,
-        heads: Vec<Point>,
+        heads: Vec<(Point, Option<RecordId>)>,
         target: &mut Target,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
-        let mut walk = Walk::new(store, heads);
+        let mut walk = Walk::new(store, heads.iter().map(|(head, _)| *head));
         let mut entry = target.begin_long(RECORDS)?;
         let mut encoder = Beside::new("rath-encode", encode);
         let mut batch = Vec::with_capacity(TOGETHER);
@@ -171,6 +172,12 @@ impl<'a> Work<'a> {
         }
         entry.end()?;
         progress(self.graph.records);
+        for (point, id) in heads {
+            let is = self.sessions.get(&point.session).filter(|head| head.seq == point.seq).map(|head| head.head);
+            if id.is_some_and(|id| is.is_some_and(|is| is != id)) {
+                return Err(store::Error::Tampered { point, why: Fault::Chain }.into());
+            }
+        }
         self.graph.sessions = std::mem::take(&mut self.sessions).into_values().collect();
         Ok(())
     }

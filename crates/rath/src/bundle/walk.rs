@@ -3,12 +3,12 @@
 //! Heads are taken in the order of their sessions' ids; before a fork comes what it stands on, before a merge what it
 //! takes in. So the same records have the same order in every store.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use rath_core::body::Merged;
-use rath_core::store::{self, Lookup, Scan, Store, Which};
-use rath_core::{Fault, Kind, Point, Record, Reference, SessionId};
+use rath_core::store::{self, Lookup, Row, Scan, Store, Which};
+use rath_core::{Fault, Kind, Point, Record, RecordId, Reference, SessionId};
 
 /// Walks over everything that some heads stand on.
 pub(super) struct Walk {
@@ -17,8 +17,8 @@ pub(super) struct Walk {
     heads: Vec<Point>,
     /// Lines under way: each waits for the one behind it.
     open: Vec<Frame>,
-    /// How many records of each line were given.
-    given: HashMap<SessionId, u64>,
+    /// How many records of each line were given, and the id of the last.
+    given: HashMap<SessionId, (u64, RecordId)>,
 }
 
 struct Frame {
@@ -53,7 +53,8 @@ impl Walk {
                 }
                 continue;
             };
-            let next = self.given.get(&frame.session).copied().unwrap_or(0);
+            let before = self.given.get(&frame.session).copied();
+            let next = before.map_or(0, |(next, _)| next);
             let (record, elsewhere) = match frame.next.take() {
                 Some(next) => next,
                 None if next > frame.to => {
@@ -67,13 +68,18 @@ impl Walk {
                     }
                     let missing = || store::Error::NotFound(format!("record {session}@{next}"));
                     let record = frame.page.pop_front().filter(|record| record.seq() == next).ok_or_else(missing)?;
+                    // Neighbours vouch for each other.
+                    if before.is_some_and(|(_, last)| record.first_parent() != Some(last)) {
+                        let point = Point { session, seq: next - 1 };
+                        return Err(store::Error::Tampered { point, why: Fault::Chain });
+                    }
                     let elsewhere = elsewhere(&self.store, &record).await?;
                     (record, elsewhere)
                 }
             };
             match elsewhere.iter().find(|parent| !self.is_given(parent.point())).map(Reference::point) {
                 None => {
-                    self.given.insert(record.session(), record.seq() + 1);
+                    self.given.insert(record.session(), (record.seq() + 1, record.id()));
                     return Ok(Some(Step { record, elsewhere }));
                 }
                 Some(parent) => {
@@ -96,7 +102,7 @@ impl Walk {
     }
 
     fn is_given(&self, point: Point) -> bool {
-        self.given.get(&point.session).is_some_and(|given| *given > point.seq)
+        self.given.get(&point.session).is_some_and(|(given, _)| *given > point.seq)
     }
 }
 
@@ -130,7 +136,7 @@ async fn elsewhere(store: &Arc<dyn Store>, record: &Record) -> store::Result<Vec
 }
 
 /// The heads of every session in the family of some: what they stand on, and what stands on any of that.
-pub(super) async fn family(store: &Arc<dyn Store>, of: &[SessionId]) -> store::Result<BTreeMap<SessionId, u64>> {
+pub(super) async fn family(store: &Arc<dyn Store>, of: &[SessionId]) -> store::Result<Vec<Reference>> {
     let rows = store.sessions(Which::All.into()).await?;
     let mut near: HashMap<SessionId, Vec<SessionId>> = HashMap::new();
     let mut join = |a: SessionId, b: SessionId| {
@@ -157,5 +163,5 @@ pub(super) async fn family(store: &Arc<dyn Store>, of: &[SessionId]) -> store::R
     while let Some(session) = open.pop() {
         open.extend(near.remove(&session).unwrap_or_default().into_iter().filter(|other| seen.insert(*other)));
     }
-    Ok(rows.into_iter().filter(|row| seen.contains(&row.id)).map(|row| (row.id, row.seq)).collect())
+    Ok(rows.iter().filter(|row| seen.contains(&row.id)).map(Row::head_reference).collect())
 }

@@ -163,3 +163,32 @@ async fn the_verifier_in_python_finds_them_too() {
     };
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }
+
+#[tokio::test]
+async fn a_store_whose_headers_were_altered_is_not_exported() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = super::embedded(dir.path(), "store");
+    let mut session = store.create(Actor::person("ada"));
+    for word in ["one", "two", "three"] {
+        session.user(word).unwrap();
+    }
+    session.publish().await.unwrap();
+    let id = session.id();
+    drop((session, store));
+    let database = rusqlite::Connection::open(dir.path().join("store/rath.db")).unwrap();
+    let data: Vec<u8> = database.query_row("SELECT data FROM segments", [], |row| row.get(0)).unwrap();
+    let times: Vec<usize> = memchr::memmem::find_iter(&data, b"\"time\":").collect();
+    assert_eq!(times.len(), 4);
+    for (seq, at) in times.into_iter().enumerate() {
+        // Another last digit: it can still be read, and its body is still the one that it vouches for.
+        let mut altered = data.clone();
+        let digit = at + data[at + 7..].iter().position(|byte| !byte.is_ascii_digit()).unwrap() + 6;
+        altered[digit] = if altered[digit] == b'1' { b'2' } else { b'1' };
+        database.execute("UPDATE segments SET data = ?1", [altered]).unwrap();
+        let store = Embedded::open(dir.path().join("store")).unwrap();
+        let error = Export::of(id, None).write(&store, &dir.path().join("out"), &mut |_| {}).await.unwrap_err();
+        assert_eq!(error.code(), "tampered");
+        assert!(error.to_string().contains(&format!("{}@{seq}", id.short())), "{error}");
+        assert!(!dir.path().join("out").exists());
+    }
+}
