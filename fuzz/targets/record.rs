@@ -30,12 +30,12 @@ fn header(data: &[u8]) {
 
 /// Records that come out of a segment come out of the segment that they are put into.
 fn segment(data: &[u8]) {
-    let bytes: Arc<[u8]> = data.into();
+    let bytes: Arc<[u8]> = segment::unfold(data).into();
     let Ok(records) = segment::read(SESSION, 0, 0, &bytes, |_| true) else { return };
     records.iter().for_each(look);
     let packed = segment::pack(&records);
     let again = packed.iter().flat_map(|segment| {
-        let data: Arc<[u8]> = segment.data.as_slice().into();
+        let data: Arc<[u8]> = segment::unfold(&segment.data).into();
         segment::read(SESSION, segment.first_seq, segment.generation, &data, |_| true).expect("what was packed is read")
     });
     let again: Vec<Record> = again.collect();

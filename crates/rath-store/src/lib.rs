@@ -28,8 +28,10 @@
 
 mod embedded;
 mod packs;
+mod pool;
 mod search;
 pub mod segment;
+mod squeeze;
 pub mod workspace;
 
 pub use embedded::{

@@ -6,12 +6,14 @@
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use rath_core::store::Piece;
 use rath_core::{Blob, BlobRef, Digest};
+
+use crate::squeeze::{squeeze, unsqueeze};
 
 const MAGIC: &[u8; 4] = b"blob";
 const ENTRY: usize = 4 + 1 + 32 + 8 + 8;
@@ -20,9 +22,6 @@ const ZSTD: u8 = 1;
 /// The entry's bytes are a row of digests and lengths.
 const JOINED: u8 = 2;
 const PIECE: usize = 32 + 8;
-
-/// Fast, and within a tenth of the default level on source code.
-const LEVEL: i32 = 1;
 
 /// A pack that has grown past this is left alone and another one begun.
 pub(crate) const PACK_LIMIT: u64 = 64 * 1024 * 1024;
@@ -59,16 +58,7 @@ impl Squeezed {
 
     /// Squeezes a blob, where that makes it smaller.
     pub(crate) fn new(blob: &Blob) -> io::Result<Self> {
-        thread_local! {
-            static SQUEEZER: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
-        }
-        let squeezed = SQUEEZER.with_borrow_mut(|squeezer| {
-            let squeezer = match squeezer {
-                Some(squeezer) => squeezer,
-                None => squeezer.insert(zstd::bulk::Compressor::new(LEVEL)?),
-            };
-            squeezer.compress(&blob.bytes)
-        })?;
+        let squeezed = squeeze(&blob.bytes)?;
         let (codec, bytes) = match squeezed.len() < blob.bytes.len() {
             true => (ZSTD, squeezed),
             false => (RAW, blob.bytes.to_vec()),
@@ -248,7 +238,7 @@ pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Res
     }
     let content = match head[4] {
         RAW => bytes.to_vec(),
-        ZSTD => decompress(bytes, raw).map_err(|_| Damage::Entry(name.into()))?,
+        ZSTD => unsqueeze(bytes, raw).map_err(|_| Damage::Entry(name.into()))?,
         JOINED if bytes.len().is_multiple_of(PIECE) => {
             let piece = |piece: &[u8]| {
                 let (digest, bytes) = piece.split_at(32);
@@ -266,32 +256,6 @@ pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Res
         return Err(Damage::Altered);
     }
     Ok(Held::Bytes(content))
-}
-
-/// Decompresses to `raw` bytes. A large claim is not trusted: memory grows with what really comes out.
-fn decompress(bytes: &[u8], raw: u64) -> io::Result<Vec<u8>> {
-    const TRUSTED: u64 = 16 << 20;
-    thread_local! {
-        static UNSQUEEZER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
-    }
-    let content = match raw <= TRUSTED {
-        true => UNSQUEEZER.with_borrow_mut(|unsqueezer| {
-            let unsqueezer = match unsqueezer {
-                Some(unsqueezer) => unsqueezer,
-                None => unsqueezer.insert(zstd::bulk::Decompressor::new()?),
-            };
-            unsqueezer.decompress(bytes, raw as usize)
-        })?,
-        false => {
-            let mut content = Vec::new();
-            zstd::stream::Decoder::new(bytes)?.take(raw.saturating_add(1)).read_to_end(&mut content)?;
-            content
-        }
-    };
-    match content.len() as u64 == raw {
-        true => Ok(content),
-        false => Err(io::ErrorKind::InvalidData.into()),
-    }
 }
 
 /// Makes a directory, and those above it that are missing. The way to it lasts also when somebody else made a part of it a

@@ -1,17 +1,32 @@
 //! How the records of a published tail are laid out in one row.
 //!
 //! Each record: kind code (1 byte), flags (1), header length and body length (4 each, little endian), salt (16, not
-//! when erased), header, body. The bytes that are hashed stand there as they were first written.
+//! when erased), header, body. The bytes that are hashed stand there as they were first written. Where they are many,
+//! as after an import, the row holds all of that as one zstd frame.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rath_core::store::{Error, Result};
 use rath_core::{Fault, Kind, Malformed, Parts, Point, Record, Salt, SessionId};
+use rayon::prelude::*;
+
+use crate::pool::in_pool;
+use crate::squeeze::{squeeze, unsqueeze};
 
 /// A segment is cut before it has more bytes, or more records, than this.
 const MAX_BYTES: usize = 256 * 1024;
 const MAX_RECORDS: usize = 1024;
+
+/// As many bytes are squeezed. What a turn brings is shorter, and its time counts more than its room.
+const WORTH_SQUEEZING: usize = 32 * 1024;
+
+/// How a zstd frame begins. No record does: nobody sets such flags.
+const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// What was squeezed has no more bytes than this. A longer record stands alone, as it is.
+const MAX_SQUEEZED: usize = 2 * MAX_BYTES;
 
 const ERASED: u8 = 1;
 const PREFIX: usize = 10;
@@ -27,36 +42,82 @@ pub struct Segment {
     pub generation: u64,
     /// Their kinds, as bits.
     pub kinds: u64,
-    /// The records, one after another.
+    /// What the row holds: see [`unfold`].
     pub data: Vec<u8>,
 }
 
 /// Lays `records` out. A record whose generation jumps (a merge) begins a new segment.
 pub fn pack(records: &[Record]) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
-    for record in records {
-        let fits = segments.last().is_some_and(|segment| {
-            segment.generation + segment.count == record.generation()
-                && segment.first_seq + segment.count == record.seq()
-                && segment.data.len() + record.size() <= MAX_BYTES
-                && (segment.count as usize) < MAX_RECORDS
-        });
+    let stretches = cut(records);
+    match stretches.len() {
+        0 | 1 => stretches.into_iter().map(Segment::of).collect(),
+        _ => in_pool(|| stretches.into_par_iter().map(Segment::of).collect()),
+    }
+}
+
+/// The stretches of `records` that stand together.
+fn cut(records: &[Record]) -> Vec<&[Record]> {
+    let mut stretches = Vec::new();
+    let (mut start, mut size) = (0, 0);
+    for (end, two) in records.windows(2).enumerate().map(|(at, two)| (at + 1, two)) {
+        let [last, next] = two else { continue };
+        size += stored_size(last);
+        let fits = last.generation() + 1 == next.generation()
+            && last.seq() + 1 == next.seq()
+            && size + next.size() <= MAX_BYTES
+            && end - start < MAX_RECORDS;
         if !fits {
-            segments.push(Segment {
-                first_seq: record.seq(),
-                count: 0,
-                generation: record.generation(),
-                kinds: 0,
-                data: Vec::with_capacity(record.size() + PREFIX),
-            });
-        }
-        if let Some(segment) = segments.last_mut() {
-            segment.count += 1;
-            segment.kinds |= record.kind().bit();
-            push(&mut segment.data, record);
+            stretches.push(&records[start..end]);
+            (start, size) = (end, 0);
         }
     }
-    segments
+    stretches.extend(records.get(start..).filter(|rest| !rest.is_empty()));
+    stretches
+}
+
+/// How many bytes a record takes in a segment.
+fn stored_size(record: &Record) -> usize {
+    let body = record.salted_body().map_or(0, |(salt, body)| salt.len() + body.len());
+    PREFIX + record.header_bytes().len() + body
+}
+
+impl Segment {
+    /// Of records that stand together.
+    fn of(records: &[Record]) -> Self {
+        let mut data = Vec::with_capacity(records.iter().map(stored_size).sum());
+        records.iter().for_each(|record| push(&mut data, record));
+        let first = records.first();
+        Self {
+            first_seq: first.map_or(0, Record::seq),
+            count: records.len() as u64,
+            generation: first.map_or(0, Record::generation),
+            kinds: records.iter().fold(0, |kinds, record| kinds | record.kind().bit()),
+            data: squeezed(data),
+        }
+    }
+}
+
+/// As a row holds it.
+fn squeezed(data: Vec<u8>) -> Vec<u8> {
+    if !(WORTH_SQUEEZING..=MAX_SQUEEZED).contains(&data.len()) {
+        return data;
+    }
+    match squeeze(&data) {
+        Ok(frame) if frame.len() < data.len() => frame,
+        _ => data,
+    }
+}
+
+/// The records that a row holds, one after another. What cannot be read stays as it is: no record begins so.
+pub fn unfold(row: &[u8]) -> Cow<'_, [u8]> {
+    if !row.starts_with(&FRAME) {
+        return Cow::Borrowed(row);
+    }
+    let size = zstd::zstd_safe::get_frame_content_size(row).ok().flatten();
+    match size.filter(|size| *size <= MAX_SQUEEZED as u64).map(|size| unsqueeze(row, size)) {
+        Some(Ok(data)) => Cow::Owned(data),
+        _ => Cow::Borrowed(row),
+    }
 }
 
 fn push(data: &mut Vec<u8>, record: &Record) {

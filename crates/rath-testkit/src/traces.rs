@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files below `dir` that hold `secret`: as it is, or, in a pack, behind its compression.
+use rusqlite::Connection;
+
+/// The files below `dir` that hold `secret`: as it is, or, in a pack and in the rows of a database, behind its
+/// compression.
 pub fn find(dir: &Path, secret: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -13,8 +16,12 @@ pub fn find(dir: &Path, secret: &str) -> Vec<PathBuf> {
             continue;
         }
         let bytes = fs::read(&path).unwrap();
-        let packed = path.extension().is_some_and(|end| end == "pack");
-        if has(&bytes, secret) || packed && contents(&bytes).iter().any(|content| has(content, secret)) {
+        let squeezed = match path.file_name().and_then(|name| name.to_str()) {
+            Some(name) if name.ends_with(".pack") => contents(&bytes),
+            Some("rath.db") => segments(&path),
+            _ => Vec::new(),
+        };
+        if has(&bytes, secret) || squeezed.iter().any(|content| has(content, secret)) {
             found.push(path);
         }
     }
@@ -40,4 +47,20 @@ fn contents(pack: &[u8]) -> Vec<Vec<u8>> {
         }
     }
     contents
+}
+
+/// What can be decompressed of a database's segments. It is looked at in a copy: to open it would change its log.
+fn segments(database: &Path) -> Vec<Vec<u8>> {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["rath.db", "rath.db-wal"] {
+        let _ = fs::copy(database.with_file_name(name), copy.path().join(name));
+    }
+    let read = || -> rusqlite::Result<Vec<Vec<u8>>> {
+        let db = Connection::open(copy.path().join("rath.db"))?;
+        let mut query = db.prepare("SELECT data FROM segments")?;
+        query.query_map([], |row| row.get(0))?.collect()
+    };
+    // What is not a database any more has no rows.
+    let rows = read().unwrap_or_default();
+    rows.iter().filter_map(|data| zstd::stream::decode_all(&data[..]).ok()).collect()
 }

@@ -8,7 +8,7 @@ use super::Embedded;
 use super::job::Job;
 use super::read::SegmentRow;
 use super::schema::sql;
-use crate::segment::Slots;
+use crate::segment::{self, Slots};
 
 /// How many records a prefix may name before we stop looking.
 const MATCHES: usize = 10;
@@ -24,7 +24,8 @@ pub(super) fn catch_up(db: &Connection) -> Result<()> {
         cursor = row.get(0).map_err(sql)?;
         let data = row.get_ref(1).map_err(sql)?;
         let data = data.as_blob().map_err(|error| Error::machine("reading a segment", error))?;
-        for slot in Slots::of(data).flatten() {
+        let data = segment::unfold(data);
+        for slot in Slots::of(&data).flatten() {
             let id = Digest::of(&data[slot.header.start as usize..slot.header.end as usize]);
             insert.execute(params![front(&id), cursor]).map_err(sql)?;
         }

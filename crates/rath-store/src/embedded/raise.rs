@@ -21,6 +21,8 @@ const STEPS: &[(i64, &str)] = &[
     // Packs may hold joined blobs: nothing in the database changes.
     (2, ""),
     (3, ADDED_IN_3),
+    // Segments may be squeezed: those that are there stay as they are.
+    (4, ""),
 ];
 
 /// Pages that are copied at once.

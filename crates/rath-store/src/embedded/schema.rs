@@ -10,9 +10,9 @@ use rusqlite::{CachedStatement, Connection, OpenFlags};
 
 use super::log::LONG;
 
-/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. An
-/// older store becomes one of this format when it is first written to, see `raise`.
-pub const FORMAT: i64 = 3;
+/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
+/// segments are squeezed. An older store becomes one of this format when it is first written to, see `raise`.
+pub const FORMAT: i64 = 4;
 
 /// The first format with [`ADDED_IN_3`].
 const RUNS_AND_POSTS: i64 = 3;

@@ -19,7 +19,7 @@ use super::words::{self, Sort};
 use crate::embedded::read::{self, SegmentRow};
 use crate::embedded::{Embedded, schema};
 use crate::packs::Held;
-use crate::segment::Slots;
+use crate::segment::{self, Slots};
 
 /// Changes with what is indexed and how: another one is made anew.
 const VERSION: i64 = 2;
@@ -194,7 +194,7 @@ impl Index {
                 .map_err(schema::sql)
         })?;
         Ok(match there {
-            Some(data) => last_id(&data) == Some(last),
+            Some(data) => last_id(&segment::unfold(&data)) == Some(last),
             // It was removed; numbers are given again only when there is no greater one.
             None => store.read(last_segment)? > cursor,
         })

@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::files::{Forest, Name, TREE, Tree, Version};
 use rath_core::{Blob, BlobRef, Digest};
 use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::content::{Intake, NotRead, Read, is_full};
 use super::error::{Error, Result};
@@ -16,6 +15,7 @@ use super::index::{Content, Dir, Index, Item, Weight, What};
 use super::layers::{Below, Site, Spot};
 use super::scan::{Skipped, Walk};
 use super::{Workspace, rules};
+use crate::pool::in_pool;
 
 /// A version that was saved.
 #[derive(Clone, Debug)]
@@ -290,26 +290,6 @@ impl Workspace {
 
 /// As many files one thread looks at faster than several.
 const FEW: usize = 64;
-
-/// Does work with threads for files at hand.
-pub(super) fn in_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    match pool() {
-        Some(pool) => pool.install(work),
-        None => work(),
-    }
-}
-
-/// Threads that walk and read: one more than there are processors, because one is always about to wait for a disk or a
-/// directory. With as many as processors a walk of a thousand files took half as long again.
-fn pool() -> Option<&'static ThreadPool> {
-    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
-    let start = || {
-        let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get() + 1);
-        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|n| format!("rath-files-{n}"));
-        pool.build().ok()
-    };
-    POOL.get_or_init(start).as_ref()
-}
 
 /// The entries of the root with most files below, counted only as far as needed to compare them.
 fn heaviest(root: &Path) -> String {

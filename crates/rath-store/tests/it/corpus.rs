@@ -14,7 +14,7 @@ use rath_core::store::{Query, Which};
 use rath_store::Embedded;
 use serde_json::{Value, json};
 
-use crate::support::{begun, furnished, talked, verify, worked};
+use crate::support::{begun, furnished, talked, told_at_length, verify, worked};
 
 pub(crate) fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
@@ -97,6 +97,7 @@ fn add_to_the_corpus() {
     worked(&store, tempfile::tempdir().unwrap().path());
     begun(&store);
     talked(&store);
+    told_at_length(&store);
     drop(store);
     Embedded::open_here(dir.join("store"), "corpus").unwrap().checkpoint().unwrap();
     fs::write(dir.join("expected.json"), serde_json::to_vec_pretty(&describe(&dir.join("store"))).unwrap()).unwrap();

@@ -16,7 +16,7 @@ fn a_store_from_the_future_is_refused() {
     drop(db);
     let error = Embedded::open(&path).err().unwrap();
     assert_eq!(error.code(), "store-from-the-future");
-    assert_eq!(error.to_string(), "the store has format 4; this version of rath reads up to 3");
+    assert_eq!(error.to_string(), "the store has format 5; this version of rath reads up to 4");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod processes;
 mod raising;
 mod search;
 mod simulation;
+mod squeezed;
 mod support;
 mod tamper;
 mod workspace;

@@ -104,14 +104,12 @@ fn every_older_store_is_raised_once_and_its_old_database_is_kept() {
 
 #[test]
 fn a_current_store_has_no_backup() {
-    for name in ["format-3", "format-3-models"] {
-        let copy = tempfile::tempdir().unwrap();
-        copy_dir(&corpus().join(name).join("store"), copy.path());
-        let (store, told) = opened(copy.path());
-        write(&store).unwrap();
-        assert!(told.lock().unwrap().is_empty());
-        assert!(Embedded::open_here(copy.path(), "test").unwrap().health().unwrap().backups.is_empty());
-    }
+    let copy = tempfile::tempdir().unwrap();
+    copy_dir(&corpus().join("format-4").join("store"), copy.path());
+    let (store, told) = opened(copy.path());
+    write(&store).unwrap();
+    assert!(told.lock().unwrap().is_empty());
+    assert!(Embedded::open_here(copy.path(), "test").unwrap().health().unwrap().backups.is_empty());
 }
 
 #[test]

@@ -74,6 +74,16 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
     ids
 }
 
+/// A session that was published as a whole: so long that its segments are squeezed.
+pub(crate) fn told_at_length(store: &Arc<dyn Store>) -> SessionId {
+    let mut session = Session::create(store, Actor::person("ada"));
+    for n in 0..400 {
+        session.user(format!("Line {n} of a long story: {}.", "and then they sailed on ".repeat(n % 7))).unwrap();
+    }
+    block_on(session.publish()).unwrap();
+    session.id()
+}
+
 /// A run with its input, a question, an inbox where an answer waits, and a post that was taken.
 pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
     let actor = Actor::program("nightly");

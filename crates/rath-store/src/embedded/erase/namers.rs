@@ -12,7 +12,7 @@ use super::{Destroyed, Doom, Kept};
 use crate::embedded::schema::sql;
 use crate::embedded::{Embedded, garbage, read};
 use crate::packs::Held;
-use crate::segment::Slots;
+use crate::segment::{self, Slots};
 
 /// The most that is held at once of what is read; a joined content is longer.
 const JOINED_ABOVE: i64 = 1 << 20;
@@ -60,9 +60,9 @@ impl<'a> Namers<'a> {
             self.cursor = row.get(0).map_err(sql)?;
             let first_seq = row.get::<_, i64>(1).map_err(sql)? as u64;
             let session = SessionId(uuid::Uuid::from_bytes(row.get(3).map_err(sql)?));
-            let data = row.get_ref(2).and_then(|data| Ok(data.as_blob()?)).map_err(sql)?;
-            let names_none = self.digest.find(data).is_none() && self.escape.find(data).is_none();
-            for (i, slot) in Slots::of(data).enumerate() {
+            let data = segment::unfold(row.get_ref(2).and_then(|data| Ok(data.as_blob()?)).map_err(sql)?);
+            let names_none = self.digest.find(&data).is_none() && self.escape.find(&data).is_none();
+            for (i, slot) in Slots::of(&data).enumerate() {
                 let point = Point { session, seq: first_seq + i as u64 };
                 // What a torn segment names is not known: then nothing may go.
                 let torn = |torn: crate::segment::Torn| Error::Tampered {

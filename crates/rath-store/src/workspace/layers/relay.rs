@@ -14,6 +14,7 @@ use rustix::fs::{CWD, Mode, openat};
 use super::home::remove_tree;
 use super::rewrite::{Relay, Spread};
 use super::stack::Spot;
+use crate::pool::in_pool;
 use crate::workspace::content::now;
 use crate::workspace::error::{Error, Result};
 use crate::workspace::index::{Content, Stat, What};
@@ -21,7 +22,6 @@ use crate::workspace::journal::Journal;
 use crate::workspace::plant::Planter;
 use crate::workspace::restore::{Restored, SYNCED_SINGLY};
 use crate::workspace::root::DIRECTORY;
-use crate::workspace::save::in_pool;
 use crate::workspace::{Recovered, Workspace};
 
 impl Workspace {
