@@ -89,6 +89,14 @@ impl Header {
         }
     }
 
+    /// The time that these header bytes name.
+    pub(crate) fn time_in(bytes: &[u8]) -> Result<Time, Malformed> {
+        match plain::time(bytes) {
+            Some(time) => Ok(time),
+            None => Ok(Self::parse(bytes)?.time),
+        }
+    }
+
     /// The first parent that these header bytes name.
     pub(crate) fn first_parent_in(bytes: &[u8]) -> Option<RecordId> {
         plain::first_parent(bytes).or_else(|| Self::parse(bytes).ok()?.parents.first().copied())

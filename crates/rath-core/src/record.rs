@@ -205,7 +205,7 @@ impl Record {
 
     /// When it was made.
     pub fn time(&self) -> Result<Time, Malformed> {
-        Ok(self.header()?.time)
+        Header::time_in(self.header_bytes())
     }
 
     /// The id of the previous record of the line (or of the fork point), without reading the whole header.

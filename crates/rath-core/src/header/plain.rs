@@ -104,6 +104,14 @@ pub(super) fn first_parent(bytes: &[u8]) -> Option<RecordId> {
     rest.digest().map(RecordId)
 }
 
+/// The time, which stands last but one.
+pub(super) fn time(bytes: &[u8]) -> Option<Time> {
+    let rest = bytes.strip_suffix(b",\"v\":1}")?;
+    let digits = rest.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let (before, number) = rest.split_at(rest.len() - digits);
+    before.ends_with(b",\"time\":").then(|| Rest(number).number().map(Time))?
+}
+
 /// What is left to read.
 struct Rest<'a>(&'a [u8]);
 

@@ -438,11 +438,16 @@ fn as_value(header: &Header) -> Value {
     value
 }
 
-/// Whether a `Chain` takes the header for one in order. It remembers only such records as its last.
-fn chain_accepts(header: &Header, bytes: &[u8]) -> bool {
+/// An erased record with this header.
+fn erased_record(header: &Header, bytes: &[u8]) -> Record {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let line = Line { header: text, salt: None, body: None };
-    let record = line.record(Point { session: header.session, seq: header.seq }, 0, header.kind.clone());
+    line.record(Point { session: header.session, seq: header.seq }, 0, header.kind.clone())
+}
+
+/// Whether a `Chain` takes the header for one in order. It remembers only such records as its last.
+fn chain_accepts(header: &Header, bytes: &[u8]) -> bool {
+    let record = erased_record(header, bytes);
     let mut chain = Chain::new(header.session);
     chain.check(&record, &mut Vec::new(), &mut Vec::new());
     chain.last().is_some_and(|last| last.id == record.id())
@@ -455,6 +460,10 @@ proptest! {
         prop_assert_eq!(&bytes, &serde_jcs::to_vec(&as_value(&header)).unwrap());
         prop_assert_eq!(Header::parse(&bytes).unwrap(), header.clone());
         prop_assert!(chain_accepts(&header, &bytes));
+        // What is read of it without the rest is the same.
+        let record = erased_record(&header, &bytes);
+        prop_assert_eq!(record.time().unwrap(), header.time);
+        prop_assert_eq!(record.first_parent(), header.parents.first().copied());
     }
 
     #[test]
