@@ -88,12 +88,15 @@ impl Committer {
         done.map(drop)
     }
 
-    /// Moves a long log into the database; but only after a commit that was synced, and whose sync was heard: SQLite
-    /// says nothing of one that fails while the log is moved.
-    pub(super) fn tidy(&self) {
-        if self.lasts && self.log.is_long() {
-            self.log.shorten(&self.db);
+    /// Moves a long log into the database, and says whether there was one; but only after a commit that was synced: what
+    /// others appended behind it may not be, and where its sync fails now, the log is in doubt.
+    pub(super) fn tidy(&mut self) -> bool {
+        let is_due = self.lasts && self.log.is_long();
+        if is_due {
+            let moved = self.log.shorten(&self.db);
+            self.doubtful |= matches!(moved, Err(Error::Machine { trouble: Trouble::Disk, .. }));
         }
+        is_due
     }
 
     /// After a sync that failed, the kernel takes for written what it could not write, and later syncs say nothing of

@@ -126,7 +126,7 @@ impl Embedded {
         })
     }
 
-    /// The bytes of each session's records.
+    /// The bytes of each session's records, as they are stored.
     pub fn sizes(&self) -> Result<HashMap<SessionId, u64>> {
         self.read(|db| {
             let query = "SELECT s.id, g.bytes FROM sessions s

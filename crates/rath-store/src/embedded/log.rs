@@ -34,8 +34,8 @@ impl Log {
         self.pages.load(Ordering::Relaxed) >= LONG
     }
 
-    /// Moves what nobody reads any more into the database. What cannot be moved now is moved later.
-    pub(super) fn shorten(&self, db: &Connection) {
-        let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    /// Moves what nobody reads any more into the database. What others still read is moved later.
+    pub(super) fn shorten(&self, db: &Connection) -> Result<()> {
+        db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(sql)
     }
 }

@@ -43,7 +43,7 @@ pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
 
-use crate::packs::Squeezed;
+use crate::packs::{Place, Squeezed};
 use ahead::Ahead;
 use job::Job;
 use readers::Readers;
@@ -185,8 +185,13 @@ impl Embedded {
 
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
     fn holds(&self, digest: &Digest) -> Result<bool> {
-        let place = self.read_near(|db| read::blob_place(db, digest))?;
-        Ok(place.is_some_and(|(pack, place)| place.is_in(&self.paths.packs.join(pack))))
+        let is_there = |(pack, place): &(String, Place)| place.is_in(&self.paths.packs.join(pack));
+        match self.read_near(|db| read::blob_place(db, digest))? {
+            None => Ok(false),
+            Some(place) if is_there(&place) => Ok(true),
+            // Its pack may have been written anew meanwhile.
+            Some(_) => Ok(self.read(|db| read::blob_place(db, digest))?.as_ref().is_some_and(is_there)),
+        }
     }
 
     async fn write<T: Send + 'static>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {

@@ -44,7 +44,10 @@ impl Seat {
 
     /// What can wait until those who sent jobs have their answers.
     pub(super) fn tidy(&mut self) {
-        self.committer.tidy();
+        let began = Time::now();
+        if self.committer.tidy() {
+            self.pace.took(Time::now().micros_since(began));
+        }
     }
 
     /// At the end.

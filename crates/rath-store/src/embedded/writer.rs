@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 use rath_core::store::{Error, Result};
@@ -99,11 +99,14 @@ impl Writer {
 }
 
 impl Desk {
-    /// Tidies up, unless somebody writes again already: then he does.
+    /// Tidies up, unless somebody is there already: the next one who writes does it then.
     fn tidy(&self) {
-        if let Ok(mut seat) = self.seat.try_lock() {
-            sit(&mut seat, Seat::tidy);
-        }
+        let mut seat = match self.seat.try_lock() {
+            Ok(seat) => seat,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        sit(&mut seat, Seat::tidy);
     }
 }
 

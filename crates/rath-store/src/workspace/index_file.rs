@@ -71,13 +71,11 @@ impl Index {
 
 /// Removes the index from a workspace's state directory, with the one before it.
 pub(crate) fn forget_index(state: &Path) -> io::Result<()> {
-    for name in ["index", "index.new"] {
-        match fs::remove_file(state.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+    let [index, before] = ["index", "index.new"].map(|name| match fs::remove_file(state.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    });
+    index.and(before)
 }
 
 fn number(out: &mut Vec<u8>, number: u64) {

@@ -15,7 +15,7 @@ use super::index::{Content, Dir, Index, Item, Weight, What};
 use super::layers::{Below, Site, Spot};
 use super::scan::{Skipped, Walk};
 use super::{Workspace, rules};
-use crate::pool::in_pool;
+use crate::pool::FILES;
 
 /// A version that was saved.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Workspace {
         let is_small = self.index.root.tree.is_some() && self.index.root.has_at_most(FEW);
         match is_small {
             true => self.save_here(is_quiet),
-            false => in_pool(|| self.save_here(is_quiet)),
+            false => FILES.run(|| self.save_here(is_quiet)),
         }
     }
 
@@ -152,7 +152,7 @@ impl Workspace {
         };
         match unread.len() <= FEW {
             true => read_some(&mut unread)?,
-            false => in_pool(|| unread.par_chunks_mut(FEW).try_for_each(read_some))?,
+            false => FILES.run(|| unread.par_chunks_mut(FEW).try_for_each(read_some))?,
         }
         let changed = root.tree.is_none();
         drop_unread(&mut root);
@@ -171,7 +171,7 @@ impl Workspace {
             true => blobs.extend(below_top.iter().map(to_blob)),
             false => {
                 let send = |some: &[(Digest, Arc<Tree>)]| intake.send(some.iter().map(to_blob).collect());
-                in_pool(|| below_top.par_chunks(FEW).try_for_each(send))?;
+                FILES.run(|| below_top.par_chunks(FEW).try_for_each(send))?;
             }
         }
         let mut rule_files = std::mem::take(&mut *walk.rule_files.lock().unwrap_or_else(PoisonError::into_inner));

@@ -113,9 +113,10 @@ fn a_frame_that_was_altered_is_found() {
     // The frame's header says how many bytes it holds: four of them here, behind the descriptor.
     assert_eq!(frame[4] >> 6, 2, "its length is written in four bytes");
     claims_more[5..9].copy_from_slice(&u32::MAX.to_le_bytes());
+    let followed = [&frame[..], &[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0], b"???"].concat();
     let halves = [frame[..frame.len() / 2].to_vec(), frame[..4].to_vec(), Vec::new()];
     let flips = (0..frame.len()).step_by(frame.len() / 40).map(flipped);
-    for altered in flips.chain(halves).chain([claims_more]) {
+    for altered in flips.chain(halves).chain([claims_more, followed]) {
         put(&path, cursor, &altered);
         let report = verify(&path);
         let finding = report.findings.first().expect("it is found");

@@ -312,7 +312,7 @@ impl Care {
         collection.due = due.collect();
         collection.due.sort_by_key(|due| due.session.time);
         collection.weight = self.embedded.weigh(&collection.doomed(), progress)?;
-        let weights = self.embedded.weights()?;
+        let weights = self.embedded.sizes()?;
         let weight = |due: &Due| weights.get(&due.session.id).copied().unwrap_or(0);
         collection.record_bytes = collection.due.iter().map(weight).sum();
         Ok(collection)
@@ -354,7 +354,7 @@ impl Care {
                 groups.push(group);
             }
         }
-        let weights = self.embedded.weights()?;
+        let weights = self.embedded.sizes()?;
         let left = |going: &BTreeMap<SessionId, String>, groups: &[Vec<SessionId>]| -> Result<u64> {
             let all = going.keys().copied().chain(groups.iter().flatten().copied());
             let heads: Vec<_> = all.filter_map(|id| rows.get(&id)).map(Row::head_reference).collect();

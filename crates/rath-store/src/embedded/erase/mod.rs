@@ -371,19 +371,6 @@ impl Embedded {
         self.read(health)
     }
 
-    /// Bytes of records, by session.
-    pub fn weights(&self) -> Result<HashMap<SessionId, u64>> {
-        self.read(|db| {
-            let query =
-                "SELECT s.id, sum(length(g.data)) FROM segments g JOIN sessions s ON s.no = g.session GROUP BY 1";
-            let mut query = db.prepare(query).map_err(sql)?;
-            let rows = query.query_map([], |row| {
-                Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get::<_, i64>(1)? as u64))
-            });
-            rows.map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)
-        })
-    }
-
     /// The posts that wait in inboxes, as they lie there: session, id and content.
     pub fn waiting_posts(&self) -> Result<Vec<(SessionId, String, Vec<u8>)>> {
         self.read(|db| {

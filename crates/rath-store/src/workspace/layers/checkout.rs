@@ -9,7 +9,7 @@ use rath_core::files::{Name, Version};
 
 use super::home::{Home, remove_tree};
 use super::site::Laid;
-use crate::pool::in_pool;
+use crate::pool::FILES;
 use crate::workspace::error::{Error, Result};
 use crate::workspace::plant::Planter;
 use crate::workspace::root::Root;
@@ -25,7 +25,7 @@ pub(super) fn check_out(store: &dyn Store, home: &Home, version: &Version) -> Re
     let make = || {
         let root = Root::open(&aside)?;
         let planter = Planter::new(store, &aside);
-        let weight = in_pool(|| planter.tree(root.fd().as_fd(), &Name::root(), version.id()))?;
+        let weight = FILES.run(|| planter.tree(root.fd().as_fd(), &Name::root(), version.id()))?;
         fs::set_permissions(&aside, fs::Permissions::from_mode(0o755))
             .map_err(|error| Error::machine(format!("making {}", aside.display()), error))?;
         match home.put(&aside, &name)? {

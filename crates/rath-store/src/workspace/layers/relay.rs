@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, openat};
 use super::home::remove_tree;
 use super::rewrite::{Relay, Spread};
 use super::stack::Spot;
-use crate::pool::in_pool;
+use crate::pool::FILES;
 use crate::workspace::content::now;
 use crate::workspace::error::{Error, Result};
 use crate::workspace::index::{Content, Stat, What};
@@ -103,7 +103,7 @@ impl Workspace {
             let _ = self.set_mode(path, mode | 0o700, DIRECTORY);
         }
         let singly = changes.len() <= SYNCED_SINGLY;
-        let written = match in_pool(|| self.rewrite(present, to, &opened, singly)) {
+        let written = match FILES.run(|| self.rewrite(present, to, &opened, singly)) {
             Ok(written) => written,
             Err(error) => {
                 self.close(&opened);
