@@ -18,7 +18,8 @@ pub fn find(dir: &Path, secret: &str) -> Vec<PathBuf> {
         let bytes = fs::read(&path).unwrap();
         let squeezed = match path.file_name().and_then(|name| name.to_str()) {
             Some(name) if name.ends_with(".pack") => contents(&bytes),
-            Some("rath.db") => segments(&path),
+            // A backup too.
+            Some(name) if name.starts_with("rath.db") => segments(&path),
             _ => Vec::new(),
         };
         if has(&bytes, secret) || squeezed.iter().any(|content| has(content, secret)) {
@@ -52,8 +53,9 @@ fn contents(pack: &[u8]) -> Vec<Vec<u8>> {
 /// What can be decompressed of a database's segments. It is looked at in a copy: to open it would change its log.
 fn segments(database: &Path) -> Vec<Vec<u8>> {
     let copy = tempfile::tempdir().unwrap();
-    for name in ["rath.db", "rath.db-wal"] {
-        let _ = fs::copy(database.with_file_name(name), copy.path().join(name));
+    for suffix in ["", "-wal"] {
+        let from = format!("{}{suffix}", database.display());
+        let _ = fs::copy(from, copy.path().join(format!("rath.db{suffix}")));
     }
     let read = || -> rusqlite::Result<Vec<Vec<u8>>> {
         let db = Connection::open(copy.path().join("rath.db"))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rath_core::body::Source;
 use rath_core::files::{TREE, Tree};
-use rath_core::store::{self, Store, Which};
+use rath_core::store::{self, Lookup, Store, Which};
 use rath_core::{Digest, Fault, Kind, Point, Record, RecordId, SessionId};
 
 use super::beside::Beside;
@@ -87,7 +87,14 @@ impl Export {
             if seq > row.seq {
                 return Err(store::Error::NotFound(format!("record {}@{seq}", session.short())).into());
             }
-            heads.push((Point { session: *session, seq }, Some(row.head).filter(|_| seq == row.seq)));
+            let id = match seq == row.seq {
+                true => Some(row.head),
+                false => {
+                    let next = store.get(Lookup::At(Point { session: *session, seq: seq + 1 })).await?;
+                    next.first().and_then(Record::first_parent)
+                }
+            };
+            heads.push((Point { session: *session, seq }, id));
         }
         Ok(heads)
     }

@@ -74,6 +74,9 @@ impl Walk {
                         return Err(store::Error::Tampered { point, why: Fault::Chain });
                     }
                     let elsewhere = elsewhere(&self.store, &record).await?;
+                    for parent in &elsewhere {
+                        self.check(parent).await?;
+                    }
                     (record, elsewhere)
                 }
             };
@@ -94,6 +97,15 @@ impl Walk {
                     self.push(parent);
                 }
             }
+        }
+    }
+
+    /// Fails unless this very record stands where a child on another line says.
+    async fn check(&self, parent: &Reference) -> store::Result<()> {
+        let found = self.store.get(Lookup::At(parent.point())).await?;
+        match found.first().is_none_or(|found| found.id() == parent.id) {
+            true => Ok(()),
+            false => Err(store::Error::Tampered { point: parent.point(), why: Fault::Chain }),
         }
     }
 

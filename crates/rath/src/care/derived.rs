@@ -104,7 +104,7 @@ impl<'a> Copies<'a> {
 
     async fn line(&mut self, session: SessionId) -> Result<&[Record]> {
         if !self.lines.contains_key(&session) {
-            let own = View::of(&self.care.store, session, None).await?.own().await?;
+            let own = View::of(&self.care.store, session, None).await?.own_as_stored().await?;
             self.lines.insert(session, own);
         }
         Ok(self.lines.get(&session).map_or(&[], Vec::as_slice))

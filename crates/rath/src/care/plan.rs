@@ -201,7 +201,7 @@ impl Care {
             meant.insert(record.point(), (record, Because::Named));
         }
         for session in wish.sessions {
-            for record in View::of(&self.store, session, None).await?.own().await? {
+            for record in View::of(&self.store, session, None).await?.own_as_stored().await? {
                 meant.insert(record.point(), (record, Because::Named));
             }
         }

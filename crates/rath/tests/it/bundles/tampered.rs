@@ -192,3 +192,29 @@ async fn a_store_whose_headers_were_altered_is_not_exported() {
         assert!(!dir.path().join("out").exists());
     }
 }
+
+#[tokio::test]
+async fn nor_one_where_only_a_child_elsewhere_vouches_for_the_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = super::embedded(dir.path(), "store");
+    let mut session = store.create(Actor::person("ada"));
+    session.user("one").unwrap();
+    session.publish().await.unwrap();
+    let mut fork = session.fork("aside");
+    fork.user("two").unwrap();
+    fork.publish().await.unwrap();
+    let ids = [session.id(), fork.id()];
+    drop((session, fork, store));
+    let database = rusqlite::Connection::open(dir.path().join("store/rath.db")).unwrap();
+    let row = "SELECT g.cursor, g.data FROM segments g JOIN sessions s ON s.no = g.session WHERE s.id = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (cursor, mut data): (i64, Vec<u8>) = database.query_row(row, [ids[0].0.as_bytes()], read).unwrap();
+    let at = memchr::memmem::rfind(&data, b"\"time\":").unwrap();
+    let digit = at + data[at + 7..].iter().position(|byte| !byte.is_ascii_digit()).unwrap() + 6;
+    data[digit] = if data[digit] == b'1' { b'2' } else { b'1' };
+    database.execute("UPDATE segments SET data = ?2 WHERE cursor = ?1", rusqlite::params![cursor, data]).unwrap();
+    let store = Embedded::open(dir.path().join("store")).unwrap();
+    let error = Export::of(ids[1], None).write(&store, &dir.path().join("out"), &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code(), "tampered");
+    assert!(error.to_string().contains(&format!("{}@1", ids[0].short())), "{error}");
+}
