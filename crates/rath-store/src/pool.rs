@@ -29,8 +29,8 @@ impl Pool {
         }
     }
 
-    /// One thread more than there are processors, because one is always about to wait for a disk or a directory. With
-    /// as many as processors a walk of a thousand files took half as long again.
+    /// One thread more than there are processors, because one that has to do with files is always about to wait for a disk
+    /// or a directory. With as many as processors a walk of a thousand files took half as long again.
     fn start(&self) -> Option<ThreadPool> {
         let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get() + 1);
         let name = self.name;

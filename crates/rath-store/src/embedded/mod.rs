@@ -300,7 +300,7 @@ impl Blobs for Embedded {
     fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             for piece in &pieces {
-                if self.read(|db| read::blob_place(db, &piece.digest))?.is_none() {
+                if !self.holds(&piece.digest)? {
                     return Err(Error::NotFound(format!("blob {}", piece.digest)));
                 }
             }
