@@ -5,6 +5,7 @@
 //! as after an import, the row holds all of that as one zstd frame.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use rayon::prelude::*;
 use zstd::zstd_safe;
 
 use crate::pool::SQUEEZERS;
-use crate::squeeze::{squeeze, unsqueeze};
+use crate::squeeze::{squeeze, unsqueeze, unsqueeze_into};
 
 /// A segment is cut before it has more bytes, or more records, than this.
 const MAX_BYTES: usize = 256 * 1024;
@@ -88,42 +89,67 @@ fn stored_size(record: &Record) -> usize {
 impl Segment {
     /// Of records that stand together.
     fn of(records: &[Record]) -> Self {
-        let mut data = Vec::with_capacity(records.iter().map(stored_size).sum());
-        records.iter().for_each(|record| push(&mut data, record));
+        let size = records.iter().map(stored_size).sum();
+        let squeezed = match (WORTH_SQUEEZING..=MAX_SQUEEZED).contains(&size) {
+            true => squeezed(records),
+            false => None,
+        };
+        let data = squeezed.unwrap_or_else(|| {
+            let mut data = Vec::with_capacity(size);
+            records.iter().for_each(|record| push(&mut data, record));
+            data
+        });
         let first = records.first();
         Self {
             first_seq: first.map_or(0, Record::seq),
             count: records.len() as u64,
             generation: first.map_or(0, Record::generation),
             kinds: records.iter().fold(0, |kinds, record| kinds | record.kind().bit()),
-            data: squeezed(data),
+            data,
         }
     }
 }
 
-/// As a row holds it.
-fn squeezed(data: Vec<u8>) -> Vec<u8> {
-    if !(WORTH_SQUEEZING..=MAX_SQUEEZED).contains(&data.len()) {
-        return data;
+/// Records as one frame, where that has fewer bytes.
+fn squeezed(records: &[Record]) -> Option<Vec<u8>> {
+    thread_local! {
+        // Of many segments each is laid out in the same room.
+        static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    match squeeze(&data) {
-        Ok(frame) if frame.len() < data.len() => frame,
-        _ => data,
+    ROOM.with_borrow_mut(|data| {
+        data.clear();
+        records.iter().for_each(|record| push(data, record));
+        squeeze(data).ok().filter(|frame| frame.len() < data.len())
+    })
+}
+
+/// How many bytes of records a row holds as a frame.
+fn in_frame(row: &[u8]) -> Option<usize> {
+    if !row.starts_with(&FRAME) {
+        return None;
     }
+    // Behind the frame there is nothing.
+    let is_whole = zstd_safe::find_frame_compressed_size(row) == Ok(row.len());
+    let size = zstd_safe::get_frame_content_size(row).ok().flatten().filter(|_| is_whole)?;
+    usize::try_from(size).ok().filter(|size| *size <= MAX_SQUEEZED)
 }
 
 /// The records that a row holds, one after another. What cannot be read stays as it is: no record begins so.
 pub fn unfold(row: &[u8]) -> Cow<'_, [u8]> {
-    if !row.starts_with(&FRAME) {
-        return Cow::Borrowed(row);
-    }
-    // Behind the frame there is nothing.
-    let is_whole = zstd_safe::find_frame_compressed_size(row) == Ok(row.len());
-    let size = zstd_safe::get_frame_content_size(row).ok().flatten().filter(|_| is_whole);
-    match size.filter(|size| *size <= MAX_SQUEEZED as u64).map(|size| unsqueeze(row, size)) {
+    match in_frame(row).map(|size| unsqueeze(row, size as u64)) {
         Some(Ok(data)) => Cow::Owned(data),
         _ => Cow::Borrowed(row),
     }
+}
+
+/// The same, for records that share them.
+pub(crate) fn unfold_shared(row: &[u8]) -> Arc<[u8]> {
+    let unfolded = in_frame(row).and_then(|size| {
+        let mut data: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+        unsqueeze_into(row, Arc::get_mut(&mut data)?).ok()?;
+        Some(data)
+    });
+    unfolded.unwrap_or_else(|| row.into())
 }
 
 fn push(data: &mut Vec<u8>, record: &Record) {

@@ -32,7 +32,7 @@ impl SegmentRow {
             session,
             first_seq: row.get::<_, i64>(1)? as u64,
             generation: row.get::<_, i64>(2)? as u64,
-            data: segment::unfold(row.get_ref(3)?.as_blob()?).into(),
+            data: segment::unfold_shared(row.get_ref(3)?.as_blob()?),
         })
     }
 
