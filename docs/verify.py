@@ -3,9 +3,10 @@
 
 The input is JSON lines, one record a line. The records of a session stand in order; sessions may be mixed.
 
-    {"header": "<exact text>", "salt": "<32 hex digits>", "body": "<exact text>"}
+    {"header":{<exact bytes>},"salt":"<32 hex digits>","body":{<exact bytes>}}
 
-A record whose body was erased has only its header. Two hashes carry everything:
+A record whose body was erased has only its header. Where header and body are not JSON that fits in a line, and in
+bundles of format 1, they stand in JSON strings. Two hashes carry everything:
 
     record id   = SHA-256(header)          a header names its parents by their ids
     body_digest = SHA-256(salt + body)     stands in the header
@@ -88,21 +89,32 @@ HEADER_FIELDS = {
 }
 
 
+def take_apart(line):
+    """Header, salt and body of a line, as exact texts."""
+    if line.startswith('{"header":{') and line.endswith("}"):
+        # No header has ,"salt":" in it: the first one is behind it.
+        header, is_whole, rest = line[10:-1].partition(',"salt":"')
+        if is_whole and rest[32:41] != '","body":':
+            raise ValueError("there is no salt of 32 hex digits, or no body")
+        return (header, rest[:32], rest[41:]) if is_whole else (header, None, None)
+    fields = parse(line)
+    if not isinstance(fields, dict) or not is_text(fields.get("header")):
+        raise ValueError("there is no header")
+    return fields["header"], fields.get("salt"), fields.get("body")
+
+
 class Record:
     """One line of the input. Raises ValueError when not even the record's place can be read."""
 
     def __init__(self, line):
-        fields = parse(line.decode("utf-8"))
-        if not isinstance(fields, dict) or not is_text(fields.get("header")):
-            raise ValueError("there is no header")
-        self.text, self.header = fields["header"], parse(fields["header"])
+        self.text, salt, body = take_apart(line.decode("utf-8").rstrip("\n"))
+        self.header = parse(self.text)
         self.id = sha256(self.text.encode("utf-8"))
         if not isinstance(self.header, dict) or not all(
                 HEADER_FIELDS[name](self.header.get(name)) for name in ("session", "seq", "parents")):
             raise ValueError("the header does not say where the record stands")
         self.parents = self.header["parents"]
         self.time = self.header.get("time") if is_number(self.header.get("time")) else 0
-        salt, body = fields.get("salt"), fields.get("body")
         self.erased = salt is None and body is None
         if not self.erased and not (is_text(salt, "[0-9a-f]{32}") and is_text(body)):
             raise ValueError("there is no salt of 32 hex digits, or no body")
@@ -291,8 +303,8 @@ class Bundle:
     def __init__(self, directory, findings):
         self.directory, self.findings = directory, findings
         graph = parse((directory / "graph.json").read_text(encoding="utf-8"))
-        if not isinstance(graph, dict) or graph.get("bundle") != 1:
-            raise ValueError("graph.json is not that of a bundle of format 1")
+        if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2):
+            raise ValueError("graph.json is not that of a bundle of format 1 or 2")
         self.graph = graph
         self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}
         self.left_out = {blob["digest"]: blob["bytes"] for blob in graph["left_out_blobs"]}

@@ -139,6 +139,28 @@ impl Chain {
 
     /// Checks the record stored at the next place. `record.seq()` is the place where it was found.
     pub fn check(&mut self, record: &Record, findings: &mut Vec<Finding>, links: &mut Vec<Link>) {
+        let header = self.read_header(record);
+        self.check_read(record, header.as_ref(), findings, links);
+    }
+
+    /// The same, of a record whose header was read before, by [`Header::parse_plain`].
+    pub fn check_plain(
+        &mut self,
+        record: &Record,
+        header: &Header,
+        findings: &mut Vec<Finding>,
+        links: &mut Vec<Link>,
+    ) {
+        self.check_read(record, Ok(header), findings, links);
+    }
+
+    fn check_read(
+        &mut self,
+        record: &Record,
+        header: Result<&Header, &(What, String)>,
+        findings: &mut Vec<Finding>,
+        links: &mut Vec<Link>,
+    ) {
         let place = record.seq();
         match place {
             _ if place < self.next => {
@@ -158,7 +180,7 @@ impl Chain {
             _ => {}
         }
         self.next = place + 1;
-        let header = match self.read_header(record) {
+        let header = match header.map_err(Clone::clone).and_then(|header| self.stands_here(record, header)) {
             Ok(header) => header,
             Err((what, why)) => {
                 findings.push(self.finding(what, place, why));
@@ -167,10 +189,10 @@ impl Chain {
                 return;
             }
         };
-        if let Err((what, why)) = self.check_rules(record, &header) {
+        if let Err((what, why)) = self.check_rules(record, header) {
             findings.push(self.finding(what, place, why));
         }
-        self.check_link(record, &header, findings);
+        self.check_link(record, header, findings);
         let elsewhere = if place == 0 { &header.parents[..] } else { header.parents.get(1..).unwrap_or_default() };
         links.extend(elsewhere.iter().map(|parent| Link {
             child: record.point(),
@@ -184,25 +206,27 @@ impl Chain {
                 self.state = None;
             }
         }
-        let (id, generation, kind) = (record.id(), record.generation(), header.kind);
+        let (id, generation, kind) = (record.id(), record.generation(), header.kind.clone());
         self.last = Some(Last { id, seq: place, time: header.time, generation, kind });
     }
 
     fn read_header(&mut self, record: &Record) -> Result<Header, (What, String)> {
         let bytes = record.header_bytes();
-        let header = match Header::parse_plain(bytes, &mut self.last_actor) {
-            Some(header) => header,
-            None => {
-                let header = Header::parse(bytes).map_err(|why| match why {
-                    Malformed::Future(_) => (What::Unreadable, why.to_string()),
-                    Malformed::NotAHeader(_) => (What::Malformed, why.to_string()),
-                })?;
-                if !header.is_canonical(bytes) {
-                    return Err((What::Malformed, "the header is not in canonical form".into()));
-                }
-                header
-            }
-        };
+        if let Some(header) = Header::parse_plain(bytes, &mut self.last_actor) {
+            return Ok(header);
+        }
+        let header = Header::parse(bytes).map_err(|why| match why {
+            Malformed::Future(_) => (What::Unreadable, why.to_string()),
+            Malformed::NotAHeader(_) => (What::Malformed, why.to_string()),
+        })?;
+        match header.is_canonical(bytes) {
+            true => Ok(header),
+            false => Err((What::Malformed, "the header is not in canonical form".into())),
+        }
+    }
+
+    /// Whether the header belongs to this line, and to this place.
+    fn stands_here<'h>(&self, record: &Record, header: &'h Header) -> Result<&'h Header, (What, String)> {
         if header.session != self.session {
             let why = format!("a record of session {} stands here", header.session.short());
             return Err((What::Foreign, why));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Cursor, Read};
-use std::sync::Arc;
 
 use rath_core::body::{Created, Forked, Merged};
 use rath_core::files::Tree;
@@ -14,7 +13,7 @@ use super::beside::Beside;
 use super::blobs::{Named, Names};
 use super::graph::{Graph, Head, Merge};
 use super::hash::LongHash;
-use super::rows::{Parsing, Rows};
+use super::rows::{Block, Blocks, Parsed, Parsing};
 use super::source::{Bytes, Source};
 use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
 
@@ -130,9 +129,9 @@ fn read_graph(bytes: &[u8]) -> Result<Graph, Broken> {
         bundle: u64,
     }
     let mark: Mark = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
-    if mark.bundle != FORMAT {
+    if !(1..=FORMAT).contains(&mark.bundle) {
         let found = mark.bundle;
-        return Err(bad(format!("the bundle has format {found}; this version of rath reads {FORMAT}")));
+        return Err(bad(format!("the bundle has format {found}; this version of rath reads 1 to {FORMAT}")));
     }
     serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))
 }
@@ -157,17 +156,19 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn new(graph: &'a Graph, watched: &'a HashSet<Point>) -> Self {
+        // The graph may say anything.
+        let expected = graph.records.min(1 << 20) as usize;
         Self {
             graph,
             watched,
             chains: HashMap::new(),
             heads: BTreeMap::new(),
-            places: HashMap::new(),
+            places: HashMap::with_capacity(expected),
             seen: HashMap::new(),
             merges: Vec::new(),
             runs: Vec::new(),
             names: Names::default(),
-            records: Some(Vec::new()),
+            records: Some(Vec::with_capacity(expected)),
             size: 0,
             count: 0,
             without_body: 0,
@@ -178,11 +179,10 @@ impl<'a> Lines<'a> {
     /// Reads all records; the digest of the file comes back.
     fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Digest, Broken> {
         let mut hash = LongHash::new();
-        let mut rows = Rows::new(source)?;
+        let mut blocks = Blocks::new(source)?;
         let mut parsing = Parsing::default();
-        let mut parser = Beside::new("rath-parse", move |block: Arc<Vec<u8>>| parsing.block(&block));
-        while let Some(block) = rows.block()? {
-            let block = Arc::new(block);
+        let mut parser = Beside::new("rath-parse", move |block: Block| parsing.block(&block));
+        while let Some(block) = blocks.next()? {
             hash.update(block.clone());
             if let Some(parsed) = parser.give(block) {
                 self.block(parsed)?;
@@ -196,11 +196,10 @@ impl<'a> Lines<'a> {
         Ok(hash.end())
     }
 
-    fn block(&mut self, parsed: Vec<Result<(Header, Record), Broken>>) -> Result<(), Broken> {
+    fn block(&mut self, parsed: Vec<Result<Parsed, Broken>>) -> Result<(), Broken> {
         parsed.into_iter().try_for_each(|parsed| {
             self.count += 1;
-            let (header, record) = parsed?;
-            self.record(&header, record)
+            self.record(parsed?)
         })
     }
 
@@ -208,9 +207,10 @@ impl<'a> Lines<'a> {
         Broken::Record { point, line: self.count, why: why.into() }
     }
 
-    fn record(&mut self, header: &Header, record: Record) -> Result<(), Broken> {
+    fn record(&mut self, parsed: Parsed) -> Result<(), Broken> {
+        let Parsed { header, is_plain, record } = parsed;
         let point = Point { session: header.session, seq: header.seq };
-        let elsewhere = self.elsewhere(point, header)?;
+        let elsewhere = self.elsewhere(point, &header)?;
         let own = self.chains.get(&header.session).and_then(|chain| chain.last()).map(|last| last.generation + 1);
         let others = elsewhere.iter().map(|place| place.generation + 1).max();
         let record = record.with_generation(own.max(others).unwrap_or(0));
@@ -220,7 +220,10 @@ impl<'a> Lines<'a> {
             chain
         });
         let (mut findings, mut links) = (Vec::new(), Vec::new());
-        chain.check(&record, &mut findings, &mut links);
+        match is_plain {
+            true => chain.check_plain(&record, &header, &mut findings, &mut links),
+            false => chain.check(&record, &mut findings, &mut links),
+        }
         self.fail_on(&findings)?;
         self.check_lineage(&record, &elsewhere)?;
         self.check_left_out(&record)?;
@@ -229,7 +232,7 @@ impl<'a> Lines<'a> {
         if let Ok(Created { run: Some(key), .. }) = record.body() {
             self.runs.push((key, point.session));
         }
-        self.note(record, header, &elsewhere);
+        self.note(record, &header, &elsewhere);
         Ok(())
     }
 

@@ -102,7 +102,7 @@ impl Export {
 
 /// The lines of some records.
 fn encode(records: Vec<Record>) -> Result<Vec<u8>, Error> {
-    let mut lines = Vec::with_capacity(records.iter().map(|record| record.size() * 5 / 4 + 64).sum());
+    let mut lines = Vec::with_capacity(records.iter().map(|record| record.size() + line::AROUND).sum());
     for record in &records {
         let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
         line::write(record, &mut lines).map_err(unfit)?;

@@ -139,7 +139,7 @@ impl Rest {
                 continue;
             }
             let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
-            line::write(&record, &mut rest.bytes).map_err(unfit)?;
+            line::write_in_strings(&record, &mut rest.bytes).map_err(unfit)?;
             for blob in rath_core::blob_references(record.body_bytes().unwrap_or_default()) {
                 if seen.insert(blob.digest) {
                     rest.blobs.push(blob);

@@ -1,21 +1,21 @@
 //! The digest of a long file, made on a thread beside.
 
-use std::sync::Arc;
-
 use rath_core::Digest;
 use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
 
-/// A digest on its way. Parts are shared with the thread that hashes them.
-pub(super) struct LongHash(Beside<Option<Arc<Vec<u8>>>, Option<Digest>>);
+type Part = Box<dyn AsRef<[u8]> + Send>;
+
+/// A digest on its way. Parts may be shared with the thread that hashes them.
+pub(super) struct LongHash(Beside<Option<Part>, Option<Digest>>);
 
 impl LongHash {
     pub(super) fn new() -> Self {
         let mut hash = Sha256::new();
-        Self(Beside::new("rath-hash", move |part: Option<Arc<Vec<u8>>>| match part {
+        Self(Beside::new("rath-hash", move |part: Option<Part>| match part {
             Some(part) => {
-                hash.update(&part[..]);
+                hash.update(part.as_ref());
                 None
             }
             None => Some(Digest(std::mem::take(&mut hash).finalize().into())),
@@ -23,8 +23,8 @@ impl LongHash {
     }
 
     /// The next part.
-    pub(super) fn update(&mut self, part: Arc<Vec<u8>>) {
-        self.0.give(Some(part));
+    pub(super) fn update(&mut self, part: impl AsRef<[u8]> + Send + 'static) {
+        self.0.give(Some(Box::new(part)));
     }
 
     /// The digest of all parts.

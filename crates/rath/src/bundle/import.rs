@@ -193,11 +193,11 @@ impl<'s> Records<'s> {
                 let Some(row) = rows.next()? else { return Ok(None) };
                 let line = Line::read(row).map_err(changed)?;
                 let header = line.header().map_err(changed)?;
-                let mut bytes = Vec::new();
-                let record = line.record(&header, 0, &mut bytes).map_err(changed)?;
+                let bytes = Arc::from(row);
+                let record = line.record(&header, 0, &bytes, 0).map_err(changed)?;
                 let unknown = || changed("its id is another".into());
                 let place = contents.places.get(&record.id()).ok_or_else(unknown)?;
-                let record = line.record(&header, place.generation, &mut bytes).map_err(changed)?;
+                let record = line.record(&header, place.generation, &bytes, 0).map_err(changed)?;
                 record.check_body().map_err(|why| changed(why.to_string()))?;
                 let origin = match (record.kind(), record.body_bytes(), header.parents.first()) {
                     (Kind::Forked, None, Some(parent)) => contents.places.get(parent).map(|at| Reference {

@@ -1,37 +1,78 @@
-//! A record as a line of JSON: `{"header":…,"salt":…,"body":…}`, exact bytes in JSON strings. An erased record has
-//! only its header.
+//! A record as a line of JSON: `{"header":…,"salt":…,"body":…}`, header and body byte for byte as they were written. Those
+//! that do not fit in a line so stand in JSON strings. An erased record has only its header.
 
 use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
+use memchr::memmem;
 use rath_core::{Header, Parts, Point, Record};
 use serde::Deserialize;
 
+const HEADER: &[u8] = b"{\"header\":";
+/// What stands behind a header. No header that stands as it is has this in it.
+const SALT: &[u8] = b",\"salt\":\"";
+const BODY: &[u8] = b"\",\"body\":";
+
+/// How many bytes a line has besides header and body that stand as they are.
+pub(super) const AROUND: usize = HEADER.len() + SALT.len() + 32 + BODY.len() + "}\n".len();
+
 /// Appends `record` and a line break to `out`. Fails when its bytes are not text.
 pub fn write(record: &Record, out: &mut Vec<u8>) -> io::Result<()> {
-    out.extend_from_slice(b"{\"header\":");
-    text(record.header_bytes(), out)?;
+    let header = record.header_bytes();
+    let fits = fits_in_a_line(header) && memmem::find(header, SALT).is_none();
+    match fits && record.body_bytes().is_none_or(fits_in_a_line) {
+        true => put(record, out, |bytes, out| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        }),
+        false => write_in_strings(record, out),
+    }
+}
+
+/// The same with header and body in JSON strings, whatever they are.
+pub fn write_in_strings(record: &Record, out: &mut Vec<u8>) -> io::Result<()> {
+    put(record, out, |bytes, out| {
+        let text = std::str::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        serde_json::to_writer(out, text).map_err(io::Error::from)
+    })
+}
+
+fn put(record: &Record, out: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
+    out.extend_from_slice(HEADER);
+    put(record.header_bytes(), out)?;
     if let Some((salt, body)) = record.salted_body() {
-        out.extend_from_slice(b",\"salt\":\"");
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        out.extend_from_slice(SALT);
         out.extend(salt.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
-        out.extend_from_slice(b"\",\"body\":");
-        text(body, out)?;
+        out.extend_from_slice(BODY);
+        put(body, out)?;
     }
     out.extend_from_slice(b"}\n");
     Ok(())
 }
 
-fn text(bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let text = std::str::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    serde_json::to_writer(out, text).map_err(io::Error::from)
+/// Whether an object in JSON, which header and body are, has no line break, and can be told from a string.
+fn fits_in_a_line(bytes: &[u8]) -> bool {
+    let has_controls = || bytes.iter().fold(false, |has, byte| has | (*byte < b' '));
+    bytes.starts_with(b"{") && bytes.ends_with(b"}") && !has_controls() && std::str::from_utf8(bytes).is_ok()
 }
 
 /// A line, taken apart.
+pub(super) enum Line<'a> {
+    /// The row, and where header and body stand in it.
+    AsItIs {
+        row: &'a [u8],
+        header: Range<usize>,
+        body: Option<(&'a [u8], Range<usize>)>,
+    },
+    InStrings(Strings<'a>),
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Line<'a> {
+pub(super) struct Strings<'a> {
     #[serde(borrow)]
     header: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -42,52 +83,100 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     /// Takes a line apart, without its line break.
-    pub(super) fn read(line: &'a [u8]) -> Result<Self, String> {
-        if line.first() != Some(&b'{') {
+    pub(super) fn read(row: &'a [u8]) -> Result<Self, String> {
+        if row.first() != Some(&b'{') {
             return Err("it is not a JSON object".into());
         }
-        let line: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        if row.strip_prefix(HEADER).is_some_and(|header| header.first() == Some(&b'{')) {
+            return Self::as_it_is(row);
+        }
+        let line: Strings<'_> = serde_json::from_slice(row).map_err(|error| error.to_string())?;
         match line.salt.is_some() == line.body.is_some() {
-            true => Ok(line),
+            true => Ok(Self::InStrings(line)),
             false => Err("it has a salt without a body, or a body without a salt".into()),
+        }
+    }
+
+    fn as_it_is(row: &'a [u8]) -> Result<Self, String> {
+        std::str::from_utf8(row).map_err(|error| format!("it is not text: {error}"))?;
+        let inside = row.strip_suffix(b"}").ok_or("it is not a JSON object")?;
+        let Some(end) = memmem::find(inside, SALT) else {
+            return Ok(Self::AsItIs { row, header: HEADER.len()..inside.len(), body: None });
+        };
+        let salt = end + SALT.len();
+        let body = salt + 32 + BODY.len();
+        let digits = inside.get(salt..salt + 32).filter(|_| inside.get(salt + 32..body) == Some(BODY));
+        let digits = digits.ok_or("behind its header are not a salt of 32 lower-case hex digits and a body")?;
+        Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some((digits, body..inside.len())) })
+    }
+
+    fn header_bytes(&self) -> &[u8] {
+        match self {
+            Self::AsItIs { row, header, .. } => &row[header.clone()],
+            Self::InStrings(line) => line.header.as_bytes(),
         }
     }
 
     /// The header, read.
     pub(super) fn header(&self) -> Result<Header, String> {
-        Header::parse(self.header.as_bytes()).map_err(|error| error.to_string())
+        Header::parse(self.header_bytes()).map_err(|error| error.to_string())
     }
 
-    /// The header, of many: without an actor where that is the one before, which `actor` remembers.
-    pub(super) fn header_of_many(&self, actor: &mut Vec<u8>) -> Result<Header, String> {
-        Header::parse_plain(self.header.as_bytes(), actor).map_or_else(|| self.header(), Ok)
+    /// The header, of many: without an actor where that is the one before, which `actor` remembers. Says whether it is
+    /// plain.
+    pub(super) fn header_of_many(&self, actor: &mut Vec<u8>) -> Result<(Header, bool), String> {
+        match Header::parse_plain(self.header_bytes(), actor) {
+            Some(header) => Ok((header, true)),
+            None => Ok((self.header()?, false)),
+        }
     }
 
-    /// The record, of a generation that the caller has found out. Its hashes are not looked at. Its bytes are put
-    /// together in `bytes`.
-    pub(super) fn record(&self, header: &Header, generation: u64, bytes: &mut Vec<u8>) -> Result<Record, String> {
-        bytes.clear();
-        bytes.extend_from_slice(self.header.as_bytes());
-        bytes.extend_from_slice(self.body.as_deref().unwrap_or_default().as_bytes());
-        let (end, header_end) = (u32::try_from(bytes.len()), u32::try_from(self.header.len()));
-        let (Ok(end), Ok(header_end)) = (end, header_end) else { return Err("it is too long".into()) };
-        let body = match &self.salt {
-            Some(salt) => Some((salt_of(salt).ok_or("its salt is not 32 lower-case hex digits")?, header_end..end)),
-            None => None,
+    /// The record, of a generation that the caller has found out. Its hashes are not looked at. The line stands in
+    /// `block` from byte `at` on.
+    pub(super) fn record(
+        &self,
+        header: &Header,
+        generation: u64,
+        block: &Arc<[u8]>,
+        at: usize,
+    ) -> Result<Record, String> {
+        let within = |range: &Range<usize>, at: usize| -> Result<Range<u32>, String> {
+            let place = |byte: usize| u32::try_from(at + byte).map_err(|_| "it is too long".to_owned());
+            Ok(place(range.start)?..place(range.end)?)
+        };
+        let salted = |salt: &[u8]| salt_of(salt).ok_or("its salt is not 32 lower-case hex digits");
+        let (bytes, header_at, body) = match self {
+            Self::AsItIs { header, body, .. } => {
+                let body = match body {
+                    Some((salt, body)) => Some((salted(salt)?, within(body, at)?)),
+                    None => None,
+                };
+                (block.clone(), within(header, at)?, body)
+            }
+            Self::InStrings(Strings { header, salt, body }) => {
+                let body_text = body.as_deref().unwrap_or_default();
+                let bytes: Arc<[u8]> = [header.as_bytes(), body_text.as_bytes()].concat().into();
+                let body = match salt {
+                    Some(salt) => Some((salted(salt.as_bytes())?, within(&(header.len()..bytes.len()), 0)?)),
+                    None => None,
+                };
+                let header = within(&(0..header.len()), 0)?;
+                (bytes, header, body)
+            }
         };
         let parts = Parts {
             point: Point { session: header.session, seq: header.seq },
             generation,
             kind: Some(header.kind.clone()),
-            bytes: Arc::from(&bytes[..]),
-            header: 0..header_end,
+            bytes,
+            header: header_at,
             body,
         };
         Record::unchecked(parts).map_err(|fault| fault.to_string())
     }
 }
 
-fn salt_of(text: &str) -> Option<[u8; 16]> {
+fn salt_of(text: &[u8]) -> Option<[u8; 16]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -97,8 +186,105 @@ fn salt_of(text: &str) -> Option<[u8; 16]> {
     if text.len() != 32 {
         return None;
     }
-    for (byte, pair) in salt.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+    for (byte, pair) in salt.iter_mut().zip(text.chunks_exact(2)) {
         *byte = digit(pair[0])? << 4 | digit(pair[1])?;
     }
     Some(salt)
+}
+
+#[cfg(test)]
+mod tests {
+    use pollster::block_on;
+    use rath_core::store::Lookup;
+    use rath_core::{Actor, Memory, Session};
+
+    use super::*;
+
+    /// A record with this header, if any, and body. Nobody asks whether they fit together.
+    fn record(header: Option<&[u8]>, body: Option<&[u8]>) -> Record {
+        let store = Memory::new();
+        let mut session = Session::create(&store, Actor::person("ada"));
+        block_on(session.publish()).unwrap();
+        let plain = block_on(store.get(Lookup::Id(session.head().id))).unwrap().remove(0);
+        let header = header.unwrap_or(plain.header_bytes());
+        let bytes: Arc<[u8]> = [header, body.unwrap_or_default()].concat().into();
+        let (middle, end) = (header.len() as u32, bytes.len() as u32);
+        let body = body.map(|_| ([0xa5; 16], middle..end));
+        let kind = Some(plain.kind().clone());
+        let parts = Parts { point: plain.point(), generation: 0, kind, bytes, header: 0..middle, body };
+        Record::unchecked(parts).unwrap()
+    }
+
+    fn lines(record: &Record) -> [Vec<u8>; 2] {
+        let (mut as_it_is, mut in_strings) = (Vec::new(), Vec::new());
+        write(record, &mut as_it_is).unwrap();
+        write_in_strings(record, &mut in_strings).unwrap();
+        [as_it_is, in_strings]
+    }
+
+    /// Header, and salt and body.
+    type Read = (Vec<u8>, Option<(Vec<u8>, Vec<u8>)>);
+
+    /// What stands in a line, byte for byte.
+    fn read(line: &[u8]) -> Read {
+        let block: Arc<[u8]> = [b"before\n", line].concat().into();
+        let row = &block[7..block.len() - 1];
+        let line = Line::read(row).unwrap();
+        let record = line.record(&line.header().unwrap(), 0, &block, 7).unwrap();
+        let salted = record.salted_body().map(|(salt, body)| (salt.to_vec(), body.to_vec()));
+        (record.header_bytes().to_vec(), salted)
+    }
+
+    #[test]
+    fn any_bytes_come_back_as_they_were() {
+        let as_they_are: &[&[u8]] = &[
+            b"{}",
+            br#"{"text":"a \"word\" \\ \u2028"}"#,
+            "{\"text\":\"naïve \u{2028}\u{85} 🦀\"}".as_bytes(),
+            br#"{"a":1,"salt":"00000000000000000000000000000000","body":{"b":2}}"#,
+            br#"{ "spaced" : [ 1.0 , 1e3 ] }"#,
+            b"{not json}",
+        ];
+        let in_strings: &[&[u8]] = &[b"", b"[]", b"\"text\"", b"{\n}", b"{\t}", b"{\"a\":1}\r", b" {}", b"null"];
+        for (bodies, fit) in [(as_they_are, true), (in_strings, false)] {
+            for body in bodies {
+                let record = record(None, Some(body));
+                let expected = (record.header_bytes().to_vec(), Some((vec![0xa5; 16], body.to_vec())));
+                let [line, strings] = lines(&record);
+                assert_eq!(line != strings, fit, "{}", String::from_utf8_lossy(body));
+                assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+                assert_eq!(read(&line), expected, "{}", String::from_utf8_lossy(&line));
+                assert_eq!(read(&strings), expected);
+            }
+        }
+        let erased = record(None, None);
+        let [line, strings] = lines(&erased);
+        assert_eq!(read(&line), (erased.header_bytes().to_vec(), None));
+        assert_eq!(read(&line), read(&strings));
+        assert!(write(&record(None, Some(b"{\xff}")), &mut Vec::new()).is_err(), "it is not text");
+    }
+
+    #[test]
+    fn a_header_that_looks_like_what_follows_one_stands_in_a_string() {
+        let header = br#"{"actor":{},"salt":"0","v":1}"#;
+        let [line, strings] = lines(&record(Some(header), Some(b"{}")));
+        assert_eq!(line, strings);
+    }
+
+    #[test]
+    fn lines_that_nobody_wrote_are_refused() {
+        for line in [
+            &b"{\"header\":{}"[..],
+            b"{\"header\":{},\"salt\":\"0\",\"body\":{}}",
+            b"{\"header\":{},\"salt\":\"00000000000000000000000000000000\",\"text\":{}}",
+            b"{\"header\":{},\"salt\":\"00000000000000000000000000000000\"}",
+            b"{\"header\":{\xff}}",
+            b"{\"header\":\"{}\",\"salt\":\"00000000000000000000000000000000\"}",
+            b"{\"header\":[]}",
+            b"[]",
+        ] {
+            let read = Line::read(line).map(|line| line.header());
+            assert!(!matches!(read, Ok(Ok(_))), "{}", String::from_utf8_lossy(line));
+        }
+    }
 }

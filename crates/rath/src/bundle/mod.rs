@@ -32,8 +32,8 @@ pub use redact::Redaction;
 use rath_core::store;
 use rath_core::{Digest, Point, Reference};
 
-/// The version of the format.
-pub const FORMAT: u64 = 1;
+/// The version of the format that is written. Those before it are read too. 2: header and body stand in a line as they are.
+pub const FORMAT: u64 = 2;
 
 /// What stands in a bundle, besides blobs.
 const RECORDS: &str = "records.jsonl";

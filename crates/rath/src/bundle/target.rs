@@ -36,6 +36,15 @@ pub(super) struct Entry<'a> {
     sums: &'a mut BTreeMap<String, Digest>,
 }
 
+/// Bytes that are written here and hashed there.
+struct Lines(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Lines {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// How a file is hashed: in passing, or on a thread beside.
 enum Hash {
     Here(Sha256),
@@ -137,7 +146,7 @@ impl Entry<'_> {
     pub(super) fn write(&mut self, part: &[u8]) -> Result<(), Error> {
         match &mut self.hash {
             Hash::Here(hash) => hash.update(part),
-            Hash::Beside(hash) => hash.update(Arc::new(part.to_vec())),
+            Hash::Beside(hash) => hash.update(part.to_vec()),
         }
         self.put(part)
     }
@@ -146,7 +155,7 @@ impl Entry<'_> {
     pub(super) fn write_shared(&mut self, part: Arc<Vec<u8>>) -> Result<(), Error> {
         match &mut self.hash {
             Hash::Here(hash) => hash.update(&part[..]),
-            Hash::Beside(hash) => hash.update(part.clone()),
+            Hash::Beside(hash) => hash.update(Lines(part.clone())),
         }
         self.put(&part)
     }

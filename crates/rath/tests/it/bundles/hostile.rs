@@ -104,7 +104,7 @@ async fn forged_files_are_found_behind_good_sums() {
         (graph.replace(&head, &"f".repeat(64)), "its bytes do not hash to the id"),
         (graph.replace("\"records\": ", "\"records\": 1"), "it does not say what the records say"),
         (graph.replace("\"graph\": false", "\"graph\": maybe"), "graph.json"),
-        (graph.replace("\"bundle\": 1", "\"bundle\": 2"), "the bundle has format 2"),
+        (graph.replace("\"bundle\": 2", "\"bundle\": 3"), "the bundle has format 3"),
         (graph.replacen("\"blobs\": ", "\"more\": 1,\n  \"blobs\": ", 1), "unknown field"),
     ];
     for (forged, why) in changes {

@@ -1,6 +1,7 @@
 //! Bundles: out of one store and into another, exact, and refused when a byte is another one.
 
 mod diverging;
+mod formats;
 mod hostile;
 mod redacted;
 mod tampered;

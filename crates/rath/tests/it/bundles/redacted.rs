@@ -120,9 +120,10 @@ async fn a_body_that_nobody_says_was_left_out_was_taken_out() {
     export(&Export::of(main, None), &store, &at).await;
     // Somebody who takes out a body, and knows to count and to write the sums anew.
     let text = std::fs::read_to_string(at.join("records.jsonl")).unwrap();
-    let mut lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let whole = lines.iter().rposition(|line| line.get("body").is_some()).unwrap();
-    lines[whole] = serde_json::json!({ "header": lines[whole]["header"] });
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let whole = lines.iter().rposition(|line| line.contains(",\"salt\":")).unwrap();
+    let (header, _) = lines[whole].split_once(",\"salt\":").unwrap();
+    lines[whole] = format!("{header}}}");
     let records = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
     let graph = std::fs::read_to_string(at.join("graph.json")).unwrap();
     let (from, to) = ("\"without_body\": 1", "\"without_body\": 2");
