@@ -250,6 +250,7 @@ impl Store for Embedded {
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
+        self.ahead.forget();
         Box::pin(async move {
             let doomed = Doomed { records, ..Doomed::new() };
             self.destroy(&self.quiet()?, &doomed, &mut |_| {}).map(drop)

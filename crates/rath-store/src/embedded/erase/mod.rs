@@ -267,7 +267,6 @@ impl Embedded {
                 return Err(error);
             }
         };
-        self.ahead.forget();
         if !few {
             // What can no longer be read is not learnt again.
             self.drop_index()?;
