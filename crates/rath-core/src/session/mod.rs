@@ -248,17 +248,12 @@ impl Session {
     }
 
     /// Adds a record. It is durable once [published](Session::publish).
-    pub fn append<B: Body>(&mut self, body: B) -> Result<RecordId> {
-        self.append_bringing(body, Vec::new())
-    }
-
-    /// Adds a record with blobs that it names, itself or through trees: they become durable with it.
-    pub fn append_bringing<B: Body>(&mut self, mut body: B, mut blobs: Vec<Blob>) -> Result<RecordId> {
+    pub fn append<B: Body>(&mut self, mut body: B) -> Result<RecordId> {
         if B::KIND.is_written_by_operation() {
             let why = "it is written by the operation of that name".into();
             return Err(ErrorKind::BadBody { kind: B::KIND.to_string(), why }.into());
         }
-        blobs.extend(body.brought());
+        let mut blobs = Vec::from_iter(body.brought());
         body.contents(&mut |content| content.spill(&mut blobs));
         let bytes = encode(&body);
         let record = self.push(B::KIND, &bytes, &[], blobs, &body)?;

@@ -79,11 +79,6 @@ impl Session {
         self.0.durability = durability;
     }
 
-    /// When records become durable by themselves.
-    pub fn durability(&self) -> Durability {
-        self.0.durability
-    }
-
     /// How many records a crash would lose now.
     pub fn at_risk(&self) -> u64 {
         self.0.head.seq + 1 - self.0.hold.published.load(Ordering::Acquire).min(self.0.head.seq + 1)

@@ -128,7 +128,11 @@ impl Committer {
     fn write(&mut self, part: Part, place: Option<i64>, known: usize) -> Result<()> {
         let new = &part.records[known..];
         let Some(last) = new.last() else { return Ok(()) };
-        self.put_blobs(new.iter().flat_map(Record::blobs))?;
+        for record in new {
+            for blob in record.blobs() {
+                self.put_blob(blob)?;
+            }
+        }
         let no = match place {
             Some(no) => self.update(no, last)?,
             None => self.insert(&part, &new[0], last)?,
@@ -237,14 +241,12 @@ impl Committer {
         Ok(())
     }
 
-    fn put_blobs<'b>(&mut self, blobs: impl Iterator<Item = &'b Blob>) -> Result<()> {
-        let mut squeezed = Vec::new();
-        for blob in blobs {
-            if !self.holds(&blob.reference.digest)? {
-                squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
-            }
+    fn put_blob(&mut self, blob: &Blob) -> Result<()> {
+        if self.holds(&blob.reference.digest)? {
+            return Ok(());
         }
-        self.append_blobs(&squeezed.iter().collect::<Vec<_>>())
+        let squeezed = Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?;
+        self.put_squeezed(&[squeezed])
     }
 
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
@@ -260,18 +262,12 @@ impl Committer {
     /// Appends those blobs that are not there.
     pub(super) fn put_squeezed(&mut self, blobs: &[Squeezed]) -> Result<()> {
         let mut new = Vec::with_capacity(blobs.len());
+        let mut seen = HashSet::with_capacity(blobs.len());
         for blob in blobs {
-            if !self.holds(&blob.digest)? {
+            if seen.insert(blob.digest) && !self.holds(&blob.digest)? {
                 new.push(blob);
             }
         }
-        self.append_blobs(&new)
-    }
-
-    /// Appends blobs that are not there, each once.
-    fn append_blobs(&mut self, blobs: &[&Squeezed]) -> Result<()> {
-        let mut seen = HashSet::with_capacity(blobs.len());
-        let new: Vec<&Squeezed> = blobs.iter().copied().filter(|blob| seen.insert(blob.digest)).collect();
         if new.is_empty() {
             return Ok(());
         }

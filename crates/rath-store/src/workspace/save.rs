@@ -41,31 +41,22 @@ impl Workspace {
         Ok(self.save_counted()?.0)
     }
 
-    /// Saves, and hands over the last blobs where they are little, at most `most` bytes: whoever puts the version on
-    /// record brings them along, in the same commit. Until then the store does not have the version; if it never gets
-    /// there, the next save begins anew.
-    pub fn save_lending(&mut self, most: u64) -> Result<(Saved, Vec<Blob>)> {
-        let (saved, _, lent) = self.save_where(false, most)?;
-        Ok((saved, lent))
-    }
-
     /// Saves, and says how many of the directories that were counted hold nothing versioned.
     pub(super) fn save_counted(&mut self) -> Result<(Saved, u64)> {
-        let (saved, hollow, _) = self.save_where(false, 0)?;
-        Ok((saved, hollow))
+        self.save_where(false)
     }
 
     /// Saves when nobody wrote since the index was made.
     pub(super) fn save_quiet(&mut self) -> Result<Saved> {
-        Ok(self.save_where(true, 0)?.0)
+        Ok(self.save_where(true)?.0)
     }
 
     /// Saves with threads for files, or here where little is to be looked at: waking them takes longer than that.
-    fn save_where(&mut self, is_quiet: bool, lends: u64) -> Result<(Saved, u64, Vec<Blob>)> {
+    fn save_where(&mut self, is_quiet: bool) -> Result<(Saved, u64)> {
         let is_small = self.index.root.tree.is_some() && self.index.root.has_at_most(FEW);
         match is_small {
-            true => self.save_here(is_quiet, lends),
-            false => FILES.run(|| self.save_here(is_quiet, lends)),
+            true => self.save_here(is_quiet),
+            false => FILES.run(|| self.save_here(is_quiet)),
         }
     }
 
@@ -98,7 +89,7 @@ impl Workspace {
         }
     }
 
-    fn save_here(&mut self, is_quiet: bool, lends: u64) -> Result<(Saved, u64, Vec<Blob>)> {
+    fn save_here(&mut self, is_quiet: bool) -> Result<(Saved, u64)> {
         self.check_index();
         let (walk, mut root) = self.walk(is_quiet)?;
         let intake = Intake::new(&*self.store, &self.stack);
@@ -196,9 +187,7 @@ impl Workspace {
         }
         // The last one: where the store has it, it has all the others.
         blobs.extend(top.iter().map(to_blob));
-        let is_little = blobs.iter().map(|blob| blob.reference.bytes).sum::<u64>() <= lends;
-        let (lent, sent) = if is_little { (blobs, Vec::new()) } else { (Vec::new(), blobs) };
-        intake.send(sent)?;
+        intake.send(blobs)?;
         let same_rules = self.index.rules.as_ref() == Some(&reference);
         let below = self.base().filter(|_| is_of_upper).map(|base| base.version.id());
         root.forget_below();
@@ -227,7 +216,7 @@ impl Workspace {
             skipped,
             restless: restless.into_inner().unwrap_or_else(PoisonError::into_inner),
         };
-        Ok((saved, hollow, lent))
+        Ok((saved, hollow))
     }
 
     fn base(&self) -> Option<&super::layers::Base> {

@@ -178,7 +178,7 @@ impl Agent {
     pub(super) async fn finish(
         &self,
         session: &mut Session,
-        bench: &mut Bench,
+        bench: &Bench,
         call: Running,
         ended: Ended,
     ) -> Result<(RecordId, bool, Option<Session>)> {
@@ -204,12 +204,11 @@ impl Agent {
                 finished.remarks.push(format!("changes may be of calls in the background too: {}", beside.join(", ")));
             }
         }
-        let (mut workshop, mut blobs) = (None, Vec::new());
+        let mut workshop = None;
         if let Some(before) = &call.before {
             let found = bench.equipment.get::<Workshop>().map_err(|missing| ErrorKind::Workflow(missing.into()))?;
-            match found.after_call(session, before, bench.lends(session)).await {
+            match found.after_call(session, before).await {
                 Ok(after) => {
-                    blobs = after.blobs;
                     finished.workspace = Some(after.version);
                     finished.changed = Changes::of(after.changed);
                     finished.remarks.extend(after.remarks);
@@ -226,10 +225,7 @@ impl Agent {
         }
         let failed = outcome != CallOutcome::Done;
         bench.tell(session, &self.name, Event::CallFinished { tool: &call.tool, finished: &finished });
-        if !blobs.is_empty() {
-            bench.lent = Some(session.head().seq + 1);
-        }
-        let record = session.append_bringing(finished, blobs)?;
+        let record = session.append(finished)?;
         if let Some(workshop) = workshop {
             workshop.noted(session).map_err(of_workshop)?;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rath_core::body::{Assistant, ModelFailed};
 use rath_core::store::{BoxFuture, Post, Scan};
-use rath_core::{Actor, Cancel, Durability, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
+use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
 
 use super::asker::Asker;
 use super::event::{Event, Listener, Patience};
@@ -19,9 +19,6 @@ use crate::tools::Desk;
 
 /// How often an inbox is looked at while a run waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// So many bytes of files come into the store together with the record that names them: they share its commit.
-const LENT: u64 = 16 << 10;
 
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
@@ -42,18 +39,9 @@ pub(super) struct Bench {
     pub(super) waiting: HashMap<String, Session>,
     /// Whether the time is over.
     pub(super) late: Arc<Late>,
-    /// The last record that brought files with it.
-    pub(super) lent: Option<u64>,
 }
 
 impl Bench {
-    /// How many bytes of files may come into the store with their record. None, where that is not soon, or somebody
-    /// listens who may look at the files.
-    pub(super) fn lends(&self, session: &Session) -> u64 {
-        let is_soon = !matches!(session.durability(), Durability::Relaxed { .. });
-        if is_soon && self.listener.is_none() { LENT } else { 0 }
-    }
-
     pub(super) fn tell(&self, session: &Session, agent: &str, event: Event<'_>) {
         if let Some(listener) = &self.listener {
             listener.tell(session.id(), agent, event);
@@ -78,7 +66,6 @@ impl Agent {
             desk: None,
             branches: Vec::new(),
             waiting: HashMap::new(),
-            lent: None,
         };
         bench.tell(&session, &self.name, Event::Began);
         let done = self.work(&mut session, &mut bench).await;
@@ -94,11 +81,8 @@ impl Agent {
             }
         }
         let cleared = self.clear(&mut session, &mut bench).await;
-        // Whoever goes on with the files finds them in the store.
-        let is_at_risk = bench.lent.is_some_and(|lent| session.head().seq < lent + session.at_risk());
-        let stored = if is_at_risk { session.publish().await } else { Ok(()) };
         session.act_as(me);
-        match done.and(cleared).and(stored) {
+        match done.and(cleared) {
             Ok(()) => Ok(session),
             Err(error) => Err(error.with_sessions(vec![session])),
         }

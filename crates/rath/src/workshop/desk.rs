@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use rath_core::body::{Restored, Why};
 use rath_core::files::{Change, Changes, Version};
-use rath_core::{Blob, ErrorKind, Session};
+use rath_core::{ErrorKind, Session};
 use rath_sandbox::{Sandbox, Status};
 
 use super::site::{Site, path_of};
@@ -30,8 +30,6 @@ pub(crate) struct After {
     pub(crate) version: Version,
     pub(crate) changed: Vec<Change>,
     pub(crate) remarks: Vec<String>,
-    /// What the store does not have of the version yet.
-    pub(crate) blobs: Vec<Blob>,
 }
 
 impl Before {
@@ -85,9 +83,8 @@ impl Workshop {
         }
     }
 
-    /// Saves what a call left, and says what it changed. Blobs of up to `lends` bytes are handed over, for whoever puts
-    /// the version on record.
-    pub(crate) async fn after_call(&self, session: &mut Session, before: &Version, lends: u64) -> Result<After> {
+    /// Saves what a call left, and says what it changed.
+    pub(crate) async fn after_call(&self, session: &mut Session, before: &Version) -> Result<After> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id());
         let mut site = match known {
             Some(site) => site,
@@ -96,7 +93,7 @@ impl Workshop {
                 self.open_site(session, &placement).await?
             }
         };
-        let (saved, blobs) = match site.workspace.save_lending(lends) {
+        let saved = match site.workspace.save() {
             Ok(saved) => saved,
             Err(error) => {
                 self.open_again(session, site);
@@ -110,7 +107,7 @@ impl Workshop {
         remarks.truncate(100);
         site.settled = Some(saved.version.clone());
         self.open_again(session, site);
-        Ok(After { version: saved.version, changed, remarks, blobs })
+        Ok(After { version: saved.version, changed, remarks })
     }
 
     /// Remembers that the session has seen the files as its state says.

@@ -101,36 +101,6 @@ fn what_nobody_names_goes() {
     assert!(report.is_sound(), "{:?}", report.findings);
 }
 
-#[test]
-fn what_was_lent_and_never_stored_is_saved_again() {
-    let place = Place::new();
-    let mut workspace = place.open();
-    place.write("d/long", "x".repeat(9_000));
-    place.write("short", "one");
-    let (saved, lent) = workspace.save_lending(8_000).unwrap();
-    assert!(lent.is_empty(), "that was too much");
-    assert_same(&place.in_version(&saved.version), &place.on_disk(), "stored at once");
-
-    place.write("short", "two");
-    let (saved, lent) = workspace.save_lending(8_000).unwrap();
-    assert_eq!(lent.len(), 2, "the file and the tree above it");
-    assert!(!is_there(&place, &saved.version));
-    block_on(place.store.blob_put(lent)).unwrap();
-    assert_same(&place.in_version(&saved.version), &place.on_disk(), "as it was lent");
-
-    // Nobody brings these to the store: not in this life, and not in the next.
-    place.write("short", "three");
-    let (lost, lent) = workspace.save_lending(8_000).unwrap();
-    assert!(!lent.is_empty() && !is_there(&place, &lost.version));
-    assert_eq!(place.save(&mut workspace).version, lost.version);
-    place.write("short", "four");
-    let (lost, lent) = workspace.save_lending(8_000).unwrap();
-    assert!(!lent.is_empty());
-    drop(workspace);
-    assert!(!is_there(&place, &lost.version));
-    assert_eq!(place.save(&mut place.open()).version, lost.version);
-}
-
 /// A workspace that lives through a collection does not believe what it remembers.
 #[test]
 fn an_index_that_outlives_its_version() {

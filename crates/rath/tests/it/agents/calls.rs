@@ -3,15 +3,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rath::agent::Listener;
 use rath::body::{Assistant, CallOutcome, Effect, Outcome, OutsideEffect, StepLeft, ToolFinished, ToolStarted};
-use rath::files::Forest;
-use rath::store::Scan;
 use rath::workshop::Place;
 use rath::{Digest, Kind, Tool, ToolSpec, Touches};
 use serde_json::json;
 
-use super::hooked::Hooked;
 use super::*;
 use crate::support::{Shop, tree};
 
@@ -260,51 +256,6 @@ async fn files_are_as_the_call_order_says() {
     let started = bodies::<ToolStarted>(&session).await;
     let write = started.iter().find(|started| started.tool == "write").unwrap();
     assert_eq!((write.effect, write.isolated), (Effect::Irreversible, Some(false)), "the host isolates nothing");
-}
-
-/// Little that a call wrote comes into the store with its record; in any case it is there before the model hears of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_files_share_the_commit_of_the_record_that_names_them() {
-    for (listens, wanted) in [(false, 2), (true, 0)] {
-        let shop = Shop::new();
-        let (lent, looks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let (counting, looking, there) = (lent.clone(), looks.clone(), shop.store.clone());
-        let store = Hooked::new(shop.store.clone(), move |batch| {
-            let records = batch.parts.iter().flat_map(|part| &part.records);
-            let ends = records.filter(|record| *record.kind() == Kind::ToolFinished && !record.blobs().is_empty());
-            counting.fetch_add(ends.count() as u64, Ordering::Relaxed);
-            None
-        });
-        let mut session = asked(&store);
-        shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
-        session.equip(shop.second());
-        if listens {
-            session.equip(Listener::new(|_, _, _| {}));
-        }
-        let id = session.id();
-        let script = Scripted::from_fn(move |seen| {
-            let scan = Scan::session(id, 0, u64::MAX).kinds(&[Kind::ToolFinished]);
-            for end in pollster::block_on(there.scan(scan)).unwrap().records {
-                let version = end.body::<ToolFinished>().unwrap().workspace.unwrap();
-                let files = pollster::block_on(Forest::new(&*there).list(&version)).unwrap();
-                assert_eq!(files.len(), 1, "all of it is there");
-                looking.fetch_add(1, Ordering::Relaxed);
-            }
-            match seen.turn {
-                turn @ 0..=2 => {
-                    let content = "long ".repeat(if turn == 1 { 10_000 } else { 1 });
-                    Turn::new().call("write", json!({ "path": "a", "content": format!("{turn} {content}") }))
-                }
-                _ => Turn::new().text("Done."),
-            }
-        });
-        let agent = Agent::new("writer").model(script).tools(tools::coding());
-        let session = in_time(agent.forward(session)).await.unwrap();
-        assert_eq!((lent.load(Ordering::Relaxed), looks.load(Ordering::Relaxed)), (wanted, 1 + 2 + 3));
-        assert_eq!(shop.now(&session), tree(&[("a", "2 long ")]));
-        drop(session);
-        shop.verify();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
