@@ -303,7 +303,7 @@ class Bundle:
     def __init__(self, directory, findings):
         self.directory, self.findings = directory, findings
         graph = parse((directory / "graph.json").read_text(encoding="utf-8"))
-        if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2):
+        if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2) or not is_number(graph["bundle"]):
             raise ValueError("graph.json is not that of a bundle of format 1 or 2")
         self.graph = graph
         self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}

@@ -67,7 +67,8 @@ pub(super) fn check(
     };
     let graph_bytes = source.whole(GRAPH, WHOLE)?;
     let graph = read_graph(&graph_bytes)?;
-    let mut lines = Lines::new(&graph, watched);
+    let bytes = source.names.get(RECORDS).copied().unwrap_or(0);
+    let mut lines = Lines::new(&graph, watched, bytes);
     let digest = lines.read(source, progress)?;
     lines.finish()?;
     expect(RECORDS, digest)?;
@@ -155,9 +156,9 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(graph: &'a Graph, watched: &'a HashSet<Point>) -> Self {
-        // The graph may say anything.
-        let expected = graph.records.min(1 << 20) as usize;
+    fn new(graph: &'a Graph, watched: &'a HashSet<Point>, bytes: u64) -> Self {
+        // The graph may say anything, but no line is shorter than this.
+        let expected = graph.records.min(bytes / 256).min(1 << 20) as usize;
         Self {
             graph,
             watched,
@@ -208,7 +209,7 @@ impl<'a> Lines<'a> {
     }
 
     fn record(&mut self, parsed: Parsed) -> Result<(), Broken> {
-        let Parsed { header, is_plain, record } = parsed;
+        let Parsed { header, is_plain, record, length } = parsed;
         let point = Point { session: header.session, seq: header.seq };
         let elsewhere = self.elsewhere(point, &header)?;
         let own = self.chains.get(&header.session).and_then(|chain| chain.last()).map(|last| last.generation + 1);
@@ -232,6 +233,8 @@ impl<'a> Lines<'a> {
         if let Ok(Created { run: Some(key), .. }) = record.body() {
             self.runs.push((key, point.session));
         }
+        // A record keeps its block, whatever else stands in that.
+        self.size += length;
         self.note(record, &header, &elsewhere);
         Ok(())
     }
@@ -312,7 +315,6 @@ impl<'a> Lines<'a> {
             self.seen.insert(point, record.id());
         }
         self.places.insert(record.id(), Place { point, generation: record.generation(), time: header.time });
-        self.size += record.size();
         if self.size > AT_HAND {
             self.records = None;
         }

@@ -24,6 +24,8 @@ pub(super) struct Parsed {
     /// Whether the header is one that [`Header::parse_plain`] reads.
     pub(super) is_plain: bool,
     pub(super) record: Record,
+    /// How many bytes of its block are the line's.
+    pub(super) length: usize,
 }
 
 /// Takes lines apart.
@@ -62,7 +64,7 @@ impl Parsing {
         let point = Point { session: header.session, seq: header.seq };
         let broken = |why| Broken::Record { point, line: *line, why };
         let record = text.record(&header, 0, block, row.start).map_err(broken)?;
-        Ok(Parsed { header, is_plain, record })
+        Ok(Parsed { header, is_plain, record, length: row.len() })
     }
 }
 
