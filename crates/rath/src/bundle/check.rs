@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
 use super::blobs::{Named, Names};
+use super::blocks::{Block, Blocks, Parsed, Parsing};
 use super::graph::{Graph, Head, Merge};
 use super::hash::LongHash;
-use super::rows::{Block, Blocks, Parsed, Parsing};
 use super::source::{Bytes, Source};
 use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
 

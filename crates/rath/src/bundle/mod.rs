@@ -7,6 +7,7 @@
 
 mod beside;
 mod blobs;
+mod blocks;
 mod check;
 mod export;
 mod fork;

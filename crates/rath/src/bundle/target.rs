@@ -37,9 +37,9 @@ pub(super) struct Entry<'a> {
 }
 
 /// Bytes that are written here and hashed there.
-struct Lines(Arc<Vec<u8>>);
+struct Shared(Arc<Vec<u8>>);
 
-impl AsRef<[u8]> for Lines {
+impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -155,7 +155,7 @@ impl Entry<'_> {
     pub(super) fn write_shared(&mut self, part: Arc<Vec<u8>>) -> Result<(), Error> {
         match &mut self.hash {
             Hash::Here(hash) => hash.update(&part[..]),
-            Hash::Beside(hash) => hash.update(Lines(part.clone())),
+            Hash::Beside(hash) => hash.update(Shared(part.clone())),
         }
         self.put(&part)
     }

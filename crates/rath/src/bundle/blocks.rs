@@ -1,0 +1,143 @@
+//! `records.jsonl` in blocks of lines, read here and taken apart on another thread.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rath_core::{Header, Point, Record};
+
+use super::line::Line;
+use super::rows::LINE;
+use super::source::Source;
+use super::{Broken, RECORDS};
+
+/// About how many bytes of records are read at once. With the beginning of a line they fit in 256 KiB, for which
+/// allocators have room that is not much larger.
+const BLOCK: usize = 248 << 10;
+
+/// Some lines together, with their line breaks. The file's last may lack its own.
+#[derive(Clone)]
+pub(super) struct Block {
+    bytes: Arc<[u8]>,
+    /// Where the last of them ends.
+    end: usize,
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.end]
+    }
+}
+
+/// `records.jsonl` in blocks.
+pub(super) struct Blocks<R> {
+    reader: R,
+    /// The beginning of a line in which the last block ended.
+    begun: Vec<u8>,
+    /// How many lines there were so far.
+    count: u64,
+}
+
+impl<'s> Blocks<Box<dyn Read + 's>> {
+    pub(super) fn new(source: &'s mut Source) -> Result<Self, Broken> {
+        Ok(Self { reader: Box::new(source.read(RECORDS)?), begun: Vec::new(), count: 0 })
+    }
+}
+
+impl<R: Read> Blocks<R> {
+    /// The next lines; `None` behind the last.
+    pub(super) fn next(&mut self) -> Result<Option<Block>, Broken> {
+        let mut room = BLOCK;
+        loop {
+            let begun = self.begun.len();
+            let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, begun + room).collect();
+            let Some(filled) = Arc::get_mut(&mut bytes) else { return Ok(None) };
+            filled[..begun].copy_from_slice(&self.begun);
+            let read = fill(&mut self.reader, &mut filled[begun..]);
+            let read = read.map_err(|error| Broken::File { name: RECORDS.into(), why: error.to_string() })?;
+            let all = begun + read;
+            let end = match read < room {
+                true => all,
+                false => memchr::memrchr(b'\n', &bytes[..all]).map_or(0, |at| at + 1),
+            };
+            self.begun.clear();
+            self.begun.extend_from_slice(&bytes[end..all]);
+            if end > 0 {
+                self.count += memchr::memchr_iter(b'\n', &bytes[..end]).count() as u64;
+                return Ok(Some(Block { bytes, end }));
+            }
+            if all == 0 {
+                return Ok(None);
+            }
+            if all > LINE {
+                return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+            }
+            room = (4 * room).min(LINE + 1 - all);
+        }
+    }
+}
+
+/// Reads until there is no more room, or no more to read.
+fn fill(reader: &mut impl Read, room: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < room.len() {
+        match reader.read(&mut room[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// A line that was taken apart.
+pub(super) struct Parsed {
+    /// Without an actor where that is the one of the line before.
+    pub(super) header: Header,
+    /// Whether the header is one that [`Header::parse_plain`] reads.
+    pub(super) is_plain: bool,
+    pub(super) record: Record,
+    /// How many bytes of its block are the line's.
+    pub(super) length: usize,
+}
+
+/// Takes lines apart.
+#[derive(Default)]
+pub(super) struct Parsing {
+    /// How many lines there were so far.
+    count: u64,
+    /// The actor of the last one.
+    actor: Vec<u8>,
+}
+
+impl Parsing {
+    /// The records of a block, whose bytes they share. Ends with the first that cannot be read.
+    pub(super) fn block(&mut self, block: &Block) -> Vec<Result<Parsed, Broken>> {
+        let lines = block.as_ref();
+        let mut parsed = Vec::with_capacity(lines.len() / 1024 + 1);
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', lines) {
+            self.count += 1;
+            parsed.push(self.line(&block.bytes, start..end));
+            if parsed.last().is_some_and(Result::is_err) {
+                return parsed;
+            }
+            start = end + 1;
+        }
+        if start < lines.len() {
+            parsed.push(Err(Broken::Line { line: self.count + 1, why: "it is cut off".into() }));
+        }
+        parsed
+    }
+
+    fn line(&mut self, block: &Arc<[u8]>, row: Range<usize>) -> Result<Parsed, Broken> {
+        let Self { count: line, actor } = self;
+        let read = Line::read(&block[row.clone()]).and_then(|line| Ok((line.header_of_many(actor)?, line)));
+        let ((header, is_plain), text) = read.map_err(|why| Broken::Line { line: *line, why })?;
+        let point = Point { session: header.session, seq: header.seq };
+        let broken = |why| Broken::Record { point, line: *line, why };
+        let record = text.record(&header, 0, block, row.start).map_err(broken)?;
+        Ok(Parsed { header, is_plain, record, length: row.len() })
+    }
+}
