@@ -385,6 +385,10 @@ impl Blobs for Memory {
         })
     }
 
+    fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        self.blob_put(blobs)
+    }
+
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
             let inner = self.lock();

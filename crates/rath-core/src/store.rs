@@ -28,6 +28,11 @@ pub trait Blobs: Send + Sync {
     /// Writes blobs; those that are there already are passed over. They are durable with the next commit.
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>>;
 
+    /// Hands over blobs that the next commit is to bring, or the next [`blob_put`](Self::blob_put), even of none: a
+    /// little that shares their journey costs none of its own. They can be read here at once. A process that dies before
+    /// takes them along, so nothing but a record may name them by then.
+    fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>>;
+
     /// Whether a blob is there. Nothing of it is read.
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>>;
 

@@ -371,6 +371,35 @@ pub fn blobs_come_with_their_record(store: &TheStore) {
     assert_eq!(block_on(store.blob_get(other.reference.digest)).unwrap().unwrap(), other.bytes);
 }
 
+/// What waits for a commit can be read at once, comes with the next one whoever's it is, or with the next blobs.
+pub fn blobs_wait_for_a_commit(store: &TheStore) {
+    let blob = |n: usize| Blob::new(format!("content {n}").repeat(n % 300 + 1).into_bytes(), "text/plain");
+    let is_whole = |blob: &Blob| {
+        block_on(store.blob_has(blob.reference.digest)).unwrap()
+            && block_on(store.blob_get(blob.reference.digest)).unwrap().as_ref() == Some(&blob.bytes)
+    };
+    let soon = |blobs: Vec<Blob>| block_on(store.blob_put_soon(blobs)).unwrap();
+    soon(vec![blob(1), blob(2), blob(1)]);
+    soon(vec![blob(2), blob(3)]);
+    assert!((1..4).all(|n| is_whole(&blob(n))));
+    published(store, 2);
+    assert!((1..4).all(|n| is_whole(&blob(n))));
+    soon(vec![blob(4)]);
+    block_on(store.blob_put(Vec::new())).unwrap();
+    assert!(is_whole(&blob(4)));
+    // What is much does not wait.
+    for n in 5..400 {
+        soon(vec![blob(n)]);
+    }
+    assert!((5..400).all(|n| is_whole(&blob(n))));
+    soon(vec![blob(500)]);
+    let parts = [blob(399), blob(500)];
+    let whole = Blob::new([&*parts[0].bytes, &*parts[1].bytes].concat(), "text/plain").reference;
+    let pieces = parts.map(|Blob { reference, .. }| Piece { digest: reference.digest, bytes: reference.bytes });
+    block_on(store.blob_join(whole.clone(), pieces.into())).unwrap();
+    assert_eq!(block_on(store.blob_get(whole.digest)).unwrap().unwrap().len() as u64, whole.bytes);
+}
+
 /// Many blobs at once, the same one twice, and one again: each is there once and whole.
 pub fn blobs_are_put_together(store: &TheStore) {
     let blob = |n: u32| Blob::new(format!("content {n}").repeat(n as usize % 50 + 1).into_bytes(), "text/plain");

@@ -26,7 +26,7 @@ macro_rules! store_conformance {
             a_batch_is_all_or_nothing, fences_stop_old_holders, a_session_has_one_holder, closed_sessions_take_nothing,
             scans_page_in_both_directions, scans_filter_by_kind, the_store_is_scanned_in_commit_order,
             snapshots_shorten_scans, pages_are_as_of_when_they_are_asked_for, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
-            blobs_are_put_together, blobs_are_joined_from_pieces,
+            blobs_are_put_together, blobs_are_joined_from_pieces, blobs_wait_for_a_commit,
             erased_bodies_leave_the_chain, erased_bodies_take_along_what_came_of_them, a_child_publishes_its_parent, a_merge_is_one_commit,
             many_writers_work_side_by_side, unknown_kinds_survive, posts_wait_in_order, taken_posts_do_not_come_back,
             a_fork_takes_its_parents_posts, a_batch_in_disorder_is_refused,

@@ -1,7 +1,7 @@
 //! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::store::{Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
@@ -22,13 +22,15 @@ pub struct Mortal {
     moment: Moment,
     dead: AtomicBool,
     commits: AtomicU64,
+    /// Blobs that wait for a commit: they die with the process.
+    soon: Mutex<Vec<Blob>>,
 }
 
 impl Mortal {
     /// Lets `commits` through, then dies at the next one.
     pub fn new(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
         let (left, dead) = (AtomicU64::new(commits), AtomicBool::new(false));
-        Arc::new(Self { inner, left, moment, dead, commits: AtomicU64::new(0) })
+        Arc::new(Self { inner, left, moment, dead, commits: AtomicU64::new(0), soon: Mutex::default() })
     }
 
     /// Whether it has died.
@@ -44,6 +46,20 @@ impl Mortal {
     /// Dies now.
     pub fn kill(&self) {
         self.dead.store(true, Ordering::Release);
+    }
+
+    /// Brings what waits along.
+    async fn bring(&self) -> Result<()> {
+        let waiting = self.soon.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let count = waiting.len();
+        self.inner.blob_put_soon(waiting).await?;
+        self.soon.lock().unwrap_or_else(PoisonError::into_inner).drain(..count);
+        Ok(())
+    }
+
+    fn waiting(&self, digest: &Digest) -> Option<Arc<[u8]>> {
+        let waiting = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.iter().find(|blob| blob.reference.digest == *digest).map(|blob| blob.bytes.clone())
     }
 
     fn alive(&self) -> Result<()> {
@@ -62,10 +78,12 @@ impl Store for Mortal {
             if left > 0 {
                 self.left.store(left - 1, Ordering::Release);
                 self.commits.fetch_add(1, Ordering::AcqRel);
+                self.bring().await?;
                 return self.inner.commit(batch).await;
             }
             self.kill();
             if self.moment == Moment::After {
+                self.bring().await?;
                 self.inner.commit(batch).await?;
             }
             self.alive()
@@ -131,27 +149,43 @@ impl Blobs for Mortal {
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
+            self.bring().await?;
             self.inner.blob_put(blobs).await
+        })
+    }
+
+    fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.alive()?;
+            self.soon.lock().unwrap_or_else(PoisonError::into_inner).extend(blobs);
+            Ok(())
         })
     }
 
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
             self.alive()?;
-            self.inner.blob_has(digest).await
+            match self.waiting(&digest) {
+                Some(_) => Ok(true),
+                None => self.inner.blob_has(digest).await,
+            }
         })
     }
 
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         Box::pin(async move {
             self.alive()?;
-            self.inner.blob_get(digest).await
+            match self.waiting(&digest) {
+                Some(bytes) => Ok(Some(bytes)),
+                None => self.inner.blob_get(digest).await,
+            }
         })
     }
 
     fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
+            self.bring().await?;
             self.inner.blob_join(whole, pieces).await
         })
     }

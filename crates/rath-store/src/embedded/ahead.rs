@@ -63,7 +63,7 @@ impl Ahead {
         Ok(page)
     }
 
-    /// Forgets what was read: records are about to change.
+    /// Forgets what was read: records have changed.
     pub(super) fn forget(&self) {
         self.lock().next = None;
     }

@@ -1,16 +1,20 @@
 //! What the writer does inside its transaction.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
 use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
 use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, State};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::doubt::Doubt;
 use super::holder::{self, Liveness};
 use super::log::Log;
 use super::schema::{self, sql};
+use super::soon::Soon;
 use super::{Paths, inbox, read, runs, take};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
@@ -24,18 +28,24 @@ pub(super) struct Committer {
     /// Whether all that is in the log was synced, as far as this process wrote it.
     lasts: bool,
     pack: Option<(i64, PackWriter)>,
+    soon: Arc<Soon>,
     /// Whether commits are synced now.
     synced: bool,
-    /// Whether a commit failed on the disk, so that what is in the log may not be there.
-    doubtful: bool,
+    doubt: Doubt,
     /// Sessions that could not be given back: the next group tries again.
     pub(super) kept: Vec<(SessionId, Fence)>,
 }
 
 impl Committer {
-    pub(super) fn new(mut db: Connection, paths: Paths, liveness: Liveness) -> Result<Self> {
+    pub(super) fn new(
+        mut db: Connection,
+        paths: Paths,
+        soon: Arc<Soon>,
+        doubt: Doubt,
+        liveness: Liveness,
+    ) -> Result<Self> {
         let log = Log::of(&mut db)?;
-        Ok(Self { db, paths, liveness, log, lasts: false, pack: None, synced: true, doubtful: false, kept: Vec::new() })
+        Ok(Self { db, paths, liveness, log, lasts: false, pack: None, soon, synced: true, doubt, kept: Vec::new() })
     }
 
     /// This process.
@@ -55,7 +65,10 @@ impl Committer {
 
     /// At the end of an orderly life the sessions are free at once.
     pub(super) fn give_back(&mut self) {
-        let _ = self.settle();
+        if self.settle().is_err() {
+            // The last one out moves the log and removes it, which is then all that is left of some pages.
+            let _ = self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
         let _ = schema::synced(&self.db, false);
         let _ = self.db.execute("UPDATE sessions SET holder = NULL WHERE holder = ?1", [&self.me().id]);
     }
@@ -71,7 +84,7 @@ impl Committer {
 
     /// Whether nothing is left to be done before the next commit.
     pub(super) fn owes_nothing(&self) -> bool {
-        self.kept.is_empty() && !self.doubtful
+        self.kept.is_empty() && !self.doubt.is_there()
     }
 
     /// Whether blobs were appended that are not synced.
@@ -81,32 +94,31 @@ impl Committer {
 
     /// Makes what the jobs before it wrote durable, and visible to others.
     pub(super) fn finish(&mut self) -> Result<()> {
+        self.lasts = false;
         self.sync_packs()?;
         let done = self.db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(sql);
-        self.doubtful |= matches!(done, Err(Error::Machine { trouble: Trouble::Disk, .. }));
-        self.lasts = done.is_ok() && self.synced;
-        done.map(drop)
+        self.doubt.of_log(done)?;
+        if self.synced {
+            // A sync of somebody else may have failed meanwhile, and be what this one stands on.
+            self.settle()?;
+        }
+        self.lasts = self.synced;
+        Ok(())
     }
 
     /// Moves a long log into the database, and says whether there was one; but only after a commit that was synced: what
     /// others appended behind it may not be, and where its sync fails now, the log is in doubt.
     pub(super) fn tidy(&mut self) -> bool {
-        let is_due = self.lasts && self.log.is_long();
+        let is_due = self.lasts && self.log.is_long() && !self.doubt.is_there();
         if is_due {
-            let moved = self.log.shorten(&self.db);
-            self.doubtful |= matches!(moved, Err(Error::Machine { trouble: Trouble::Disk, .. }));
+            let _ = self.doubt.shorten_log(&self.db);
         }
         is_due
     }
 
-    /// After a sync that failed, the kernel takes for written what it could not write, and later syncs say nothing of
-    /// it. So before anything is promised again, all that is in the log is written once more.
-    pub(super) fn settle(&mut self) -> Result<()> {
-        if self.doubtful {
-            schema::write_log_again(&self.db)?;
-            self.doubtful = false;
-        }
-        Ok(())
+    /// Leaves nothing in doubt.
+    pub(super) fn settle(&self) -> Result<()> {
+        self.doubt.settle(&self.db)
     }
 
     pub(super) fn commit(&mut self, batch: Batch) -> Result<()> {
@@ -128,11 +140,7 @@ impl Committer {
     fn write(&mut self, part: Part, place: Option<i64>, known: usize) -> Result<()> {
         let new = &part.records[known..];
         let Some(last) = new.last() else { return Ok(()) };
-        for record in new {
-            for blob in record.blobs() {
-                self.put_blob(blob)?;
-            }
-        }
+        self.put_blobs(new.iter().flat_map(Record::blobs))?;
         let no = match place {
             Some(no) => self.update(no, last)?,
             None => self.insert(&part, &new[0], last)?,
@@ -241,12 +249,32 @@ impl Committer {
         Ok(())
     }
 
-    fn put_blob(&mut self, blob: &Blob) -> Result<()> {
-        if self.holds(&blob.reference.digest)? {
-            return Ok(());
+    /// Puts what waits for a commit into the one under way. Returns how many there are: they [arrived](Soon::arrived)
+    /// when it is made.
+    pub(super) fn bring_soon(&mut self) -> Result<usize> {
+        let waiting = self.soon.all();
+        self.put_blobs(waiting.iter())?;
+        Ok(waiting.len())
+    }
+
+    /// So many of those that waited are in the database.
+    pub(super) fn arrived(&self, count: usize) {
+        self.soon.arrived(count);
+    }
+
+    /// Whether blobs wait for a commit.
+    pub(super) fn has_soon(&self) -> bool {
+        !self.soon.is_empty()
+    }
+
+    fn put_blobs<'b>(&mut self, blobs: impl Iterator<Item = &'b Blob>) -> Result<()> {
+        let mut squeezed = Vec::new();
+        for blob in blobs {
+            if !self.holds(&blob.reference.digest)? {
+                squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
+            }
         }
-        let squeezed = Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?;
-        self.put_squeezed(&[squeezed])
+        self.append_blobs(squeezed.iter())
     }
 
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
@@ -262,12 +290,18 @@ impl Committer {
     /// Appends those blobs that are not there.
     pub(super) fn put_squeezed(&mut self, blobs: &[Squeezed]) -> Result<()> {
         let mut new = Vec::with_capacity(blobs.len());
-        let mut seen = HashSet::with_capacity(blobs.len());
         for blob in blobs {
-            if seen.insert(blob.digest) && !self.holds(&blob.digest)? {
+            if !self.holds(&blob.digest)? {
                 new.push(blob);
             }
         }
+        self.append_blobs(new.into_iter())
+    }
+
+    /// Appends blobs that are not there, each once.
+    fn append_blobs<'b>(&mut self, blobs: impl Iterator<Item = &'b Squeezed>) -> Result<()> {
+        let mut seen = HashSet::new();
+        let new: Vec<&Squeezed> = blobs.filter(|blob| seen.insert(blob.digest)).collect();
         if new.is_empty() {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use rath_core::{BlobRef, Digest, blob_references};
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
-use super::schema::{self, sql};
+use super::schema::sql;
 use super::{Embedded, read};
 use crate::packs::{self, Held, PackWriter, Place};
 use crate::workspace::forget_index;
@@ -89,6 +89,10 @@ impl Embedded {
                 "somebody is working on files of this store; try again later",
             ));
         }
+        if !dry {
+            // What waits for a record may stand on what none names yet.
+            self.let_writer_catch_up();
+        }
         let mut marks = Marks::default();
         self.read(|db| self.mark(db, &mut marks, progress))?;
         self.mark_beside(&mut marks)?;
@@ -109,8 +113,9 @@ impl Embedded {
                 return Err(error);
             }
         };
-        schema::commit(&db)?;
+        self.doubt.commit(&db)?;
         self.compact(&db, &mut garbage)?;
+        self.doubt.shorten_log(&db)?;
         Ok(garbage)
     }
 
@@ -270,7 +275,7 @@ impl Embedded {
             db.execute("DELETE FROM packs WHERE no = ?1", [no])?;
             Ok(())
         };
-        if let Err(error) = update().map_err(sql).and_then(|()| schema::commit(db)) {
+        if let Err(error) = update().map_err(sql).and_then(|()| self.doubt.commit(db)) {
             let _ = db.execute_batch("ROLLBACK");
             return Err(error);
         }

@@ -141,7 +141,7 @@ impl Embedded {
 
     /// Moves the log into the database and cuts it off.
     pub fn checkpoint(&self) -> Result<()> {
-        schema::empty_log(&self.connect_to_write()?)
+        self.doubt.empty_log(&self.connect_to_write()?)
     }
 }
 

@@ -56,7 +56,8 @@ impl Embedded {
         catch_up(&made)?;
         let count = made.query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0));
         let count = count.map_err(sql)? as u64;
-        made.commit().map_err(sql)?;
+        self.doubt.of_log(made.commit().map_err(sql))?;
+        self.doubt.shorten_log(&db)?;
         Ok(count)
     }
 

@@ -63,6 +63,11 @@ impl Job {
         )
     }
 
+    /// Whether it brings records or blobs.
+    pub(super) fn brings(&self) -> bool {
+        matches!(self, Job::Commit { .. } | Job::Blobs { .. })
+    }
+
     /// The session whose records it brings, if it brings any.
     pub(super) fn writes(&self) -> Option<SessionId> {
         match self {

@@ -10,7 +10,7 @@ use rusqlite::hooks::Wal;
 use super::schema::sql;
 
 /// As many pages are long. A short log is written over and over in place, which syncs faster than one that grows.
-pub(super) const LONG: i32 = 250;
+const LONG: i32 = 250;
 
 /// As many pages are too long, also while one commit brings as many as [`LONG`]: to move the log each time would take as
 /// long as to write it.
@@ -41,10 +41,5 @@ impl Log {
     pub(super) fn is_long(&self) -> bool {
         let (pages, brought) = (self.pages.load(Ordering::Relaxed), self.brought.load(Ordering::Relaxed));
         pages >= if brought < LONG { LONG } else { TOO_LONG }
-    }
-
-    /// Moves what nobody reads any more into the database. What others still read is moved later.
-    pub(super) fn shorten(&self, db: &Connection) -> Result<()> {
-        db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(sql)
     }
 }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod commit;
+mod doubt;
 mod erase;
 mod folded;
 mod garbage;
@@ -19,6 +20,7 @@ pub(crate) mod rows;
 mod runs;
 pub(crate) mod schema;
 mod seat;
+mod soon;
 mod take;
 mod verify;
 mod writer;
@@ -45,9 +47,11 @@ pub use schema::FORMAT;
 
 use crate::packs::{Place, Squeezed};
 use ahead::Ahead;
+use doubt::Doubt;
 use job::Job;
 use readers::Readers;
 use schema::Access;
+use soon::Soon;
 use writer::Writer;
 
 /// The embedded store.
@@ -56,6 +60,8 @@ pub struct Embedded {
     program: String,
     readers: Arc<Readers>,
     ahead: Ahead,
+    soon: Arc<Soon>,
+    doubt: Doubt,
     writer: OnceLock<Writer>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
@@ -121,6 +127,8 @@ impl Embedded {
             program: program.into(),
             readers,
             ahead: Ahead::default(),
+            soon: Arc::default(),
+            doubt: Doubt::default(),
             writer: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
@@ -159,8 +167,9 @@ impl Embedded {
         }
         if schema::has_log(&self.paths.database) {
             // Whoever wrote it may have died after a sync that failed.
-            schema::write_log_again(&db)?;
+            self.doubt.of_log(schema::write_log_again(&db))?;
         }
+        self.doubt.settle(&db)?;
         Ok(db)
     }
 
@@ -173,7 +182,8 @@ impl Embedded {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), &self.program)?;
+        let (soon, doubt) = (self.soon.clone(), self.doubt.clone());
+        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), soon, doubt, &self.program)?;
         Ok(self.writer.get_or_init(|| writer))
     }
 
@@ -183,8 +193,11 @@ impl Embedded {
         near.unwrap_or_else(|| self.read(work))
     }
 
-    /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
+    /// Whether a blob is there, or soon will be. A pack that was cut or lost does not hold it, whatever the index says.
     fn holds(&self, digest: &Digest) -> Result<bool> {
+        if self.soon.has(digest) {
+            return Ok(true);
+        }
         let is_there = |(pack, place): &(String, Place)| place.is_in(&self.paths.packs.join(pack));
         match self.read_near(|db| read::blob_place(db, digest))? {
             None => Ok(false),
@@ -250,7 +263,6 @@ impl Store for Embedded {
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
-        self.ahead.forget();
         Box::pin(async move {
             let doomed = Doomed { records, ..Doomed::new() };
             self.destroy(&self.quiet()?, &doomed, &mut |_| {}).map(drop)
@@ -259,8 +271,8 @@ impl Store for Embedded {
 }
 
 impl Embedded {
-    /// Squeezes what the store does not hold, here and now, and sends it to the writer: who puts from several threads
-    /// squeezes on all of them.
+    /// Squeezes what the store does not hold, here and now, and sends it to the writer, who brings what waits too: who
+    /// puts from several threads squeezes on all of them.
     fn send_blobs(&self, blobs: &[Blob]) -> Result<Option<oneshot::Receiver<Result<()>>>> {
         let mut squeezed = Vec::with_capacity(blobs.len());
         for blob in blobs {
@@ -268,7 +280,7 @@ impl Embedded {
                 squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
             }
         }
-        if squeezed.is_empty() {
+        if squeezed.is_empty() && self.soon.is_empty() {
             return Ok(None);
         }
         let (reply, answer) = oneshot::channel();
@@ -288,13 +300,35 @@ impl Blobs for Embedded {
         })
     }
 
+    fn blob_put_soon(&self, mut blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            // Where nothing can be written, that is said now.
+            self.writer()?;
+            let mut held = Vec::with_capacity(blobs.len());
+            for blob in &blobs {
+                held.push(self.holds(&blob.reference.digest)?);
+            }
+            let mut held = held.into_iter();
+            blobs.retain(|_| held.next() == Some(false));
+            match self.soon.wait(blobs) {
+                Ok(()) => Ok(()),
+                Err(too_many) => self.blob_put(too_many).await,
+            }
+        })
+    }
+
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
         let holds = self.holds(&digest);
         Box::pin(async move { holds })
     }
 
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
-        Box::pin(async move { self.read(|db| read::blob(db, &self.paths.packs, &digest)) })
+        Box::pin(async move {
+            match self.soon.get(&digest) {
+                Some(bytes) => Ok(Some(bytes)),
+                None => self.read(|db| read::blob(db, &self.paths.packs, &digest)),
+            }
+        })
     }
 
     fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {

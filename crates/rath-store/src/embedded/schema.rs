@@ -8,8 +8,6 @@ use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
-use super::log::LONG;
-
 /// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
 /// segments are squeezed. An older store becomes one of this format when it is first written to, see `raise`.
 pub const FORMAT: i64 = 4;
@@ -172,14 +170,10 @@ pub(super) fn write_log_again(db: &Connection) -> Result<()> {
     }
 }
 
-/// Ends a transaction. Where its sync fails, the log is written again before anybody trusts it.
-pub(super) fn commit(db: &Connection) -> Result<()> {
-    let done = db.execute_batch("COMMIT").map_err(sql);
-    if matches!(done, Err(Error::Machine { trouble: Trouble::Disk, .. })) {
-        let _ = db.execute_batch("ROLLBACK");
-        write_log_again(db)?;
-    }
-    done
+/// Moves what nobody reads any more into the database. What others still read is moved later.
+pub(super) fn shorten_log(db: &Connection) -> Result<()> {
+    let moved = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    moved.map_err(doing("moving the log into the database"))
 }
 
 /// Writes everything in the log into the database, durably, and cuts it off.
@@ -217,7 +211,8 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
     }
     if access == Access::Write {
         synced(&db, true).map_err(sql)?;
-        db.pragma_update(None, "wal_autocheckpoint", LONG).map_err(sql)?;
+        // Nobody would hear when it fails.
+        db.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
     }
     Ok(db)

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_channel::oneshot;
 use rath_core::store::{Error, Fence, Result, Trouble};
 use rath_core::{SessionId, Time};
 use rusqlite::Connection;
@@ -52,6 +53,10 @@ impl Seat {
 
     /// At the end.
     pub(super) fn leave(&mut self) {
+        if self.committer.has_soon() {
+            let (reply, _) = oneshot::channel();
+            self.write(vec![Job::Blobs { blobs: Vec::new(), reply }]).give();
+        }
         self.committer.give_back();
     }
 
@@ -98,6 +103,13 @@ impl Seat {
         let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
         // Why nothing of the group may be committed.
         let mut spoilt: Option<Error> = None;
+        let mut brought = 0;
+        if group.iter().any(Job::brings) {
+            match committer.bring_soon() {
+                Ok(count) => brought = count,
+                Err(error) => spoilt = Some(error),
+            }
+        }
         let has_neighbours = group.len() > 1;
         for job in group {
             // SQLite may have undone everything by itself; what came now would stand alone.
@@ -137,8 +149,11 @@ impl Seat {
             committer.forget_pack();
             committer.kept = released;
             self.pace.failed();
-        } else if is_synced {
-            self.pace.took(Time::now().micros_since(began));
+        } else {
+            committer.arrived(brought);
+            if is_synced {
+                self.pace.took(Time::now().micros_since(began));
+            }
         }
         Answers { answers, failed: finished.err() }
     }

@@ -15,9 +15,11 @@ use rusqlite::Connection;
 
 use super::Paths;
 use super::commit::Committer;
+use super::doubt::Doubt;
 use super::holder::Liveness;
 use super::job::Job;
 use super::seat::Seat;
+use super::soon::Soon;
 
 /// How many jobs share a sync, at most.
 const GROUP: usize = 512;
@@ -47,9 +49,9 @@ fn sit<T>(seat: &mut Option<Seat>, work: impl FnOnce(&mut Seat) -> T) -> Option<
 }
 
 impl Writer {
-    pub(super) fn start(db: Connection, paths: Paths, program: &str) -> Result<Self> {
+    pub(super) fn start(db: Connection, paths: Paths, soon: Arc<Soon>, doubt: Doubt, program: &str) -> Result<Self> {
         let liveness = Liveness::begin(&paths.holders, program)?;
-        let seat = Mutex::new(Some(Seat::new(Committer::new(db, paths, liveness)?)));
+        let seat = Mutex::new(Some(Seat::new(Committer::new(db, paths, soon, doubt, liveness)?)));
         let desk = Arc::new(Desk { seat, sent: AtomicUsize::new(0) });
         let (jobs, inbox) = channel();
         let at = desk.clone();
@@ -163,7 +165,11 @@ mod tests {
         drop(Embedded::create(dir.path()).unwrap());
         let paths = Paths::of(dir.path());
         let db = schema::connect(&paths.database, Access::Write).unwrap();
-        Bench { writer: Writer::start(db, paths.clone(), "test").unwrap(), paths, _dir: dir }
+        Bench {
+            writer: Writer::start(db, paths.clone(), Arc::default(), Doubt::default(), "test").unwrap(),
+            paths,
+            _dir: dir,
+        }
     }
 
     /// Records of a session, of which none is stored.

@@ -95,9 +95,14 @@ impl<'a> Intake<'a> {
 
     /// Sends blobs off. It may wait for them where they are few, and for earlier ones when many are under way.
     pub(super) fn send(&self, blobs: Vec<Blob>) -> store::Result<()> {
-        if blobs.is_empty() {
-            return Ok(());
+        match blobs.is_empty() {
+            true => Ok(()),
+            false => self.send_last(blobs),
         }
+    }
+
+    /// Sends the last blobs off, if there are any, and whatever waits for them.
+    pub(super) fn send_last(&self, blobs: Vec<Blob>) -> store::Result<()> {
         let sent = self.store.blob_put(blobs);
         let oldest = {
             let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);

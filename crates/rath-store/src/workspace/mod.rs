@@ -125,6 +125,11 @@ impl Workspace {
         Ok((workspace, recovered))
     }
 
+    /// Whether the store has a version.
+    pub fn is_stored(&self, version: &Version) -> Result<bool> {
+        Ok(pollster::block_on(self.store.blob_has(version.tree.digest))?)
+    }
+
     /// The directory; of a layered workspace its upper, which holds only what changed.
     pub fn directory(&self) -> &Path {
         &self.stack.top().path

@@ -41,22 +41,28 @@ impl Workspace {
         Ok(self.save_counted()?.0)
     }
 
+    /// Saves what a record is about to name, and nothing else: where it is little, the version comes into the store with
+    /// that record, and a process that dies before takes it along.
+    pub fn save_for_record(&mut self) -> Result<Saved> {
+        Ok(self.save_where(false, Arrival::WithRecord)?.0)
+    }
+
     /// Saves, and says how many of the directories that were counted hold nothing versioned.
     pub(super) fn save_counted(&mut self) -> Result<(Saved, u64)> {
-        self.save_where(false)
+        self.save_where(false, Arrival::AtOnce)
     }
 
     /// Saves when nobody wrote since the index was made.
     pub(super) fn save_quiet(&mut self) -> Result<Saved> {
-        Ok(self.save_where(true)?.0)
+        Ok(self.save_where(true, Arrival::AtOnce)?.0)
     }
 
     /// Saves with threads for files, or here where little is to be looked at: waking them takes longer than that.
-    fn save_where(&mut self, is_quiet: bool) -> Result<(Saved, u64)> {
+    fn save_where(&mut self, is_quiet: bool, arrival: Arrival) -> Result<(Saved, u64)> {
         let is_small = self.index.root.tree.is_some() && self.index.root.has_at_most(FEW);
         match is_small {
-            true => self.save_here(is_quiet),
-            false => FILES.run(|| self.save_here(is_quiet)),
+            true => self.save_here(is_quiet, arrival),
+            false => FILES.run(|| self.save_here(is_quiet, arrival)),
         }
     }
 
@@ -89,7 +95,7 @@ impl Workspace {
         }
     }
 
-    fn save_here(&mut self, is_quiet: bool) -> Result<(Saved, u64)> {
+    fn save_here(&mut self, is_quiet: bool, arrival: Arrival) -> Result<(Saved, u64)> {
         self.check_index();
         let (walk, mut root) = self.walk(is_quiet)?;
         let intake = Intake::new(&*self.store, &self.stack);
@@ -187,7 +193,15 @@ impl Workspace {
         }
         // The last one: where the store has it, it has all the others.
         blobs.extend(top.iter().map(to_blob));
-        intake.send(blobs)?;
+        match arrival {
+            Arrival::WithRecord => {
+                // Whoever commits first brings the last one along: by then the others must be there.
+                intake.finish()?;
+                pollster::block_on(self.store.blob_put_soon(blobs))?;
+            }
+            // Even without any: what an earlier save left for a record is there then too.
+            Arrival::AtOnce => intake.send_last(blobs)?,
+        }
         let same_rules = self.index.rules.as_ref() == Some(&reference);
         let below = self.base().filter(|_| is_of_upper).map(|base| base.version.id());
         root.forget_below();
@@ -286,6 +300,15 @@ impl Workspace {
             error => error,
         }
     }
+}
+
+/// When a version is in the store.
+#[derive(Clone, Copy)]
+enum Arrival {
+    /// When it is saved.
+    AtOnce,
+    /// With the record that names it, at the latest.
+    WithRecord,
 }
 
 /// As many files one thread looks at faster than several.

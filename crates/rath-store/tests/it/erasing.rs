@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pollster::block_on;
 use rath_core::body::{Labelled, User};
-use rath_core::store::{Lookup, Which};
+use rath_core::store::{Lookup, Scan, Which};
 use rath_core::{Actor, Blob, Kind, Reference, Session, SessionId, Store, View};
 use rath_store::{Doomed, Embedded, HoldOff};
 use rath_testkit::traces::find as finds;
@@ -50,6 +50,46 @@ fn noise(length: usize) -> String {
         char::from(b'a' + ((state >> 33) % 26) as u8)
     };
     (0..length).map(|_| next()).collect()
+}
+
+/// Who reads a session page by page has the next ones read meanwhile.
+#[test]
+fn what_was_read_ahead_is_not_shown_after_an_erasure() {
+    let (shared, dir) = fresh();
+    drop(shared);
+    let store = Arc::new(Embedded::open_here(dir.path().join("store"), "test").unwrap());
+    let shared: Arc<dyn Store> = store.clone();
+    let mut session = Session::create(&shared, Actor::person("ada"));
+    let mut said = vec![session.head()];
+    for n in 0..9_000 {
+        session.user(format!("{n} {}", noise(1_000))).unwrap();
+        said.push(session.head());
+    }
+    block_on(session.publish()).unwrap();
+    let (mut from, mut pages, mut erased) = (0, 0, Vec::new());
+    loop {
+        let page = block_on(store.scan(Scan::session(session.id(), from, u64::MAX))).unwrap();
+        for record in &page.records {
+            assert_eq!(record.body_bytes().is_none(), erased.contains(&record.seq()), "{}", record.seq());
+        }
+        (from, pages) = (page.position, pages + 1);
+        if !page.more {
+            break;
+        }
+        if pages == 3 {
+            // The first record of each of the next pages, more or less.
+            let doomed: Vec<_> = (0..4).map(|at| said[from as usize + at * page.records.len()]).collect();
+            erased = doomed.iter().map(|reference| reference.seq).collect();
+            let mut look = |_| {
+                // While it goes on somebody reads on, and has the page behind that read too.
+                let page = block_on(store.scan(Scan::session(session.id(), from, u64::MAX))).unwrap();
+                (from, pages) = (page.position, pages + 1);
+            };
+            let doomed = Doomed { records: doomed, ..Doomed::new() };
+            store.destroy(&store.quiet().unwrap(), &doomed, &mut look).unwrap();
+        }
+    }
+    assert!(pages > 7, "{pages}");
 }
 
 #[test]

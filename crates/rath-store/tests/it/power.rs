@@ -169,8 +169,60 @@ fn post(store: &Arc<dyn Store>, session: SessionId, said: &Said, chance: &mut Ch
     }
 }
 
+/// One reads an older end of the log while it is moved, so that what is moved is not synced; then the sync fails that would
+/// have done it. And a sync fails that another connection of the same process makes.
+#[test]
+fn unlucky_worker() {
+    let Some(root) = child_dir() else { return };
+    let said = Said::new(&root);
+    let path = root.join("deep/store");
+    let store: Arc<Embedded> = {
+        drop(Embedded::create(&path).unwrap());
+        Arc::new(Embedded::open_here(&path, "worker").unwrap())
+    };
+    let shared: Arc<dyn Store> = store.clone();
+    let mut session = Session::create(&shared, Actor::program("worker"));
+    let mut chance = Chance::new(1);
+    let say = |session: &mut Session, turns: u64| {
+        for turn in 0..turns {
+            session.note(format!("{turn} {}", "word ".repeat(300))).unwrap();
+            persist(|| block_on(session.publish()));
+            said.head(session);
+        }
+    };
+    let by_hand = || rusqlite::Connection::open(path.join("rath.db")).unwrap();
+    let move_log = |db: &rusqlite::Connection| {
+        db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
+    };
+    for round in 0..4 {
+        say(&mut session, 10);
+        let reader = by_hand();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM sessions").unwrap();
+        say(&mut session, 5);
+        let (all, moved) = move_log(&by_hand()).unwrap();
+        assert!(0 < moved && moved < all, "{moved} of {all}");
+        reader.execute_batch("COMMIT").unwrap();
+        say(&mut session, 5);
+        faults::change(&root, "sync rath.db 5 times 1");
+        assert_eq!(store.checkpoint().unwrap_err().code(), "disk-failed");
+        say(&mut session, 1);
+        store.checkpoint().unwrap();
+        say(&mut session, round + 1);
+
+        let unnamed = noise(&mut chance, 5_000);
+        persist(|| Ok(block_on(shared.blob_put(vec![unnamed.clone()]))?));
+        // The log is written again when the connection is made, then it is committed, then moved.
+        for after in 0..3 {
+            faults::change(&root, &format!("sync rath.db-wal 5 after {after} times 1"));
+            assert_eq!(block_on(shared.erase(vec![session.head()])).unwrap_err().code(), "disk-failed");
+            say(&mut session, 3);
+        }
+    }
+}
+
 /// How much is worked, and under which faults.
 struct Work {
+    worker: &'static str,
     processes: usize,
     turns: u64,
     rules: String,
@@ -179,7 +231,7 @@ struct Work {
 
 impl Default for Work {
     fn default() -> Self {
-        Self { processes: 1, turns: 30, rules: String::new(), stumble: None }
+        Self { worker: "power::worker", processes: 1, turns: 30, rules: String::new(), stumble: None }
     }
 }
 
@@ -191,7 +243,7 @@ fn traced(dir: &Path, work: &Work) -> PathBuf {
     let said = OpenOptions::new().append(true).create(true).open(dir.join("said")).unwrap();
     let start = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "power::worker", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", work.worker, "--nocapture", "--test-threads=1"]);
         command.env("RATH_TEST_CHILD", root.canonicalize().unwrap()).env("RATH_TEST_TURNS", work.turns.to_string());
         command.envs(work.stumble.map(|what| ("RATH_TEST_STUMBLE", what)));
         command.stdout(Stdio::null()).stderr(said.try_clone().unwrap());
@@ -297,7 +349,9 @@ fn survives(path: &Path, images: u64) {
     let (acknowledged, bad) = look(&trace, images);
     if let Some((seed, why)) = bad {
         let kept = std::env::temp_dir().join(format!("rath-power-{seed}.trace"));
-        fs::copy(&path, &kept).unwrap();
+        if !kept.exists() {
+            fs::copy(&path, &kept).unwrap();
+        }
         panic!("{why}\nagain: RATH_POWER_TRACE={} RATH_POWER_SEED={seed} RATH_POWER_IMAGES=1", kept.display());
     }
     assert!(acknowledged > images, "only {acknowledged} acknowledgements in {images} images");
@@ -327,6 +381,13 @@ fn what_failed_once_is_not_taken_for_done_later() {
         assert!(said.contains("worker: ") || what.contains("rath.db "), "{what}: never failed");
         survives(&trace, images() / 4);
     }
+}
+
+#[test]
+fn a_sync_that_fails_for_one_is_heeded_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = traced(dir.path(), &Work { worker: "power::unlucky_worker", ..Work::default() });
+    survives(&trace, images());
 }
 
 #[test]

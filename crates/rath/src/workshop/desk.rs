@@ -93,7 +93,13 @@ impl Workshop {
                 self.open_site(session, &placement).await?
             }
         };
-        let saved = match site.workspace.save() {
+        // What waits for a commit waits for one of its own store.
+        let is_same_store = std::ptr::addr_eq(Arc::as_ptr(&self.store), Arc::as_ptr(session.store()));
+        let saved = match is_same_store {
+            true => site.workspace.save_for_record(),
+            false => site.workspace.save(),
+        };
+        let saved = match saved {
             Ok(saved) => saved,
             Err(error) => {
                 self.open_again(session, site);

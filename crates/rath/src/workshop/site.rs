@@ -234,7 +234,7 @@ impl Workshop {
                 let now = workspace.save()?.version;
                 // A directory that the session has moved on from is behind, not changed.
                 let at = Site::over(workspace, paths);
-                let seen = at.at().unwrap_or_else(|| known.clone());
+                let seen = at.at()?.unwrap_or_else(|| known.clone());
                 Ok(at.workspace.changes(&seen, &now)?)
             }
             Err(Error::Workspace(workspace::Error::Busy { .. })) => Ok(Vec::new()),
@@ -340,7 +340,7 @@ impl Workshop {
         if saved.version.same_files(target) {
             return Ok(Found { saved, outside: Vec::new(), behind: false });
         }
-        let at = site.at();
+        let at = site.at()?;
         match at {
             // The directory is as we left it, and the session moved on: a merge, a resolution, a fork's first use.
             Some(at) if at.same_files(&saved.version) => {
@@ -496,16 +496,18 @@ impl Site {
         }
     }
 
-    /// The version that the session last saw in this directory.
-    fn at(&self) -> Option<Version> {
-        self.paths.seen()
+    /// The version that the session last saw in this directory. One that went with a process, or with the power, before
+    /// it came into the store says nothing.
+    fn at(&self) -> Result<Option<Version>> {
+        let Some(seen) = self.paths.seen() else { return Ok(None) };
+        Ok(self.workspace.is_stored(&seen)?.then_some(seen))
     }
 
     /// Fills in what a call left that began with `before`. Returns what the directory showed of it.
     fn after_lost(&mut self, before: Version, finished: &mut ToolFinished) -> Result<Option<Version>> {
         let saved = self.workspace.save()?;
         // A directory that is as the session last saw it, or was made anew, says nothing about the call.
-        let untouched = match self.at() {
+        let untouched = match self.at()? {
             Some(at) => at.same_files(&saved.version),
             None => saved.files == 0,
         };

@@ -210,6 +210,9 @@ impl Blobs for Watched<'_> {
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         self.blobs.blob_put(blobs)
     }
+    fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        self.blobs.blob_put_soon(blobs)
+    }
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
         self.blobs.blob_has(digest)
     }

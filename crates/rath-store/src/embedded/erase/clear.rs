@@ -10,8 +10,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Destroyed;
 use crate::embedded::Embedded;
+use crate::embedded::doubt::{Doubt, is_of_disk};
 use crate::embedded::raise::{self, Backup};
-use crate::embedded::schema::sql;
+use crate::embedded::schema::{doing, sql};
 use crate::packs::sync_dir;
 
 /// The packs that hold these blobs.
@@ -113,21 +114,28 @@ fn overwrite(file: &File, gaps: &[(u64, u64)]) -> io::Result<()> {
 
 /// Cuts the log off, which has the pages as they were, and gives free pages back where they are many. Freed pages are
 /// zero already.
-pub(super) fn database(db: &Connection, destroyed: &mut Destroyed) -> Result<()> {
-    cut_log(db)?;
+pub(super) fn database(db: &Connection, doubt: &Doubt, destroyed: &mut Destroyed) -> Result<()> {
+    cut_log(db, doubt)?;
     let count = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(sql);
     let (free, pages, size) = (count("freelist_count")?, count("page_count")?, count("page_size")?);
     // Writing the database anew takes as long as it is large.
-    if free >= 1024 && free * 4 >= pages && db.execute_batch("VACUUM").is_ok() {
-        destroyed.freed += (free * size) as u64;
-        cut_log(db)?;
+    if free >= 1024 && free * 4 >= pages {
+        let done = doubt.of_pages(db.execute_batch("VACUUM").map_err(sql));
+        if is_of_disk(&done) {
+            return done;
+        }
+        if done.is_ok() {
+            destroyed.freed += (free * size) as u64;
+            cut_log(db, doubt)?;
+        }
     }
     Ok(())
 }
 
-fn cut_log(db: &Connection) -> Result<()> {
+fn cut_log(db: &Connection, doubt: &Doubt) -> Result<()> {
+    doubt.settle(db)?;
     let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
-    match busy.map_err(|error| Error::machine("cutting off the log of the database", error))? {
+    match doubt.of_pages(busy.map_err(doing("cutting off the log of the database")))? {
         0 => Ok(()),
         _ => Err(Error::machine(
             "cutting off the log of the database, which may hold what was erased",

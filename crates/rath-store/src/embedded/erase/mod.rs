@@ -166,8 +166,8 @@ impl Embedded {
         Err(Error::machine("erasing", why))
     }
 
-    /// Sessions that this process has dropped are given back when this returns.
-    fn let_writer_catch_up(&self) {
+    /// Sessions that this process has dropped are given back when this returns, and blobs that waited are stored.
+    pub(in crate::embedded) fn let_writer_catch_up(&self) {
         let Some(writer) = self.writer.get() else { return };
         let (reply, mut answer) = oneshot::channel();
         writer.send(Job::Blobs { blobs: Vec::new(), reply });
@@ -259,7 +259,7 @@ impl Embedded {
             }
             Ok(destroyed)
         };
-        let done = work().and_then(|destroyed| schema::commit(&db).map(|()| destroyed));
+        let done = work().and_then(|destroyed| self.doubt.commit(&db).map(|()| destroyed));
         let mut destroyed = match done {
             Ok(destroyed) => destroyed,
             Err(error) => {
@@ -267,12 +267,13 @@ impl Embedded {
                 return Err(error);
             }
         };
+        self.ahead.forget();
         if !few {
             // What can no longer be read is not learnt again.
             self.drop_index()?;
         }
         self.clear_packs(&db, &entry.packs, &mut destroyed)?;
-        clear::database(&db, &mut destroyed)?;
+        clear::database(&db, &self.doubt, &mut destroyed)?;
         self.clear_backups(&mut destroyed)?;
         journal::remove(&self.paths.root, &doomed.name)?;
         Ok(destroyed)

@@ -101,6 +101,48 @@ fn what_nobody_names_goes() {
     assert!(report.is_sound(), "{:?}", report.findings);
 }
 
+/// What is saved for a record comes into the store with it, with the next save, or not at all.
+#[test]
+fn what_waits_for_a_record_comes_with_it_or_is_saved_again() {
+    let mut place = Place::new();
+    let another = Embedded::open(store_of(&place)).unwrap();
+    let others_see = |version: &Version| block_on(Forest::new(&*another).list(version)).is_ok();
+    let mut workspace = place.open();
+    place.write("d/short", "one");
+    let first = workspace.save_for_record().unwrap().version;
+    assert!(!others_see(&first));
+    assert_same(&place.in_version(&first), &place.on_disk(), "read here at once");
+    name_it(&place.store, &first);
+    assert!(others_see(&first));
+
+    place.write("d/short", "two");
+    let second = workspace.save_for_record().unwrap().version;
+    assert!(!others_see(&second));
+    assert_eq!(workspace.save().unwrap().version, second);
+    assert!(others_see(&second), "nothing changed, and what waited is there");
+
+    place.write("d/long", (0..100_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<_>>());
+    let third = workspace.save_for_record().unwrap().version;
+    assert!(others_see(&third), "that is too much to wait");
+
+    // The process dies before the record comes.
+    place.write("d/short", "four");
+    let lost = workspace.save_for_record().unwrap().version;
+    drop(workspace);
+    std::mem::forget(place.store.clone());
+    reopened(&mut place);
+    assert!(!is_there(&place, &lost) && !others_see(&lost));
+    assert_eq!(place.save(&mut place.open()).version, lost);
+    assert_same(&place.in_version(&lost), &place.on_disk(), "saved again");
+
+    // One that ends in order leaves nothing behind.
+    place.write("d/short", "five");
+    let last = place.open().save_for_record().unwrap().version;
+    assert!(!others_see(&last));
+    reopened(&mut place);
+    assert!(others_see(&last));
+}
+
 /// A workspace that lives through a collection does not believe what it remembers.
 #[test]
 fn an_index_that_outlives_its_version() {

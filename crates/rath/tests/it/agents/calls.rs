@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rath::body::{Assistant, CallOutcome, Effect, Outcome, OutsideEffect, StepLeft, ToolFinished, ToolStarted};
+use rath::files::Forest;
+use rath::store::Scan;
 use rath::workshop::Place;
 use rath::{Digest, Kind, Tool, ToolSpec, Touches};
 use serde_json::json;
@@ -256,6 +258,42 @@ async fn files_are_as_the_call_order_says() {
     let started = bodies::<ToolStarted>(&session).await;
     let write = started.iter().find(|started| started.tool == "write").unwrap();
     assert_eq!((write.effect, write.isolated), (Effect::Irreversible, Some(false)), "the host isolates nothing");
+}
+
+/// Whatever way files come into the store, they are there before the model hears of them, for every process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_there_before_the_model_hears_of_them() {
+    let shop = Shop::new();
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
+    session.equip(shop.second());
+    let (id, another) = (session.id(), Embedded::open(shop.dir.path().join("store")).unwrap());
+    let looks = Arc::new(AtomicU64::new(0));
+    let looking = looks.clone();
+    let script = Scripted::from_fn(move |seen| {
+        let scan = Scan::session(id, 0, u64::MAX).kinds(&[Kind::ToolFinished]);
+        let ends = if seen.turn == 0 { Vec::new() } else { pollster::block_on(another.scan(scan)).unwrap().records };
+        assert_eq!(ends.len() as u64, seen.turn);
+        for end in ends {
+            let version = end.body::<ToolFinished>().unwrap().workspace.unwrap();
+            let files = pollster::block_on(Forest::new(&*another).list(&version)).unwrap();
+            assert_eq!(files.len(), 1, "all of it is there");
+            looking.fetch_add(1, Ordering::Relaxed);
+        }
+        match seen.turn {
+            turn @ 0..=2 => {
+                let content = "long ".repeat(if turn == 1 { 100_000 } else { 1 });
+                Turn::new().call("write", json!({ "path": "a", "content": format!("{turn} {content}") }))
+            }
+            _ => Turn::new().text("Done."),
+        }
+    });
+    let agent = Agent::new("writer").model(script).tools(tools::coding());
+    let session = in_time(agent.forward(session)).await.unwrap();
+    assert_eq!(looks.load(Ordering::Relaxed), 1 + 2 + 3);
+    assert_eq!(shop.now(&session), tree(&[("a", "2 long ")]));
+    drop(session);
+    shop.verify();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -65,6 +65,9 @@ impl Blobs for Hooked {
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         self.inner.blob_put(blobs)
     }
+    fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+        self.inner.blob_put_soon(blobs)
+    }
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>> {
         self.inner.blob_has(digest)
     }
