@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use super::home::Home;
-use super::site::{Base, Site, Standing, UPPER, begin, clear_upper, take_fresh};
+use super::site::{Base, Site, Standing, UPPER, WORK, begin, clear_upper, take_fresh};
 use super::squash::squash;
 use crate::workspace::Workspace;
 use crate::workspace::error::{Error, Result};
@@ -111,10 +111,15 @@ impl Site {
                 }
                 Err(error) => return Err(error),
             };
-            match upper.is_dir() {
-                true => Ok(None),
-                false => Ok(Some(mode)),
+            if !upper.is_dir() {
+                return Ok(Some(mode));
             }
+            // Somebody may have been killed who made the upper first.
+            let work = state.join(WORK);
+            if !work.is_dir() {
+                fs::create_dir(work)?;
+            }
+            Ok(None)
         };
         match finish() {
             Ok(None) => Ok(()),

@@ -30,7 +30,7 @@ const FORMAT: u32 = 1;
 
 const STACK: &str = "stack.json";
 pub(super) const UPPER: &str = "upper";
-const WORK: &str = "work";
+pub(super) const WORK: &str = "work";
 
 /// How much laying a workspace wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,14 +113,17 @@ impl Standing {
     }
 }
 
-/// Makes an empty upper, and an empty directory to work in. What stood there goes.
+/// Makes an empty upper, and an empty directory to work in. What stood there goes. Who is killed in between leaves no upper.
 pub(super) fn clear_upper(state: &Path, mode: u32) -> Result<()> {
     let clear = || {
-        for name in [UPPER, WORK] {
-            remove_tree(&state.join(name))?;
-            fs::create_dir(state.join(name))?;
+        let (upper, work, made) = (state.join(UPPER), state.join(WORK), state.join("upper.new"));
+        for old in [&upper, &work, &made] {
+            remove_tree(old)?;
         }
-        fs::set_permissions(state.join(UPPER), fs::Permissions::from_mode(mode))
+        fs::create_dir(&work)?;
+        fs::create_dir(&made)?;
+        fs::set_permissions(&made, fs::Permissions::from_mode(mode))?;
+        fs::rename(&made, &upper)
     };
     clear().map_err(|error| Error::machine(format!("making {}", state.join(UPPER).display()), error))
 }

@@ -62,6 +62,29 @@ fn worker() {
     }
 }
 
+/// Who is killed while an upper is cleared leaves a site that can be shown again.
+#[test]
+fn what_was_to_be_made_anew_is_there_afterwards() {
+    let place = Place::new();
+    let all = three_versions(&place);
+    let (home, options) = (place.dir.path().join("home"), Options::default());
+    let (parent, child) = (home.join("parent"), home.join("child"));
+    let (mut workspace, _) = Workspace::lay(place.store.clone(), &home, &parent, &all[0], &options).unwrap();
+    fs::write(parent.join("upper/new"), "new").unwrap();
+    workspace.seal_for(&child).unwrap();
+    let version = workspace.save().unwrap().version;
+    drop(workspace);
+    for gone in [&["work"][..], &["upper"], &["upper", "work"]] {
+        for name in gone {
+            rath_store::workspace::remove_tree(&parent.join(name)).unwrap();
+        }
+        let (mut workspace, _) = Workspace::open_layered(place.store.clone(), &home, &parent, &options).unwrap();
+        let overlay = workspace.overlay().unwrap();
+        assert!(overlay.upper.is_dir() && overlay.work.is_dir(), "{gone:?}");
+        assert!(workspace.save().unwrap().version.same_files(&version), "{gone:?}");
+    }
+}
+
 #[test]
 fn a_stack_that_is_killed_is_finished() {
     let place = Place::new();
