@@ -97,13 +97,9 @@ impl Running {
 
     /// The next thing it did, `None` after its end. Output beyond the limit is not among it.
     pub async fn next(&mut self) -> Option<Event> {
-        poll_fn(|context| {
-            self.settle(Some(context.waker()));
-            match self.take() {
-                Some(event) => Poll::Ready(Some(event)),
-                None if self.done.is_some() => Poll::Ready(None),
-                None => Poll::Pending,
-            }
+        poll_fn(|context| match self.take(context.waker()) {
+            None if self.done.is_none() => Poll::Pending,
+            event => Poll::Ready(event),
         })
         .await
     }
@@ -111,7 +107,8 @@ impl Running {
     /// Waits for its end.
     pub async fn finish(mut self) -> Result<Finished> {
         poll_fn(|context| {
-            self.settle(Some(context.waker()));
+            let shared = self.shared.clone();
+            self.settle(&mut shared.lock(), Some(context.waker()));
             let done = self.done.take();
             self.detached |= done.is_some();
             done.map_or(Poll::Pending, Poll::Ready)
@@ -121,7 +118,8 @@ impl Running {
 
     /// What became of it, without waiting. `None` while it runs.
     pub fn poll(&mut self) -> Option<Result<&Finished, &Error>> {
-        self.settle(None);
+        let shared = self.shared.clone();
+        self.settle(&mut shared.lock(), None);
         self.done.as_ref().map(Result::as_ref)
     }
 
@@ -136,11 +134,10 @@ impl Running {
     }
 
     /// Takes over what the backend is done with, or leaves a waker.
-    fn settle(&mut self, waker: Option<&Waker>) {
+    fn settle(&mut self, inner: &mut Inner, waker: Option<&Waker>) {
         if self.done.is_some() {
             return;
         }
-        let mut inner = self.shared.lock();
         if let Some(done) = inner.done.take() {
             self.done = Some(done);
             self.chunks.append(&mut inner.chunks);
@@ -149,9 +146,12 @@ impl Running {
         }
     }
 
-    /// The oldest output that was not given out.
-    fn take(&mut self) -> Option<Event> {
-        let mut inner = self.shared.lock();
+    /// The oldest output that was not given out. It is looked for under the lock under which the command was seen to
+    /// run or to have ended: the end takes the output with it.
+    fn take(&mut self, waker: &Waker) -> Option<Event> {
+        let shared = self.shared.clone();
+        let mut inner = shared.lock();
+        self.settle(&mut inner, Some(waker));
         let (stream, length) = self.chunks.pop_front().or_else(|| inner.chunks.pop_front())?;
         let from = self.given[stream as usize];
         self.given[stream as usize] += length;

@@ -7,3 +7,4 @@ mod conformance;
 mod escape;
 mod local;
 mod registry;
+mod running;
