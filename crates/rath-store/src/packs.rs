@@ -76,6 +76,18 @@ impl Squeezed {
         Self { digest: whole.digest, raw: whole.bytes, codec: JOINED, bytes }
     }
 
+    /// How long its entry is.
+    pub(crate) fn entry_len(&self) -> usize {
+        ENTRY + self.bytes.len()
+    }
+
+    /// Its entry.
+    pub(crate) fn entry(&self) -> Vec<u8> {
+        let mut entry = Vec::with_capacity(self.entry_len());
+        self.write(&mut entry);
+        entry
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(MAGIC);
         out.push(self.codec);
@@ -131,7 +143,7 @@ impl PackWriter {
 
     /// Appends blobs with one write. They are durable after [`sync`](Self::sync).
     pub(crate) fn append(&mut self, blobs: &[&Squeezed]) -> io::Result<Vec<Place>> {
-        let mut bytes = Vec::with_capacity(blobs.iter().map(|blob| ENTRY + blob.bytes.len()).sum());
+        let mut bytes = Vec::with_capacity(blobs.iter().map(|blob| blob.entry_len()).sum());
         let mut places = Vec::with_capacity(blobs.len());
         for blob in blobs {
             let begin = bytes.len();
@@ -177,11 +189,17 @@ pub(crate) enum Damage {
     #[error("pack {0} cannot be read: {1}")]
     Pack(String, #[source] io::Error),
     /// The entry is not what the index says.
-    #[error("the entry in pack {0} is damaged")]
+    #[error("the entry in {0} is damaged")]
     Entry(String),
     /// The bytes do not hash to the digest.
     #[error("its bytes do not hash to its digest")]
     Altered,
+}
+
+impl Damage {
+    fn in_pack(name: &str) -> Self {
+        Damage::Entry(format!("pack {name}"))
+    }
 }
 
 thread_local! {
@@ -213,32 +231,37 @@ fn read_from(file: &File, name: &str, place: Place) -> Result<Vec<u8>, Damage> {
     if place.stored > 1 << 20 {
         let length = file.metadata().map_err(fail)?.len();
         if place.offset.checked_add(place.stored).is_none_or(|end| end > length) {
-            return Err(Damage::Entry(name.into()));
+            return Err(Damage::in_pack(name));
         }
     }
     if place.stored < ENTRY as u64 {
-        return Err(Damage::Entry(name.into()));
+        return Err(Damage::in_pack(name));
     }
     let mut entry = vec![0; place.stored as usize];
     match file.read_exact_at(&mut entry, place.offset) {
         Ok(()) => Ok(entry),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Damage::Entry(name.into())),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Damage::in_pack(name)),
         Err(error) => Err(fail(error)),
     }
 }
 
 /// Reads a blob and checks it against its digest; of a joined one, its pieces.
 pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Result<Held, Damage> {
-    let entry = read_entry(dir, name, place)?;
-    let (head, bytes) = entry.split_at(ENTRY);
+    open_entry(&read_entry(dir, name, place)?, &format!("pack {name}"), digest)
+}
+
+/// Opens an entry that lies in `place`, and checks it against its digest; of a joined blob, its pieces.
+pub(crate) fn open_entry(entry: &[u8], place: &str, digest: &Digest) -> Result<Held, Damage> {
+    let damaged = || Damage::Entry(place.into());
+    let (head, bytes) = entry.split_at_checked(ENTRY).ok_or_else(damaged)?;
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
     let (raw, stored) = (number(&head[37..45]), number(&head[45..53]));
     if head[..4] != *MAGIC || head[5..37] != digest.0 || stored != bytes.len() as u64 {
-        return Err(Damage::Entry(name.into()));
+        return Err(damaged());
     }
     let content = match head[4] {
         RAW => bytes.to_vec(),
-        ZSTD => unsqueeze(bytes, raw).map_err(|_| Damage::Entry(name.into()))?,
+        ZSTD => unsqueeze(bytes, raw).map_err(|_| damaged())?,
         JOINED if bytes.len().is_multiple_of(PIECE) => {
             let piece = |piece: &[u8]| {
                 let (digest, bytes) = piece.split_at(32);
@@ -247,10 +270,10 @@ pub(crate) fn read(dir: &Path, name: &str, place: Place, digest: &Digest) -> Res
             let pieces: Vec<Piece> = bytes.chunks_exact(PIECE).filter_map(piece).collect();
             return match pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.bytes)) {
                 Some(sum) if sum == raw => Ok(Held::Pieces(pieces)),
-                _ => Err(Damage::Entry(name.into())),
+                _ => Err(damaged()),
             };
         }
-        _ => return Err(Damage::Entry(name.into())),
+        _ => return Err(damaged()),
     };
     if Digest::of(&content) != *digest {
         return Err(Damage::Altered);

@@ -19,7 +19,7 @@ pub fn find(dir: &Path, secret: &str) -> Vec<PathBuf> {
         let squeezed = match path.file_name().and_then(|name| name.to_str()) {
             Some(name) if name.ends_with(".pack") => contents(&bytes),
             // A backup too.
-            Some(name) if name.starts_with("rath.db") => segments(&path),
+            Some(name) if name.starts_with("rath.db") => [rows(&path), contents(&bytes)].concat(),
             _ => Vec::new(),
         };
         if has(&bytes, secret) || squeezed.iter().any(|content| has(content, secret)) {
@@ -50,19 +50,22 @@ fn contents(pack: &[u8]) -> Vec<Vec<u8>> {
     contents
 }
 
-/// What can be decompressed of a database's segments. It is looked at in a copy: to open it would change its log.
-fn segments(database: &Path) -> Vec<Vec<u8>> {
+/// What can be decompressed of a database's segments and riders. It is looked at in a copy: to open it would change its
+/// log.
+fn rows(database: &Path) -> Vec<Vec<u8>> {
     let copy = tempfile::tempdir().unwrap();
     for suffix in ["", "-wal"] {
         let from = format!("{}{suffix}", database.display());
         let _ = fs::copy(from, copy.path().join(format!("rath.db{suffix}")));
     }
-    let read = || -> rusqlite::Result<Vec<Vec<u8>>> {
+    let read = |query: &str| -> rusqlite::Result<Vec<Vec<u8>>> {
         let db = Connection::open(copy.path().join("rath.db"))?;
-        let mut query = db.prepare("SELECT data FROM segments")?;
+        let mut query = db.prepare(query)?;
         query.query_map([], |row| row.get(0))?.collect()
     };
-    // What is not a database any more has no rows.
-    let rows = read().unwrap_or_default();
-    rows.iter().filter_map(|data| zstd::stream::decode_all(&data[..]).ok()).collect()
+    // What is not a database any more has no rows, and an older one no riders.
+    let segments = read("SELECT data FROM segments").unwrap_or_default();
+    let riders = read("SELECT entry FROM riders").unwrap_or_default();
+    let segments = segments.iter().filter_map(|data| zstd::stream::decode_all(&data[..]).ok());
+    segments.chain(riders.iter().flat_map(|entry| contents(entry))).collect()
 }

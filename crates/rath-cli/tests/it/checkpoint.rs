@@ -195,7 +195,7 @@ fn who_writes_to_an_older_store_is_told_where_the_old_one_is() {
     let (code, words) = said(&bench, &["log"]);
     assert!(code == 0 && !words.contains("raised"), "{words}");
     let (code, words) = said(&bench, &["new", "now"]);
-    assert!(code == 0 && words.contains("the store is raised from format 2 to 4"), "{words}");
+    assert!(code == 0 && words.contains("the store is raised from format 2 to 5"), "{words}");
     assert!(words.contains("kept in .rath/rath.db.format-2.backup"), "{words}");
     let (_, words) = said(&bench, &["new", "again"]);
     assert!(!words.contains("raised"), "{words}");

@@ -15,7 +15,7 @@ use super::holder::{self, Liveness};
 use super::log::Log;
 use super::schema::{self, sql};
 use super::soon::Soon;
-use super::{Paths, inbox, read, runs, take};
+use super::{Paths, blobs, inbox, read, riders, runs, take};
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
 use crate::segment;
 
@@ -274,13 +274,19 @@ impl Committer {
                 squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
             }
         }
-        self.append_blobs(squeezed.iter())
+        let mut seen = HashSet::new();
+        squeezed.retain(|blob| seen.insert(blob.digest));
+        let (riders, others) = riders::part(squeezed);
+        for blob in &riders {
+            riders::board(&self.db, blob).map_err(sql)?;
+        }
+        self.append_blobs(others.iter())
     }
 
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
     fn holds(&self, digest: &Digest) -> Result<bool> {
-        let Some((pack, place)) = read::blob_place(&self.db, digest)? else { return Ok(false) };
-        if place.is_in(&self.paths.packs.join(pack)) {
+        let Some(place) = blobs::place(&self.db, digest)? else { return Ok(false) };
+        if place.is_there(&self.paths.packs) {
             return Ok(true);
         }
         self.db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.0]).map_err(sql)?;
@@ -308,11 +314,8 @@ impl Committer {
         let (no, pack) = self.open_pack()?;
         let places = pack.append(&new).map_err(writing)?;
         let length = pack.length;
-        let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let mut insert = self.db.prepare_cached(insert).map_err(sql)?;
         for (blob, place) in new.iter().zip(places) {
-            let row = params![blob.digest.0, blob.raw as i64, no, place.offset as i64, place.stored as i64];
-            insert.execute(row).map_err(sql)?;
+            riders::index(&self.db, blob, no, place.offset, place.stored).map_err(sql)?;
         }
         let list = self.db.prepare_cached("UPDATE packs SET length = ?2 WHERE no = ?1");
         let listed = list.and_then(|mut list| list.execute(params![no, length as i64]));

@@ -15,7 +15,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, read};
+use super::{Embedded, blobs, read};
 use crate::packs::{self, Held, PackWriter, Place};
 use crate::workspace::forget_index;
 
@@ -152,13 +152,13 @@ impl Embedded {
             if !(tree || may_be_joined) || !marks.opened.insert((digest, tree)) {
                 continue;
             }
-            let held = read::held(db, &self.paths.packs, &digest)?;
+            let held = blobs::held(db, &self.paths.packs, &digest)?;
             if let Some(Held::Pieces(pieces)) = &held {
                 open.extend(pieces.iter().map(|piece| (piece.digest, false, of_version, 0)));
             }
             let bytes = match held {
                 Some(Held::Bytes(bytes)) if tree => bytes.into(),
-                Some(Held::Pieces(_)) if tree => read::blob(db, &self.paths.packs, &digest)?.unwrap_or_default(),
+                Some(Held::Pieces(_)) if tree => blobs::get(db, &self.paths.packs, &digest)?.unwrap_or_default(),
                 _ => continue,
             };
             // A damaged tree hides what is below it: then nothing may be collected.
@@ -296,7 +296,7 @@ impl Embedded {
             let mut found = None;
             for row in rows {
                 let (digest, bytes) = row.map_err(sql)?;
-                if let Some(Held::Bytes(content)) = read::held(db, &self.paths.packs, &digest)?
+                if let Some(Held::Bytes(content)) = blobs::held(db, &self.paths.packs, &digest)?
                     && Tree::decode(&content).is_ok()
                 {
                     if found.is_some() {

@@ -1,6 +1,7 @@
 //! One directory: `rath.db` (SQLite), `packs/` (blobs), `holders/` (who writes).
 
 mod ahead;
+pub(crate) mod blobs;
 mod commit;
 mod doubt;
 mod erase;
@@ -16,6 +17,7 @@ mod pace;
 mod raise;
 pub(crate) mod read;
 mod readers;
+mod riders;
 pub(crate) mod rows;
 mod runs;
 pub(crate) mod schema;
@@ -45,7 +47,7 @@ pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
 
-use crate::packs::{Place, Squeezed};
+use crate::packs::Squeezed;
 use ahead::Ahead;
 use doubt::Doubt;
 use job::Job;
@@ -198,12 +200,12 @@ impl Embedded {
         if self.soon.has(digest) {
             return Ok(true);
         }
-        let is_there = |(pack, place): &(String, Place)| place.is_in(&self.paths.packs.join(pack));
-        match self.read_near(|db| read::blob_place(db, digest))? {
+        let is_there = |place: &blobs::Place| place.is_there(&self.paths.packs);
+        match self.read_near(|db| blobs::place(db, digest))? {
             None => Ok(false),
             Some(place) if is_there(&place) => Ok(true),
             // Its pack may have been written anew meanwhile.
-            Some(_) => Ok(self.read(|db| read::blob_place(db, digest))?.as_ref().is_some_and(is_there)),
+            Some(_) => Ok(self.read(|db| blobs::place(db, digest))?.as_ref().is_some_and(is_there)),
         }
     }
 
@@ -326,7 +328,7 @@ impl Blobs for Embedded {
         Box::pin(async move {
             match self.soon.get(&digest) {
                 Some(bytes) => Ok(Some(bytes)),
-                None => self.read(|db| read::blob(db, &self.paths.packs, &digest)),
+                None => self.read(|db| blobs::get(db, &self.paths.packs, &digest)),
             }
         })
     }
@@ -344,7 +346,7 @@ impl Blobs for Embedded {
     }
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
-        Box::pin(async move { self.read(|db| read::pieces(db, &self.paths.packs, &digest)) })
+        Box::pin(async move { self.read(|db| blobs::pieces(db, &self.paths.packs, &digest)) })
     }
 }
 

@@ -13,6 +13,7 @@ use rusqlite::backup::{Backup as Copying, StepResult};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use serde::Serialize;
 
+use super::riders;
 use super::schema::{self, ADDED_IN_3, Access, FORMAT, doing};
 use crate::packs::sync_dir;
 
@@ -23,6 +24,7 @@ const STEPS: &[(i64, &str)] = &[
     (3, ADDED_IN_3),
     // Segments may be squeezed: those that are there stay as they are.
     (4, ""),
+    (5, riders::TABLE),
 ];
 
 /// Pages that are copied at once.

@@ -1,14 +1,12 @@
 //! Records and blobs from the database.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::store::{Cursor, Error, Of, Page, Piece, Result, Scan};
-use rath_core::{Digest, Fault, Malformed, Point, Record, SessionId, kind_mask};
+use rath_core::store::{Cursor, Error, Of, Page, Result, Scan};
+use rath_core::{Fault, Malformed, Point, Record, SessionId, kind_mask};
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 
 use super::schema::{LINEAGE, sql};
-use crate::packs::{self, Damage, Held, Place};
 use crate::segment::{self, Slots};
 
 /// A page is cut when its segments have this many bytes.
@@ -208,69 +206,4 @@ pub(super) fn store_page(db: &Connection, after: Cursor, scan: &Scan) -> Result<
         }
     }
     Ok(page)
-}
-
-/// Where a blob lies: pack and place.
-pub(super) fn blob_place(db: &Connection, digest: &Digest) -> Result<Option<(String, Place)>> {
-    let query = "SELECT p.name, b.offset, b.stored FROM blobs b JOIN packs p ON p.no = b.pack WHERE b.digest = ?1";
-    db.prepare_cached(query)
-        .and_then(|mut query| {
-            let found = query.query_row([digest.0], |row| {
-                let place = Place { offset: row.get::<_, i64>(1)? as u64, stored: row.get::<_, i64>(2)? as u64 };
-                Ok((row.get(0)?, place))
-            });
-            found.optional()
-        })
-        .map_err(sql)
-}
-
-/// The largest content that is handed out in one; larger ones are read by their pieces.
-const AT_ONCE: u64 = 1 << 30;
-
-/// What the store holds of a blob; of a joined one, its pieces.
-pub(crate) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Held>> {
-    let mut again = true;
-    loop {
-        let Some((pack, place)) = blob_place(db, digest)? else { return Ok(None) };
-        match packs::read(dir, &pack, place, digest) {
-            Ok(held) => return Ok(Some(held)),
-            // The pack may have been cleared out since the index was asked: then the index knows another place.
-            Err(Damage::Pack(..)) if std::mem::take(&mut again) => {}
-            Err(damage @ Damage::Pack(..)) => return Err(Error::machine(format!("reading blob {digest}"), damage)),
-            Err(damage) => return Err(Error::BlobAltered { digest: *digest, why: damage.to_string() }),
-        }
-    }
-}
-
-/// A blob's bytes, checked.
-pub(crate) fn blob(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Arc<[u8]>>> {
-    let pieces = match held(db, dir, digest)? {
-        None => return Ok(None),
-        Some(Held::Bytes(bytes)) => return Ok(Some(bytes.into())),
-        Some(Held::Pieces(pieces)) => pieces,
-    };
-    let altered = |why: &str| Error::BlobAltered { digest: *digest, why: why.into() };
-    let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
-    if total > AT_ONCE {
-        return Err(Error::machine(format!("reading blob {digest}"), format!("{total} bytes are too many at once")));
-    }
-    let mut whole = Vec::with_capacity(total as usize);
-    for piece in pieces {
-        match held(db, dir, &piece.digest)? {
-            Some(Held::Bytes(bytes)) if bytes.len() as u64 == piece.bytes => whole.extend_from_slice(&bytes),
-            _ => return Err(altered("one of its pieces is not what it was joined from")),
-        }
-    }
-    match Digest::of(&whole) == *digest {
-        true => Ok(Some(whole.into())),
-        false => Err(altered("its pieces do not hash to its digest")),
-    }
-}
-
-/// The pieces of a joined blob.
-pub(super) fn pieces(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Vec<Piece>>> {
-    match held(db, dir, digest)? {
-        Some(Held::Pieces(pieces)) => Ok(Some(pieces)),
-        _ => Ok(None),
-    }
 }

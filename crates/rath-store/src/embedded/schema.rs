@@ -8,12 +8,11 @@ use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
-/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
-/// segments are squeezed. An older store becomes one of this format when it is first written to, see `raise`.
-pub const FORMAT: i64 = 4;
+use super::riders;
 
-/// The first format with [`ADDED_IN_3`].
-const RUNS_AND_POSTS: i64 = 3;
+/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
+/// segments are squeezed. 5: little blobs ride in the database. An older store becomes one of this format when it is first written to, see `raise`.
+pub const FORMAT: i64 = 5;
 
 /// "rath" in ASCII: marks the database as ours.
 const APPLICATION: i64 = 0x7261_7468;
@@ -140,7 +139,10 @@ pub(super) fn create(path: &Path) -> Result<()> {
         db.pragma_update(None, "application_id", APPLICATION)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "FULL")?;
-        db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {ADDED_IN_3} PRAGMA user_version = {FORMAT}; COMMIT;"))
+        db.execute_batch(&format!(
+            "BEGIN IMMEDIATE; {TABLES} {ADDED_IN_3} {} PRAGMA user_version = {FORMAT}; COMMIT;",
+            riders::TABLE
+        ))
     };
     set_up().map_err(doing("creating the database"))?;
     // Closing does it too, and does not say when there is no room.
@@ -228,11 +230,11 @@ pub(super) fn format(db: &Connection) -> Result<i64> {
     Ok(marks(db).map_err(sql)?.1)
 }
 
-/// Prepares a query of `runs` or `posts`; `None` where an older store, opened for reading, has no such tables yet.
+/// Prepares a query of a table that was added; `None` where an older store, opened for reading, does not have it yet.
 pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str) -> Result<Option<CachedStatement<'db>>> {
     match db.prepare_cached(query) {
         Ok(statement) => Ok(Some(statement)),
-        Err(_) if format(db)? < RUNS_AND_POSTS => Ok(None),
+        Err(_) if format(db)? < FORMAT => Ok(None),
         Err(error) => Err(sql(error)),
     }
 }

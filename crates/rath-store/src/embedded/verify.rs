@@ -12,8 +12,8 @@ use rusqlite::{Connection, Row as SqlRow, params};
 use sha2::{Digest as _, Sha256};
 
 use super::schema::sql;
-use super::{Embedded, folded, ids, read, runs};
-use crate::packs::{self, Damage, Held};
+use super::{Embedded, blobs, folded, ids, read, runs};
+use crate::packs::{Damage, Held};
 use crate::segment::Slots;
 
 /// After so many findings the rest is not worth reading.
@@ -601,9 +601,9 @@ impl<'a> Audit<'a> {
     }
 
     fn held(&self, digest: &Digest) -> Result<Held, (What, String)> {
-        let place = read::blob_place(self.db, digest).map_err(|error| (What::Unreadable, error.to_string()))?;
-        let (pack, place) = place.ok_or((What::BlobMissing, format!("blob {digest} is not in the store")))?;
-        packs::read(&self.store.paths.packs, &pack, place, digest).map_err(|damage| match damage {
+        let place = blobs::place(self.db, digest).map_err(|error| (What::Unreadable, error.to_string()))?;
+        let place = place.ok_or((What::BlobMissing, format!("blob {digest} is not in the store")))?;
+        place.open(&self.store.paths.packs, digest).map_err(|damage| match damage {
             Damage::Pack(..) => (What::BlobMissing, format!("blob {digest}: {damage}")),
             _ => (What::BlobAltered, format!("blob {digest}: {damage}")),
         })

@@ -16,8 +16,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transac
 
 use super::text;
 use super::words::{self, Sort};
-use crate::embedded::read::{self, SegmentRow};
-use crate::embedded::{Embedded, schema};
+use crate::embedded::read::SegmentRow;
+use crate::embedded::{Embedded, blobs, schema};
 use crate::packs::Held;
 use crate::segment::{self, Slots};
 
@@ -341,7 +341,7 @@ fn tags(record: &Record) -> String {
 /// The first bytes of a blob, and whether there are more.
 pub(super) fn beginning(store: &Embedded, db: &Connection, digest: &Digest, most: usize) -> Option<(Vec<u8>, bool)> {
     let packs = &store.paths.packs;
-    match read::held(db, packs, digest).ok()?? {
+    match blobs::held(db, packs, digest).ok()?? {
         Held::Bytes(mut bytes) => {
             let cut = bytes.len() > most;
             bytes.truncate(most);
@@ -350,7 +350,7 @@ pub(super) fn beginning(store: &Embedded, db: &Connection, digest: &Digest, most
         Held::Pieces(pieces) => {
             let mut bytes = Vec::new();
             for piece in pieces {
-                match read::held(db, packs, &piece.digest).ok()?? {
+                match blobs::held(db, packs, &piece.digest).ok()?? {
                     Held::Bytes(more) => bytes.extend_from_slice(&more),
                     Held::Pieces(_) => return None,
                 }

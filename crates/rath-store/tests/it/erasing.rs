@@ -15,7 +15,7 @@ use rath_store::{Doomed, Embedded, HoldOff};
 use rath_testkit::traces::find as finds;
 use tempfile::TempDir;
 
-use crate::support::{child, child_dir, fresh, verify, worked};
+use crate::support::{child, child_dir, fresh, noise, verify, worked};
 
 const SECRET: &str = "zanzibar-quokka-7731";
 
@@ -33,23 +33,13 @@ fn told(store: &Arc<dyn Store>) -> (SessionId, Vec<Reference>) {
     told.push(session.head());
     session.user(format!("I am {SECRET}")).unwrap();
     told.push(session.head());
-    session.user(format!("{SECRET} {}", noise(20_000))).unwrap();
+    session.user(format!("{SECRET} {}", noise(20_000, 7))).unwrap();
     told.push(session.head());
     for n in 0..300 {
         session.note(format!("note {n}")).unwrap();
     }
     block_on(session.publish()).unwrap();
     (session.id(), told)
-}
-
-/// Text that does not get smaller.
-fn noise(length: usize) -> String {
-    let mut state = 7u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        char::from(b'a' + ((state >> 33) % 26) as u8)
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 /// Who reads a session page by page has the next ones read meanwhile.
@@ -62,7 +52,7 @@ fn what_was_read_ahead_is_not_shown_after_an_erasure() {
     let mut session = Session::create(&shared, Actor::person("ada"));
     let mut said = vec![session.head()];
     for n in 0..9_000 {
-        session.user(format!("{n} {}", noise(1_000))).unwrap();
+        session.user(format!("{n} {}", noise(1_000, 7))).unwrap();
         said.push(session.head());
     }
     block_on(session.publish()).unwrap();
@@ -138,7 +128,7 @@ fn no_file_of_the_store_holds_it_any_more() {
 fn a_blob_that_another_record_names_stays_and_that_is_said() {
     let (store, dir) = fresh();
     let mut session = Session::create(&store, Actor::person("ada"));
-    let text = noise(20_000);
+    let text = noise(20_000, 7);
     session.user(text.clone()).unwrap();
     let first = session.head();
     session.note(text.clone()).unwrap();
@@ -163,9 +153,9 @@ fn a_blob_that_another_record_names_stays_and_that_is_said() {
 fn a_pack_that_somebody_appends_to_is_overwritten_where_it_lies() {
     let (store, dir) = fresh();
     let mut session = Session::create(&store, Actor::person("ada"));
-    session.user(format!("{SECRET} {}", noise(20_000))).unwrap();
+    session.user(format!("{SECRET} {}", noise(20_000, 7))).unwrap();
     let told = session.head();
-    session.user(noise(30_000)).unwrap();
+    session.user(noise(30_000, 7)).unwrap();
     block_on(session.publish()).unwrap();
     let care = embedded(&dir);
     let doomed = Doomed { records: vec![told], ..Doomed::new() };
@@ -173,7 +163,7 @@ fn a_pack_that_somebody_appends_to_is_overwritten_where_it_lies() {
     let done = care.destroy(&care.quiet().unwrap(), &doomed, &mut |_| {}).unwrap();
     assert!(done.overwritten > 10_000 && done.packs == 0, "{done:?}");
     assert_eq!(finds(dir.path(), SECRET), Vec::<PathBuf>::new());
-    session.user(noise(40_000)).unwrap();
+    session.user(noise(40_000, 7)).unwrap();
     block_on(session.publish()).unwrap();
     assert!(verify(&dir.path().join("store")).is_sound());
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use rath_store::{Embedded, FORMAT};
 
-use crate::support::fresh;
+use crate::support::{fresh, noise};
 
 #[test]
 fn a_store_from_the_future_is_refused() {
@@ -16,7 +16,7 @@ fn a_store_from_the_future_is_refused() {
     drop(db);
     let error = Embedded::open(&path).err().unwrap();
     assert_eq!(error.code(), "store-from-the-future");
-    assert_eq!(error.to_string(), "the store has format 5; this version of rath reads up to 4");
+    assert_eq!(error.to_string(), "the store has format 6; this version of rath reads up to 5");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
     root.user("ask").unwrap();
     block_on(root.publish()).unwrap();
     let mut branch = root.fork("long");
-    branch.assistant("x".repeat(20_000)).unwrap();
+    branch.assistant(noise(20_000, 1)).unwrap();
     let heads = [root.head(), branch.head()];
     // Blobs cannot be written: a file stands where their directory should be.
     fs::write(&packs, "").unwrap();
@@ -89,7 +89,7 @@ fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
             scope.spawn(move || {
                 let mut session = Session::create(store, Actor::program("test"));
                 let long = n % 2 == 0;
-                session.user(if long { "y".repeat(20_000) } else { "short".into() }).unwrap();
+                session.user(if long { noise(20_000, 2) } else { "short".into() }).unwrap();
                 assert_eq!(block_on(session.publish()).is_err(), long);
             });
         }

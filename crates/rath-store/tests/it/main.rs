@@ -13,6 +13,7 @@ mod formats;
 mod power;
 mod processes;
 mod raising;
+mod riders;
 mod search;
 mod simulation;
 mod squeezed;

@@ -105,7 +105,7 @@ fn every_older_store_is_raised_once_and_its_old_database_is_kept() {
 #[test]
 fn a_current_store_has_no_backup() {
     let copy = tempfile::tempdir().unwrap();
-    copy_dir(&corpus().join("format-4").join("store"), copy.path());
+    copy_dir(&corpus().join("format-5").join("store"), copy.path());
     let (store, told) = opened(copy.path());
     write(&store).unwrap();
     assert!(told.lock().unwrap().is_empty());

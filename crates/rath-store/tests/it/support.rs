@@ -28,6 +28,16 @@ pub(crate) fn fresh() -> (Arc<dyn Store>, TempDir) {
     (Embedded::create(dir.path().join("store")).unwrap(), dir)
 }
 
+/// Text that hardly gets smaller: another one for each seed.
+pub(crate) fn noise(length: usize, seed: u64) -> String {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + ((state >> 33) % 94) as u8)
+    };
+    (0..length).map(|_| next()).collect()
+}
+
 pub(crate) fn verify(path: &Path) -> Report {
     Embedded::open_here(path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap()
 }
@@ -44,7 +54,7 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
     reader.enter("reading").unwrap();
     let block = Block::ToolUse { id: "c1".into(), name: "read".into(), arguments: r#"{"path":"a.txt"}"#.into() };
     reader.append(Assistant::new(vec![block])).unwrap();
-    reader.tool_result("c1", "line\n".repeat(4000)).unwrap();
+    reader.tool_result("c1", noise(20_000, 3)).unwrap();
     let usage = Usage { requests: 1, input_tokens: 20, output_tokens: 5, ..Usage::default() };
     reader.append(ModelResponded { model: Some("scripted".into()), usage, ..ModelResponded::default() }).unwrap();
     reader.assistant("Four thousand lines.").unwrap();

@@ -12,7 +12,7 @@ use rath_testkit::copy_dir;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::support::{fresh, furnished, verify};
+use crate::support::{fresh, furnished, noise, verify};
 
 /// A furnished store and copies of it to spoil.
 struct Lab {
@@ -468,6 +468,8 @@ fn a_store_is_verified_as_of_one_moment() {
                 session.note("meanwhile").unwrap();
                 block_on(session.publish()).unwrap();
                 block_on(session.fork("and").publish()).unwrap();
+                // Else it writes faster than it is verified, and each time there is more to be verified.
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
         });
         for _ in 0..30 {
@@ -481,7 +483,7 @@ fn a_store_is_verified_as_of_one_moment() {
 #[test]
 fn a_blob_whose_pack_was_lost_is_written_again() {
     let (store, dir) = fresh();
-    let text = "long enough to be a blob ".repeat(1000);
+    let text = noise(20_000, 4);
     let mut session = rath_core::Session::create(&store, rath_core::Actor::program("test"));
     session.user(text.clone()).unwrap();
     block_on(session.publish()).unwrap();

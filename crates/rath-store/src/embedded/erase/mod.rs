@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, garbage, holder, raise, read};
+use super::{Embedded, blobs, garbage, holder, raise};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -332,7 +332,7 @@ impl Embedded {
                 continue;
             }
             wanted.insert(digest, tree);
-            match read::held(db, &self.paths.packs, &digest) {
+            match blobs::held(db, &self.paths.packs, &digest) {
                 Ok(Some(Held::Pieces(pieces))) => open.extend(pieces.iter().map(|piece| (piece.digest, false))),
                 Ok(Some(Held::Bytes(bytes))) if tree => {
                     let tree = Tree::decode(&bytes);

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{Destroyed, Doom, Kept};
 use crate::embedded::schema::sql;
-use crate::embedded::{Embedded, garbage, read};
+use crate::embedded::{Embedded, blobs, garbage};
 use crate::packs::Held;
 use crate::segment::{self, Slots};
 
@@ -135,10 +135,10 @@ impl<'a> Namers<'a> {
         let mut open: Vec<Digest> = self.roots.iter().copied().collect();
         let mut seen: HashSet<Digest> = self.roots.clone();
         while let Some(digest) = open.pop() {
-            let bytes = match read::held(db, &store.paths.packs, &digest)? {
+            let bytes = match blobs::held(db, &store.paths.packs, &digest)? {
                 Some(Held::Bytes(bytes)) => bytes,
                 Some(Held::Pieces(_)) => {
-                    read::blob(db, &store.paths.packs, &digest)?.map(|bytes| bytes.to_vec()).unwrap_or_default()
+                    blobs::get(db, &store.paths.packs, &digest)?.map(|bytes| bytes.to_vec()).unwrap_or_default()
                 }
                 // Lost already: `verify` says so.
                 None => continue,
@@ -168,7 +168,7 @@ impl<'a> Namers<'a> {
             if self.wanted.contains(&digest) && !self.named.contains_key(&digest) {
                 continue;
             }
-            if let Some(Held::Pieces(pieces)) = read::held(db, &store.paths.packs, &digest)? {
+            if let Some(Held::Pieces(pieces)) = blobs::held(db, &store.paths.packs, &digest)? {
                 for piece in pieces.into_iter().filter(|piece| self.wanted.contains(&piece.digest)) {
                     self.named.entry(piece.digest).or_default();
                 }

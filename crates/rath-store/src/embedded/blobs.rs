@@ -1,0 +1,109 @@
+//! Blobs as they are found and read: in packs, or in the database.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rath_core::Digest;
+use rath_core::store::{Error, Piece, Result};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::schema::{self, sql};
+use crate::packs::{self, Damage, Held};
+
+/// Where a blob lies.
+pub(super) enum Place {
+    /// In the pack of this name.
+    Pack(String, packs::Place),
+    /// In the database: its entry.
+    Rider(Vec<u8>),
+}
+
+impl Place {
+    /// Whether it does, as far as that is known without reading it.
+    pub(super) fn is_there(&self, packs: &Path) -> bool {
+        match self {
+            Place::Pack(pack, place) => place.is_in(&packs.join(pack)),
+            Place::Rider(_) => true,
+        }
+    }
+
+    /// What lies there.
+    pub(super) fn open(&self, packs: &Path, digest: &Digest) -> Result<Held, Damage> {
+        match self {
+            Place::Pack(pack, place) => packs::read(packs, pack, *place, digest),
+            Place::Rider(entry) => packs::open_entry(entry, "the database", digest),
+        }
+    }
+}
+
+/// Where a blob lies.
+pub(super) fn place(db: &Connection, digest: &Digest) -> Result<Option<Place>> {
+    let query = "SELECT p.name, b.offset, b.stored, r.entry FROM blobs b
+        LEFT JOIN packs p ON p.no = b.pack
+        LEFT JOIN riders r ON b.pack = 0 AND r.no = b.offset
+        WHERE b.digest = ?1";
+    let without_riders =
+        "SELECT p.name, b.offset, b.stored, NULL FROM blobs b JOIN packs p ON p.no = b.pack WHERE b.digest = ?1";
+    let query = match schema::prepare_added(db, query)? {
+        Some(query) => Ok(query),
+        None => db.prepare_cached(without_riders),
+    };
+    let place = |row: &rusqlite::Row<'_>| {
+        let place = packs::Place { offset: row.get::<_, i64>(1)? as u64, stored: row.get::<_, i64>(2)? as u64 };
+        let pack = row.get::<_, Option<String>>(0)?.map(|pack| Place::Pack(pack, place));
+        Ok(pack.or(row.get::<_, Option<Vec<u8>>>(3)?.map(Place::Rider)))
+    };
+    let found = query.and_then(|mut query| query.query_row([digest.0], place).optional());
+    Ok(found.map_err(sql)?.flatten())
+}
+
+/// The largest content that is handed out in one; larger ones are read by their pieces.
+const AT_ONCE: u64 = 1 << 30;
+
+/// What the store holds of a blob; of a joined one, its pieces.
+pub(crate) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Held>> {
+    let mut again = true;
+    loop {
+        let Some(place) = place(db, digest)? else { return Ok(None) };
+        match place.open(dir, digest) {
+            Ok(held) => return Ok(Some(held)),
+            // The pack may have been cleared out since the index was asked: then the index knows another place.
+            Err(Damage::Pack(..)) if std::mem::take(&mut again) => {}
+            Err(damage @ Damage::Pack(..)) => return Err(Error::machine(format!("reading blob {digest}"), damage)),
+            Err(damage) => return Err(Error::BlobAltered { digest: *digest, why: damage.to_string() }),
+        }
+    }
+}
+
+/// A blob's bytes, checked.
+pub(crate) fn get(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Arc<[u8]>>> {
+    let pieces = match held(db, dir, digest)? {
+        None => return Ok(None),
+        Some(Held::Bytes(bytes)) => return Ok(Some(bytes.into())),
+        Some(Held::Pieces(pieces)) => pieces,
+    };
+    let altered = |why: &str| Error::BlobAltered { digest: *digest, why: why.into() };
+    let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    if total > AT_ONCE {
+        return Err(Error::machine(format!("reading blob {digest}"), format!("{total} bytes are too many at once")));
+    }
+    let mut whole = Vec::with_capacity(total as usize);
+    for piece in pieces {
+        match held(db, dir, &piece.digest)? {
+            Some(Held::Bytes(bytes)) if bytes.len() as u64 == piece.bytes => whole.extend_from_slice(&bytes),
+            _ => return Err(altered("one of its pieces is not what it was joined from")),
+        }
+    }
+    match Digest::of(&whole) == *digest {
+        true => Ok(Some(whole.into())),
+        false => Err(altered("its pieces do not hash to its digest")),
+    }
+}
+
+/// The pieces of a joined blob.
+pub(super) fn pieces(db: &Connection, dir: &Path, digest: &Digest) -> Result<Option<Vec<Piece>>> {
+    match held(db, dir, digest)? {
+        Some(Held::Pieces(pieces)) => Ok(Some(pieces)),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,53 @@
+//! Little blobs that ride in the database, with the commit that brings them.
+//!
+//! A blob in a pack is synced before the commit that names it: one more sync, as long as all else that a small commit
+//! does. A few kilobytes go into the database instead, as the entry that a pack would hold, and last with the commit.
+
+use rusqlite::{Connection, params};
+
+use crate::packs::Squeezed;
+
+/// In `blobs`, the pack of those that ride; their offset is the number of their row.
+pub(super) const PACK: i64 = 0;
+
+/// The longest entry that rides, and how many bytes of them do so in one commit. Packs are denser, and are written once
+/// instead of twice.
+const LONGEST: usize = 8 << 10;
+const ROOM: usize = 64 << 10;
+
+/// The table. Who leaves `blobs` gets off.
+pub(super) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS riders (
+    no    INTEGER PRIMARY KEY,
+    entry BLOB NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS riders_leave AFTER DELETE ON blobs WHEN old.pack = 0 BEGIN
+    DELETE FROM riders WHERE no = old.offset;
+END;
+";
+
+/// Parts those that may ride from those for a pack.
+pub(super) fn part(blobs: Vec<Squeezed>) -> (Vec<Squeezed>, Vec<Squeezed>) {
+    let mut room = ROOM;
+    blobs.into_iter().partition(|blob| {
+        let rides = blob.entry_len() <= LONGEST.min(room);
+        room -= if rides { blob.entry_len() } else { 0 };
+        rides
+    })
+}
+
+/// Takes one on board.
+pub(super) fn board(db: &Connection, blob: &Squeezed) -> rusqlite::Result<()> {
+    let entry = blob.entry();
+    let no = db.prepare_cached("INSERT INTO riders (entry) VALUES (?1)")?.insert([&entry])?;
+    index(db, blob, PACK, no as u64, entry.len() as u64)
+}
+
+/// Says where a blob lies. What the index said before was not so.
+pub(super) fn index(db: &Connection, blob: &Squeezed, pack: i64, offset: u64, stored: u64) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (digest) DO UPDATE
+        SET bytes = excluded.bytes, pack = excluded.pack, offset = excluded.offset, stored = excluded.stored";
+    let row = params![blob.digest.0, blob.raw as i64, pack, offset as i64, stored as i64];
+    db.prepare_cached(insert)?.execute(row).map(drop)
+}
