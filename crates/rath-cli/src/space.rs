@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use rath::workspace::disk_use;
 
-/// Bytes that the packs and the copies of a store take.
+/// Bytes that the database, the packs and the copies of a store take.
 pub(crate) fn held(store: &Path) -> u64 {
-    disk_use(&store.join("packs")) + disk_use(&store.join("workspaces"))
+    let database = std::fs::metadata(store.join("rath.db")).map_or(0, |database| database.len());
+    database + disk_use(&store.join("packs")) + disk_use(&store.join("workspaces"))
 }
 
 /// Directories in which a restore was interrupted, by what is remembered about them.

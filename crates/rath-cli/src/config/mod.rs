@@ -63,7 +63,7 @@ pub(crate) struct Workspace {
     pub(crate) ignore: Vec<String>,
     max_files: Option<u64>,
     max_bytes: Option<u64>,
-    /// Warn when packs and copies take more than this many bytes.
+    /// Warn when database, packs and copies take more than this many bytes.
     pub(crate) quota: Option<u64>,
 }
 

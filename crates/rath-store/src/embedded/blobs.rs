@@ -7,7 +7,7 @@ use rath_core::Digest;
 use rath_core::store::{Error, Piece, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::schema::{self, sql};
+use super::schema::{self, RIDERS, sql};
 use crate::packs::{self, Damage, Held};
 
 /// Where a blob lies.
@@ -40,11 +40,11 @@ impl Place {
 pub(super) fn place(db: &Connection, digest: &Digest) -> Result<Option<Place>> {
     let query = "SELECT p.name, b.offset, b.stored, r.entry FROM blobs b
         LEFT JOIN packs p ON p.no = b.pack
-        LEFT JOIN riders r ON b.pack = 0 AND r.no = b.offset
+        LEFT JOIN riders r ON b.pack = 0 AND r.no = b.offset AND substr(r.entry, 6, 32) = b.digest
         WHERE b.digest = ?1";
     let without_riders =
         "SELECT p.name, b.offset, b.stored, NULL FROM blobs b JOIN packs p ON p.no = b.pack WHERE b.digest = ?1";
-    let query = match schema::prepare_added(db, query)? {
+    let query = match schema::prepare_added(db, query, RIDERS)? {
         Some(query) => Ok(query),
         None => db.prepare_cached(without_riders),
     };

@@ -15,7 +15,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, blobs, read};
+use super::{Embedded, anew, blobs, read};
 use crate::packs::{self, Held, PackWriter, Place};
 use crate::workspace::forget_index;
 
@@ -27,7 +27,7 @@ const WORTH_KEEPING: f64 = 0.7;
 pub struct Garbage {
     /// Blobs that a record or a tree names.
     pub live: u64,
-    /// Bytes they take in packs.
+    /// Bytes they take.
     pub live_bytes: u64,
     /// Of those, bytes of versions: trees and contents of files.
     pub version_bytes: u64,
@@ -115,6 +115,8 @@ impl Embedded {
         };
         self.doubt.commit(&db)?;
         self.compact(&db, &mut garbage)?;
+        // It needs room, which may be what is missing.
+        garbage.freed += anew::write_if_worth_it(&db, &self.doubt).unwrap_or(0);
         self.doubt.shorten_log(&db)?;
         Ok(garbage)
     }

@@ -39,7 +39,7 @@ pub(super) fn take(db: &Connection, id: &str) -> Result<()> {
 /// What waits for a session, oldest first. Asked at every turn, and mostly there is nothing: the index says so.
 pub(super) fn waiting(db: &Connection, session: SessionId) -> Result<Vec<Post>> {
     let query = "SELECT body FROM posts WHERE session = ?1 AND taken = 0 ORDER BY no";
-    let Some(mut query) = schema::prepare_added(db, query)? else { return Ok(Vec::new()) };
+    let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else { return Ok(Vec::new()) };
     let mut rows = query.query([session.0.as_bytes()]).map_err(sql)?;
     let mut posts = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {

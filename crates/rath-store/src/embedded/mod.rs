@@ -1,6 +1,7 @@
-//! One directory: `rath.db` (SQLite), `packs/` (blobs), `holders/` (who writes).
+//! One directory: `rath.db` (SQLite; little blobs too), `packs/` (blobs), `holders/` (who writes).
 
 mod ahead;
+mod anew;
 pub(crate) mod blobs;
 mod commit;
 mod doubt;

@@ -10,19 +10,20 @@ use crate::packs::Squeezed;
 /// In `blobs`, the pack of those that ride; their offset is the number of their row.
 pub(super) const PACK: i64 = 0;
 
-/// The longest entry that rides, and how many bytes of them do so in one commit. Packs are denser, and are written once
-/// instead of twice.
+/// The longest entry that rides, and how many bytes of them do so in one part of a commit. Packs are denser, and are
+/// written once instead of twice.
 const LONGEST: usize = 8 << 10;
 const ROOM: usize = 64 << 10;
 
-/// The table. Who leaves `blobs` gets off.
+/// The table. Who leaves `blobs` gets off. Numbers are used again: after damage a row of `blobs` may have that of somebody
+/// else, so a rider is known by the digest in its entry, too.
 pub(super) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS riders (
     no    INTEGER PRIMARY KEY,
     entry BLOB NOT NULL
 );
 CREATE TRIGGER IF NOT EXISTS riders_leave AFTER DELETE ON blobs WHEN old.pack = 0 BEGIN
-    DELETE FROM riders WHERE no = old.offset;
+    DELETE FROM riders WHERE no = old.offset AND substr(entry, 6, 32) = old.digest;
 END;
 ";
 

@@ -30,7 +30,7 @@ pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
     let limit = query.limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
     let text = format!("SELECT {COLUMNS} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
     let statement = match &query.which {
-        Which::Run(_) => schema::prepare_added(db, &text)?,
+        Which::Run(_) => schema::prepare_added(db, &text, schema::RUNS_AND_POSTS)?,
         _ => Some(db.prepare_cached(&text).map_err(sql)?),
     };
     let Some(mut statement) = statement else { return Ok(Vec::new()) };

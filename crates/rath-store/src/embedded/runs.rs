@@ -27,7 +27,9 @@ pub(super) fn begin(db: &Connection, key: String, session: SessionId) -> Result<
 
 /// Every run and its session, as the table has them.
 pub(super) fn all(db: &Connection) -> Result<Vec<(String, SessionId)>> {
-    let Some(mut query) = schema::prepare_added(db, "SELECT key, session FROM runs ORDER BY key")? else {
+    let Some(mut query) =
+        schema::prepare_added(db, "SELECT key, session FROM runs ORDER BY key", schema::RUNS_AND_POSTS)?
+    else {
         return Ok(Vec::new());
     };
     let rows = query.query_map([], |row| Ok((row.get(0)?, SessionId(uuid::Uuid::from_bytes(row.get(1)?)))));

@@ -14,6 +14,10 @@ use super::riders;
 /// segments are squeezed. 5: little blobs ride in the database. An older store becomes one of this format when it is first written to, see `raise`.
 pub const FORMAT: i64 = 5;
 
+/// The first formats with [`ADDED_IN_3`], and with [`riders`].
+pub(super) const RUNS_AND_POSTS: i64 = 3;
+pub(super) const RIDERS: i64 = 5;
+
 /// "rath" in ASCII: marks the database as ours.
 const APPLICATION: i64 = 0x7261_7468;
 
@@ -230,11 +234,11 @@ pub(super) fn format(db: &Connection) -> Result<i64> {
     Ok(marks(db).map_err(sql)?.1)
 }
 
-/// Prepares a query of a table that was added; `None` where an older store, opened for reading, does not have it yet.
-pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str) -> Result<Option<CachedStatement<'db>>> {
+/// Prepares a query of a table that a format added; `None` where an older store, opened for reading, does not have it yet.
+pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str, added: i64) -> Result<Option<CachedStatement<'db>>> {
     match db.prepare_cached(query) {
         Ok(statement) => Ok(Some(statement)),
-        Err(_) if format(db)? < FORMAT => Ok(None),
+        Err(_) if format(db)? < added => Ok(None),
         Err(error) => Err(sql(error)),
     }
 }

@@ -123,9 +123,9 @@ impl Doctor {
         if self.space {
             let garbage = settings.embedded()?.collect(true, &mut |_| {})?;
             let other = garbage.live_bytes - garbage.version_bytes;
-            row("  versions", format!("{} in packs", bytes(garbage.version_bytes)));
-            row("  contents", format!("{} in packs", bytes(other)));
-            row("  unnamed", format!("{} in packs; `rath gc` gives it back", bytes(garbage.dead_bytes)));
+            row("  versions", bytes(garbage.version_bytes));
+            row("  contents", bytes(other));
+            row("  unnamed", format!("{}; `rath gc` gives it back", bytes(garbage.dead_bytes)));
         }
         row(
             "id index",

@@ -9,10 +9,10 @@ use rath_core::store::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Destroyed;
-use crate::embedded::Embedded;
-use crate::embedded::doubt::{Doubt, is_of_disk};
+use crate::embedded::doubt::Doubt;
 use crate::embedded::raise::{self, Backup};
 use crate::embedded::schema::{doing, sql};
+use crate::embedded::{Embedded, anew};
 use crate::packs::sync_dir;
 
 /// The packs that hold these blobs.
@@ -112,24 +112,11 @@ fn overwrite(file: &File, gaps: &[(u64, u64)]) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Cuts the log off, which has the pages as they were, and gives free pages back where they are many. Freed pages are
-/// zero already.
+/// Writes the database anew, and cuts the log off, which has the pages as they were. What was deleted is zero already; but
+/// where SQLite moved a row to another page, while it lived, the old page may still have it in its free part.
 pub(super) fn database(db: &Connection, doubt: &Doubt, destroyed: &mut Destroyed) -> Result<()> {
-    cut_log(db, doubt)?;
-    let count = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(sql);
-    let (free, pages, size) = (count("freelist_count")?, count("page_count")?, count("page_size")?);
-    // Writing the database anew takes as long as it is large.
-    if free >= 1024 && free * 4 >= pages {
-        let done = doubt.of_pages(db.execute_batch("VACUUM").map_err(sql));
-        if is_of_disk(&done) {
-            return done;
-        }
-        if done.is_ok() {
-            destroyed.freed += (free * size) as u64;
-            cut_log(db, doubt)?;
-        }
-    }
-    Ok(())
+    destroyed.freed += anew::write(db, doubt, "writing the database anew, which may hold what was erased")?;
+    cut_log(db, doubt)
 }
 
 fn cut_log(db: &Connection, doubt: &Doubt) -> Result<()> {

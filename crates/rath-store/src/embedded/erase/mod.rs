@@ -67,7 +67,7 @@ pub struct Destroyed {
     pub sessions: u64,
     /// Blobs.
     pub blobs: u64,
-    /// Bytes that those took in packs.
+    /// Bytes that those took.
     pub blob_bytes: u64,
     /// Packs written anew or removed.
     pub packs: u64,
@@ -376,7 +376,9 @@ impl Embedded {
     pub fn waiting_posts(&self) -> Result<Vec<(SessionId, String, Vec<u8>)>> {
         self.read(|db| {
             let query = "SELECT session, id, body FROM posts WHERE taken = 0 ORDER BY no";
-            let Some(mut query) = schema::prepare_added(db, query)? else { return Ok(Vec::new()) };
+            let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else {
+                return Ok(Vec::new());
+            };
             let rows = query.query_map(params![], |row| {
                 Ok((SessionId(uuid::Uuid::from_bytes(row.get(0)?)), row.get(1)?, row.get(2)?))
             });

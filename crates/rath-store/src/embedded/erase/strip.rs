@@ -350,7 +350,7 @@ fn remove(db: &Connection, session: SessionId) -> Result<()> {
         db.execute(statement, [no]).map_err(sql)?;
     }
     for statement in ["DELETE FROM runs WHERE session = ?1", "DELETE FROM posts WHERE session = ?1"] {
-        if let Some(mut statement) = schema::prepare_added(db, statement)? {
+        if let Some(mut statement) = schema::prepare_added(db, statement, schema::RUNS_AND_POSTS)? {
             statement.execute([id]).map_err(sql)?;
         }
     }
