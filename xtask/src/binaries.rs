@@ -25,9 +25,12 @@ pub(crate) struct Binary {
     executable: PathBuf,
 }
 
+/// Where tests are. Benches have none: they are read by clippy, and not compiled here.
+pub(crate) const TESTED: &str = "--workspace --exclude rath-bench";
+
 /// Compiles the test binaries of these targets.
 pub(crate) fn build(targets: &str) -> Result<Vec<Binary>> {
-    let line = format!("cargo test --workspace {targets} --quiet --no-run --message-format=json-render-diagnostics");
+    let line = format!("cargo test {TESTED} {targets} --quiet --no-run --message-format=json-render-diagnostics");
     eprintln!("\n$ {line}");
     let mut child = command(&line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
     let mut artifacts: Vec<Artifact> = Vec::new();

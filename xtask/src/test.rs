@@ -15,7 +15,7 @@ pub(crate) fn all() -> Result<()> {
     licences()?;
     needs::install();
     let mut count = Count::default();
-    run_tests("cargo test --workspace --doc --quiet", &mut count)?;
+    run_tests(&format!("cargo test {} --doc --quiet", binaries::TESTED), &mut count)?;
     let built = binaries::build("--all-targets")?;
     released.wait()?;
     binaries::run(built, "", &[], &mut count)?;
