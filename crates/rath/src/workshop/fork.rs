@@ -5,9 +5,13 @@ use std::sync::PoisonError;
 use rath_core::{Session, SessionId, View};
 use rath_store::workspace::{self, Workspace};
 
-use super::setup::{PATIENCE, nap};
+use super::setup::nap;
 use super::site::{Paths, Site};
 use super::{Error, Result, Workshop};
+
+/// How many moments others may fork the same session. Each of them syncs a file system, which takes seconds where much is
+/// written; and who does not wait for them goes without the files that are ignored.
+const PATIENCE: usize = 3_000;
 
 impl Workshop {
     /// Forks a session with its files: both go on over the same layers, ignored files included, each with a new one of
