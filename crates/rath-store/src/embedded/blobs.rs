@@ -1,14 +1,14 @@
-//! Blobs as they are found and read: in packs, or in the database.
+//! Where blobs lie, in packs or in the database, and what is read there.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rath_core::Digest;
 use rath_core::store::{Error, Piece, Result};
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, RIDERS, sql};
-use crate::packs::{self, Damage, Held};
+use crate::packs::{self, Damage, Held, Squeezed};
 
 /// Where a blob lies.
 pub(super) enum Place {
@@ -55,6 +55,15 @@ pub(super) fn place(db: &Connection, digest: &Digest) -> Result<Option<Place>> {
     };
     let found = query.and_then(|mut query| query.query_row([digest.0], place).optional());
     Ok(found.map_err(sql)?.flatten())
+}
+
+/// Says where a blob lies. What the index said before was not so.
+pub(super) fn index(db: &Connection, blob: &Squeezed, pack: i64, offset: u64, stored: u64) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (digest) DO UPDATE
+        SET bytes = excluded.bytes, pack = excluded.pack, offset = excluded.offset, stored = excluded.stored";
+    let row = params![blob.digest.0, blob.raw as i64, pack, offset as i64, stored as i64];
+    db.prepare_cached(insert)?.execute(row).map(drop)
 }
 
 /// The largest content that is handed out in one; larger ones are read by their pieces.

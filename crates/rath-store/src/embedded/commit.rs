@@ -268,19 +268,17 @@ impl Committer {
     }
 
     fn put_blobs<'b>(&mut self, blobs: impl Iterator<Item = &'b Blob>) -> Result<()> {
-        let mut squeezed = Vec::new();
+        let (mut seen, mut squeezed) = (HashSet::new(), Vec::new());
         for blob in blobs {
-            if !self.holds(&blob.reference.digest)? {
+            if seen.insert(blob.reference.digest) && !self.holds(&blob.reference.digest)? {
                 squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
             }
         }
-        let mut seen = HashSet::new();
-        squeezed.retain(|blob| seen.insert(blob.digest));
         let (riders, others) = riders::part(squeezed);
         for blob in &riders {
             riders::board(&self.db, blob).map_err(sql)?;
         }
-        self.append_blobs(others.iter())
+        self.append_blobs(&others.iter().collect::<Vec<_>>())
     }
 
     /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
@@ -295,27 +293,25 @@ impl Committer {
 
     /// Appends those blobs that are not there.
     pub(super) fn put_squeezed(&mut self, blobs: &[Squeezed]) -> Result<()> {
-        let mut new = Vec::with_capacity(blobs.len());
+        let (mut seen, mut new) = (HashSet::new(), Vec::with_capacity(blobs.len()));
         for blob in blobs {
-            if !self.holds(&blob.digest)? {
+            if seen.insert(blob.digest) && !self.holds(&blob.digest)? {
                 new.push(blob);
             }
         }
-        self.append_blobs(new.into_iter())
+        self.append_blobs(&new)
     }
 
-    /// Appends blobs that are not there, each once.
-    fn append_blobs<'b>(&mut self, blobs: impl Iterator<Item = &'b Squeezed>) -> Result<()> {
-        let mut seen = HashSet::new();
-        let new: Vec<&Squeezed> = blobs.filter(|blob| seen.insert(blob.digest)).collect();
+    /// Appends blobs that are not there.
+    fn append_blobs(&mut self, new: &[&Squeezed]) -> Result<()> {
         if new.is_empty() {
             return Ok(());
         }
         let (no, pack) = self.open_pack()?;
-        let places = pack.append(&new).map_err(writing)?;
+        let places = pack.append(new).map_err(writing)?;
         let length = pack.length;
         for (blob, place) in new.iter().zip(places) {
-            riders::index(&self.db, blob, no, place.offset, place.stored).map_err(sql)?;
+            blobs::index(&self.db, blob, no, place.offset, place.stored).map_err(sql)?;
         }
         let list = self.db.prepare_cached("UPDATE packs SET length = ?2 WHERE no = ?1");
         let listed = list.and_then(|mut list| list.execute(params![no, length as i64]));

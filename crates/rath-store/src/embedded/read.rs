@@ -1,4 +1,4 @@
-//! Records and blobs from the database.
+//! Records from the database.
 
 use std::sync::Arc;
 

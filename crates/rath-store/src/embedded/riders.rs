@@ -3,8 +3,9 @@
 //! A blob in a pack is synced before the commit that names it: one more sync, as long as all else that a small commit
 //! does. A few kilobytes go into the database instead, as the entry that a pack would hold, and last with the commit.
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
+use super::blobs;
 use crate::packs::Squeezed;
 
 /// In `blobs`, the pack of those that ride; their offset is the number of their row.
@@ -41,14 +42,5 @@ pub(super) fn part(blobs: Vec<Squeezed>) -> (Vec<Squeezed>, Vec<Squeezed>) {
 pub(super) fn board(db: &Connection, blob: &Squeezed) -> rusqlite::Result<()> {
     let entry = blob.entry();
     let no = db.prepare_cached("INSERT INTO riders (entry) VALUES (?1)")?.insert([&entry])?;
-    index(db, blob, PACK, no as u64, entry.len() as u64)
-}
-
-/// Says where a blob lies. What the index said before was not so.
-pub(super) fn index(db: &Connection, blob: &Squeezed, pack: i64, offset: u64, stored: u64) -> rusqlite::Result<()> {
-    let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT (digest) DO UPDATE
-        SET bytes = excluded.bytes, pack = excluded.pack, offset = excluded.offset, stored = excluded.stored";
-    let row = params![blob.digest.0, blob.raw as i64, pack, offset as i64, stored as i64];
-    db.prepare_cached(insert)?.execute(row).map(drop)
+    blobs::index(db, blob, PACK, no as u64, entry.len() as u64)
 }
