@@ -46,6 +46,14 @@ impl<T> List<T> {
 }
 
 impl<T: Clone> List<T> {
+    /// A list of its own of the first `count`.
+    pub(crate) fn youngest(&self, count: usize) -> Self {
+        let youngest: Vec<_> = self.iter().take(count).collect();
+        let mut list = Self::new();
+        youngest.into_iter().rev().for_each(|value| list.push(value.clone()));
+        list
+    }
+
     pub(crate) fn pop(&mut self) -> Option<T> {
         let node = self.first.take()?;
         self.len -= 1;

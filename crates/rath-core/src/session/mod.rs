@@ -53,8 +53,9 @@ pub(crate) use publish::Unpublished;
 /// A body may have this many bytes after its long contents became blobs.
 pub const BODY_LIMIT: usize = 1024 * 1024;
 
-/// Published records stay at hand, to be read and shown, while a session has not made more than this.
+/// Published records stay at hand, to be read and shown, until they are more than this; the youngest still do then.
 const RECENT: usize = 32;
+const STILL: usize = 8;
 
 /// A line of records with one head.
 ///

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::lease::LineHold;
-use super::{RECENT, Session};
+use super::{RECENT, STILL, Session};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::list::List;
@@ -123,7 +123,7 @@ impl Session {
         self.0.at_boundary = false;
         self.0.gear.forget_taken();
         if self.0.records.len() > RECENT {
-            self.0.records = List::new();
+            self.0.records = self.0.records.youngest(STILL);
         }
     }
 }

@@ -303,16 +303,10 @@ impl Blobs for Embedded {
         })
     }
 
-    fn blob_put_soon(&self, mut blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
+    fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            // Where nothing can be written, that is said now.
+            // Where nothing can be written, that is said now. What the store has is found out by the commit.
             self.writer()?;
-            let mut held = Vec::with_capacity(blobs.len());
-            for blob in &blobs {
-                held.push(self.holds(&blob.reference.digest)?);
-            }
-            let mut held = held.into_iter();
-            blobs.retain(|_| held.next() == Some(false));
             match self.soon.wait(blobs) {
                 Ok(()) => Ok(()),
                 Err(too_many) => self.blob_put(too_many).await,

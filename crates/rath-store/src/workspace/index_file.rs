@@ -4,14 +4,49 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use rath_core::Digest;
 use rath_core::files::{Name, Node, NodeKind};
+use rath_core::{Digest, Time};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::Workspace;
 use super::error::{Error, Result};
 use super::index::{Content, Dir, Index, Item, Stat, Weight, What};
 
 const MAGIC: &[u8; 8] = b"rathidx2";
+
+/// How many microseconds the index on disk may be behind while calls follow each other. It is as long as there are files, and spares
+/// whoever comes after a crash no more than reading again what the last calls changed.
+const BEHIND: u64 = 1_000_000;
+
+/// What is known of the index on disk.
+#[derive(Default)]
+pub(super) struct Written {
+    at: Option<Time>,
+    is_behind: bool,
+}
+
+impl Written {
+    /// It is as new as what is known.
+    pub(super) fn now() -> Self {
+        Self { at: Some(Time::now()), is_behind: false }
+    }
+
+    /// Whether it had better be written again now.
+    pub(super) fn is_long_ago(&self) -> bool {
+        let now = Time::now();
+        self.at.is_none_or(|at| now < at || now.micros_since(at) >= BEHIND)
+    }
+
+    /// Whether it is older than what is known.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Notes that something new is known, if it is.
+    pub(super) fn falls_behind(&mut self, is_new: bool) {
+        self.is_behind |= is_new;
+    }
+}
 
 impl Index {
     /// Reads the index at `path`; none, or an empty one, where there is none that can be trusted.
@@ -66,6 +101,24 @@ impl Index {
             }
         };
         write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
+    }
+}
+
+impl Workspace {
+    /// Writes the index.
+    pub(super) fn write_index(&mut self) -> Result<()> {
+        self.index.store(&self.state.join("index"))?;
+        self.written = Written::now();
+        Ok(())
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        if self.written.is_behind() {
+            // Without it more is read the next time.
+            let _ = self.write_index();
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub use save::Saved;
 pub use scan::Skipped;
 
 use index::Index;
+use index_file::Written;
 pub(crate) use index_file::forget_index;
 use layers::{Site, Stack};
 use lock::Lock;
@@ -86,6 +87,7 @@ pub struct Workspace {
     budget: Budget,
     excluded: Option<(u64, u64)>,
     index: Index,
+    written: Written,
     /// Trees that were saved of late: what a call changed is asked right after it.
     recent: HashMap<Digest, Arc<Tree>>,
     _lock: Lock,
@@ -112,6 +114,7 @@ impl Workspace {
         let mut workspace = Self {
             excluded: options.store.as_ref().and_then(inode),
             index: Index::load(&state.join("index")),
+            written: Written::default(),
             stack: Stack::plain(root),
             site: None,
             state: state.into(),
@@ -159,10 +162,6 @@ impl Workspace {
         if new <= AT_HAND {
             self.recent.extend(trees);
         }
-    }
-
-    fn index_path(&self) -> PathBuf {
-        self.state.join("index")
     }
 }
 

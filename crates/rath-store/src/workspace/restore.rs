@@ -89,7 +89,7 @@ impl Workspace {
         let (digest, _) = self.index.root.compute(&mut |_, tree| trees.push(tree));
         let version = match kept.is_empty() && digest == to.id() {
             true => {
-                self.index.store(&self.index_path())?;
+                self.write_index()?;
                 to.clone()
             }
             false => {

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::content::{Intake, NotRead, Read, is_full};
 use super::error::{Error, Result};
 use super::index::{Content, Dir, Index, Item, Weight, What};
+use super::index_file::Written;
 use super::layers::{Below, Site, Spot};
 use super::scan::{Skipped, Walk};
 use super::{Workspace, rules};
@@ -206,9 +207,14 @@ impl Workspace {
         let below = self.base().filter(|_| is_of_upper).map(|base| base.version.id());
         root.forget_below();
         let index = Index { root, rules: Some(reference.clone()), below };
-        if changed || !same_rules || read > 0 || index.below != self.index.below {
+        let is_new = changed || !same_rules || read > 0 || index.below != self.index.below;
+        let is_written = match arrival {
+            Arrival::WithRecord => is_new && self.written.is_long_ago(),
+            Arrival::AtOnce => is_new || self.written.is_behind(),
+        };
+        if is_written {
             // The blobs may still be on their way: an index that is ahead of the store is noticed.
-            index.store(&self.index_path())?;
+            index.store(&self.state.join("index"))?;
         }
         intake.finish()?;
         let base_top = walk.below.as_ref().and_then(Below::top);
@@ -219,6 +225,10 @@ impl Workspace {
         }
         self.index = index;
         drop(intake);
+        match is_written {
+            true => self.written = Written::now(),
+            false => self.written.falls_behind(is_new),
+        }
         trees.extend(base_top);
         self.keep_at_hand(trees);
         let tree = BlobRef { digest, bytes: size, media_type: TREE.into() };

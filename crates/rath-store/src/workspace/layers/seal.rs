@@ -14,7 +14,7 @@ use super::squash::squash;
 use crate::workspace::Workspace;
 use crate::workspace::error::{Error, Result};
 use crate::workspace::index::Index;
-use crate::workspace::index_file::forget_index;
+use crate::workspace::index_file::{Written, forget_index};
 use crate::workspace::save::Saved;
 
 /// Layers below an upper, at most. Each costs a lookup for every name that a command asks for.
@@ -67,6 +67,7 @@ impl Workspace {
             self.stack = site.stack(&state)?;
             self.index = Index::default();
             self.index.store(&state.join("index"))?;
+            self.written = Written::now();
         }
         begin(child, &site.standing, mode)?;
         Ok(Sealed { saved, sealed: !is_empty, squashed })

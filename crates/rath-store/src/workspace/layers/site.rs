@@ -19,7 +19,7 @@ use super::sift::sift;
 use super::stack::{Spot, Stack, TOP};
 use crate::workspace::error::{Error, Result};
 use crate::workspace::index::{BELOW, Dir, Index, Item, What};
-use crate::workspace::index_file::forget_index;
+use crate::workspace::index_file::{Written, forget_index};
 use crate::workspace::lock::Lock;
 use crate::workspace::root::Root;
 use crate::workspace::rules::{RuleFile, Rules};
@@ -252,6 +252,7 @@ impl Workspace {
             stack: site.stack(&state)?,
             site: Some(site),
             index: Index::load(&state.join("index")),
+            written: Written::default(),
             state,
             store,
             rules: Rules::new(&options.ignore)?,

@@ -143,6 +143,39 @@ fn what_waits_for_a_record_comes_with_it_or_is_saved_again() {
     assert!(others_see(&last));
 }
 
+/// Calls that follow each other write the index once; whoever lets the workspace go writes it, and so does every other
+/// save. Who dies before leaves an older one, and what changed since is read again.
+#[test]
+fn the_index_may_be_behind_for_a_moment() {
+    let place = Place::new();
+    let index = || std::fs::read(place.state().join("index")).unwrap();
+    let mut workspace = place.open();
+    for n in 0..30 {
+        place.write(&format!("d/{n}"), format!("{n}"));
+    }
+    workspace.save_for_record().unwrap();
+    while workspace.save().unwrap().read > 0 {}
+    let first = index();
+    place.write("d/7", "seven");
+    let changed = workspace.save_for_record().unwrap().version;
+    assert_eq!(index(), first, "not yet");
+    assert_eq!(workspace.save().unwrap().version, changed);
+    assert_ne!(index(), first);
+
+    let before = index();
+    place.write("d/8", "eight");
+    let last = workspace.save_for_record().unwrap().version;
+    assert_eq!(index(), before);
+    drop(workspace);
+    assert_ne!(index(), before);
+
+    // As if the process had died instead.
+    std::fs::write(place.state().join("index"), before).unwrap();
+    let again = place.open().save().unwrap();
+    assert_eq!(again.version, last);
+    assert!((1..30).contains(&again.read), "{}", again.read);
+}
+
 /// A workspace that lives through a collection does not believe what it remembers.
 #[test]
 fn an_index_that_outlives_its_version() {
