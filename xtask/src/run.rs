@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -18,33 +18,6 @@ pub(crate) fn run(line: &str) -> Result<()> {
     let status = command(line).status().with_context(|| format!("starting `{line}`"))?;
     ensure!(status.success(), "`{line}` failed");
     Ok(())
-}
-
-/// A command that runs beside others; it ends with whoever waits for it.
-pub(crate) struct Beside {
-    line: String,
-    child: Child,
-}
-
-/// Starts a command in the project's directory, its output shown.
-pub(crate) fn start(line: &str) -> Result<Beside> {
-    eprintln!("\n$ {line} &");
-    let child = command(line).spawn().with_context(|| format!("starting `{line}`"))?;
-    Ok(Beside { line: line.to_owned(), child })
-}
-
-impl Beside {
-    /// Waits for its end; fails if it did.
-    pub(crate) fn wait(mut self) -> Result<()> {
-        ensure!(self.child.wait()?.success(), "`{}` failed", self.line);
-        Ok(())
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-    }
 }
 
 /// How many tests passed and failed.

@@ -4,7 +4,6 @@
 #![allow(clippy::disallowed_methods, reason = "how many random programs a run tries is in the environment")]
 
 mod ancestry;
-mod compile;
 mod continued_runs;
 mod files;
 mod forked_runs;

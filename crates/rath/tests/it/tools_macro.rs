@@ -36,6 +36,31 @@ fn why(tool: &dyn Tool, arguments: &str) -> String {
     why
 }
 
+/// Nothing but `rath` is needed to make a tool.
+mod with_rath_alone {
+    use rath::{IntoTools as _, tool};
+
+    /// Says hello.
+    #[tool]
+    async fn hello(name: String) -> String {
+        format!("hello {name}")
+    }
+
+    struct Door;
+
+    #[tool]
+    impl Door {
+        /// Opens it.
+        #[tool]
+        fn open(&self) {}
+    }
+
+    #[test]
+    fn functions_and_methods_are_tools() {
+        assert_eq!((hello, Door).into_tools().len(), 2);
+    }
+}
+
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 

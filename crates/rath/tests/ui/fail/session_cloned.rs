@@ -1,4 +1,4 @@
-use rath_core::Session;
+use rath::Session;
 
 fn two(session: &Session) -> (Session, Session) {
     (session.clone(), session.clone())

@@ -1,4 +1,4 @@
-use rath_core::How;
+use rath::How;
 
 fn main() {
     let _ = How::synthesize("a prompt");
