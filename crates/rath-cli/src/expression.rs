@@ -103,17 +103,18 @@ pub(crate) async fn resolve_session(store: &Arc<dyn Store>, text: &str) -> Resul
 
 async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>> {
     if base.is_empty() {
-        let newest = store.sessions(Query { which: Which::All, limit: Some(1) }).await?;
-        return match newest.into_iter().next() {
+        // What was done to the store is no work: who took a session goes on with that one.
+        let operator = operator_session(store).await?.map(|operator| operator.id);
+        let newest = store.sessions(Query { which: Which::All, limit: Some(2) }).await?;
+        return match newest.into_iter().find(|row| Some(row.id) != operator) {
             Some(row) => Ok(Some(row)),
             None => Err(unclear("the store has no sessions yet\n  help: `rath new TITLE` makes one")),
         };
     }
     if base == OPERATOR_WORD {
-        let operator = store.sessions(Which::Run(rath::OPERATOR.into()).into()).await?;
         let none =
             || unclear("the store has no operator session yet: nobody placed a hold, erased, or made a checkpoint");
-        return operator.into_iter().next().ok_or_else(none).map(Some);
+        return operator_session(store).await?.ok_or_else(none).map(Some);
     }
     let mut rows = store.sessions(Query { which: Which::Prefix(base.into()), limit: Some(10) }).await?;
     match rows.len() {
@@ -127,6 +128,10 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
             Err(unclear(format!("{base:?} is the beginning of several sessions:\n{}", list.join("\n"))))
         }
     }
+}
+
+async fn operator_session(store: &Arc<dyn Store>) -> Result<Option<Row>> {
+    Ok(store.sessions(Which::Run(rath::OPERATOR.into()).into()).await?.into_iter().next())
 }
 
 async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Expression<'_>) -> Result<Place> {

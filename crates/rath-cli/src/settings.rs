@@ -1,11 +1,11 @@
 //! Flags and environment, resolved once. Nothing else in the program reads the environment.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
 use rath::sandbox::{Host, Local, Registry};
 use rath::workspace::Options;
 use rath::{Actor, Embedded, Store, Workshop};
@@ -197,13 +197,21 @@ impl Settings {
         if let Some(named) = &self.named_store {
             return Ok(named.clone());
         }
-        let found = self.here.ancestors().map(|dir| dir.join(STORE_DIR)).find(|dir| Embedded::exists(dir));
-        found.with_context(|| {
-            format!(
-                "there is no store here: no {STORE_DIR} in {} or above\n  help: `rath init` makes one, `--store DIR` names one",
-                self.here.display()
-            )
-        })
+        for dir in self.here.ancestors().map(|dir| dir.join(STORE_DIR)) {
+            if Embedded::exists(&dir) {
+                return Ok(dir);
+            }
+            let closed = std::fs::read_dir(&dir).err().filter(|error| error.kind() == ErrorKind::PermissionDenied);
+            ensure!(
+                closed.is_none(),
+                "{} is closed to you: its permissions do not let you look into it\n  help: its owner can let you, `--store DIR` names another store",
+                dir.display()
+            );
+        }
+        bail!(
+            "there is no store here: no {STORE_DIR} in {} or above\n  help: `rath init` makes one, `--store DIR` names one",
+            self.here.display()
+        )
     }
 
     /// The store's own type, for what only the embedded one can do.

@@ -451,6 +451,22 @@ impl Somebody {
 }
 
 #[test]
+fn a_store_that_a_plain_user_may_not_look_into_is_there() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can try it as somebody else");
+        return;
+    }
+    let user = Somebody::new();
+    user.ok(&["init"]);
+    let store = user.dir.path().join(".rath");
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o000)).unwrap();
+    let out = user.run(&["log"]);
+    let said = text(&out.stderr);
+    assert!(!out.status.success() && said.contains(".rath is closed to you"), "{said}");
+}
+
+#[test]
 fn a_plain_user_has_it_all_too() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: all other tests run as a plain user already");

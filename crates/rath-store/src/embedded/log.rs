@@ -16,6 +16,10 @@ const LONG: i32 = 250;
 /// long as to write it.
 const TOO_LONG: i32 = 4096;
 
+/// As many bytes of it stay on disk. While somebody looks at one moment for long it grows by all that is written, and what
+/// grew is cut off when it is begun anew.
+pub(super) const ROOM: i64 = 16 << 20;
+
 /// The log of a connection, as its last commit left it.
 pub(super) struct Log {
     pages: Arc<AtomicI32>,
@@ -41,5 +45,41 @@ impl Log {
     pub(super) fn is_long(&self) -> bool {
         let (pages, brought) = (self.pages.load(Ordering::Relaxed), self.brought.load(Ordering::Relaxed));
         pages >= if brought < LONG { LONG } else { TOO_LONG }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pollster::block_on;
+    use rath_core::{Actor, Session};
+
+    use crate::Embedded;
+    use crate::embedded::log::ROOM;
+    use crate::embedded::schema::{self, Access};
+
+    #[test]
+    fn what_grew_while_somebody_looked_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::create(dir.path()).unwrap();
+        let mut session = Session::create(&store, Actor::program("busy"));
+        let mut write = || {
+            session.note("words ".repeat(500)).unwrap();
+            block_on(session.publish()).unwrap();
+        };
+        write();
+        let database = dir.path().join("rath.db");
+        let length = || database.with_extension("db-wal").metadata().unwrap().len();
+        let looking = schema::connect(&database, Access::Read).unwrap();
+        looking.execute_batch("BEGIN; SELECT count(*) FROM sessions").unwrap();
+        for _ in 0..100_000 {
+            if length() > ROOM as u64 {
+                break;
+            }
+            write();
+        }
+        assert!(length() > ROOM as u64);
+        drop(looking);
+        (0..3).for_each(|_| write());
+        assert!(length() <= ROOM as u64, "{}", length());
     }
 }

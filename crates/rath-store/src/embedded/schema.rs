@@ -8,7 +8,7 @@ use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
-use super::riders;
+use super::{log, riders};
 
 /// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
 /// segments are squeezed. 5: little blobs ride in the database. An older store becomes one of this format when it is first written to, see `raise`.
@@ -220,6 +220,7 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         // Nobody would hear when it fails.
         db.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
+        db.pragma_update(None, "journal_size_limit", log::ROOM).map_err(sql)?;
     }
     Ok(db)
 }
