@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use rath::sandbox::{Host, Local, Registry};
 use rath::workspace::Options;
 use rath::{Actor, Embedded, Store, Workshop};
@@ -197,15 +197,16 @@ impl Settings {
         if let Some(named) = &self.named_store {
             return Ok(named.clone());
         }
-        for dir in self.here.ancestors().map(|dir| dir.join(STORE_DIR)) {
-            if Embedded::exists(&dir) {
-                return Ok(dir);
-            }
-            let closed = std::fs::read_dir(&dir).err().filter(|error| error.kind() == ErrorKind::PermissionDenied);
-            ensure!(
-                closed.is_none(),
+        let places = || self.here.ancestors().map(|dir| dir.join(STORE_DIR));
+        if let Some(found) = places().find(|dir| Embedded::exists(dir)) {
+            return Ok(found);
+        }
+        let is_denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+        let is_closed = |dir: &PathBuf| dir.symlink_metadata().is_ok() && std::fs::read_dir(dir).is_err_and(is_denied);
+        if let Some(closed) = places().find(is_closed) {
+            bail!(
                 "{} is closed to you: its permissions do not let you look into it\n  help: its owner can let you, `--store DIR` names another store",
-                dir.display()
+                closed.display()
             );
         }
         bail!(

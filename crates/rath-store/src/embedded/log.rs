@@ -16,9 +16,9 @@ const LONG: i32 = 250;
 /// long as to write it.
 const TOO_LONG: i32 = 4096;
 
-/// As many bytes of it stay on disk. While somebody looks at one moment for long it grows by all that is written, and what
+/// As many bytes of it stay on disk, which is more than a log that is [`TOO_LONG`] has. While somebody looks at one moment for long it grows by all that is written, and what
 /// grew is cut off when it is begun anew.
-pub(super) const ROOM: i64 = 16 << 20;
+pub(super) const ROOM: i64 = 32 << 20;
 
 /// The log of a connection, as its last commit left it.
 pub(super) struct Log {

@@ -115,7 +115,8 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        if self.written.is_behind() {
+        // One without a tree, as a save that failed may leave it, says of no content that the store has it.
+        if self.written.is_behind() && self.index.root.tree.is_some() {
             // Without it more is read the next time.
             let _ = self.write_index();
         }
