@@ -23,7 +23,7 @@ cargo xtask bench loop      measure turns of an agent, requests, answers and the
     --json                  one object a row
     --quick                 small sizes, to see that it runs
     --no-peers              only our side and the limits
-cargo xtask fuzz [TARGET]   feed hostile input to what reads input: record, expression, sse, shell
+cargo xtask fuzz [TARGET]   feed hostile input to what reads input: record, bundle, import, expression, sse, shell
     --seconds N             for so long each
 cargo xtask providers [DIR] read recorded answers of providers and compare them with what the vendors' clients read";
 

@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-escape", &[]),
     ("rath-faults", &[]),
     ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
-    ("xtask", &["rath-model"]),
+    ("xtask", &[]),
 ];
 
 /// What no dependency of rath-core may be: a runtime, a client, a database.

@@ -1,0 +1,30 @@
+//! Recorded answers of providers, compared with what the vendors' own clients made of them: `cargo xtask providers [DIR]`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use rath_model::recordings::check;
+
+/// Checks every recording in a folder. The last line counts them, and nothing follows it.
+fn main() -> ExitCode {
+    let Some(folder) = std::env::args_os().nth(1) else {
+        eprintln!("error: name the folder that has the recordings");
+        return ExitCode::FAILURE;
+    };
+    let folder = Path::new(&folder);
+    if !folder.join("recordings").is_dir() {
+        println!("skipped: no recordings in {}", folder.display());
+        println!("0 equal, 0 differ, 0 skipped");
+        return ExitCode::SUCCESS;
+    }
+    match check(folder) {
+        Ok(report) => {
+            println!("{report}");
+            if report.differ() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("error: reading {}: {error:#}", folder.display());
+            ExitCode::FAILURE
+        }
+    }
+}
