@@ -99,6 +99,10 @@ pub enum Why {
     Denied,
     /// It is the workspace itself.
     Workspace,
+    /// It can be read, and stays as it is: hooks and configuration of a repository, which run programs elsewhere.
+    Protected,
+    /// It is not shown to those who work here.
+    Hidden,
 }
 
 impl fmt::Display for Why {
@@ -114,6 +118,10 @@ impl fmt::Display for Why {
             Why::Links => "its symbolic links lead in a circle, or there are too many",
             Why::Denied => "permission denied; change its mode or use another path",
             Why::Workspace => "this is the workspace itself; name something inside it",
+            Why::Protected => {
+                "this can be read here and not changed, like all hooks and configuration of the repository"
+            }
+            Why::Hidden => "this is hidden here; use another path",
         })
     }
 }

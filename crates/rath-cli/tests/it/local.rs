@@ -434,9 +434,13 @@ impl Somebody {
     }
 
     fn run(&self, arguments: &[&str]) -> std::process::Output {
+        self.run_in(".", arguments)
+    }
+
+    fn run_in(&self, dir: &str, arguments: &[&str]) -> std::process::Output {
         use std::os::unix::process::CommandExt as _;
         let mut command = Command::new(self.dir.path().join("rath"));
-        command.args(arguments).current_dir(self.dir.path()).uid(Self::ID).gid(Self::ID).env_clear();
+        command.args(arguments).current_dir(self.dir.path().join(dir)).uid(Self::ID).gid(Self::ID).env_clear();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let env: [(&str, OsString); 3] =
             [("PATH", path), ("HOME", self.dir.path().join("home").into()), ("USER", "nobody".into())];
@@ -461,9 +465,19 @@ fn a_store_that_a_plain_user_may_not_look_into_is_there() {
     user.ok(&["init"]);
     let store = user.dir.path().join(".rath");
     fs::set_permissions(&store, fs::Permissions::from_mode(0o000)).unwrap();
-    let out = user.run(&["log"]);
-    let said = text(&out.stderr);
-    assert!(!out.status.success() && said.contains(".rath is closed to you"), "{said}");
+    let work = user.dir.path().join("work");
+    fs::write(work.join("script.toml"), "[[turn]]\notherwise = true\ntext = \"Done.\"\n").unwrap();
+    let run = ["run", "-m", "scripted/script.toml", "Go."];
+    let doctor = ["doctor", "--offline"];
+    for (dir, arguments) in [(".", &["log"][..]), (".", &doctor), ("work", &run), ("work", &doctor)] {
+        let out = user.run_in(dir, arguments);
+        let said = text(&out.stderr);
+        assert!(!out.status.success() && said.contains(".rath is closed to you"), "{arguments:?}: {said}");
+    }
+    assert!(!work.join(".rath").exists(), "no other was made instead");
+    user.run_in("work", &["init"]);
+    let out = user.run_in("work", &run);
+    assert!(out.status.success(), "whoever wants another has one: {}", text(&out.stderr));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::kept::Kept;
 use super::{Fault, Outcome};
 use crate::error::Why;
 
@@ -29,6 +30,7 @@ pub(crate) struct Root {
     directory: OwnedFd,
     /// Device and number of the directory.
     inode: (u64, u64),
+    kept: Kept,
 }
 
 impl Root {
@@ -42,7 +44,12 @@ impl Root {
     /// A directory that is open already. With the one at `path` it is gone.
     pub(crate) fn over(path: PathBuf, directory: OwnedFd) -> io::Result<Self> {
         let stat = fs::metadata(&path)?;
-        Ok(Self { path, directory, inode: (stat.dev(), stat.ino()) })
+        Ok(Self { path, directory, inode: (stat.dev(), stat.ino()), kept: Kept::default() })
+    }
+
+    /// The same, where not everything is for those who work in it.
+    pub(crate) fn keeping(self, kept: Kept) -> Self {
+        Self { kept, ..self }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -60,6 +67,17 @@ impl Root {
 
     /// Opens what is at `path`.
     pub(crate) fn look_up(&self, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
+        let found = self.find(path, flags)?;
+        self.kept.may_see(&self.directory, &found).map_err(Fault::Path)?;
+        Ok(found)
+    }
+
+    /// Whether what has a name in a directory of the workspace may be made, replaced or removed.
+    pub(crate) fn may_change(&self, directory: &OwnedFd, name: &OsStr) -> Outcome<()> {
+        self.kept.may_change(&self.directory, directory, Path::new(name)).map_err(Fault::Path)
+    }
+
+    fn find(&self, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
         speakable(path)?;
         if !PLAIN.load(Ordering::Relaxed) {
             match within(self.directory.as_fd(), path, flags) {
@@ -83,6 +101,7 @@ impl Root {
         }
         let (parent, name) = split(path).ok_or(Fault::Path(Why::Missing))?;
         let above = self.made_directory(parent)?;
+        self.may_change(&above, name)?;
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => self.directory(path),
             Err(error) => Err(error.into()),

@@ -1,6 +1,7 @@
 //! Files of a workspace.
 
 mod beneath;
+mod kept;
 pub(crate) mod tree;
 
 use std::ffi::OsStr;
@@ -18,6 +19,7 @@ use crate::starting;
 use beneath::{speakable, split};
 
 pub(crate) use beneath::Root;
+pub(crate) use kept::Kept;
 
 /// What comes of touching files.
 pub(crate) type Outcome<T> = Result<T, Fault>;
@@ -102,6 +104,7 @@ pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -
     if let Some(old) = &old {
         regular(old)?;
     }
+    root.may_change(&directory, name)?;
     let is = if old.is_some() { Written::Replaced } else { Written::New };
     let mode = mode.map(|mode| mode & PERMISSIONS).or_else(|| old.map(|old| old.st_mode & PERMISSIONS));
     let fresh = format!(".rath-{}.tmp", rath_core::fresh_name());
@@ -226,6 +229,7 @@ pub(crate) fn remove(root: &Root, path: &Path) -> Outcome<()> {
         return Err(root.directory(path).err().unwrap_or(Fault::Path(Why::Workspace)));
     };
     let directory = root.directory(parent)?;
+    root.may_change(&directory, name)?;
     tree::remove_at(directory.as_fd(), name, false).map_err(Fault::from)
 }
 

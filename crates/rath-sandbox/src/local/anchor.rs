@@ -26,7 +26,7 @@ use super::repository::CommonDir;
 use super::tier::{Refusal, Tier};
 use super::wire::{self, Job, Ready, Setup};
 use crate::error::{Error, Result};
-use crate::files::Root;
+use crate::files::{Kept, Root};
 use crate::host;
 use crate::request::Request;
 use crate::running::Stop;
@@ -40,6 +40,9 @@ const TURN: Duration = Duration::from_secs(5);
 
 /// The file that is locked as long as an anchor lives. It has the number of its process.
 const LOCK: &str = "anchor.lock";
+
+/// What git runs programs by.
+const GIT_COVERED: [&str; 4] = [".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir"];
 
 /// Commands run in it until it is dropped or [ended](Self::end).
 pub(super) struct Anchor {
@@ -111,7 +114,8 @@ impl Anchor {
             (Ready::Yes { not_enforced }, Some(workspace)) => {
                 let root = Root::over(watched.into(), workspace)
                     .map_err(|error| machine("opening the workspace", error))
-                    .inspect_err(|_| give_up(&mut child))?;
+                    .inspect_err(|_| give_up(&mut child))?
+                    .keeping(kept(setup));
                 Ok(Self {
                     tier: setup.tier,
                     socket: Mutex::new(Some(ours)),
@@ -245,10 +249,28 @@ fn covered(setup: &Setup) -> Vec<(PathBuf, Option<(u64, u64)>)> {
         return Vec::new();
     }
     let workspace = setup.directory.path();
-    let git = [".git", ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir"];
+    let git = [".git"].into_iter().chain(GIT_COVERED);
     let hidden = setup.hidden.iter().map(|path| path.path()).filter(|path| path.starts_with(&workspace));
-    let all = git.iter().map(|name| workspace.join(name)).chain(hidden);
+    let all = git.map(|name| workspace.join(name)).chain(hidden);
     all.map(|path| (identity(&path), path)).map(|(identity, path)| (path, identity)).collect()
+}
+
+/// What is kept from those who have files read and written here, in a workspace that others can reach too. In layers
+/// nobody else replaces what is covered, and there is no repository of anybody's.
+fn kept(setup: &Setup) -> Kept {
+    if setup.overlay.is_some() {
+        return Kept::default();
+    }
+    let workspace = setup.directory.path();
+    let hidden = setup.hidden.iter().map(|path| path.path());
+    let hidden = hidden.filter_map(|path| path.strip_prefix(&workspace).map(Path::to_owned).ok()).collect();
+    match setup.tier {
+        Tier::Ns => {
+            let read_only = GIT_COVERED.map(PathBuf::from).into();
+            Kept { names: vec![".git".into()], read_only, hidden }
+        }
+        Tier::Landlock => Kept { names: Vec::new(), read_only: vec![".git".into()], hidden },
+    }
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

@@ -236,7 +236,10 @@ impl Grants {
             return self.whole(path.into(), access);
         }
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            self.but(&entry.path(), access, except)?;
+            // What a link leads to is granted where it is, or not at all.
+            if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+                self.but(&entry.path(), access, except)?;
+            }
         }
         Ok(())
     }

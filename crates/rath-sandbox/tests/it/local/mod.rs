@@ -137,6 +137,10 @@ impl Bench {
         block_on(self.sandbox.write(Path::new(path), bytes, None))
     }
 
+    fn remove(&self, path: &str) -> Result<(), Error> {
+        block_on(self.sandbox.remove(Path::new(path)))
+    }
+
     fn status(&self) -> Status {
         block_on(self.sandbox.status()).unwrap()
     }

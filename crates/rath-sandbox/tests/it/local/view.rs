@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use pollster::block_on;
-use rath_sandbox::{Backend as _, Command, Spec, Tier};
+use rath_sandbox::{Backend as _, Command, Error, Spec, Tier, Why};
 
 use super::{Bench, has, on_each_tier, says};
 
@@ -18,6 +18,7 @@ on_each_tier!(
     odd_names_are_names,
     hooks_and_configuration_of_git_cannot_be_written,
     a_git_file_cannot_be_written,
+    a_link_opens_nothing,
 );
 
 /// Where the workspace is shown when it is to appear at `place`.
@@ -142,6 +143,17 @@ fn what_is_hidden_is_not_there(tier: Tier) {
         assert_eq!(bench.says(&format!("cat {shown}/secrets/key {shown}/key 2>/dev/null || cat {shown}/open")), "word");
         let finished = bench.shell("echo x >d/secrets/key; echo x >.env; rm -rf d/secrets .env");
         assert!(!finished.ended.well());
+        for path in ["d/secrets/key", ".env", "d/../.env"] {
+            assert!(bench.read(path).is_err(), "{path}");
+            assert!(bench.write(path, b"x").is_err(), "{path}");
+            assert!(is_kept(&bench.remove(path), Why::Hidden), "{path}");
+        }
+        assert!(is_kept(&bench.remove("d"), Why::Hidden));
+        // Somebody outside replaces it: nothing lies over the new one.
+        let env = bench.spec.directory.join(".env");
+        fs::write(env.with_extension("new"), "word\n").unwrap();
+        fs::rename(env.with_extension("new"), &env).unwrap();
+        assert!(is_kept(&bench.read(".env"), Why::Hidden));
         bench.rest();
     }
     assert_eq!(fs::read(bench.spec.directory.join("d/secrets/key")).unwrap(), b"word\n");
@@ -240,6 +252,8 @@ fn hooks_and_configuration_of_git_cannot_be_written(tier: Tier) {
     let bench = Bench::with(tier, |spec, _| {
         repository(&spec.directory.join(".git"));
         fs::create_dir(spec.directory.join("src")).unwrap();
+        symlink(".git", spec.directory.join("g")).unwrap();
+        symlink(".git/config", spec.directory.join("c")).unwrap();
     });
     for act in [
         "echo x >.git/hooks/pre-commit",
@@ -256,6 +270,35 @@ fn hooks_and_configuration_of_git_cannot_be_written(tier: Tier) {
         assert!(!bench.shell(act).ended.well(), "{act}");
     }
     assert_eq!(bench.says("cat .git/config; touch src/x"), "[core]");
+    // Files are read and written by this process, which no mount keeps from it.
+    let config = bench.spec.directory.join(".git/config");
+    for replaced in [false, true] {
+        for path in [
+            ".git/config",
+            ".git/config.worktree",
+            ".git/commondir",
+            ".git/hooks/pre-commit",
+            ".git/hooks/deep/er",
+            "src/../.git/config",
+            "g/config",
+            "c",
+        ] {
+            let written = bench.write(path, b"[core]\nfsmonitor = true\n");
+            assert!(is_kept(&written, Why::Protected), "{path}: {written:?}");
+        }
+        for path in [".git/config", "g/hooks/pre-commit.sample", ".git/hooks", ".git/commondir", ".git"] {
+            let removed = bench.remove(path);
+            assert!(is_kept(&removed, Why::Protected), "{path}: {removed:?}");
+        }
+        assert_eq!(bench.read(".git/config").unwrap(), b"[core]\n");
+        if !replaced {
+            // As `git config` does it, outside: nothing lies over the new one.
+            fs::write(config.with_extension("lock"), "[core]\n").unwrap();
+            fs::rename(config.with_extension("lock"), &config).unwrap();
+        }
+    }
+    assert_eq!(bench.write(".git/index", b"x").is_ok(), tier == Tier::Ns);
+    bench.write(".gitignore", b"x").unwrap();
     if tier == Tier::Ns {
         assert_eq!(
             bench.says("echo x >.git/index; mkdir .git/objects/ab; mv .git/index .git/index2; cat .git/index2"),
@@ -268,6 +311,23 @@ fn hooks_and_configuration_of_git_cannot_be_written(tier: Tier) {
     assert_eq!(fs::read_dir(git.join("hooks")).unwrap().count(), 1);
 }
 
+/// A link that somebody put into the workspace leads no further than its target is open anyway.
+fn a_link_opens_nothing(tier: Tier) {
+    let bench = Bench::with(tier, |spec, base| {
+        repository(&spec.directory.join(".git"));
+        fs::create_dir(base.join("elsewhere")).unwrap();
+        fs::write(base.join("elsewhere/key"), "word\n").unwrap();
+        symlink(base.join("elsewhere"), spec.directory.join("out")).unwrap();
+        symlink(".git/config", spec.directory.join("in")).unwrap();
+    });
+    for act in ["cat out/key", "echo x >out/new", "echo x >>in", "echo x >in"] {
+        assert!(!bench.shell(act).ended.well(), "{act}");
+    }
+    assert!(bench.read("out/key").is_err());
+    assert!(bench.write("out/key", b"x").is_err());
+    assert_eq!(fs::read(bench.base.path().join("elsewhere/key")).unwrap(), b"word\n");
+}
+
 fn a_git_file_cannot_be_written(tier: Tier) {
     let bench = Bench::with(tier, |spec, base| {
         repository(&base.join("main.git"));
@@ -276,7 +336,13 @@ fn a_git_file_cannot_be_written(tier: Tier) {
     for act in ["echo x >.git", "rm -f .git", "mv .git old", "mkdir d && mv -T d .git", "echo x >new && mv new .git"] {
         assert!(!bench.shell(act).ended.well(), "{act}");
     }
+    assert!(is_kept(&bench.write(".git", b"gitdir: evil\n"), Why::Protected));
+    assert!(is_kept(&bench.remove(".git"), Why::Protected));
     assert_eq!(bench.says("cat .git"), "gitdir: ../main.git");
+}
+
+fn is_kept<T>(done: &Result<T, Error>, wanted: Why) -> bool {
+    matches!(done, Err(Error::BadPath { why, .. }) if *why == wanted)
 }
 
 /// In a workspace that has no repository one can be made.
