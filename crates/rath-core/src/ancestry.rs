@@ -28,6 +28,11 @@ pub struct Ancestry {
 }
 
 impl Ancestry {
+    /// Whether the run began its work, on this line or before it.
+    pub fn is_begun(&self) -> bool {
+        self.latest.is_some()
+    }
+
     /// Walks back from `line`.
     pub async fn of(store: &Arc<dyn Store>, line: SessionId) -> Result<Self> {
         let reader = Reader::new(store.clone());

@@ -1,5 +1,7 @@
 //! The small state that a session's records fold into.
 
+mod refold;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,8 @@ use crate::kind::Kind;
 use crate::record::{Fault, Record};
 use crate::run::Run;
 use crate::usage::Usage;
+
+pub use refold::Refold;
 
 /// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
 pub const FOLD: u32 = 4;

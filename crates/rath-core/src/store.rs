@@ -437,6 +437,9 @@ pub enum Error {
         /// Where.
         point: Point,
     },
+    /// An erasure was begun, and did not come to its end.
+    #[error("the erasure is on the record and not finished, bytes of what it destroys are still in the store: {0}")]
+    Unfinished(Box<Error>),
     /// A blob's bytes are not what its name says.
     #[error("blob {digest} was altered in the store: {why}")]
     BlobAltered {
@@ -480,6 +483,7 @@ impl Error {
             Error::NotFound(_) => "not-found",
             Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
             Error::Erased { .. } => "erased",
+            Error::Unfinished(_) => "erasure-unfinished",
             Error::Future { .. } => "store-from-the-future",
             Error::NotAStore(_) => "not-a-store",
             Error::Machine { trouble, .. } => trouble.code(),

@@ -13,7 +13,7 @@ use crate::header::{Header, MAX_PARENTS, Malformed};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
-use crate::state::State;
+use crate::state::Refold;
 
 /// Something that cannot be what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -102,8 +102,8 @@ pub struct Chain {
     last: Option<Last>,
     /// Two neighbours that do not fit: which is the bad one shows with the next.
     misfit: Option<(u64, u64)>,
-    /// The folded state, while every record so far could be read.
-    pub state: Option<State>,
+    /// What the records fold into, while every one so far could be read or has no body.
+    pub state: Option<Refold>,
     last_actor: Vec<u8>,
 }
 
@@ -125,7 +125,7 @@ pub struct Last {
 impl Chain {
     /// A line before its first record.
     pub fn new(session: SessionId) -> Self {
-        Self { session, next: 0, last: None, misfit: None, state: Some(State::default()), last_actor: Vec::new() }
+        Self { session, next: 0, last: None, misfit: None, state: Some(Refold::default()), last_actor: Vec::new() }
     }
 
     /// The last record.
@@ -200,11 +200,8 @@ impl Chain {
             child_generation: record.generation(),
             parent: *parent,
         }));
-        if let Some(state) = &mut self.state {
-            let known = record.body_bytes().is_some() && state.apply(record).is_ok();
-            if !known {
-                self.state = None;
-            }
+        if self.state.as_mut().is_some_and(|state| state.apply(record).is_err()) {
+            self.state = None;
         }
         let (id, generation, kind) = (record.id(), record.generation(), header.kind.clone());
         self.last = Some(Last { id, seq: place, time: header.time, generation, kind });

@@ -57,6 +57,13 @@ pub(super) fn place(db: &Connection, digest: &Digest) -> Result<Option<Place>> {
     Ok(found.map_err(sql)?.flatten())
 }
 
+/// How long a blob is, as the index says.
+pub(super) fn length(db: &Connection, digest: &Digest) -> Result<Option<u64>> {
+    let query = db.prepare_cached("SELECT bytes FROM blobs WHERE digest = ?1");
+    let length = query.and_then(|mut query| query.query_row([digest.0], |row| row.get::<_, i64>(0)).optional());
+    Ok(length.map_err(sql)?.map(|length| length as u64))
+}
+
 /// Says where a blob lies. What the index said before was not so.
 pub(super) fn index(db: &Connection, blob: &Squeezed, pack: i64, offset: u64, stored: u64) -> rusqlite::Result<()> {
     let insert = "INSERT INTO blobs (digest, bytes, pack, offset, stored) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -4,22 +4,13 @@ use std::collections::HashSet;
 
 use rath_core::body::Forked;
 use rath_core::store::Scan;
-use rath_core::{Fault, Point, State};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rath_core::{Fault, Point, Refold, SessionId, State};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::read;
 
-/// What is done where a record was erased.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Erased {
-    /// It says nothing.
-    PassOver,
-    /// There is no state to tell.
-    GiveUp,
-}
-
 /// The state after `point`, which is also what a fork there starts with. Snapshots are taken at their word.
-pub(super) fn state_at(db: &Connection, point: Point, erased: Erased) -> Option<State> {
+pub(super) fn state_at(db: &Connection, point: Point) -> Option<Refold> {
     let (mut to_fold, mut seen) = (Vec::new(), HashSet::new());
     let mut at = point;
     let mut state = loop {
@@ -34,7 +25,7 @@ pub(super) fn state_at(db: &Connection, point: Point, erased: Erased) -> Option<
             .ok()?;
         if let Some((seq, bytes)) = snapshot {
             to_fold.push((at.session, seq as u64 + 1, at.seq));
-            break State::from_snapshot(&bytes)?;
+            break Refold::of(State::from_snapshot(&bytes)?);
         }
         // A forged fork point may lead back here.
         if !seen.insert(at.session) {
@@ -43,7 +34,9 @@ pub(super) fn state_at(db: &Connection, point: Point, erased: Erased) -> Option<
         to_fold.push((at.session, 0, at.seq));
         match read::at(db, Point { seq: 0, ..at }).ok()??.body::<Forked>() {
             Ok(body) => at = body.from,
-            Err(Fault::Kind { .. }) => break State::default(),
+            Err(Fault::Kind { .. }) => break Refold::default(),
+            // The body that named the fork point is gone; the column still does.
+            Err(Fault::Erased) => at = origin(db, at.session)?,
             Err(_) => return None,
         }
     };
@@ -51,13 +44,20 @@ pub(super) fn state_at(db: &Connection, point: Point, erased: Erased) -> Option<
         while from <= to {
             let page = read::session_page(db, session, from, to, &Scan::session(session, from, to)).ok()?;
             for record in &page.records {
-                if erased == Erased::GiveUp {
-                    record.body_bytes()?;
-                }
                 state.apply(record).ok()?;
             }
             from = if page.more { page.position } else { to + 1 };
         }
     }
     Some(state)
+}
+
+/// Where a session was forked from, as its row says.
+pub(super) fn origin(db: &Connection, session: SessionId) -> Option<Point> {
+    let query = "SELECT origin_session, origin_seq FROM sessions WHERE id = ?1 AND origin_session IS NOT NULL";
+    let row = |row: &Row<'_>| {
+        let session = SessionId(uuid::Uuid::from_bytes(row.get(0)?));
+        Ok(Point { session, seq: row.get::<_, i64>(1)? as u64 })
+    };
+    db.prepare_cached(query).and_then(|mut query| query.query_row([session.0.as_bytes()], row)).ok()
 }

@@ -82,8 +82,9 @@ struct Marks {
 impl Embedded {
     /// Says what nothing names any more; with `dry` unset, removes it. `progress` hears how many records were read.
     pub fn collect(&self, dry: bool, progress: &mut dyn FnMut(u64)) -> Result<Garbage> {
-        let lock = lock_file(&self.paths.root)?;
-        if !dry && lock.try_lock().is_err() {
+        // Who only looks writes nothing, and may look where nothing can be written.
+        let lock = if dry { None } else { Some(lock_file(&self.paths.root)?) };
+        if lock.as_ref().is_some_and(|lock| lock.try_lock().is_err()) {
             return Err(Error::machine(
                 "collecting garbage",
                 "somebody is working on files of this store; try again later",

@@ -2,7 +2,8 @@
 
 use rath_core::SessionId;
 use rath_core::protocol::Standing;
-use rath_core::store::{Error, Post, Result};
+use rath_core::store::{Error, Post, Result, Trouble};
+use rath_core::verify::What;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, sql};
@@ -38,13 +39,54 @@ pub(super) fn take(db: &Connection, id: &str) -> Result<()> {
 
 /// What waits for a session, oldest first. Asked at every turn, and mostly there is nothing: the index says so.
 pub(super) fn waiting(db: &Connection, session: SessionId) -> Result<Vec<Post>> {
-    let query = "SELECT body FROM posts WHERE session = ?1 AND taken = 0 ORDER BY no";
+    let query = "SELECT id, body FROM posts WHERE session = ?1 AND taken = 0 ORDER BY no";
     let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else { return Ok(Vec::new()) };
     let mut rows = query.query([session.0.as_bytes()]).map_err(sql)?;
     let mut posts = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        let body = row.get_ref(0).and_then(|body| Ok(body.as_blob()?)).map_err(sql)?;
-        posts.push(serde_json::from_slice(body).map_err(|error| Error::machine("reading a post", error))?);
+        let id: String = row.get(0).map_err(sql)?;
+        let body = row.get_ref(1).map_err(sql)?.as_blob().unwrap_or_default();
+        let damaged = |why| Error::trouble(format!("reading post {id} to session {session}"), Trouble::Damaged, why);
+        posts.push(read(&id, session, body).map_err(damaged)?);
     }
     Ok(posts)
+}
+
+/// A post as it was put there, under its own name and into its own inbox.
+fn read(id: &str, session: SessionId, body: &[u8]) -> std::result::Result<Post, String> {
+    let post: Post = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    match post.id == id && post.session == session {
+        true => Ok(post),
+        false => Err(format!("it is post {} to session {}", post.id, post.session.short())),
+    }
+}
+
+/// What is wrong in the inboxes: whose it is, and what. A post has no digest, so what it says is not vouched for before a
+/// record says it.
+pub(super) fn wrong(db: &Connection, only: Option<SessionId>) -> Result<Vec<(Option<SessionId>, What, String)>> {
+    let query = "SELECT p.id, p.session, p.body, p.taken, s.no FROM posts p LEFT JOIN sessions s ON s.id = p.session
+        WHERE ?1 IS NULL OR p.session = ?1 ORDER BY p.no";
+    let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else { return Ok(Vec::new()) };
+    let mut rows = query.query([only.map(|session| *session.0.as_bytes())]).map_err(sql)?;
+    let mut wrong = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        let id = row.get_ref(0).map_err(sql)?;
+        let id = id.as_str().map_or_else(|_| "without a name".to_owned(), str::to_owned);
+        let session = row.get(1).map(|bytes| SessionId(uuid::Uuid::from_bytes(bytes))).ok();
+        let listed = row.get::<_, Option<i64>>(4).map_err(sql)?.is_some();
+        let body = row.get_ref(2).map_err(sql)?;
+        let body = body.as_blob().unwrap_or_default();
+        let what = match (row.get(3), session) {
+            (Ok(1), _) if body.is_empty() => continue,
+            (Ok(1), _) => (What::Index, format!("post {id} was taken, and still says something")),
+            (Ok(0), Some(session)) if listed => match read(&id, session, body) {
+                Ok(_) => continue,
+                Err(why) => (What::Unreadable, format!("post {id}, which waits in its inbox, cannot be read: {why}")),
+            },
+            (Ok(0), _) => (What::Index, format!("post {id} waits for a session that is not in the store")),
+            _ => (What::Index, format!("post {id} neither waits nor was it taken")),
+        };
+        wrong.push((session, what.0, what.1));
+    }
+    Ok(wrong)
 }

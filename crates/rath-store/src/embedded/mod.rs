@@ -23,6 +23,7 @@ pub(crate) mod rows;
 mod runs;
 pub(crate) mod schema;
 mod seat;
+mod shape;
 mod soon;
 mod take;
 mod verify;

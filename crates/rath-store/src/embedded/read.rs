@@ -85,6 +85,20 @@ pub(crate) fn segment_at(db: &Connection, point: Point) -> Result<Option<Segment
         .map_err(sql)
 }
 
+/// The first place of a session whose body is gone.
+pub(super) fn first_hole(db: &Connection, session: SessionId) -> Result<Option<u64>> {
+    let query = format!("SELECT {COLUMNS} FROM segments WHERE session = ?1 ORDER BY first_seq");
+    let mut query = db.prepare_cached(&query).map_err(sql)?;
+    let mut rows = query.query([known(db, session)?]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        let segment = SegmentRow::read(row, session).map_err(sql)?;
+        if let Some(hole) = Slots::of(&segment.data).flatten().position(|slot| slot.body.is_none()) {
+            return Ok(Some(segment.first_seq + hole as u64));
+        }
+    }
+    Ok(None)
+}
+
 /// The record at a place.
 pub(super) fn at(db: &Connection, point: Point) -> Result<Option<Record>> {
     let Some(segment) = segment_at(db, point)? else { return Ok(None) };

@@ -8,7 +8,7 @@ use rath_core::store::{Error, Result, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
-use super::{log, riders};
+use super::{log, riders, shape};
 
 /// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
 /// segments are squeezed. 5: little blobs ride in the database. An older store becomes one of this format when it is first written to, see `raise`.
@@ -27,7 +27,7 @@ const SQLITE_AT_LEAST: i32 = 3_051_003;
 /// Kinds of lineage have the codes 0 to 8; segments that hold one are found by a partial index.
 pub(super) const LINEAGE: u64 = 0x1ff;
 
-const TABLES: &str = "
+pub(super) const TABLES: &str = "
 CREATE TABLE sessions (
     no              INTEGER PRIMARY KEY,
     id              BLOB NOT NULL UNIQUE,
@@ -216,6 +216,7 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         marks => accept(marks, path)?,
     }
     if access == Access::Write {
+        shape::check_triggers(&db, path)?;
         synced(&db, true).map_err(sql)?;
         // Nobody would hear when it fails.
         db.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;

@@ -6,13 +6,13 @@ use rath_core::body::{Created, Forked, Stripped};
 use rath_core::files::{Name, TREE, Tree};
 use rath_core::store::Result;
 use rath_core::verify::{Chain, Finding, Link, Report, What};
-use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, SessionId, State, blob_references};
+use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, Refold, SessionId, State, blob_references};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row as SqlRow, params};
 use sha2::{Digest as _, Sha256};
 
 use super::schema::sql;
-use super::{Embedded, blobs, folded, ids, read, runs};
+use super::{Embedded, blobs, folded, ids, inbox, read, runs, shape};
 use crate::packs::{Damage, Held};
 use crate::segment::Slots;
 
@@ -88,6 +88,10 @@ struct Audit<'a> {
     /// Sum over what the index of ids must hold, up to its cursor.
     ids_sum: u64,
     ids_to: i64,
+    /// By session, the first place whose body is gone; 0 where one behind the fork point is.
+    holes: HashMap<SessionId, u64>,
+    /// Whether records come in the order they were written, those that others stand on first.
+    in_order: bool,
     /// The keys of runs that the table gives to each session, while its first record is still ahead.
     runs: HashMap<SessionId, Vec<String>>,
 }
@@ -104,6 +108,8 @@ impl<'a> Audit<'a> {
             blobs: HashMap::new(),
             ids_sum: 0,
             ids_to: 0,
+            holes: HashMap::new(),
+            in_order: false,
             runs: HashMap::new(),
         }
     }
@@ -126,6 +132,7 @@ impl<'a> Audit<'a> {
     }
 
     fn records_and_columns(&mut self) -> Result<()> {
+        self.in_order = true;
         let mut lines = self.claims("", params![])?;
         self.total = self
             .db
@@ -151,9 +158,15 @@ impl<'a> Audit<'a> {
             self.finish(line);
         }
         self.runs_of_nobody();
+        self.inboxes(None)?;
         self.resolve_links()?;
         self.index_of_places()?;
-        self.index_of_ids()
+        self.index_of_ids()?;
+        self.lengths_of_packs()?;
+        for why in shape::differences(self.db)? {
+            self.find(What::Index, None, None, why);
+        }
+        Ok(())
     }
 
     /// One session and every line behind it.
@@ -181,6 +194,7 @@ impl<'a> Audit<'a> {
             }
             let Some(mut line) = lines.remove(&no) else { continue };
             self.finish(&mut line);
+            self.inboxes(Some(session))?;
             for link in &self.links[from..] {
                 open.extend(self.parent(link)?.map(|parent| parent.session()));
             }
@@ -291,7 +305,7 @@ impl<'a> Audit<'a> {
             None => {
                 self.report.erased += 1;
                 Stripped::extend(&mut self.report.without_body, record.point());
-                line.names_known &= !matches!(record.kind(), Kind::Created | Kind::Labelled);
+                self.holes.entry(record.session()).or_insert(record.seq());
             }
             Some(body) => {
                 if matches!(record.kind(), Kind::Created | Kind::Labelled) {
@@ -317,9 +331,12 @@ impl<'a> Audit<'a> {
         if record.header().is_ok_and(|header| header.time.0 != claim.born) {
             wrong.push("born");
         }
-        let origin = record.origin().ok().flatten().map(|from| (from.session, from.seq, from.id.0));
-        let erased_fork = *record.kind() == Kind::Forked && record.body_bytes().is_none();
-        if origin != claim.origin && !erased_fork {
+        let said = match *record.kind() == Kind::Forked && record.body_bytes().is_none() {
+            // The body named the place; the header still names the record that stands there.
+            true => claim.origin.filter(|(session, seq, id)| self.is_parent(record, *session, *seq, id)),
+            false => record.origin().ok().flatten().map(|from| (from.session, from.seq, from.id.0)),
+        };
+        if said != claim.origin || said.is_none() && *record.kind() == Kind::Forked {
             wrong.push("origin");
         }
         let (session, origin) = (claim.id, claim.origin);
@@ -330,8 +347,36 @@ impl<'a> Audit<'a> {
         }
         // A fork goes on from its parent's state.
         if let Some((parent, seq, _)) = origin {
-            line.chain.state = folded::state_at(self.db, Point { session: parent, seq }, folded::Erased::GiveUp);
+            let point = Point { session: parent, seq };
+            line.chain.state = folded::state_at(self.db, point);
+            if self.has_holes(point) {
+                self.holes.insert(session, 0);
+                line.chain.state.iter_mut().for_each(Refold::stand_on_holes);
+            }
         }
+    }
+
+    /// Whether the record at a place is the one that `child`, whose body is gone, was forked from.
+    fn is_parent(&self, child: &Record, session: SessionId, seq: u64, id: &Digest) -> bool {
+        let parents = child.header().map(|header| header.parents).unwrap_or_default();
+        let there = read::at(self.db, Point { session, seq }).ok().flatten();
+        parents.first().is_some_and(|parent| parent.0 == *id) && there.is_none_or(|there| there.id().0 == *id)
+    }
+
+    /// Whether a body is gone at a place or behind it.
+    fn has_holes(&mut self, point: Point) -> bool {
+        let (mut at, mut seen) = (Some(point), HashSet::new());
+        while let Some(here) = at.filter(|here| seen.insert(here.session)) {
+            if !self.in_order && !self.holes.contains_key(&here.session) {
+                let first = read::first_hole(self.db, here.session).ok().flatten();
+                self.holes.insert(here.session, first.unwrap_or(u64::MAX));
+            }
+            if self.holes.get(&here.session).is_some_and(|first| *first <= here.seq) {
+                return true;
+            }
+            at = if self.in_order { None } else { folded::origin(self.db, here.session) };
+        }
+        false
     }
 
     fn read_runs(&mut self) -> Result<()> {
@@ -347,7 +392,9 @@ impl<'a> Audit<'a> {
         let said = match *first.kind() {
             Kind::Created => match first.body::<Created>() {
                 Ok(created) => created.run,
-                // Erased, or altered, which is named on its own line.
+                // The key goes with the body.
+                Err(Fault::Erased) => None,
+                // Altered, which is named on its own line.
                 Err(_) => return,
             },
             _ => None,
@@ -373,6 +420,14 @@ impl<'a> Audit<'a> {
             let why = format!("the index of runs lists {keys:?} for a session that is not in the store");
             self.find(What::Index, Some(session), None, why);
         }
+    }
+
+    /// What waits must be there to be taken.
+    fn inboxes(&mut self, only: Option<SessionId>) -> Result<()> {
+        for (session, what, why) in inbox::wrong(self.db, only)? {
+            self.find(what, session, None, why);
+        }
+        Ok(())
     }
 
     /// What the row says about the last record.
@@ -408,10 +463,10 @@ impl<'a> Audit<'a> {
     fn check_snapshot(&mut self, line: &mut Line, seq: u64) {
         while let Some((at, stored)) = line.snapshots.pop_front_if(|(at, _)| *at <= seq as i64) {
             let stored = stored.as_deref();
-            let wrong = match (stored.and_then(State::from_snapshot), &line.chain.state) {
+            let wrong = match (stored.and_then(State::from_snapshot), &mut line.chain.state) {
                 _ if at != seq as i64 => true,
                 // A chain that could not be followed has no state to compare with.
-                (Some(stored), Some(state)) => stored != *state,
+                (Some(stored), Some(state)) => !state.accepts(&stored),
                 (Some(_), None) => false,
                 (None, _) => !stored.is_some_and(State::is_of_another_fold),
             };
@@ -540,6 +595,25 @@ impl<'a> Audit<'a> {
         Ok(())
     }
 
+    /// A pack is as long as the index says, or longer by what a crash left; and its blobs end before that.
+    fn lengths_of_packs(&mut self) -> Result<()> {
+        let query = "SELECT p.name, p.length, coalesce(b.ends, 0) FROM packs p
+            LEFT JOIN (SELECT pack, max(offset + stored) AS ends FROM blobs GROUP BY pack) b ON b.pack = p.no";
+        let mut query = self.db.prepare(query).map_err(sql)?;
+        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql)?;
+        let packs: Vec<(String, i64, i64)> = rows.collect::<rusqlite::Result<_>>().map_err(sql)?;
+        for (name, length, end) in packs {
+            // What is missed in a pack that is gone is named by who names it.
+            let there =
+                std::fs::metadata(self.store.paths.packs.join(&name)).map_or(i64::MAX, |file| file.len() as i64);
+            if !(end..=there).contains(&length) {
+                let why = format!("the index says that pack {name} has {length} bytes, which cannot be");
+                self.find(What::Index, None, None, why);
+            }
+        }
+        Ok(())
+    }
+
     /// Checks a blob; of a tree, everything below it. What was seen once is not read again.
     fn blob(&mut self, blob: &BlobRef, named_by: Point) {
         let is_tree = |blob: &BlobRef| blob.media_type == TREE;
@@ -603,10 +677,21 @@ impl<'a> Audit<'a> {
     fn held(&self, digest: &Digest) -> Result<Held, (What, String)> {
         let place = blobs::place(self.db, digest).map_err(|error| (What::Unreadable, error.to_string()))?;
         let place = place.ok_or((What::BlobMissing, format!("blob {digest} is not in the store")))?;
-        place.open(&self.store.paths.packs, digest).map_err(|damage| match damage {
+        let held = place.open(&self.store.paths.packs, digest).map_err(|damage| match damage {
             Damage::Pack(..) => (What::BlobMissing, format!("blob {digest}: {damage}")),
             _ => (What::BlobAltered, format!("blob {digest}: {damage}")),
-        })
+        })?;
+        let length = match &held {
+            Held::Bytes(bytes) => bytes.len() as u64,
+            Held::Pieces(pieces) => pieces.iter().map(|piece| piece.bytes).sum(),
+        };
+        let indexed = blobs::length(self.db, digest).map_err(|error| (What::Unreadable, error.to_string()))?;
+        match indexed == Some(length) {
+            true => Ok(held),
+            false => {
+                Err((What::Index, format!("the index says another length of blob {digest}, which has {length} bytes")))
+            }
+        }
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Index {
 /// An index, where there is one, and why it cannot be written, where it cannot.
 pub(super) struct Opened {
     pub(super) index: Option<Index>,
-    pub(super) why: Option<String>,
+    pub(super) why: Option<Error>,
 }
 
 /// What a record is by, besides its words.
@@ -118,11 +118,11 @@ impl Index {
     /// Opens the index of the store at `root`, made anew where it cannot be used.
     pub(super) fn open(root: &Path) -> Result<Opened> {
         let path = root.join("search.db");
-        let as_it_is = |why: String| Ok(Opened { index: Self::open_as_it_is(&path), why: Some(why) });
+        let as_it_is = |why: Error| Ok(Opened { index: Self::open_as_it_is(&path), why: Some(why) });
         for _ in 0..3 {
             let lock = match lock_file(root) {
                 Ok(lock) => lock,
-                Err(error) => return as_it_is(error.to_string()),
+                Err(error) => return as_it_is(Error::machine("opening search.lock", error)),
             };
             lock.lock_shared().map_err(|error| Error::machine("waiting for the search index", error))?;
             match connect(&path) {
@@ -131,7 +131,7 @@ impl Index {
                 }
                 Ok(None) => {}
                 Err(error) if is_damage(&error) => {}
-                Err(error) if is_out_of_room(&error) => return as_it_is(error.to_string()),
+                Err(error) if is_out_of_room(&error) => return as_it_is(unusable(error)),
                 Err(error) => return Err(unusable(error)),
             }
             drop(lock);
@@ -141,7 +141,7 @@ impl Index {
     }
 
     /// Opens an index that is there, where nothing may be written.
-    fn open_as_it_is(path: &Path) -> Option<Self> {
+    pub(super) fn open_as_it_is(path: &Path) -> Option<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let ours = |db: &Connection| marks(db).is_ok_and(|marks| marks == (APPLICATION, VERSION));
         let db = Connection::open_with_flags(path, flags).ok().filter(ours);
@@ -149,6 +149,24 @@ impl Index {
         let unchanging = || schema::open_unchanging(path).ok().filter(ours);
         let db = db.or_else(|| if schema::has_log(path) { None } else { unchanging() })?;
         Some(Self { db, lock: None })
+    }
+
+    /// An empty one that nobody else sees.
+    pub(super) fn in_memory() -> rusqlite::Result<Self> {
+        let db = Connection::open_in_memory()?;
+        db.execute_batch(TABLES)?;
+        Ok(Self { db, lock: None })
+    }
+
+    /// Passes over the records that another index was told to forget.
+    pub(super) fn forget_what(&self, other: &Connection) -> rusqlite::Result<()> {
+        let mut forgotten = other.prepare("SELECT record, id FROM forgotten")?;
+        let mut rows = forgotten.query([])?;
+        let mut remember = self.db.prepare("INSERT INTO forgotten VALUES (?1, ?2)")?;
+        while let Some(row) = rows.next()? {
+            remember.execute(params![row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?])?;
+        }
+        Ok(())
     }
 
     /// Gives up a damaged index and opens a new one.
@@ -555,7 +573,7 @@ fn is_out_of_room(error: &rusqlite::Error) -> bool {
 }
 
 pub(super) fn unusable(error: rusqlite::Error) -> Error {
-    Error::machine("working with the search index", error)
+    schema::doing("working with the search index")(error)
 }
 
 /// Looks at an index without changing it: how far it has come, how many records are cut, and what is wrong with it.

@@ -22,6 +22,7 @@
 //! ```
 
 mod ask;
+mod compare;
 mod forget;
 mod index;
 mod pattern;
@@ -162,7 +163,9 @@ pub struct SearchHealth {
     pub behind: u64,
     /// Records of which only the beginning of a long text is indexed.
     pub cut: u64,
-    /// What is wrong with it; it is made anew at the next search.
+    /// Whether it was held against the records: a large one is not.
+    pub compared: bool,
+    /// What is wrong with it; [`Embedded::reindex`] makes it anew.
     pub damage: Vec<String>,
 }
 
@@ -198,7 +201,7 @@ impl Embedded {
                 if passed <= shown { ControlFlow::Continue(()) } else { each(hit) }
             };
             match ask::answer(self, index.as_ref(), question, &mut fresh) {
-                Ok(()) => return Ok(why),
+                Ok(()) => return Ok(why.map(|why| why.to_string())),
                 Err(trouble) if trouble.is_damage() && attempt == 0 => {
                     shown = shown.max(passed);
                     if let Some(index) = index {
@@ -262,6 +265,16 @@ impl Embedded {
                 health.behind = last.saturating_sub(reached);
                 health.cut = cut;
                 health.damage = damage;
+                if health.damage.is_empty() {
+                    match compare::is_true(self, bytes) {
+                        Ok(same) => {
+                            health.compared = same.is_some();
+                            let wrong = same == Some(false);
+                            health.damage.extend(wrong.then(|| "it does not say what the records say".to_owned()));
+                        }
+                        Err(trouble) => health.damage.push(Error::from(trouble).to_string()),
+                    }
+                }
             }
             Err(error) => health.damage.push(error.to_string()),
         }
@@ -281,7 +294,7 @@ impl Embedded {
                     }
                 }
                 Err(trouble) if trouble.is_out_of_room() => {
-                    opened.why = Some(Error::from(trouble).to_string());
+                    opened.why = Some(trouble.into());
                     return Ok(opened);
                 }
                 Err(trouble) => return Err(trouble.into()),
@@ -300,9 +313,10 @@ impl Embedded {
     }
 }
 
-fn writable(index: Option<Index>, why: Option<String>) -> Result<Index> {
+fn writable(index: Option<Index>, why: Option<Error>) -> Result<Index> {
     match (index, why) {
         (Some(index), None) => Ok(index),
-        (_, why) => Err(Error::machine("writing the search index", why.unwrap_or_default())),
+        (_, Some(why)) => Err(why),
+        (None, None) => Err(Error::machine("writing the search index", "it cannot be opened")),
     }
 }

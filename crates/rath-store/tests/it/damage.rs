@@ -169,3 +169,40 @@ fn a_log_that_was_cut_off_or_written_over_leaves_a_sound_store() {
     }
     assert!(shorter > 10, "only {shorter} logs had something to lose");
 }
+
+/// Where pages were moved into the database and the log is still there, a log that ends earlier brings older pages back
+/// beside newer ones. That is found; and what was moved is whole without the log.
+#[test]
+fn a_log_that_was_moved_and_then_damaged_is_found_and_can_be_left_out() {
+    let (store, dir) = fresh();
+    furnished(&store);
+    let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    let other = rusqlite::Connection::open(path.join("rath.db")).unwrap();
+    other.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+    copy_dir(&path, &copy);
+    let log = fs::read(copy.join("rath.db-wal")).unwrap();
+    let ids: Vec<RecordId> = all_ids(&path).unwrap();
+    let mut chance = Chance::new(5);
+    let mut damaged = 0;
+    for round in 0..40 {
+        let at = chance.below(log.len() as u64) as usize;
+        let mut bytes = log.clone();
+        bytes[at] ^= 0x10;
+        let torn = tempfile::tempdir_in(dir.path()).unwrap();
+        copy_dir(&copy, torn.path());
+        let _ = fs::remove_file(torn.path().join("rath.db-shm"));
+        fs::write(torn.path().join("rath.db-wal"), bytes).unwrap();
+        match is_sound(torn.path(), &format!("round {round}")) {
+            true => assert!(ids.starts_with(&all_ids(torn.path()).unwrap()), "round {round}: byte {at}"),
+            false => damaged += 1,
+        }
+        let without = tempfile::tempdir_in(dir.path()).unwrap();
+        copy_dir(&copy, without.path());
+        for log in ["rath.db-wal", "rath.db-shm"] {
+            let _ = fs::remove_file(without.path().join(log));
+        }
+        assert!(is_sound(without.path(), "without its log"));
+        assert_eq!(all_ids(without.path()).unwrap(), ids);
+    }
+    assert!(damaged > 0, "no log did any harm");
+}

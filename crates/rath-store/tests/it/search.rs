@@ -325,6 +325,46 @@ fn traces(path: &Path, word: &str) -> bool {
     })
 }
 
+/// An index has no hashes: a damaged entry that is still well formed answers, and wrongly. Whoever looks is told.
+#[test]
+fn an_index_that_answers_wrongly_is_told_of() {
+    let library = Library::new();
+    let words = ["apple", "plum", "pear", "quince", "cherry", "medlar"];
+    for n in 0..150usize {
+        let said = format!("{} and {} make {n}", words[n % 6], words[n % 5]);
+        library.session(&[&said, &format!("no {}", words[n % 4])]);
+    }
+    let baseline: Vec<_> = words.iter().map(|word| library.points(word)).collect();
+    let index = library.path.join("search.db");
+    rusqlite::Connection::open(&index).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let health = || library.embedded.health().unwrap().search;
+    assert!(health().compared && health().damage.is_empty(), "{:?}", health());
+    let clean = fs::read(&index).unwrap();
+    let mut chance = rath_testkit::power::Chance::new(6);
+    let mut wrong = 0;
+    for round in 0..120 {
+        let at = 4096 + chance.below(clean.len() as u64 - 4096) as usize;
+        let mut bytes = clean.clone();
+        bytes[at] ^= 1 << chance.below(8);
+        for log in ["search.db-wal", "search.db-shm"] {
+            let _ = fs::remove_file(library.path.join(log));
+        }
+        fs::write(&index, bytes).unwrap();
+        let damage = health().damage;
+        let answers: Vec<_> = words
+            .iter()
+            .map(|word| library.embedded.search(&question(word)).map(|found| points(&found)).unwrap_or_default())
+            .collect();
+        if answers != baseline {
+            wrong += 1;
+            assert!(!damage.is_empty(), "round {round}: byte {at} answers wrongly, and is said to be well");
+        }
+    }
+    assert!(wrong > 0, "no damage did any harm");
+    library.embedded.reindex(&mut |_| {}).unwrap();
+    assert!(health().damage.is_empty());
+}
+
 #[test]
 fn an_index_that_is_damaged_missing_or_not_ours_is_made_anew() {
     let library = Library::new();

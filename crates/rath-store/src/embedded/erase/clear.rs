@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use rath_core::Digest;
-use rath_core::store::{Error, Result};
+use rath_core::store::{Error, Result, Trouble};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::Destroyed;
@@ -124,9 +124,10 @@ fn cut_log(db: &Connection, doubt: &Doubt) -> Result<()> {
     let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
     match doubt.of_pages(busy.map_err(doing("cutting off the log of the database")))? {
         0 => Ok(()),
-        _ => Err(Error::machine(
+        _ => Err(Error::trouble(
             "cutting off the log of the database, which may hold what was erased",
-            "somebody has been reading for long; the erasure is finished when this is done again",
+            Trouble::Busy,
+            "somebody has been reading for long",
         )),
     }
 }

@@ -9,7 +9,7 @@ use rath_core::{BlobRef, Digest, Kind, Placement, Point, Record, RecordId, Sessi
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{Doom, Doomed};
-use crate::embedded::folded::{self, state_at};
+use crate::embedded::folded::state_at;
 use crate::embedded::read::{self, SegmentRow};
 use crate::embedded::schema::sql;
 use crate::embedded::{ids, schema};
@@ -181,15 +181,19 @@ impl Traces {
 
 /// Destroys what is doomed, inside the caller's transaction.
 pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()> {
-    let mut traces = Traces::default();
+    let stripped = || doom.records.iter().filter(|(session, _)| !doom.gone.contains(session));
+    // What the records amount to stays known behind each stretch of erased ones: there is no other way to tell. All of it
+    // is looked at before anything goes, as a fork's state stands on its parent's records.
     let mut folded = Vec::new();
-    for (session, seqs) in doom.records.iter().filter(|(session, _)| !doom.gone.contains(session)) {
-        // What the records amount to stays known behind each stretch of erased ones: there is no other way to tell.
+    for (session, seqs) in stripped() {
         for last in seqs.iter().filter(|seq| !seqs.contains(&(**seq + 1))) {
             let point = Point { session: *session, seq: *last };
-            folded.extend(state_at(db, point, folded::Erased::PassOver).map(|state| (point, state)));
+            folded.extend(state_at(db, point).map(|state| (point, state.into_state())));
         }
-        strip_bodies(db, *session, seqs, &mut traces)?;
+    }
+    let mut traces: HashMap<SessionId, Traces> = HashMap::new();
+    for (session, seqs) in stripped() {
+        strip_bodies(db, *session, seqs, traces.entry(*session).or_default())?;
     }
     for (point, state) in folded {
         let insert = "INSERT OR REPLACE INTO snapshots (session, seq, state)
@@ -197,12 +201,13 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
         let values = params![point.session.0.as_bytes(), point.seq as i64, state.to_snapshot()];
         db.execute(insert, values).map_err(sql)?;
     }
-    let mut cleaned = HashSet::new();
-    for (session, seqs) in doom.records.iter().filter(|(session, _)| !doom.gone.contains(session)) {
+    for (session, seqs) in stripped() {
         let whole = doom.whole.contains(session);
         let first = seqs.first().copied().unwrap_or(0);
-        clean_snapshots(db, *session, first, whole, &traces)?;
-        clean_descendants(db, *session, first, &traces, &mut cleaned)?;
+        // What one session loses another one may still say.
+        let traces = traces.entry(*session).or_default();
+        clean_snapshots(db, *session, first, whole, traces)?;
+        clean_descendants(db, *session, first, traces)?;
         rename(db, *session)?;
         if seqs.contains(&0) {
             db.execute("DELETE FROM runs WHERE session = ?1", [session.0.as_bytes()]).map_err(sql)?;
@@ -272,14 +277,8 @@ fn clean_snapshots(db: &Connection, session: SessionId, first: u64, whole: bool,
 }
 
 /// Forks behind `first` began with a state that may have traces.
-fn clean_descendants(
-    db: &Connection,
-    session: SessionId,
-    first: u64,
-    traces: &Traces,
-    cleaned: &mut HashSet<SessionId>,
-) -> Result<()> {
-    let mut open = vec![(session, first)];
+fn clean_descendants(db: &Connection, session: SessionId, first: u64, traces: &Traces) -> Result<()> {
+    let (mut open, mut cleaned) = (vec![(session, first)], HashSet::new());
     while let Some((parent, first)) = open.pop() {
         let query = "SELECT id FROM sessions WHERE origin_session = ?1 AND origin_seq >= ?2";
         let mut query = db.prepare_cached(query).map_err(sql)?;

@@ -1,0 +1,39 @@
+//! Posts that wait and were changed behind the store's back.
+
+use pollster::block_on;
+use rath_core::verify::What;
+use rath_store::Embedded;
+use rusqlite::Connection;
+
+use crate::support::{begun, fresh, verify};
+
+#[test]
+fn a_post_that_cannot_be_taken_is_found() {
+    for (change, what, of_session) in [
+        ("UPDATE posts SET body = substr(body, 1, 9) WHERE taken = 0", What::Unreadable, true),
+        ("UPDATE posts SET body = x'' WHERE taken = 0", What::Unreadable, true),
+        ("UPDATE posts SET body = 'text' WHERE taken = 0", What::Unreadable, true),
+        ("UPDATE posts SET id = 'another' WHERE taken = 0", What::Unreadable, true),
+        ("UPDATE posts SET session = randomblob(16) WHERE taken = 0", What::Index, false),
+        ("UPDATE posts SET taken = 1 WHERE taken = 0", What::Index, true),
+        ("UPDATE posts SET taken = 7 WHERE taken = 0", What::Index, true),
+    ] {
+        let (store, dir) = fresh();
+        let session = begun(&store);
+        drop(store);
+        let path = dir.path().join("store");
+        assert!(verify(&path).is_sound());
+        let db = Connection::open(path.join("rath.db")).unwrap();
+        assert_eq!(db.execute(change, []).unwrap(), 1, "{change}");
+        drop(db);
+        let findings = verify(&path).findings;
+        assert_eq!(findings.iter().map(|found| found.what).collect::<Vec<_>>(), [what], "{change}: {findings:?}");
+        let alone = Embedded::open_here(&path, "test").unwrap().verify(Some(session), &mut |_, _| {}).unwrap();
+        assert_eq!(!alone.is_sound(), of_session, "{change}: {:?}", alone.findings);
+        if what == What::Unreadable {
+            let store = Embedded::open(&path).unwrap();
+            let error = block_on(store.posts(session)).unwrap_err();
+            assert_eq!(error.code(), "store-damaged", "{error}");
+        }
+    }
+}
