@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rath_core::body::{CallOutcome, Effect, Output, SHOWN, ToolFinished, ToolStarted};
-use rath_core::files::{Changes, Version};
-use rath_core::store::BoxFuture;
+use rath_core::files::{Change, Changes, Version};
+use rath_core::store::{BoxFuture, Scan};
 use rath_core::{
-    Blob, BoxTool, Call, Cancel, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, OpenCall, RecordId, Reply,
-    Result, Session, Time, Touches,
+    Blob, BoxTool, Call, Cancel, Captured, Digest, Error, ErrorKind, Evidence, INLINE_LIMIT, Kind, OpenCall, RecordId,
+    Reply, Result, Session, Time, Touches,
 };
 
 use super::Agent;
@@ -91,7 +91,17 @@ impl Agent {
         };
         let effect = spec_effect(&tool, isolated.unwrap_or(true));
         let (version, outside) = match before {
-            Some(Before { version, outside, .. }) => (Some(version), Changes::of(outside)),
+            Some(Before { version, outside, isolated, .. }) => {
+                let busy = bench.desk.as_ref().map(|desk| desk.take_busy()).unwrap_or_default();
+                let outside = match busy.is_empty() {
+                    true => Changes::of(outside),
+                    false => {
+                        changed_beside(session, &busy, isolated, &version, outside)?;
+                        Changes::default()
+                    }
+                };
+                (Some(version), outside)
+            }
             None => (None, Changes::default()),
         };
         let key = key(session, job, attempt);
@@ -167,7 +177,12 @@ impl Agent {
             None => {
                 let desk = Desk::new(before.sandbox.clone(), Some(before.appears_at.clone()));
                 let rules = self.rules.clone().map(Arc::new).into_iter().chain(bench.house.clone());
-                Arc::new(desk.with_ceiling(before.ceiling.clone()).with_permit(Permit::of(rules)))
+                let desk = desk.with_ceiling(before.ceiling.clone()).with_permit(Permit::of(rules));
+                let remarks = match bench.desk.is_none() && bench.resumed {
+                    true => remarks_in_step(session).await?,
+                    false => Vec::new(),
+                };
+                Arc::new(desk.after(&remarks))
             }
         };
         bench.desk = Some(desk.clone());
@@ -323,6 +338,61 @@ impl<T> Drop for Stopping<T> {
 pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".into())
+}
+
+/// Puts on the record what changed while commands ran in the background: of them all, because nobody knows of which.
+pub(super) fn changed_beside(
+    session: &mut Session,
+    busy: &[String],
+    isolated: bool,
+    version: &Version,
+    changed: Vec<Change>,
+) -> Result<()> {
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let call = format!("beside-{}", session.head().seq + 1);
+    session.append(ToolStarted {
+        call: call.clone(),
+        tool: "shell".into(),
+        arguments: None,
+        effect: Effect::Workspace,
+        attempt: 1,
+        isolated: Some(isolated),
+        workspace: session.state().workspace.clone(),
+        outside: Changes::default(),
+    })?;
+    let mut finished = ToolFinished::new(call, CallOutcome::Done);
+    finished.isolated = Some(isolated);
+    finished.workspace = Some(version.clone());
+    finished.changed = Changes::of(changed);
+    finished.remarks.push(format!("changed while {} ran in the background", busy.join(", ")));
+    session.append(finished)?;
+    Ok(())
+}
+
+/// What calls of the open step left as remarks, oldest first.
+async fn remarks_in_step(session: &Session) -> Result<Vec<String>> {
+    let entered = session.state().steps.last().map_or(0, |step| step.generation);
+    let mut remarks = Vec::new();
+    let mut to = session.head().seq;
+    loop {
+        let scan = Scan::session(session.id(), 0, to).kinds(&[Kind::ToolFinished]).backwards();
+        let page = session.store().scan(scan).await?;
+        let in_step = page.records.iter().take_while(|record| record.generation() > entered);
+        let mut count = 0;
+        for record in in_step {
+            count += 1;
+            // Of what was erased nothing is known.
+            let finished = record.body::<ToolFinished>().ok();
+            remarks.extend(finished.into_iter().flat_map(|finished| finished.remarks.into_iter().rev()));
+        }
+        if !page.more || count < page.records.len() {
+            remarks.reverse();
+            return Ok(remarks);
+        }
+        to = page.position;
+    }
 }
 
 /// The key of a call: the same when it is made again after a crash, and on no other call.

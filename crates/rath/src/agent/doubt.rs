@@ -6,6 +6,7 @@ use rath_core::{ErrorKind, OpenCall, Result, Session, Started};
 use super::Agent;
 use super::call::of_workshop;
 use super::drive::Bench;
+use super::event::Event;
 use super::plan::Plan;
 use crate::Workshop;
 
@@ -30,7 +31,10 @@ impl Agent {
                 if let Some(before) = &started.before {
                     let found = bench.equipment.get::<Workshop>();
                     let workshop = found.map_err(|missing| ErrorKind::Workflow(missing.into()))?;
-                    workshop.back_to(session, before).await.map_err(of_workshop)?;
+                    let restored = workshop.back_to(session, before).await.map_err(of_workshop)?;
+                    if let Some(restored) = &restored {
+                        bench.tell(session, &self.name, Event::SetBack { restored });
+                    }
                 }
                 Ok(make(started.attempt))
             }

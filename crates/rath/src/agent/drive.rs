@@ -10,9 +10,11 @@ use rath_core::store::{BoxFuture, Post, Scan};
 use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
 
 use super::asker::Asker;
+use super::call::{changed_beside, of_workshop};
 use super::event::{Event, Listener, Patience};
 use super::stop::Late;
 use super::{Agent, Sealed};
+use crate::Workshop;
 use crate::pause::pause;
 use crate::policy::Policy;
 use crate::tools::Desk;
@@ -29,6 +31,8 @@ pub(super) struct Bench {
     /// Rules that hold for every agent at work here.
     pub(super) house: Option<Arc<Policy>>,
     pub(super) since: Time,
+    /// Whether another process worked on the step before.
+    pub(super) resumed: bool,
     /// The last turn of the model, while this process made it.
     pub(super) turn: Option<Assistant>,
     /// Where workspace tools work, once one was called.
@@ -62,6 +66,7 @@ impl Agent {
             late: Arc::new(Late::under(equipment.get::<Late>().ok())),
             equipment,
             since: Time::now(),
+            resumed: is_begun(&session),
             turn: None,
             desk: None,
             branches: Vec::new(),
@@ -190,10 +195,30 @@ impl Agent {
     /// Stops what runs in the background.
     async fn clear(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
         let Some(desk) = bench.desk.take() else { return Ok(()) };
+        let gone = desk.take_gone();
+        if !gone.is_empty() {
+            session.note(gone.join(", "))?;
+        }
         let stopped = desk.stop_all().await;
         if !stopped.is_empty() {
             session.note(format!("stopped what ran in the background: {}", stopped.join(", ")))?;
         }
-        Ok(())
+        let busy = desk.take_busy();
+        match (session.state().workspace.clone(), bench.equipment.get::<Workshop>()) {
+            (Some(before), Ok(workshop)) if !busy.is_empty() => {
+                let after = workshop.after_call(session, &before).await.map_err(of_workshop)?;
+                let isolated = desk.sandbox().capabilities().isolated;
+                changed_beside(session, &busy, isolated, &after.version, after.changed)?;
+                session.publish().await?;
+                workshop.noted(session).map_err(of_workshop)
+            }
+            _ => Ok(()),
+        }
     }
+}
+
+/// Whether a model was asked in the open step.
+fn is_begun(session: &Session) -> bool {
+    let run = session.state().steps.last().and_then(|step| step.run.as_ref());
+    run.is_some_and(|run| run.turns > 0 || run.request.is_some())
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rath_core::body::ToolFinished;
+use rath_core::body::{Restored, ToolFinished};
 use rath_core::{Delta, SessionId, Usage};
 
 /// Something that happens.
@@ -43,6 +43,11 @@ pub enum Event<'a> {
         tool: &'a str,
         /// What the model is told.
         why: &'a str,
+    },
+    /// The files were set back before a call is made again, and with them what anybody did there since.
+    SetBack {
+        /// What is on the record.
+        restored: &'a Restored,
     },
     /// A person is asked.
     Asked {

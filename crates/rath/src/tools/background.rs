@@ -1,6 +1,9 @@
 //! Commands that run on while the agent does something else.
+//!
+//! They end with the process that started them. What a call says of them on the record is how the next process knows:
+//! their ids are not given out again, and whoever counts on one is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future as _;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +19,12 @@ pub(super) struct Backgrounds(Mutex<All>);
 struct All {
     started: u64,
     running: BTreeMap<u64, Background>,
+    /// Those of a process that ended before them.
+    gone: BTreeSet<u64>,
+    /// Those of them that nobody was told of.
+    untold: BTreeSet<u64>,
+    /// Those that may have changed files since the files were last looked at.
+    busy: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -35,14 +44,61 @@ pub(super) struct News {
     pub(super) ended: Option<Result<Ended, String>>,
 }
 
+const RUNS_ON: &str = " runs on in the background";
+const HAS_ENDED: &str = " has ended";
+const IS_GONE: &str = " is gone with the process that started it";
+
+/// What is put on the record of a command that is kept.
+pub(super) fn runs_on(id: &str) -> String {
+    format!("{id}{RUNS_ON}")
+}
+
+/// What is put on the record of one that was found to have ended.
+pub(super) fn has_ended(id: &str) -> String {
+    format!("{id}{HAS_ENDED}")
+}
+
 impl Backgrounds {
+    /// Those of a step that another process began, which left these remarks, oldest first.
+    pub(super) fn after(remarks: &[String]) -> Self {
+        let mut all = All::default();
+        for remark in remarks {
+            let number = |end: &str| remark.strip_suffix(end)?.strip_prefix(PREFIX)?.parse::<u64>().ok();
+            if let Some(number) = number(RUNS_ON) {
+                all.started = all.started.max(number);
+                all.gone.insert(number);
+                all.untold.insert(number);
+            }
+            if let Some(number) = number(HAS_ENDED).or_else(|| number(IS_GONE)) {
+                all.untold.remove(&number);
+            }
+        }
+        Self(Mutex::new(all))
+    }
+
+    /// What is to be said, once, of those that are gone.
+    pub(super) fn take_gone(&self) -> Vec<String> {
+        let untold = std::mem::take(&mut self.lock().untold);
+        untold.into_iter().map(|number| format!("{}{IS_GONE}", id(number))).collect()
+    }
+
     /// Keeps a command. Says its id.
     pub(super) fn keep(&self, call: &str, running: Running) -> String {
         let mut all = self.lock();
         all.started += 1;
         let number = all.started;
         all.running.insert(number, Background { call: call.into(), running, seen: [0; 2] });
+        all.busy.insert(number);
         id(number)
+    }
+
+    /// Those that may have changed files since this was last asked.
+    pub(super) fn take_busy(&self) -> Vec<String> {
+        let mut all = self.lock();
+        let All { busy, running, .. } = &mut *all;
+        let asked = busy.iter().map(|number| id(*number)).collect();
+        busy.retain(|number| running.get_mut(number).is_some_and(|one| one.running.poll().is_none()));
+        asked
     }
 
     /// What a command did since. One that has ended is forgotten.
@@ -116,6 +172,9 @@ impl All {
     fn find(&self, wanted: &str) -> Result<u64, String> {
         let found = self.running.keys().copied().find(|number| id(*number) == wanted.trim());
         found.ok_or_else(|| {
+            if let Some(gone) = self.gone.iter().find(|number| id(**number) == wanted.trim()) {
+                return format!("{}{IS_GONE}; start it again if you need it", id(*gone));
+            }
             let known: Vec<String> = self.running.keys().map(|number| id(*number)).collect();
             match known.is_empty() {
                 true => format!("there is no {wanted}: nothing is in the background"),
@@ -146,6 +205,8 @@ impl Background {
     }
 }
 
+const PREFIX: &str = "bg-";
+
 fn id(number: u64) -> String {
-    format!("bg-{number}")
+    format!("{PREFIX}{number}")
 }

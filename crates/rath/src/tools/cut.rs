@@ -3,16 +3,23 @@
 /// How many characters of a command's output a model is shown.
 pub(super) const MOST_SHOWN: usize = 30_000;
 
-/// The beginning and the end of `text`, where it is longer than `most` characters. `advice` says how to see the rest.
-pub(super) fn middle(text: &str, most: usize, advice: &str) -> String {
+/// The beginning and the end of `text`, where it is longer than `most` characters. `advice` is shown what is left out,
+/// and says how to see it.
+pub(super) fn middle(text: &str, most: usize, advice: impl FnOnce(&str) -> String) -> String {
     let length = text.chars().count();
     if length <= most {
         return text.to_owned();
     }
     let half = most / 2;
-    let (head, _) = text.split_at(after(text, half));
-    let (_, tail) = text.split_at(after(text, length - half));
+    let (head, rest) = text.split_at(after(text, half));
+    let (left_out, tail) = rest.split_at(after(rest, length - 2 * half));
+    let advice = advice(left_out);
     format!("{head}\n[… {} characters are left out here. {advice}]\n{tail}", length - 2 * half)
+}
+
+/// `text` up to so many characters, and what follows.
+pub(super) fn at(text: &str, count: usize) -> (&str, &str) {
+    text.split_at(after(text, count))
 }
 
 /// The beginning of a line that is longer than `most` characters.

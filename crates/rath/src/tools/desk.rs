@@ -7,6 +7,7 @@ use rath_core::body::Effect;
 use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Why};
 
 use super::background::Backgrounds;
+use super::left_out::LeftOut;
 use super::nearest;
 use super::permit::Permit;
 
@@ -21,12 +22,14 @@ pub struct Desk {
     ceiling: Option<PathBuf>,
     permit: Permit,
     pub(super) background: Backgrounds,
+    pub(super) left_out: LeftOut,
 }
 
 impl Desk {
     /// A desk in `sandbox`, whose commands see the workspace at `appears_at`.
     pub fn new(sandbox: Arc<dyn Sandbox>, appears_at: Option<PathBuf>) -> Self {
-        Self { sandbox, appears_at, ceiling: None, permit: Permit::default(), background: Backgrounds::default() }
+        let (background, left_out) = (Backgrounds::default(), LeftOut::default());
+        Self { sandbox, appears_at, ceiling: None, permit: Permit::default(), background, left_out }
     }
 
     /// With a directory above which git is not to look for a repository.
@@ -41,6 +44,22 @@ impl Desk {
     pub(crate) fn with_permit(mut self, permit: Permit) -> Self {
         self.permit = permit;
         self
+    }
+
+    /// Where another process worked before, and left these remarks with its calls, oldest first.
+    #[must_use]
+    pub(crate) fn after(self, remarks: &[String]) -> Self {
+        Self { background: Backgrounds::after(remarks), left_out: LeftOut::after(remarks), ..self }
+    }
+
+    /// The commands in the background that may have changed files since this was last asked.
+    pub(crate) fn take_busy(&self) -> Vec<String> {
+        self.background.take_busy()
+    }
+
+    /// What is to be said, once, of commands in the background that are gone.
+    pub(crate) fn take_gone(&self) -> Vec<String> {
+        self.background.take_gone()
     }
 
     /// Whether the rules let a call go where `path` leads. In words for a model, why not.

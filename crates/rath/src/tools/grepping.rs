@@ -54,8 +54,7 @@ pub async fn grep(
             left_out += 1;
             continue;
         }
-        let Ok(contents) = desk.sandbox().read(&file, Part::first(LARGEST)).await else { continue };
-        if !is_binary(&contents.bytes) && !search.look(&file, &contents.bytes) {
+        if !search.look_through(&desk, &file).await {
             search.out.push_str("[there are more; use a narrower pattern, a path or a glob]\n");
             return Ok(search.out);
         }
@@ -93,8 +92,34 @@ struct Search {
 }
 
 impl Search {
-    /// Adds what is found in a file. False when there is room for no more.
-    fn look(&mut self, path: &Path, bytes: &[u8]) -> bool {
+    /// Adds what is found in a file of any length, which is read by parts. False when there is room for no more.
+    async fn look_through(&mut self, desk: &Desk, path: &Path) -> bool {
+        let (mut offset, mut before, mut begun) = (0, 0, Vec::new());
+        loop {
+            let part = Part { offset, limit: LARGEST };
+            let Ok(contents) = desk.sandbox().read(path, part).await else { return true };
+            if offset == 0 && is_binary(&contents.bytes) {
+                return true;
+            }
+            offset += contents.bytes.len() as u64;
+            let is_last = contents.bytes.is_empty() || offset >= contents.size;
+            let mut bytes = std::mem::take(&mut begun);
+            bytes.extend(contents.bytes);
+            // A line that does not end in this part goes on in the next, unless it is longer than any should be.
+            let whole = memchr::memrchr(b'\n', &bytes).filter(|_| !is_last).map_or(bytes.len(), |at| at + 1);
+            begun = bytes.split_off(whole);
+            if !bytes.is_empty() && !self.look(path, before, &bytes) {
+                return false;
+            }
+            if is_last {
+                return true;
+            }
+            before += memchr::memchr_iter(b'\n', &bytes).count();
+        }
+    }
+
+    /// Adds what is found in lines of a file, `before` which there are others. False when there is room for no more.
+    fn look(&mut self, path: &Path, before: usize, bytes: &[u8]) -> bool {
         let lines: Vec<&[u8]> = bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|byte| *byte == b'\n').collect();
         let lines: Vec<&[u8]> = lines.into_iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
         let mut shown = 0;
@@ -109,11 +134,11 @@ impl Search {
             if self.context > 0 && (from > shown || shown == 0) && !self.out.is_empty() {
                 self.out.push_str("--\n");
             }
-            self.show(path, '-', from, &lines[from..at]);
-            self.show(path, ':', at, &lines[at..=at]);
+            self.show(path, '-', before + from, &lines[from..at]);
+            self.show(path, ':', before + at, &lines[at..=at]);
             let to = (at + 1 + self.context).min(lines.len());
             let next = matches.get(number + 1).map_or(to, |next| to.min(*next));
-            self.show(path, '-', at + 1, &lines[at + 1..next]);
+            self.show(path, '-', before + at + 1, &lines[at + 1..next]);
             shown = next;
         }
         true

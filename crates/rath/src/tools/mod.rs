@@ -10,6 +10,7 @@ mod desk;
 mod editing;
 mod globbing;
 mod grepping;
+mod left_out;
 mod listing;
 mod nearest;
 mod patch;

@@ -9,9 +9,10 @@ use rath_core::{Call, Captured, Evidence, Reply};
 use rath_macros::tool;
 use rath_sandbox::{Ended, Event, Finished, OUTPUT_LIMIT, Running, Stream};
 
-use super::background::News;
+use super::background::{News, has_ended, runs_on};
 use super::cut::{MOST_SHOWN, middle};
 use super::desk::Desk;
+use super::left_out::goes_on;
 use crate::toolkit::State;
 
 /// How long a command may take unless the model says otherwise.
@@ -23,9 +24,6 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// How often a change between the streams is noted.
 const MOST_STRETCHES: usize = 1_000;
 
-const SEE_MORE: &str =
-    "To see them, run it again with `> FILE 2>&1` and read parts of FILE with `read` or `sed -n 100,200p FILE`";
-
 /// Runs a command with `/bin/sh` in the workspace, and shows what it puts out. Each call is a shell of its own: `cd` and
 /// variables do not last. Give exactly one of `command`, `poll` and `kill`.
 #[tool(effect = "workspace")]
@@ -36,37 +34,50 @@ pub async fn shell(
     timeout_s: Option<u64>,
     /// Let it run on in the background, e.g. a server. The reply has its id.
     background: Option<bool>,
-    /// The id of a command in the background: show what it put out since you last looked, and whether it has ended.
+    /// The id of a command in the background: show what it put out since you last looked, and whether it has ended. The id
+    /// of an output that was cut: show the next part of what was left out.
     poll: Option<String>,
     /// The id of a command in the background: stop it.
     kill: Option<String>,
     call: &Call,
     desk: State<Desk>,
 ) -> Reply {
-    let line = match (command, poll, kill) {
-        (Some(line), None, None) => line,
-        (None, Some(id), None) => return told(&id, desk.background.poll(&id)),
-        (None, None, Some(id)) => return told(&id, desk.background.kill(&id).await),
-        _ => return Reply::failed("give exactly one of `command`, `poll` and `kill`"),
+    let mut reply = match (command, poll, kill) {
+        (Some(line), None, None) => run(&line, timeout_s, background == Some(true), call, &desk).await,
+        (None, Some(id), None) => match desk.left_out.read_on(&id, MOST_SHOWN) {
+            Some(Ok(text)) => Reply::done(text),
+            Some(Err(why)) => Reply::failed(why),
+            None => told(&id, desk.background.poll(&id), &desk),
+        },
+        (None, None, Some(id)) => told(&id, desk.background.kill(&id).await, &desk),
+        _ => Reply::failed("give exactly one of `command`, `poll` and `kill`"),
     };
-    let in_background = background == Some(true);
+    for gone in desk.take_gone() {
+        say(&mut reply.text, &format!("[{gone}; start it again if you need it]"));
+        reply.evidence.get_or_insert_default().remarks.push(gone);
+    }
+    reply
+}
+
+/// Runs a command to its end, or lets it run on.
+async fn run(line: &str, timeout_s: Option<u64>, in_background: bool, call: &Call, desk: &Desk) -> Reply {
     let timeout = timeout_s.map(Duration::from_secs).unwrap_or(if in_background { LONGEST } else { TIMEOUT });
     let timeout = timeout.clamp(Duration::from_secs(1), LONGEST);
-    let running = match desk.sandbox().exec(desk.shell(&line).timeout(timeout)).await {
+    let running = match desk.sandbox().exec(desk.shell(line).timeout(timeout)).await {
         Ok(running) => running,
         Err(error) => return Reply::failed(error.to_string()),
     };
     if in_background {
         let id = desk.background.keep(&call.id, running);
-        return Reply::done(format!(
-            "It runs as {id}. See what it does with poll \"{id}\", stop it with kill \"{id}\"."
-        ));
+        let text = format!("It runs as {id}. See what it does with poll \"{id}\", stop it with kill \"{id}\".");
+        let evidence = Evidence { remarks: vec![runs_on(&id)], ..Evidence::default() };
+        return Reply { evidence: Some(Box::new(evidence)), ..Reply::done(text) };
     }
-    watch(running, call, timeout).await
+    watch(running, call, timeout, desk).await
 }
 
 /// Waits for the end of a command, or stops it with the call.
-async fn watch(mut running: Running, call: &Call, timeout: Duration) -> Reply {
+async fn watch(mut running: Running, call: &Call, timeout: Duration, desk: &Desk) -> Reply {
     let (mut both, mut order) = (Vec::new(), Vec::new());
     let mut stop = pin!(call.cancel.cancelled());
     let mut stopped = false;
@@ -88,13 +99,13 @@ async fn watch(mut running: Running, call: &Call, timeout: Duration) -> Reply {
         }
     }
     match running.finish().await {
-        Ok(finished) => reply(finished, &both, order, timeout),
+        Ok(finished) => reply(finished, &both, order, timeout, desk),
         Err(error) => Reply::failed(error.to_string()),
     }
 }
 
-fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration) -> Reply {
-    let mut text = middle(&String::from_utf8_lossy(both), MOST_SHOWN, SEE_MORE);
+fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration, desk: &Desk) -> Reply {
+    let (mut text, left_out) = shortened(both, desk);
     if finished.stdout.cut || finished.stderr.cut {
         say(&mut text, &format!("[only the first {OUTPUT_LIMIT} bytes of each stream were kept]"));
     }
@@ -122,7 +133,20 @@ fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration
         text.push_str("It ended well and put out nothing.");
     }
     let failed = finished.timed_out || finished.killed || !finished.ended.well();
-    Reply { text, failed, evidence: Some(Box::new(evidence(finished, order, outcome))) }
+    let mut evidence = evidence(finished, order, outcome);
+    evidence.remarks.extend(left_out);
+    Reply { text, failed, evidence: Some(Box::new(evidence)) }
+}
+
+/// As much of an output as a model is shown, and what is to be remarked of the rest.
+fn shortened(output: &[u8], desk: &Desk) -> (String, Option<String>) {
+    let mut remark = None;
+    let text = middle(&String::from_utf8_lossy(output), MOST_SHOWN, |left_out| {
+        let id = desk.left_out.keep(left_out);
+        remark = Some(goes_on(&id));
+        format!("To see them, poll \"{id}\"")
+    });
+    (text, remark)
 }
 
 fn evidence(finished: Finished, order: Vec<Stretch>, outcome: Option<CallOutcome>) -> Evidence {
@@ -153,23 +177,26 @@ fn evidence(finished: Finished, order: Vec<Stretch>, outcome: Option<CallOutcome
 }
 
 /// What a command in the background did.
-fn told(id: &str, news: Result<News, String>) -> Reply {
+fn told(id: &str, news: Result<News, String>, desk: &Desk) -> Reply {
     let news = match news {
         Ok(news) => news,
         Err(why) => return Reply::failed(why),
     };
-    let mut text = middle(&String::from_utf8_lossy(&news.output), MOST_SHOWN, SEE_MORE);
+    let (mut text, left_out) = shortened(&news.output, desk);
     if news.cut {
         let advice = "what it puts out from now on is lost; start it with `> FILE 2>&1` to keep all";
         say(&mut text, &format!("[only the first {OUTPUT_LIMIT} bytes of each stream are kept: {advice}]"));
     }
+    let id = id.trim();
+    let remarks: Vec<String> = news.ended.is_some().then(|| has_ended(id)).into_iter().chain(left_out).collect();
     match news.ended {
         None if text.is_empty() => text = format!("{id} still runs, and put out nothing new."),
         None => say(&mut text, &format!("{id} still runs.")),
         Some(Ok(ended)) => say(&mut text, &format!("{id} has ended: {}.", ending(ended))),
         Some(Err(why)) => say(&mut text, &format!("{id} is gone: {why}")),
     }
-    Reply::done(text)
+    let evidence = Evidence { remarks, ..Evidence::default() };
+    Reply { evidence: Some(Box::new(evidence)), ..Reply::done(text) }
 }
 
 fn ending(ended: Ended) -> String {

@@ -125,18 +125,18 @@ impl Workshop {
         }
     }
 
-    /// Sets the files back to what they were before a call of which nobody knows how far it came.
-    pub(crate) async fn back_to(&self, session: &mut Session, before: &Version) -> Result<()> {
+    /// Sets the files back to what they were before a call of which nobody knows how far it came. Says what that took.
+    pub(crate) async fn back_to(&self, session: &mut Session, before: &Version) -> Result<Option<Restored>> {
         if session.state().closed {
             return Err(rath_core::Error::from(ErrorKind::Closed(session.id())).into());
         }
         let (mut site, found) = self.arrive(session).await?;
         let known = found.saved.version;
         if known.same_files(before) {
-            return self.keep(session, site);
+            return self.keep(session, site).map(|()| None);
         }
         let restored = site.restore(Some(&known), before).await?;
-        session.append(Restored {
+        let restored = Restored {
             why: Why::Resumed,
             from: restored.from,
             workspace: restored.version,
@@ -145,8 +145,9 @@ impl Workshop {
             outside: Changes::default(),
             changed: Changes::of(restored.changed),
             kept: restored.kept,
-        })?;
+        };
+        session.append(restored.clone())?;
         session.publish().await?;
-        self.keep(session, site)
+        self.keep(session, site).map(|()| Some(restored))
     }
 }

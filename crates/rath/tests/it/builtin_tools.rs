@@ -404,8 +404,33 @@ fn shell_cuts_long_output_in_the_middle() {
     let whole = reply.evidence.unwrap().streams[0].bytes.len();
     assert_eq!(whole, 108_894);
     assert!(reply.text.starts_with("1\n2\n") && reply.text.ends_with("19999\n20000\n"));
-    assert!(reply.text.contains("[… 78894 characters are left out here. To see them, run it again"));
+    assert!(reply.text.contains("[… 78894 characters are left out here. To see them, poll \"out-1\"]"));
     assert!(reply.text.chars().count() < 30_300);
+    // What was left out is read on, part by part: nothing has to be run again.
+    let (head, tail) = reply.text.split_once("\n[…").unwrap();
+    let mut all = head.to_owned();
+    for more in ["[… 48894 characters more", "[… 18894 characters more", "[that was all"] {
+        let text = room.done(shell, json!({"poll": "out-1"}));
+        let (part, said) = text.rsplit_once("\n[").unwrap();
+        assert!(format!("[{said}").starts_with(more), "{said}");
+        all.push_str(part);
+    }
+    all.push_str(tail.split_once("]\n").unwrap().1);
+    assert_eq!(
+        all.lines().map(|line| line.parse::<u32>().unwrap()).collect::<Vec<_>>(),
+        (1..=20000).collect::<Vec<_>>()
+    );
+    assert!(room.fails(shell, json!({"poll": "out-1"})).starts_with("out-1 was read to its end"));
+}
+
+#[test]
+fn grep_reads_files_of_any_length() {
+    let room = Room::new();
+    room.done(shell, json!({"command": "seq 1 3000000 > big; printf 'x%.0s' $(seq 1 10) >> big"}));
+    assert_eq!(room.done(grep, json!({"pattern": "^2999999$", "path": "big"})), "big:2999999:2999999\n");
+    assert_eq!(room.done(grep, json!({"pattern": "^x+$"})), "big:3000001:xxxxxxxxxx\n");
+    let around = room.done(grep, json!({"pattern": "^2000000$", "context": 1}));
+    assert_eq!(around, "big-1999999-1999999\nbig:2000000:2000000\nbig-2000001-2000001\n");
 }
 
 #[test]

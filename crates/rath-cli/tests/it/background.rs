@@ -1,0 +1,104 @@
+//! Commands that run on beside an agent: killed with their process, and seen in the files.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::local::isolates;
+use crate::workspace::{Bench, command, text};
+
+fn bench(turns: &str) -> Bench {
+    let bench = Bench::new();
+    bench.put("run.toml", format!("task = \"Go.\"\n[agents.a]\ntools = [\"coding\"]\n{turns}"));
+    bench.put("work/notes", "one\n");
+    bench
+}
+
+/// Every record of a kind, in order.
+fn records(bench: &Bench, kind: &str) -> Vec<Value> {
+    let log = text(&bench.run(&["log", "@", "--json"]).stdout);
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|record| record["header"]["kind"] == kind).collect()
+}
+
+#[test]
+fn what_ran_when_its_process_was_killed_is_gone_and_its_name_is_not_given_again() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench(
+        r#"
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "echo first; sleep 100", background = true } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "test -e /tmp/again || { : > /tmp/again; sleep 60; }; echo on" } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "echo second; sleep 100", background = true } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { poll = "bg-1" } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { kill = "bg-2" } }]
+[[turn]]
+text = "End."
+"#,
+    );
+    let mut child = command(bench.root(), &["run", "-a", "run.toml", "--in", "work", "-q"]).spawn().unwrap();
+    for _ in 0..600 {
+        if records(&bench, "tool_started").len() == 2 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What is in /tmp stays: the call that is made again does not sleep.
+    bench.ok(&["resume", "-q"]);
+    let seen = bench.json(&["show", "@"])["context"].to_string();
+    for wanted in [
+        "on\\n[bg-1 is gone with the process that started it; start it again if you need it]",
+        "It runs as bg-2.",
+        "bg-1 is gone with the process that started it; start it again",
+        "bg-2 has ended",
+    ] {
+        assert!(seen.contains(wanted), "{wanted}: {seen}");
+    }
+}
+
+#[test]
+fn what_it_changes_is_its_own_whenever_that_is() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench(
+        r#"
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "until test -e go; do sleep 0.02; done; echo x > early; until test -e on; do sleep 0.02; done; echo x > late; sleep 100", background = true } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { command = ": > go" } }]
+[[turn]]
+delay_ms = 600
+call = [{ tool = "shell", arguments = { command = ": > on" } }]
+[[turn]]
+delay_ms = 600
+text = "End."
+"#,
+    );
+    let out = bench.run(&["run", "-a", "run.toml", "--in", "work"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(!text(&out.stderr).contains("not in the session yet"), "{}", text(&out.stderr));
+    for started in records(&bench, "tool_started") {
+        assert!(started["body"]["outside"].is_null(), "nobody else was there: {started}");
+    }
+    let beside: Vec<Value> = records(&bench, "tool_finished")
+        .into_iter()
+        .filter(|record| record["body"]["call"].as_str().is_some_and(|call| call.starts_with("beside-")))
+        .collect();
+    assert!(!beside.is_empty());
+    assert!(beside.iter().all(|record| record["body"]["remarks"][0] == "changed while bg-1 ran in the background"));
+    let changed = text(&bench.run(&["diff", "@", "--stat"]).stdout);
+    assert!(changed.contains("early") && changed.contains("late"), "{changed}");
+    bench.ok(&["apply", "@"]);
+    assert_eq!(bench.read("work/late"), "x\n");
+    bench.sound();
+}
