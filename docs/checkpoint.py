@@ -107,6 +107,15 @@ def check_line(text, before, say):
     return it
 
 
+def keys_behind(it):
+    """The key that signed the line, and those whose signatures lead to it."""
+    keys = [it["key"]]
+    for succession in reversed(it.get("successions", [])):
+        if succession["key"] == keys[-1]:
+            keys.append(succession["from"])
+    return keys
+
+
 def check_heads(path, it, records, say):
     """The list of heads has the digest of the line, and the records that were exported are those it names."""
     with open(path, "rb") as file:
@@ -136,7 +145,7 @@ def read_records(path):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("lines", metavar="FILE", help="lines of checkpoints, oldest first; - is standard input")
-    options.add_argument("--key", metavar="HEX", help="the public key that one of them must have")
+    options.add_argument("--key", metavar="HEX", help="the public key that must be behind one of them")
     options.add_argument("--heads", metavar="FILE", help="the list of heads that the last line digests")
     options.add_argument("--records", metavar="FILE", help="exported records, to hold against --heads")
     given = options.parse_args()
@@ -150,14 +159,14 @@ def main():
                     wrong.append(f"line {number}: {why}")
             try:
                 before = line, check_line(line, before, say)
-                keys.add(before[1]["key"])
+                keys.update(keys_behind(before[1]))
             except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
                 wrong.append(f"line {number} is not a checkpoint: {error!r}")
                 break
     if before is None and not wrong:
         options.error("there is no line in the input")
     if given.key and given.key not in keys:
-        wrong.append(f"no line is signed with key {given.key}")
+        wrong.append(f"key {given.key} is behind no line")
     if given.heads and before and not wrong:
         try:
             records = read_records(given.records) if given.records else {}

@@ -27,6 +27,8 @@ from pathlib import Path
 
 ROOTS = {"created", "detached", "imported"}
 BUNDLE = ["README.md", "SHA256SUMS", "graph.json", "records.jsonl", "verify.py"]
+GRAPH = {"bundle", "of", "graph", "sessions", "merges", "records", "without_body", "blobs", "blob_bytes", "left_out",
+         "left_out_blobs"}
 DIGEST = "[0-9a-f]{64}"
 SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -35,12 +37,24 @@ def sha256(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def parse(text):
+def parse(text, **more):
     """Reads JSON; None for what is not JSON, such as NaN, and for what is nested too deeply."""
     try:
-        return json.loads(text, parse_constant=lambda constant: int(constant))  # int("NaN") is a ValueError
+        return json.loads(text, parse_constant=lambda constant: int(constant), **more)  # int("NaN") is a ValueError
     except (ValueError, RecursionError):
         return None
+
+
+def once(pairs):
+    """An object in which no name stands twice, for parse."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name stands twice")
+    return dict(pairs)
+
+
+def is_same(one, other):
+    """Whether two values are written as the same JSON: for Python 1, 1.0 and true are equal."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def canonical(value):
@@ -97,9 +111,9 @@ def take_apart(line):
         if is_whole and rest[32:41] != '","body":':
             raise ValueError("there is no salt of 32 hex digits, or no body")
         return (header, rest[:32], rest[41:]) if is_whole else (header, None, None)
-    fields = parse(line)
-    if not isinstance(fields, dict) or not is_text(fields.get("header")):
-        raise ValueError("there is no header")
+    fields = parse(line, object_pairs_hook=once)
+    if not isinstance(fields, dict) or not is_text(fields.get("header")) or set(fields) - {"header", "salt", "body"}:
+        raise ValueError("there is no header, or something besides header, salt and body")
     return fields["header"], fields.get("salt"), fields.get("body")
 
 
@@ -302,9 +316,11 @@ class Bundle:
 
     def __init__(self, directory, findings):
         self.directory, self.findings = directory, findings
-        graph = parse((directory / "graph.json").read_text(encoding="utf-8"))
+        graph = parse((directory / "graph.json").read_text(encoding="utf-8"), object_pairs_hook=once)
         if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2) or not is_number(graph["bundle"]):
             raise ValueError("graph.json is not that of a bundle of format 1 or 2")
+        if set(graph) - {"because"} != GRAPH:
+            raise ValueError("graph.json has other fields than that of a bundle")
         self.graph = graph
         self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}
         self.left_out = {blob["digest"]: blob["bytes"] for blob in graph["left_out_blobs"]}
@@ -345,7 +361,15 @@ class Bundle:
             elif hash_file(self.directory / name)[0] != listed[name]:
                 self.report(name, "its bytes are not those that SHA256SUMS vouches for")
 
-    def check_graph(self, records):
+    def check_order(self, records):
+        """Before a record stands what it stands on, also on other lines."""
+        before = set()
+        for record in records:
+            if not before.issuperset(record.parents):
+                self.report("records.jsonl", f"a parent of {record.id[:12]} does not stand before it")
+            before.add(record.id)
+
+    def check_graph(self, records, named):
         """What graph.json says must be what the records say."""
         by_id = {record.id: record for record in records}
         place = lambda id: {"session": by_id[id].header["session"], "seq": by_id[id].header["seq"], "id": id}
@@ -365,11 +389,21 @@ class Bundle:
             "blob_bytes": sum(path.stat().st_size for path in blobs),
         }
         for name, value in says.items():
-            if self.graph.get(name) != value:
+            if not is_same(self.graph[name], value):
                 self.report("graph.json", f"{name!r} is not what the records say")
+        of, is_whole, because = self.graph["of"], self.graph["graph"], self.graph.get("because")
+        if not isinstance(of, list) or not all(is_text(session) and session in sessions for session in of):
+            self.report("graph.json", "it is said to be of a session that has no records")
+        if type(is_whole) is not bool or not (because is None or is_text(because)):
+            self.report("graph.json", "it does not say what was asked for, or why something was left out")
+        for blob in self.graph["left_out_blobs"]:
+            fits = set(blob) == {"digest", "bytes", "rule"} and is_number(blob["bytes"]) and is_text(blob["rule"])
+            if not fits or blob["digest"] not in named:
+                self.report("graph.json", "it lists a blob as left out that no record names, or not as it should")
         for left in self.left_out_records:
             record = by_id.get(left["record"]["id"])
-            fits = record and (left["record"], left["kind"]) == (place(record.id), record.header["kind"])
+            fits = record and is_same(left, {"record": place(record.id), "kind": record.header["kind"],
+                                             "rule": left["rule"]})
             if not fits or not record.erased:
                 self.report("graph.json", "it lists a record as left out that is here, or that nobody knows")
         listed = [left["record"]["id"] for left in self.left_out_records if is_text(left["rule"])]
@@ -387,8 +421,9 @@ class Bundle:
     def check(self, records, seen):
         self.check_files(seen)
         if not self.findings:
+            self.check_order(records)
             try:
-                self.check_graph(records)
+                self.check_graph(records, {digest for digest, _, _ in seen})
             except (KeyError, TypeError) as error:
                 self.report("graph.json", f"it cannot be read: {error!r}")
 
@@ -409,10 +444,13 @@ def verify(records, heads, blobs, findings, left_out=()):
     return len(arranged), seen
 
 
-def read(name, records, findings):
+def read(name, records, findings, is_exact=False):
+    """Reads lines; in a bundle, exactly those that were written."""
     with sys.stdin.buffer if name == "-" else open(name, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
+                if is_exact and not (line.startswith(b"{") and line.endswith(b"\n")):
+                    raise ValueError("it is blank, or cut off")
                 if line.strip():
                     records.append(Record(line))
             except ValueError as error:
@@ -427,7 +465,7 @@ def read_bundle(directory, records, findings):
     try:
         if missing:
             raise ValueError(f"{missing[0]} is missing")
-        read(directory / "records.jsonl", records, findings)
+        read(directory / "records.jsonl", records, findings, is_exact=True)
         bundle = Bundle(directory, findings)
     except (KeyError, TypeError, ValueError) as error:
         why = f"{directory} is not a whole bundle: {error!r}" if isinstance(error, KeyError) else str(error)

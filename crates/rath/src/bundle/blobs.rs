@@ -7,6 +7,11 @@ use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Piece, Store};
 use rath_core::{BlobRef, Digest, Point, Record};
 
+use super::check::WHOLE;
+use super::import::changed;
+use super::source::Source;
+use super::{BLOBS, Error};
+
 /// A blob that something names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
@@ -63,10 +68,25 @@ impl Names {
         }
         open
     }
+
+    /// Adds what is in the trees among them, as far as a bundle has those.
+    pub(super) fn walk(&mut self, source: &mut Source) -> Result<(), Error> {
+        let mut open: Vec<Digest> =
+            self.all.iter().filter(|(_, named)| named.tree).map(|(digest, _)| *digest).collect();
+        while let Some(digest) = open.pop() {
+            let name = format!("{BLOBS}{digest}");
+            let Some(by) = self.all.get(&digest).map(|named| named.by) else { continue };
+            if source.names.contains_key(&name) {
+                let tree = Tree::decode(&source.whole(&name, WHOLE)?).map_err(|_| changed(&name))?;
+                open.extend(self.inside(&tree, by));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The parts of a blob in a store, one after the other; `None` when it is not there.
-pub(super) async fn parts(store: &Arc<dyn Store>, digest: Digest) -> store::Result<Option<Parts>> {
+pub(crate) async fn parts(store: &Arc<dyn Store>, digest: Digest) -> store::Result<Option<Parts>> {
     match store.blob_pieces(digest).await? {
         Some(pieces) => Ok(Some(Parts::Pieces(pieces.into_iter()))),
         None => Ok(store.blob_get(digest).await?.map(|bytes| Parts::Whole(Some(bytes)))),
@@ -74,13 +94,13 @@ pub(super) async fn parts(store: &Arc<dyn Store>, digest: Digest) -> store::Resu
 }
 
 /// A blob as a store hands it over.
-pub(super) enum Parts {
+pub(crate) enum Parts {
     Whole(Option<Arc<[u8]>>),
     Pieces(std::vec::IntoIter<Piece>),
 }
 
 impl Parts {
-    pub(super) async fn next(&mut self, store: &Arc<dyn Store>) -> store::Result<Option<Arc<[u8]>>> {
+    pub(crate) async fn next(&mut self, store: &Arc<dyn Store>) -> store::Result<Option<Arc<[u8]>>> {
         match self {
             Parts::Whole(bytes) => Ok(bytes.take()),
             Parts::Pieces(pieces) => match pieces.next() {

@@ -113,6 +113,8 @@ fn encode(records: Vec<Record>) -> Result<Vec<u8>, Error> {
 /// An export under way.
 struct Work<'a> {
     redaction: &'a Redaction,
+    /// Records that are to be left out, and did not come yet.
+    awaited: BTreeSet<Point>,
     /// What was not here to begin with.
     before: LeftOut,
     graph: Graph,
@@ -142,6 +144,7 @@ impl<'a> Work<'a> {
         };
         Self {
             redaction: &export.redaction,
+            awaited: export.redaction.records.clone(),
             before,
             graph,
             sessions: BTreeMap::new(),
@@ -186,13 +189,17 @@ impl<'a> Work<'a> {
             }
         }
         self.graph.sessions = std::mem::take(&mut self.sessions).into_values().collect();
-        Ok(())
+        match self.awaited.first() {
+            Some(point) => Err(Error::NotInIt(*point)),
+            None => Ok(()),
+        }
     }
 
     /// Notes a record; as it is to be written it comes back.
     fn record(&mut self, step: Step) -> Record {
         let Step { mut record, elsewhere } = step;
         let reference = record.reference();
+        self.awaited.remove(&record.point());
         if let Some(rule) = self.redaction.rule(&record) {
             let (kind, rule) = (record.kind().to_string(), rule.to_owned());
             self.graph.left_out.push(LeftOutRecord { record: reference, kind, rule });

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::blobs::{LARGE, PIECE};
 use super::check::{self, Contents};
+use super::gaps::Gaps;
 use super::graph::{Graph, Head};
 use super::line::Line;
 use super::plan::Plan;
@@ -39,6 +40,13 @@ pub struct Imported {
     pub sessions: BTreeMap<SessionId, Fate>,
     /// Records that are new in the store.
     pub records: u64,
+    /// Blobs that records here had been without, and that came now.
+    pub filled_in: u64,
+    /// Records that the store had already, without their bodies. The bundle has those; a record is written once, so they
+    /// cannot come any more.
+    pub without_body: Vec<Reference>,
+    /// Bodies in the bundle that were erased here, and stay so.
+    pub erased: u64,
     /// What the bundle holds.
     #[serde(skip)]
     pub graph: Graph,
@@ -97,11 +105,25 @@ impl Import {
         }
         plan.keep(&contents, &parted);
         fork::refuse_erased(store, &parted).await?;
-        if plan.fates.values().all(|fate| *fate == Fate::Known) {
-            return Ok(Imported { sessions: plan.fates, records: 0, graph: contents.graph });
+        let beyond = fork::Beyond { parted: &parted, known: &plan.known };
+        let gaps = Gaps::of(store, &mut source, &contents, &beyond).await?;
+        let mut imported = Imported {
+            sessions: plan.fates.clone(),
+            records: 0,
+            filled_in: gaps.blobs.len() as u64,
+            without_body: gaps.bodies,
+            erased: gaps.erased,
+            graph: contents.graph.clone(),
+        };
+        let mut wanted = gaps.blobs;
+        if plan.fates.values().any(|fate| *fate != Fate::Known) {
+            wanted.extend(plan.blobs(&mut source, &contents, &parted)?);
+            wanted.sort_unstable();
+            wanted.dedup();
+        } else if wanted.is_empty() {
+            return Ok(imported);
         }
         let leases = Leases::take(store, &plan).await?;
-        let wanted = plan.blobs(&mut source, &contents, &parted)?;
         take_in_blobs(store, &mut source, wanted).await?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let expected = plan.new_records(&contents.graph);
@@ -109,14 +131,11 @@ impl Import {
             // What is left out is known before the first record that lacks it.
             left_out::remember(store, actor, name.clone(), &contents.graph).await?;
         }
-        let records = commit(store, &mut source, &contents, &plan, &leases, progress).await?;
-        let Plan { fates, known, .. } = plan;
-        let mut imported = Imported { sessions: fates, records, graph: contents.graph.clone() };
+        imported.records = commit(store, &mut source, &contents, &plan, &leases, progress).await?;
         if !parted.is_empty() {
-            let beyond = fork::Beyond { parted: &parted, known: &known };
             fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await?;
         }
-        if expected == 0 && imported.records > 0 {
+        if expected == 0 && (imported.records > 0 || imported.filled_in > 0) {
             left_out::remember(store, actor, name, &imported.graph).await?;
         }
         Ok(imported)

@@ -11,6 +11,7 @@ mod blocks;
 mod check;
 mod export;
 mod fork;
+mod gaps;
 mod graph;
 mod hash;
 mod import;
@@ -23,6 +24,7 @@ mod source;
 mod target;
 mod walk;
 
+pub(crate) use blobs::parts;
 pub use check::{Contents, read_zip};
 pub use export::{Export, Exported};
 pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
@@ -30,7 +32,7 @@ pub use import::{Fate, Import, Imported};
 pub use left_out::LeftOut;
 pub use redact::Redaction;
 
-use rath_core::store;
+use rath_core::store::{self, Trouble};
 use rath_core::{Digest, Point, Reference};
 
 /// The version of the format that is written. Those before it are read too. 2: header and body stand in a line as they are.
@@ -111,6 +113,9 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A record was to be left out that would not be in the bundle: it is another one that was meant.
+    #[error("{0} was to be left out, and is not in the bundle; nothing was written")]
+    NotInIt(Point),
     /// There is something where the bundle would go.
     #[error("{0} is there already")]
     Exists(String),
@@ -139,8 +144,13 @@ impl Error {
             Error::RunTaken { .. } | Error::Operator(_) => "run-taken",
             Error::Removed { .. } => "erased",
             Error::Unfit { .. } => "tampered",
+            Error::NotInIt(_) => "not-found",
             Error::Exists(_) => "bundle-exists",
-            Error::Machine { .. } => "machine",
+            // Whatever else a machine says is not about the store.
+            Error::Machine { cause, .. } => match Trouble::of(cause) {
+                full @ Trouble::Full => full.code(),
+                _ => Trouble::Other.code(),
+            },
             Error::Store(error) => error.code(),
             Error::Session(error) => error.code(),
         }

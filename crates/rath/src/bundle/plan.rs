@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rath_core::files::Tree;
 use rath_core::store::{Store, Which};
 use rath_core::{Digest, OPERATOR, Point, Reference, SessionId};
 
 use super::blobs::Names;
-use super::check::{Contents, WHOLE};
+use super::check::Contents;
 use super::graph::{Graph, Head};
-use super::import::{Fate, Records, changed};
+use super::import::{Fate, Records};
 use super::source::Source;
-use super::{BLOBS, Error, fork};
+use super::{Error, fork};
 use crate::care::Erasures;
 
 /// What is to be done with each session.
@@ -121,16 +120,7 @@ impl Plan {
             }
         }
         drop(records);
-        let mut open: Vec<Digest> =
-            names.all.iter().filter(|(_, named)| named.tree).map(|(digest, _)| *digest).collect();
-        while let Some(digest) = open.pop() {
-            let name = format!("{BLOBS}{digest}");
-            let Some(by) = names.all.get(&digest).map(|named| named.by) else { continue };
-            if source.names.contains_key(&name) {
-                let tree = Tree::decode(&source.whole(&name, WHOLE)?).map_err(|_| changed(&name))?;
-                open.extend(names.inside(&tree, by));
-            }
-        }
+        names.walk(source)?;
         Ok(source.blobs().filter(|digest| names.all.contains_key(digest)).collect())
     }
 

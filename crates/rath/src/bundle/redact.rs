@@ -4,16 +4,16 @@ use std::collections::{BTreeSet, HashMap};
 
 use rath_core::{Digest, Kind, Point, Record};
 
-use crate::needle::Needle;
+use crate::needle::{Needle, Reader};
 
 /// Rules for what is left out. The chain stays whole: headers are never left out.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
     /// Bodies of these kinds.
     pub kinds: Vec<Kind>,
-    /// Bodies of these records.
+    /// Bodies of these records, each of which must be in the bundle.
     pub records: BTreeSet<Point>,
-    /// Bodies and blobs that hold one of these texts, in capitals or not.
+    /// Bodies and blobs that hold one of these texts, however it is written.
     pub texts: Vec<String>,
     /// All blobs.
     pub no_blobs: bool,
@@ -49,43 +49,30 @@ impl Redaction {
     }
 }
 
-/// So much of a part is looked at again with the next one: room for white space and escapes of escapes.
-const CARRIED: usize = 64 << 10;
-
 /// Looks for texts in blobs that come in parts, each blob once.
 pub(super) struct Finder {
-    needles: Vec<Needle>,
+    reader: Reader,
     found: HashMap<Digest, bool>,
-    longest: usize,
-    carried: Vec<u8>,
-    hit: bool,
 }
 
 impl Finder {
     pub(super) fn new(redaction: &Redaction) -> Self {
-        let needles: Vec<Needle> = redaction.needles().collect();
-        let longest = needles.iter().map(Needle::longest).max().unwrap_or(0).max(CARRIED);
-        Self { needles, found: HashMap::new(), longest, carried: Vec::new(), hit: false }
+        Self { reader: Reader::new(redaction.needles().collect()), found: HashMap::new() }
     }
 
     /// What was found in a blob that was looked at before.
     pub(super) fn known(&self, digest: &Digest) -> Option<bool> {
-        if self.needles.is_empty() { Some(false) } else { self.found.get(digest).copied() }
+        if self.reader.is_idle() { Some(false) } else { self.found.get(digest).copied() }
     }
 
     /// The next part of a blob.
     pub(super) fn part(&mut self, bytes: &[u8]) {
-        self.carried.extend_from_slice(bytes);
-        self.hit = self.hit || self.needles.iter().any(|needle| needle.in_content(&self.carried));
-        // A text may stand across two parts.
-        let keep = self.carried.len().min(self.longest);
-        self.carried.drain(..self.carried.len() - keep);
+        self.reader.part(bytes);
     }
 
     /// The end of a blob: whether it holds a text.
     pub(super) fn end(&mut self, digest: Digest) -> bool {
-        self.carried.clear();
-        let hit = std::mem::take(&mut self.hit);
+        let hit = self.reader.end();
         self.found.insert(digest, hit);
         hit
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rath_core::Digest;
 use sha2::{Digest as _, Sha256};
@@ -24,7 +25,63 @@ pub(super) struct Target {
 
 enum Form {
     Directory,
-    Zip(Box<ZipWriter<BufWriter<File>>>),
+    Zip(Box<ZipWriter<Sink>>, Arc<AtomicBool>),
+}
+
+/// The file of a zip. Once it is given up, by whoever writes or by a disk that refuses, it swallows what comes: a zip that is
+/// dropped writes its end all the same, and prints what it thinks of a disk that does not take it.
+struct Sink {
+    file: BufWriter<File>,
+    at: u64,
+    given_up: Arc<AtomicBool>,
+}
+
+impl Sink {
+    fn unless_given_up<T>(
+        &mut self,
+        nothing: T,
+        work: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.given_up.load(Ordering::Relaxed) {
+            return Ok(nothing);
+        }
+        let done = work(&mut self.file);
+        let is_refused = done.as_ref().err().is_some_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        self.given_up.fetch_or(is_refused, Ordering::Relaxed);
+        done
+    }
+
+    /// Ends the file; fails where it was given up.
+    fn end(mut self) -> io::Result<()> {
+        self.flush()?;
+        match self.given_up.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("it was given up before")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.unless_given_up(bytes.len(), |file| file.write(bytes))?;
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unless_given_up((), BufWriter::flush)
+    }
+}
+
+impl Seek for Sink {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let supposed = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) | SeekFrom::End(by) => self.at.saturating_add_signed(by),
+        };
+        self.at = self.unless_given_up(supposed, |file| file.seek(to))?;
+        Ok(self.at)
+    }
 }
 
 /// A file of the bundle while it is written.
@@ -53,7 +110,7 @@ enum Hash {
 
 enum Out<'a> {
     File(BufWriter<File>),
-    Zip(&'a mut ZipWriter<BufWriter<File>>),
+    Zip(&'a mut ZipWriter<Sink>),
 }
 
 impl Target {
@@ -69,8 +126,11 @@ impl Target {
         let made = machine(format!("creating {}", unfinished.display()));
         let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
         let form = match zipped {
-            true => File::create_new(&unfinished)
-                .map(|file| Form::Zip(Box::new(ZipWriter::new(BufWriter::with_capacity(1 << 20, file))))),
+            true => File::create_new(&unfinished).map(|file| {
+                let given_up = Arc::new(AtomicBool::new(false));
+                let file = BufWriter::with_capacity(1 << 20, file);
+                Form::Zip(Box::new(ZipWriter::new(Sink { file, at: 0, given_up: given_up.clone() })), given_up)
+            }),
             false => fs::create_dir(&unfinished)
                 .and_then(|()| fs::create_dir(unfinished.join(super::BLOBS)))
                 .map(|()| Form::Directory),
@@ -92,7 +152,7 @@ impl Target {
                 let file = File::create_new(&path).map_err(machine(format!("creating {}", path.display())))?;
                 Out::File(BufWriter::with_capacity(1 << 18, file))
             }
-            Form::Zip(zip) => {
+            Form::Zip(zip, _) => {
                 // One moment for all, and room for any length: the same contents are the same bytes.
                 let options = SimpleFileOptions::default()
                     .compression_method(CompressionMethod::Deflated)
@@ -125,7 +185,7 @@ impl Target {
         let doing = format!("writing {}", path.display());
         let finished = match std::mem::replace(form, Form::Directory) {
             Form::Directory => Ok(()),
-            Form::Zip(zip) => zip.finish().map_err(io::Error::from).and_then(|mut out| out.flush()),
+            Form::Zip(zip, _) => zip.finish().map_err(io::Error::from).and_then(Sink::end),
         };
         // An empty directory is replaced.
         finished.and_then(|()| fs::rename(unfinished, path)).map_err(machine(doing))
@@ -134,6 +194,9 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        if let Form::Zip(_, given_up) = &self.form {
+            given_up.store(true, Ordering::Relaxed);
+        }
         // What was not finished is nobody's.
         let _ = match self.unfinished.is_dir() {
             true => fs::remove_dir_all(&self.unfinished),

@@ -7,10 +7,8 @@ use rath_core::store::Scan;
 use rath_core::{Digest, Record, Result, SessionId, blob_references};
 
 use super::Care;
-use crate::needle::Needle;
-
-/// Contents above this are not searched as text.
-const MOST: u64 = 16 << 20;
+use crate::bundle;
+use crate::needle::{Needle, Reader};
 
 /// Where a subject was found.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +28,7 @@ impl Care {
     pub async fn about(&self, subject: &str, progress: &mut dyn FnMut(u64)) -> Result<About> {
         let needle = Needle::new(subject);
         let mut about = About::default();
-        let mut contents: HashMap<Digest, bool> = HashMap::new();
+        let mut contents = Contents::new(self, &needle);
         let mut trees: HashSet<Digest> = HashSet::new();
         let (mut after, mut seen) = (0, 0);
         loop {
@@ -53,17 +51,7 @@ impl Care {
                         trees.insert(blob.digest);
                         continue;
                     }
-                    if says || blob.bytes > MOST {
-                        continue;
-                    }
-                    says = match contents.get(&blob.digest) {
-                        Some(known) => *known,
-                        None => {
-                            let holds = self.content_has(&needle, blob.digest).await?;
-                            contents.insert(blob.digest, holds);
-                            holds
-                        }
-                    };
+                    says = says || contents.has(blob.digest).await?;
                 }
                 if says {
                     about.records.push(record.clone());
@@ -77,16 +65,17 @@ impl Care {
         }
         let posts = self.embedded.waiting_posts()?.into_iter();
         about.posts = posts.filter(|(.., body)| needle.in_body(body)).map(|(session, id, _)| (session, id)).collect();
-        about.files = self.files_about(&needle, trees).await?;
+        about.files = self.files_about(&needle, &mut contents, trees).await?;
         Ok(about)
     }
 
-    async fn content_has(&self, needle: &Needle, digest: Digest) -> Result<bool> {
-        Ok(self.store.blob_get(digest).await?.is_some_and(|bytes| needle.in_content(&bytes)))
-    }
-
     /// Files of these versions that hold it or are called so.
-    async fn files_about(&self, needle: &Needle, trees: HashSet<Digest>) -> Result<BTreeSet<String>> {
+    async fn files_about(
+        &self,
+        needle: &Needle,
+        contents: &mut Contents<'_>,
+        trees: HashSet<Digest>,
+    ) -> Result<BTreeSet<String>> {
         let mut found = BTreeSet::new();
         let mut open: Vec<(Digest, String)> = trees.into_iter().map(|digest| (digest, String::new())).collect();
         let mut seen: HashSet<Digest> = HashSet::new();
@@ -101,13 +90,45 @@ impl Care {
                 let node = entry.node;
                 if node.is_directory() {
                     open.push((node.sha256, format!("{name}/")));
-                } else if needle.in_text(&name)
-                    || node.size <= MOST && seen.insert(node.sha256) && self.content_has(needle, node.sha256).await?
-                {
+                } else if needle.in_text(&name) || contents.has(node.sha256).await? {
                     found.insert(name);
                 }
             }
         }
         Ok(found)
     }
+}
+
+/// Contents that are looked at, each once and by parts, so that none is too long.
+struct Contents<'a> {
+    care: &'a Care,
+    reader: Reader,
+    known: HashMap<Digest, bool>,
+}
+
+impl<'a> Contents<'a> {
+    fn new(care: &'a Care, needle: &Needle) -> Self {
+        Self { care, reader: Reader::new(vec![needle.clone()]), known: HashMap::new() }
+    }
+
+    /// Whether a content has it.
+    async fn has(&mut self, digest: Digest) -> Result<bool> {
+        if let Some(known) = self.known.get(&digest) {
+            return Ok(*known);
+        }
+        let store = &self.care.store;
+        if let Some(mut parts) = bundle::parts(store, digest).await? {
+            while let Some(part) = parts.next(store).await? {
+                self.reader.part(&part);
+            }
+        }
+        let holds = self.reader.end();
+        self.known.insert(digest, holds);
+        Ok(holds)
+    }
+}
+
+/// Whether a text says what is looked for, as [`Care::about`] compares. A subject without words is in every text.
+pub fn says(text: &str, subject: &str) -> bool {
+    Needle::new(subject).in_text(text)
 }

@@ -1,6 +1,7 @@
 //! Does what was planned: written down, put on the record, destroyed, and only then said to be done.
 
 use rath_core::body::{Erased, Removed, Stripped};
+use rath_core::store::Error as StoreError;
 use rath_core::{Reference, Result, Session};
 use rath_store::{Destroyed, Doomed, Quiet};
 use serde::Serialize;
@@ -81,7 +82,7 @@ impl Care {
             self.embedded.abandon(quiet, &doomed.name)?;
             return Err(error);
         }
-        let destroyed = self.embedded.destroy(quiet, doomed, progress)?;
+        let destroyed = self.destroy(quiet, doomed, progress)?;
         Ok(Done { record: operator.head(), destroyed })
     }
 
@@ -104,11 +105,29 @@ impl Care {
                 operator.publish().await?;
                 self.embedded.abandon(&quiet, &doomed.name)?;
             } else {
-                self.embedded.destroy(&quiet, &doomed, progress)?;
+                self.destroy(&quiet, &doomed, progress)?;
                 finished += 1;
             }
         }
         Ok(finished)
+    }
+
+    /// Erasures that were begun and did not come to their end: what they destroy is still in files of the store.
+    pub async fn unfinished(&self) -> Result<Vec<Doomed>> {
+        let mut unfinished = self.embedded.unfinished()?;
+        // Where the operator session cannot be read, who knows.
+        if !unfinished.is_empty()
+            && let Ok(recorded) = Erasures::of(&self.store).await
+        {
+            unfinished.retain(|doomed| !doomed.recorded || recorded.has(&doomed.name));
+        }
+        Ok(unfinished)
+    }
+
+    /// Destroys what the record says is gone.
+    fn destroy(&self, quiet: &Quiet, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
+        let destroyed = self.embedded.destroy(quiet, doomed, progress);
+        Ok(destroyed.map_err(|why| StoreError::Unfinished(Box::new(why)))?)
     }
 
     pub(super) async fn obstacles(&self) -> Result<Obstacles> {

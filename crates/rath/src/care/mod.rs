@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rath_core::{Actor, Store};
 use rath_store::Embedded;
 
-pub use about::About;
+pub use about::{About, says};
 pub use carry_out::Done;
 pub use erasures::{Erasure, Erasures};
 pub use holds::{Hold, Holds};

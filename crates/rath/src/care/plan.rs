@@ -1,11 +1,11 @@
 //! What an erasure would destroy, what it must leave, and what it cannot reach.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use rath_core::store::{Holder, Row, Which};
-use rath_core::{OPERATOR, Point, Record, Reference, Result, SessionId, View};
+use rath_core::{Kind, OPERATOR, Point, Record, Reference, Result, SessionId, View};
 use rath_store::{Destroyed, Doomed};
 use serde::Serialize;
 
@@ -168,8 +168,8 @@ impl Obstacles {
     }
 
     /// Why a record must stay.
-    async fn against(&mut self, care: &Care, record: &Reference) -> Result<Option<WhyNot>> {
-        let session = record.session;
+    async fn against(&mut self, care: &Care, record: &Record) -> Result<Option<WhyNot>> {
+        let session = record.session();
         if self.operator == Some(session) {
             return Ok(Some(WhyNot::Operator));
         }
@@ -177,6 +177,12 @@ impl Obstacles {
             return Ok(Some(WhyNot::OnHold(Box::new(hold.clone()))));
         }
         if let Some(holder) = self.rows.get(&session).and_then(|row| row.holder.clone()) {
+            return Ok(Some(WhyNot::AtWork(holder)));
+        }
+        // Whoever works on a fork has its place and its permissions in memory, and would write them down again.
+        if matches!(record.kind(), Kind::Placed | Kind::Granted)
+            && let Some(holder) = self.at_work_behind(record.point())
+        {
             return Ok(Some(WhyNot::AtWork(holder)));
         }
         if let Entry::Vacant(unknown) = self.open.entry(session) {
@@ -187,8 +193,24 @@ impl Obstacles {
             let asks = pending.asks.into_iter().map(|ask| (ask.record, "a question".to_owned()));
             unknown.insert(steps.chain(calls).chain(asks).collect());
         }
-        let open = self.open.get(&session).into_iter().flatten().find(|(id, _)| *id == record.id);
+        let open = self.open.get(&session).into_iter().flatten().find(|(id, _)| *id == record.id());
         Ok(open.map(|(_, what)| WhyNot::Open(what.clone())))
+    }
+
+    /// Who works on a session that was forked at a record or behind it.
+    fn at_work_behind(&self, point: Point) -> Option<Holder> {
+        let (mut open, mut seen) = (vec![point], HashSet::new());
+        while let Some(from) = open.pop() {
+            let is_fork =
+                |row: &&Row| row.origin.is_some_and(|origin| origin.session == from.session && origin.seq >= from.seq);
+            for fork in self.rows.values().filter(is_fork).filter(|fork| seen.insert(fork.id)) {
+                if fork.holder.is_some() {
+                    return fork.holder.clone();
+                }
+                open.push(Point { session: fork.id, seq: 0 });
+            }
+        }
+        None
     }
 }
 
@@ -224,7 +246,7 @@ impl Care {
         }
         let mut obstacles = Obstacles::of(self).await?;
         for (record, because) in meant.into_values() {
-            match obstacles.against(self, &record.reference()).await? {
+            match obstacles.against(self, &record).await? {
                 None => plan.targets.push(target(&record, because)),
                 Some(why) => plan.refuse(record.session(), why),
             }

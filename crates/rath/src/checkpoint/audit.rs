@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rath_core::checkpoint::{Checkpoint, Heads, PublicKey};
 use rath_core::store::{Error as StoreError, Lookup, Query, Scan};
 use rath_core::verify::{Finding, What};
-use rath_core::{Kind, Point, RecordId, SessionId, Store, Time};
+use rath_core::{Kind, Point, RecordId, SessionId, Store};
 use serde::Deserialize;
 
 use super::key::is_signed;
@@ -44,6 +44,7 @@ pub async fn audit(
     let mut auditor = Auditor {
         store,
         removed,
+        places: chain.stored.iter().map(|it| (it.checkpoint.no, it.record.seq)).collect(),
         excused: BTreeSet::new(),
         audit: Audit::default(),
         known: BTreeMap::new(),
@@ -92,16 +93,16 @@ struct Removal {
     records: u64,
 }
 
-/// Sessions that records on the operator session say were taken out of the store, with how many records they had, and when.
-async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Result<BTreeMap<SessionId, (u64, Time)>> {
+/// Sessions that records on the operator session say were taken out of the store, with how many records they had, and where
+/// that stands: places tell what was before a checkpoint, and no clock does.
+async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Result<BTreeMap<SessionId, (u64, u64)>> {
     let (mut removed, mut from) = (BTreeMap::new(), 0);
     loop {
         let page = store.scan(Scan::session(operator, from, u64::MAX).kinds(&[Kind::Erased])).await?;
         for record in &page.records {
             let said = record.body_bytes().and_then(|body| serde_json::from_slice::<Removals>(body).ok());
-            let Ok(header) = record.header() else { continue };
             let gone = said.into_iter().flat_map(|said| said.sessions);
-            removed.extend(gone.map(|gone| (gone.session, (gone.records, header.time))));
+            removed.extend(gone.map(|gone| (gone.session, (gone.records, record.seq()))));
         }
         from = page.position;
         if !page.more {
@@ -112,8 +113,10 @@ async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Resu
 
 struct Auditor<'a> {
     store: &'a Arc<dyn Store>,
-    /// Sessions that were taken out on the record: how many records they had, and when.
-    removed: BTreeMap<SessionId, (u64, Time)>,
+    /// Sessions that were taken out on the record: how many records they had, and where on the operator session.
+    removed: BTreeMap<SessionId, (u64, u64)>,
+    /// Where the checkpoints stand on the operator session, by their numbers.
+    places: BTreeMap<u64, u64>,
     /// Those of them that a checkpoint has.
     excused: BTreeSet<SessionId>,
     audit: Audit,
@@ -161,22 +164,24 @@ impl Auditor<'_> {
                     true => None,
                     false => before.heads(self.store).await,
                 };
-                self.counts(&before.checkpoint, heads, it);
+                self.counts(before, heads, stored);
             }
             before = Some(stored);
         }
     }
 
     /// Records and sessions only become more, but for sessions that were removed on the record.
-    fn counts(&mut self, before: &Checkpoint, heads: Option<Heads>, after: &Checkpoint) {
-        let between = |when: Time| when >= before.time && when <= after.time;
-        let gone =
-            |(point, _): &(Point, RecordId)| self.removed.get(&point.session).is_some_and(|(_, when)| between(*when));
+    fn counts(&mut self, before: &Stored, heads: Option<Heads>, after: &Stored) {
+        let between = before.record.seq..after.record.seq;
+        let gone = |(point, _): &(Point, RecordId)| {
+            self.removed.get(&point.session).is_some_and(|(_, seq)| between.contains(seq))
+        };
         let (mut sessions, mut records) = (0, 0);
         for (point, _) in heads.iter().flat_map(Heads::iter).filter(gone) {
             sessions += 1;
             records += point.seq + 1;
         }
+        let (before, after) = (&before.checkpoint, &after.checkpoint);
         if after.records + records < before.records || after.sessions + sessions < before.sessions {
             let why = format!(
                 "checkpoint {} counts {} records in {} sessions, checkpoint {} before it {} in {}: some were lost between",
@@ -199,7 +204,11 @@ impl Auditor<'_> {
                 None => runs.push(vec![checkpoint]),
             }
         }
-        let has = |run: &[&Checkpoint], keys: &[PublicKey]| run.iter().any(|it| keys.contains(&it.key));
+        // A key that was replaced before it signed a checkpoint did sign the next key, where the one before leads there.
+        let has = |run: &[&Checkpoint], keys: &[PublicKey]| {
+            let between = run.iter().skip(1).flat_map(|it| &it.successions).map(|succession| succession.from);
+            run.iter().map(|it| it.key).chain(between).any(|key| keys.contains(&key))
+        };
         let (now, before) = trusted.split_at(trusted.len().min(1));
         for run in runs.iter().skip(1) {
             let (no, key) = (run[0].no, run[0].key);
@@ -330,7 +339,9 @@ impl Auditor<'_> {
     /// Whether the session was taken out of the store after the checkpoint, on the record, and is not there.
     async fn is_removed(&self, point: Point, checkpoint: &Checkpoint) -> rath_core::Result<bool> {
         let on_record = self.removed.get(&point.session);
-        if !on_record.is_some_and(|(records, when)| point.seq < *records && *when >= checkpoint.time) {
+        // A line that was given and has no place here is found to have none.
+        let place = self.places.get(&checkpoint.no).copied().unwrap_or(0);
+        if !on_record.is_some_and(|(records, seq)| point.seq < *records && *seq > place) {
             return Ok(false);
         }
         Ok(self.store.sessions(rath_core::store::Which::Id(point.session).into()).await?.is_empty())

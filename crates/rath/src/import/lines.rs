@@ -21,7 +21,9 @@ impl Repairs {
         }
     }
 
+    /// They, in the order of the lines; what is said of the whole file comes last.
     pub(super) fn done(mut self) -> Vec<Repair> {
+        self.list.sort_by_key(|repair| (repair.line == 0, repair.line));
         if self.more > 0 {
             let what = format!("{} more such places", self.more);
             self.list.push(Repair { line: 0, what, how: "done likewise".into() });

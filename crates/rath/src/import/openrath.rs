@@ -3,6 +3,8 @@
 //! Its writer appends and may be started again on the same file; its loader then refuses what it finds. Read here is
 //! whatever the lines say, and each place that is not as the format wants it is noted with what was done about it.
 
+use std::collections::BTreeMap;
+
 use rath_core::body::Repair;
 use serde_json::{Map, Value};
 
@@ -46,8 +48,8 @@ pub fn read(bytes: &[u8]) -> Result<Parsed, Unreadable> {
 struct File {
     header: Option<(u64, Object)>,
     trailer: Option<(u64, Object)>,
-    /// What was said, with the index of its chunk.
-    said: Vec<(u64, Said, Value)>,
+    /// What was said, by the index of its chunk.
+    said: BTreeMap<u64, (Said, Value)>,
     repairs: Repairs,
 }
 
@@ -80,7 +82,8 @@ impl File {
     }
 
     fn chunk(&mut self, line: u64, object: &Object) {
-        let next = self.said.last().map_or(0, |(index, ..)| index.saturating_add(1));
+        let last = self.said.last_key_value().map(|(last, _)| *last);
+        let next = last.map_or(0, |last| last.saturating_add(1));
         let index = match object.get("index").and_then(Value::as_u64) {
             Some(index) => index,
             None => {
@@ -98,25 +101,42 @@ impl File {
         if self.trailer.take().is_some() {
             self.repairs.add(line, "a chunk stands behind the trailer", "taken where it stands");
         }
-        if index > next {
-            let missing = if index - next == 1 { format!("{next} is") } else { format!("{next} to {} are", index - 1) };
-            self.repairs.add(line, format!("chunk {index} comes next: {missing} missing"), "went on without");
-        } else if let Some(at) = self.said.iter().position(|(known, ..)| *known >= index) {
-            let content = serde_json::json!([kind, payload]);
-            if self.said.get(at).is_some_and(|(known, _, before)| *known == index && *before == content) {
+        let content = serde_json::json!([kind, payload]);
+        match (self.said.get(&index), last) {
+            (Some((_, before)), _) if *before == content => {
                 self.repairs.add(line, format!("chunk {index} once more, with the same words"), "passed over");
                 return;
             }
-            let gone: Vec<u64> = self.said.drain(at..).map(|(_, said, _)| said.line).collect();
-            let (first, last) = (gone.first().copied().unwrap_or(line), gone.last().copied().unwrap_or(line));
-            let which = match first == last {
-                true => format!("line {first} stays"),
-                false => format!("lines {first} to {last} stay"),
-            };
-            let how = format!("the later words hold; {which} in the source");
-            self.repairs.add(line, format!("chunk {index} once more, with other words"), how);
+            (Some(_), _) => {
+                let gone: Vec<u64> = self.said.split_off(&index).into_values().map(|(said, _)| said.line).collect();
+                let (first, last) = (gone.iter().min().unwrap_or(&line), gone.iter().max().unwrap_or(&line));
+                let which = match first == last {
+                    true => format!("line {first} stays"),
+                    false => format!("lines {first} to {last} stay"),
+                };
+                let how = format!("the later words hold; {which} in the source");
+                self.repairs.add(line, format!("chunk {index} once more, with other words"), how);
+            }
+            (None, Some(last)) if last > index => {
+                let what = format!("chunk {index} stands behind chunk {last}");
+                self.repairs.add(line, what, "taken in the order of the indexes");
+            }
+            (None, _) => {}
         }
-        self.said.push((index, Said { line, time: None, what }, serde_json::json!([kind, payload])));
+        self.said.insert(index, (Said { line, time: None, what }, content));
+    }
+
+    /// Indexes that no chunk has.
+    fn gaps(&mut self) {
+        let mut next = 0;
+        for (index, (said, _)) in &self.said {
+            if *index > next {
+                let missing =
+                    if index - next == 1 { format!("{next} is") } else { format!("{next} to {} are", index - 1) };
+                self.repairs.add(said.line, format!("chunk {index} comes next: {missing} missing"), "went on without");
+            }
+            next = index.saturating_add(1);
+        }
     }
 
     fn trailer(&mut self, line: u64, object: Object) {
@@ -127,6 +147,7 @@ impl File {
     }
 
     fn finish(mut self) -> Parsed {
+        self.gaps();
         if self.header.is_none() {
             self.repairs.add(0, "there is no header", "taken without an id and without parents");
         }
@@ -157,7 +178,7 @@ impl File {
             lineage: lineage.iter().filter_map(|name| field(&header, name)).collect(),
             parents: list.iter().map(text_of).collect(),
             trailer: self.trailer.map(|(_, trailer)| Value::Object(trailer).to_string()),
-            said: self.said.into_iter().map(|(_, said, _)| said).collect(),
+            said: self.said.into_values().map(|(said, _)| said).collect(),
             repairs,
         }
     }

@@ -178,7 +178,12 @@ impl Intake {
         }
         let stuck = |why: String| Error::Stuck { name: name.into(), session, why };
         let (count, until) = self.lines_of(session).await?.map_err(&stuck)?;
+        let is_in_order = parsed.said.is_sorted_by_key(|said| said.line > until);
         let (before, new): (Vec<Said>, Vec<Said>) = parsed.said.into_iter().partition(|said| said.line <= until);
+        if !is_in_order {
+            let why = "its new lines belong between some that were taken in; --anew makes a session of its own";
+            return Err(stuck(why.into()));
+        }
         if before.len() as u64 != count {
             let why = "its new lines replace some that were taken in; --anew makes a session of its own";
             return Err(stuck(why.into()));
@@ -202,7 +207,7 @@ impl Intake {
         Ok(Taken { session, fate: Fate::GoneOn { records }, repairs })
     }
 
-    /// How many records of a session come from files, and the last line of them; the reason why it cannot go on.
+    /// How many records of a session come from files, and the furthest line of them; the reason why it cannot go on.
     async fn lines_of(&self, session: SessionId) -> Result<Result<(u64, u64), String>, Error> {
         let Reference { seq, .. } = View::of(&self.store, session, None).await?.reference();
         let (mut count, mut until, mut from) = (0, 0, 0);
@@ -210,7 +215,7 @@ impl Intake {
             let page = self.store.scan(Scan::session(session, from, seq)).await?;
             for record in &page.records {
                 match Source::of(record) {
-                    Ok(Some(source)) => (count, until) = (count + 1, source.line),
+                    Ok(Some(source)) => (count, until) = (count + 1, source.line.max(until)),
                     _ if matches!(record.kind(), Kind::Imported | Kind::Labelled | Kind::Linked | Kind::Note) => {}
                     _ => return Ok(Err(format!("it went on by itself at {}", record.point()))),
                 }

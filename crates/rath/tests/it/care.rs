@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rath::body::{
-    About as Question, Answered, Asked, CallOutcome, Effect, Erased, Grant, Granted, Held, Labelled, ModelFailed,
-    ModelRequested, ModelResponded, Note, Output, Placed, Scope, ToolFinished, ToolResult, ToolStarted, User, Verdict,
+    About as Question, Answered, Asked, Attached, CallOutcome, Effect, Erased, Grant, Granted, Held, Labelled,
+    ModelFailed, ModelRequested, ModelResponded, Note, Output, Placed, Scope, ToolFinished, ToolResult, ToolStarted,
+    User, Verdict,
 };
 use rath::care::{Because, Care, Erasures, Holds, Plan, Policy, Stays, WhyNot, Wish};
 use rath::files::Changes;
 use rath::prelude::*;
-use rath::store::{Lookup, Post, Posted, Which};
-use rath::{Blob, Digest, Embedded, Kind, Record, Reference, Time};
+use rath::store::{Lookup, Piece, Post, Posted, Which};
+use rath::{Blob, BlobRef, Digest, Embedded, Kind, Record, Reference, Time};
 use rath_testkit::traces;
 
 const SECRET: &str = "Ada Q Lovelace";
@@ -84,6 +85,51 @@ impl Lab {
 
     async fn record(&self, at: Reference) -> Record {
         self.store.get(Lookup::At(at.point())).await.unwrap().remove(0)
+    }
+}
+
+/// A content that is held in pieces, with the secret across two of them.
+async fn put_long(store: &Arc<dyn Store>, length: usize) -> BlobRef {
+    let mut content = b"not a word of it. ".repeat(length / 18);
+    let at = content.len() / (1 << 20) * (1 << 20) - 5;
+    content.splice(at..at + SECRET.len(), SECRET.bytes());
+    let whole = BlobRef { digest: Digest::of(&content), bytes: content.len() as u64, media_type: "text/plain".into() };
+    let pieces: Vec<Blob> = content.chunks(1 << 20).map(|part| Blob::new(part, "text/plain")).collect();
+    let named = pieces.iter().map(|piece| Piece { digest: piece.reference.digest, bytes: piece.reference.bytes });
+    let named = named.collect();
+    store.blob_put(pieces).await.unwrap();
+    store.blob_join(whole.clone(), named).await.unwrap();
+    whole
+}
+
+#[tokio::test]
+async fn no_content_is_too_long_to_be_read() {
+    let lab = Lab::new();
+    let content = put_long(&lab.store, 17 << 20).await;
+    let mut session = lab.store.create(Actor::person("ada"));
+    let attached = vec![Attached { content: content.clone(), name: Some("dump.txt".into()) }];
+    session.append(User { text: "See.".into(), post: None, attached }).unwrap();
+    session.publish().await.unwrap();
+    let said = session.head();
+    drop(session);
+    let plan = lab.erase(about()).await;
+    assert_eq!(plan.targets.iter().map(|target| target.record).collect::<Vec<_>>(), [said]);
+    assert!(lab.store.blob_pieces(content.digest).await.unwrap().is_none());
+    assert_eq!(lab.verify(), 1);
+}
+
+#[tokio::test]
+async fn a_subject_is_found_in_every_form_of_unicode() {
+    let lab = Lab::new();
+    let mut found = Vec::new();
+    for text in ["by Zoe\u{308}.", "by ZO\u{cb}", "by Zo\u{ad}\u{eb}", "by Z\u{200b}oe\u{308}"] {
+        found.push(lab.note(text).await);
+    }
+    lab.note("by Zoe").await;
+    for subject in ["Zo\u{eb}", "zoe\u{308}"] {
+        let plan = lab.plan(Wish { about: Some(subject.into()), ..Wish::default() }).await;
+        let targets: BTreeSet<_> = plan.targets.iter().map(|target| target.record.session).collect();
+        assert_eq!(targets, found.iter().map(|record| record.session).collect());
     }
 }
 
@@ -376,12 +422,51 @@ async fn what_is_at_work_open_or_the_operators_stays() {
 }
 
 #[tokio::test]
+async fn a_place_that_a_fork_at_work_began_with_stays() {
+    let lab = Lab::new();
+    let mut session = lab.store.create(Actor::person("ada"));
+    let placed = Placed {
+        backend: "local".into(),
+        isolated: true,
+        origin: Some("/home/ada".into()),
+        in_place: false,
+        workspace: None,
+        base: None,
+        setup: None,
+        why: None,
+    };
+    session.append(placed).unwrap();
+    let place = session.head();
+    session.user("Begin.").unwrap();
+    let words = session.head();
+    session.publish().await.unwrap();
+    let mut fork = session.fork("try");
+    fork.publish().await.unwrap();
+    drop(session);
+    let wish = async || Wish { records: vec![lab.record(place).await, lab.record(words).await], ..Wish::default() };
+    for _ in 0..1000 {
+        let rows = lab.store.sessions(Which::Id(place.session).into()).await.unwrap();
+        if rows[0].holder.is_none() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let plan = lab.care().plan(wish().await, &mut |_| {}).await.unwrap();
+    assert_eq!(plan.targets.iter().map(|target| target.record).collect::<Vec<_>>(), [words]);
+    assert!(matches!(plan.refused[0].why, WhyNot::AtWork(_)), "{:?}", plan.refused);
+    drop(fork);
+    assert_eq!(lab.erase(wish().await).await.targets.len(), 2);
+    assert_eq!(lab.verify(), 2);
+}
+
+#[tokio::test]
 async fn an_erasure_on_the_record_is_finished_and_one_that_is_not_was_never_begun() {
     let lab = Lab::new();
     let told = lab.note(SECRET).await;
     let embedded = Embedded::open_here(lab.path(), "test").unwrap();
     let doomed = rath::Doomed { records: vec![told], recorded: true, ..rath::Doomed::new() };
     embedded.intend(&embedded.quiet().unwrap(), &doomed).unwrap();
+    assert_eq!(lab.care().unfinished().await.unwrap(), []);
     assert_eq!(lab.care().finish(&mut |_| {}).await.unwrap(), 0);
     assert!(lab.record(told).await.body::<Note>().is_ok());
 
@@ -398,7 +483,9 @@ async fn an_erasure_on_the_record_is_finished_and_one_that_is_not_was_never_begu
     };
     operator.append(erased).unwrap();
     operator.publish().await.unwrap();
+    assert_eq!(lab.care().unfinished().await.unwrap(), [doomed]);
     assert_eq!(lab.care().finish(&mut |_| {}).await.unwrap(), 1);
+    assert_eq!(lab.care().unfinished().await.unwrap(), []);
     assert_eq!((lab.traces(), lab.verify()), (Vec::new(), 1));
     assert_eq!(lab.care().finish(&mut |_| {}).await.unwrap(), 0);
 }
@@ -637,6 +724,22 @@ async fn a_body_that_is_gone_without_a_word_is_a_finding() {
     assert_eq!(care.explain(&mut report).await, 0);
     let found: Vec<_> = report.findings.iter().map(|found| (found.what, found.session, found.seq)).collect();
     assert_eq!(found, [(rath::verify::What::BodyMissing, Some(taken.session), Some(taken.seq))]);
+}
+
+/// The stores of `corpus/` lost a body below the operator session, which is all that is wrong with them.
+#[tokio::test]
+async fn the_corpus_lacks_one_body_a_store() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus");
+    for dir in std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()) {
+        let copy = tempfile::tempdir().unwrap();
+        rath_testkit::copy_dir(&dir.join("store"), copy.path());
+        let open = || Embedded::open_here(copy.path(), "test").unwrap();
+        let mut report = open().verify(None, &mut |_, _| {}).unwrap();
+        assert!(report.is_sound() && report.erased == 1, "{}: {:?}", dir.display(), report.findings);
+        Care::new(open(), Actor::person("olga")).explain(&mut report).await;
+        let found: Vec<_> = report.findings.iter().map(|found| (found.what, found.seq)).collect();
+        assert_eq!(found, [(rath::verify::What::BodyMissing, Some(20))], "{}", dir.display());
+    }
 }
 
 #[tokio::test]

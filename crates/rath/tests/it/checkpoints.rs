@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rath::body::Checkpointed;
 use rath::checkpoint::{
-    Checkpoint, Error, Heads, LONGEST_LINE, PublicKey, SigningKey, Wish, audit, chain, compare, is_signed, make,
+    Checkpoint, Error, Heads, LONGEST_LINE, PublicKey, Signature, SigningKey, Wish, audit, chain, compare, is_signed,
+    make,
 };
 use rath::prelude::*;
 use rath::store::Query;
@@ -104,6 +105,14 @@ fn settle(path: &Path) {
 
 fn is_sound(path: &Path) -> bool {
     Embedded::open_here(path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap().is_sound()
+}
+
+/// Signs what no store would say.
+fn sign(key: &SigningKey, statement: &str) -> Signature {
+    let kept: serde_json::Value = serde_json::from_str(&key.to_text()).unwrap();
+    let seed: PublicKey = serde_json::from_value(kept["seed"].clone()).unwrap();
+    let pair = ring::signature::Ed25519KeyPair::from_seed_unchecked(&seed.0).unwrap();
+    Signature(pair.sign(statement.as_bytes()).as_ref().try_into().unwrap())
 }
 
 fn whats(findings: &[Finding]) -> Vec<What> {
@@ -244,6 +253,75 @@ async fn a_session_that_is_gone_is_named() {
     assert!(whats(&lab.found(&copy, &[]).await).contains(&What::CutOff));
 }
 
+/// A checkpoint that carries the signature of another key's succession, and is no part of it.
+#[tokio::test]
+async fn a_succession_that_leads_elsewhere_vouches_for_nobody() {
+    let lab = Lab::new().await;
+    let store = Embedded::open(lab.original()).unwrap();
+    lab.checkpoint(&lab.original()).await;
+    let second = lab.key.rotate().unwrap();
+    let third = second.rotate().unwrap();
+    let genuine = make(&store, ada(), &third, Wish::default()).await.unwrap();
+    let stranger = SigningKey::generate().unwrap();
+    let heads = Heads::of(&store.sessions(Query::default()).await.unwrap());
+    let mut forged = Checkpoint {
+        no: 3,
+        previous: Some(genuine.digest()),
+        key: stranger.public(),
+        heads: heads.digest(),
+        records: heads.records(),
+        sessions: heads.sessions(),
+        ..genuine
+    };
+    forged.signature = sign(&stranger, &forged.statement());
+    assert!(is_signed(&forged));
+    let mut operator = rath::operator(&store, ada()).await.unwrap();
+    operator.append(Checkpointed::new(&forged, &heads)).unwrap();
+    operator.publish().await.unwrap();
+    for key in [&lab.key, &second, &third] {
+        let found = audit(&store, &[], 1, &[key.public()]).await.unwrap().findings;
+        assert!(found.iter().any(|found| found.why.contains("not with the one that you trust")), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_went_back_loses_nothing() {
+    let lab = Lab::new().await;
+    let store = Embedded::open(lab.original()).unwrap();
+    let first = lab.checkpoint(&lab.original()).await;
+    let (session, no) = (lab.ids[0], lab.no(lab.ids[0]));
+    let mut operator = rath::operator(&store, ada()).await.unwrap();
+    let (head, records) = (operator.head().id, 2);
+    let removed = format!(r#"{{"session": "{session}", "head": "{head}", "records": {records}}}"#);
+    operator.append_json("erased", &format!(r#"{{"erasure": "e1", "why": "age", "sessions": [{removed}]}}"#)).unwrap();
+    operator.publish().await.unwrap();
+    Connection::open(lab.original().join("rath.db"))
+        .unwrap()
+        .execute_batch(&format!(
+            "DELETE FROM ids WHERE segment IN (SELECT cursor FROM segments WHERE session = {no});
+             DELETE FROM segments WHERE session = {no}; DELETE FROM snapshots WHERE session = {no};
+             DELETE FROM sessions WHERE no = {no};"
+        ))
+        .unwrap();
+    // As one is made when the clock was set back in between: its time is that of the one before.
+    let heads = Heads::of(&store.sessions(Query::default()).await.unwrap());
+    let mut second = Checkpoint {
+        no: 2,
+        previous: Some(first.digest()),
+        heads: heads.digest(),
+        records: heads.records(),
+        sessions: heads.sessions(),
+        ..first.clone()
+    };
+    second.signature = sign(&lab.key, &second.statement());
+    assert!(second.sessions < first.sessions && second.time == first.time);
+    operator.append(Checkpointed::new(&second, &heads)).unwrap();
+    operator.publish().await.unwrap();
+    drop((operator, store));
+    assert_eq!(lab.found(&lab.original(), &[]).await, []);
+    assert_eq!(lab.found(&lab.original(), &[first, second]).await, []);
+}
+
 #[tokio::test]
 async fn two_copies_that_part_are_told_where() {
     let lab = Lab::new().await;
@@ -354,7 +432,7 @@ async fn the_chain_verifies_across_rotations_and_a_lost_key_is_said() {
     assert!(made(&third, false).await.unwrap().successions.is_empty());
     let trusting = async |key: PublicKey| audit(&store, &[], 1, &[key]).await.unwrap();
     // Who knows any of the keys that signed follows to the others.
-    for key in [lab.key.public(), third.public()] {
+    for key in [lab.key.public(), second.public(), third.public()] {
         assert_eq!(trusting(key).await.findings, []);
     }
     let stranger = SigningKey::generate().unwrap();

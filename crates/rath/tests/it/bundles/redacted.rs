@@ -1,11 +1,14 @@
 //! What is left out is listed, and stays known.
 
 use std::process::Command;
+use std::sync::Arc;
 
-use rath::bundle::{Export, LeftOut, LeftOutRecord, Redaction};
+use rath::bundle::{Export, Fate, LeftOut, LeftOutRecord, Redaction};
+use rath::care::{Care, Wish};
+use rath::files::{Entry, Node, NodeKind, TREE, Tree};
 use rath::prelude::*;
 use rath::store::{Scan, Which};
-use rath::{Kind, Point};
+use rath::{Blob, Digest, Kind, Point};
 
 use super::{Family, embedded, export, family, files, import};
 
@@ -77,6 +80,35 @@ async fn blobs_can_be_left_out() {
 }
 
 #[tokio::test]
+async fn what_is_to_be_left_out_must_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let Family { store, main, aside, .. } = family(Memory::new()).await;
+    for (session, seq) in [(aside, 1), (main, 9)] {
+        let redaction = Redaction { records: [Point { session, seq }].into(), ..Redaction::default() };
+        let export = Export { redaction, ..Export::of(main, Some(6)) };
+        let refused = export.write(&store, &dir.path().join("a"), &mut |_| {}).await.unwrap_err();
+        assert_eq!(refused.code(), "not-found");
+        assert!(refused.to_string().contains("is not in the bundle"), "{refused}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_left_out_in_every_form_of_unicode() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Memory::new();
+    let mut session = store.create(Actor::person("ada"));
+    session.user("asked by Zoe\u{308}").unwrap();
+    session.user("Zo\u{ad}\u{eb} again").unwrap();
+    session.user("Zoe is somebody else").unwrap();
+    session.publish().await.unwrap();
+    let redaction = Redaction { texts: vec!["Zo\u{eb}".into()], ..Redaction::default() };
+    let graph = export(&everything(redaction, session.id()), &store, &dir.path().join("a")).await;
+    let left: Vec<_> = graph.left_out.iter().map(|left| left.record.seq).collect();
+    assert_eq!(left, [1, 2]);
+}
+
+#[tokio::test]
 async fn erased_here_stays_erased() {
     let dir = tempfile::tempdir().unwrap();
     let Family { store, main, .. } = family(Memory::new()).await;
@@ -88,6 +120,80 @@ async fn erased_here_stays_erased() {
     let record = store.scan(Scan::session(main, 2, 2)).await.unwrap().records.remove(0);
     assert!(record.body_bytes().is_none());
     assert!(store.sessions(Which::Run(rath::OPERATOR.into()).into()).await.unwrap().is_empty());
+}
+
+/// A session with a version of files, in which one file lies deeper.
+async fn with_files(store: &Arc<dyn Store>) -> (SessionId, Vec<Digest>) {
+    let file = Blob::new(*b"fn main() {}", "text/plain");
+    let holding = |name: &str, kind: NodeKind, mode: u32, blob: &Blob| {
+        let node = Node { kind, mode, sha256: blob.reference.digest, size: blob.reference.bytes };
+        Blob::new(Tree { entries: vec![Entry { name: name.into(), node }] }.encode(), TREE)
+    };
+    let inner = holding("main.rs", NodeKind::File, 0o644, &file);
+    let root = holding("src", NodeKind::Directory, 0o755, &inner);
+    let digests = [&file, &inner, &root].map(|blob| blob.reference.digest).to_vec();
+    let mut session = store.create(Actor::person("ada"));
+    let attached = vec![rath::body::Attached { content: root.reference.clone(), name: None }];
+    store.blob_put(vec![file, inner, root]).await.unwrap();
+    session.append(rath::body::User { text: "Look.".into(), post: None, attached }).unwrap();
+    session.publish().await.unwrap();
+    (session.id(), digests)
+}
+
+#[tokio::test]
+async fn blobs_that_were_left_out_come_with_a_later_bundle() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let store = Memory::new();
+    let (session, digests) = with_files(&store).await;
+    export(&Export::of(session, None), &store, &at("full")).await;
+    for (name, redaction) in [
+        ("blobs", Redaction { no_blobs: true, ..Redaction::default() }),
+        ("files", Redaction { no_files: true, ..Redaction::default() }),
+        ("text", Redaction { texts: vec!["FN main".into()], ..Redaction::default() }),
+    ] {
+        export(&Export { redaction, ..Export::of(session, None) }, &store, &at(name)).await;
+        let into = embedded(dir.path(), &format!("{name}-into"));
+        import(&into, &at(name)).await.unwrap();
+        let lacks = if name == "text" { 1 } else { 3 };
+        let full = import(&into, &at("full")).await.unwrap();
+        assert_eq!((full.records, full.filled_in, full.without_body.len()), (0, lacks, 0), "{name}");
+        assert_eq!(full.sessions[&session], Fate::Known);
+        for digest in &digests {
+            assert!(into.blob_get(*digest).await.unwrap().is_some(), "{name}");
+        }
+        assert_eq!(import(&into, &at("full")).await.unwrap().filled_in, 0, "{name}");
+        export(&Export::of(session, None), &into, &at(&format!("{name}-again"))).await;
+        assert_eq!(files(&at("full")), files(&at(&format!("{name}-again"))));
+        drop(into);
+        super::is_sound(dir.path(), &format!("{name}-into"));
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_were_left_out_are_told_and_erased_ones_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let Family { store, main, .. } = family(Memory::new()).await;
+    let redaction = Redaction { kinds: vec![Kind::User], ..Redaction::default() };
+    let early = export(&Export { redaction, ..Export::of(main, Some(5)) }, &store, &at("early")).await;
+    let full = export(&Export::of(main, None), &store, &at("full")).await;
+    let into = embedded(dir.path(), "into");
+    import(&into, &at("early")).await.unwrap();
+    drop(into);
+    let care = Care::new(Embedded::open_here(at("into"), "test").unwrap(), Actor::person("bob"));
+    let said = care.store().scan(Scan::session(main, 4, 4)).await.unwrap().records;
+    assert_eq!(*said[0].kind(), Kind::Assistant);
+    let blob = rath::blob_references(said[0].body_bytes().unwrap()).remove(0).digest;
+    let mut plan = care.plan(Wish { records: said, ..Wish::default() }, &mut |_| {}).await.unwrap();
+    care.erase(&mut plan, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
+    for (round, records) in [full.records - early.records, 0].into_iter().enumerate() {
+        let imported = import(care.store(), &at("full")).await.unwrap();
+        let without: Vec<_> = imported.without_body.iter().map(|record| record.seq).collect();
+        assert_eq!((imported.records, imported.filled_in, imported.erased), (records, 0, 1), "round {round}");
+        assert_eq!(without, [2], "what came without a body, not what was erased here");
+    }
+    assert!(care.store().blob_get(blob).await.unwrap().is_none(), "what was erased here does not come back");
 }
 
 #[tokio::test]

@@ -164,6 +164,68 @@ async fn the_verifier_in_python_finds_them_too() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }
 
+/// Writes `SHA256SUMS` anew, as somebody does who changes a bundle and knows how.
+fn sum_anew(bundle: &Path) {
+    let sums = std::fs::read_to_string(bundle.join("SHA256SUMS")).unwrap();
+    let sum = |line: &str| {
+        let (_, name) = line.split_once("  ").unwrap();
+        format!("{}  {name}\n", rath::Digest::of(&std::fs::read(bundle.join(name)).unwrap()))
+    };
+    std::fs::write(bundle.join("SHA256SUMS"), sums.lines().map(sum).collect::<String>()).unwrap();
+}
+
+#[tokio::test]
+async fn what_import_refuses_the_verifier_in_python_refuses_too() {
+    let dir = tempfile::tempdir().unwrap();
+    small(dir.path()).await;
+    let bundle = dir.path().join("a");
+    let python = || Command::new("python3").args(["-B", "verify.py", "."]).current_dir(&bundle).output();
+    let (graph, records) = (bundle.join("graph.json"), bundle.join("records.jsonl"));
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let (said, lines) = (read(&graph), read(&records));
+    let own = said.split('"').nth(5).unwrap();
+    let other = format!("{}{}", &own[..35], if own.ends_with('0') { "1" } else { "0" });
+    let nobodys =
+        format!("\"left_out_blobs\": [{{\"digest\": \"{}\", \"bytes\": 1, \"rule\": \"text\"}}]", "0".repeat(64));
+    let count = lines.lines().count();
+    let mut children_first: Vec<&str> = lines.lines().collect();
+    let fork = children_first.iter().position(|line| line.contains("\"kind\":\"forked\"")).unwrap();
+    children_first.rotate_left(fork);
+    let children_first: String = children_first.iter().map(|line| format!("{line}\n")).collect();
+    let first = lines.find('\n').unwrap();
+    for (what, path, text) in [
+        ("a name twice", &graph, said.replacen("\"graph\": false", "\"graph\": false, \"graph\": false", 1)),
+        ("an unknown name", &graph, said.replacen("\"graph\": false", "\"graph\": false, \"more\": 1", 1)),
+        ("a name too few", &graph, said.replacen("  \"graph\": false,\n", "", 1)),
+        ("of another", &graph, said.replacen(own, &other, 1)),
+        (
+            "a number that is none",
+            &graph,
+            said.replacen(&format!("\"records\": {count}"), &format!("\"records\": {count}.0"), 1),
+        ),
+        ("a blob that nobody names", &graph, said.replacen("\"left_out_blobs\": []", &nobodys, 1)),
+        ("a blank line at the end", &records, format!("{lines}\n")),
+        ("a blank line", &records, format!("{}\n{}", &lines[..=first], &lines[first + 1..])),
+        ("no line break at the end", &records, lines.trim_end().to_owned()),
+        ("children before their parents", &records, children_first),
+    ] {
+        assert_ne!(text, read(path), "{what}");
+        let whole = std::fs::read(path).unwrap();
+        std::fs::write(path, text).unwrap();
+        sum_anew(&bundle);
+        assert_eq!(import(&Memory::new(), &bundle).await.expect_err(what).code(), "broken-bundle", "{what}");
+        if let Ok(verified) = python() {
+            assert_eq!(verified.status.code(), Some(3), "{what}: {}", String::from_utf8_lossy(&verified.stdout));
+        }
+        std::fs::write(path, whole).unwrap();
+        sum_anew(&bundle);
+    }
+    import(&Memory::new(), &bundle).await.unwrap();
+    if let Ok(verified) = python() {
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    }
+}
+
 #[tokio::test]
 async fn a_store_whose_headers_were_altered_is_not_exported() {
     let dir = tempfile::tempdir().unwrap();
