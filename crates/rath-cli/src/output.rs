@@ -133,6 +133,10 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
+/// Advice for a damaged store that has a log.
+const WITHOUT_LOG: &str = "`rath verify` says what is still good; keep the files, and go back to a copy. A copy of the store \
+    without rath.db-wal and rath.db-shm may be whole up to what was moved into the database last";
+
 /// What went wrong, and where to read on.
 pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
     let code = error
@@ -143,8 +147,16 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         .or_else(|| error.downcast_ref::<rath::bundle::Error>().map(rath::bundle::Error::code))
         .or_else(|| error.downcast_ref::<rath::import::Error>().map(rath::import::Error::code));
     let help = of_a_stopped_holder(error).or_else(|| {
+        if code == Some("erasure-unfinished") {
+            return Some("`rath erase --finish` does the rest, once what was in its way is gone".to_owned());
+        }
         let trouble = Trouble::ALL.iter().find(|trouble| Some(trouble.code()) == code)?;
-        trouble.advice().map(str::to_owned)
+        let is_long = |path: std::path::PathBuf| std::fs::metadata(path).is_ok_and(|log| log.len() > 0);
+        let has_log = || settings.store_path().is_ok_and(|store| is_long(store.join("rath.db-wal")));
+        match *trouble == Trouble::Damaged && has_log() {
+            true => Some(WITHOUT_LOG.to_owned()),
+            false => trouble.advice().map(str::to_owned),
+        }
     });
     if settings.json {
         let mut value = serde_json::json!({ "error": { "code": code, "message": format!("{error:#}") } });

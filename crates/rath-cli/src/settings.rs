@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rath::sandbox::{Host, Local, Registry};
 use rath::workspace::Options;
 use rath::{Actor, Embedded, Store, Workshop};
@@ -194,25 +194,33 @@ impl Settings {
 
     /// Where the store is: named, or the nearest `.rath` from here upwards.
     pub(crate) fn store_path(&self) -> Result<PathBuf> {
+        let missing = || {
+            anyhow!(
+                "there is no store here: no {STORE_DIR} in {} or above\n  help: `rath init` makes one, `--store DIR` names one",
+                self.here.display()
+            )
+        };
+        self.find_store()?.ok_or_else(missing)
+    }
+
+    /// The same; `None` where there is no store. Fails where one may be that nobody lets us look into.
+    pub(crate) fn find_store(&self) -> Result<Option<PathBuf>> {
         if let Some(named) = &self.named_store {
-            return Ok(named.clone());
+            return Ok(Some(named.clone()));
         }
         let places = || self.here.ancestors().map(|dir| dir.join(STORE_DIR));
         if let Some(found) = places().find(|dir| Embedded::exists(dir)) {
-            return Ok(found);
+            return Ok(Some(found));
         }
         let is_denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
         let is_closed = |dir: &PathBuf| dir.symlink_metadata().is_ok() && std::fs::read_dir(dir).is_err_and(is_denied);
         if let Some(closed) = places().find(is_closed) {
             bail!(
-                "{} is closed to you: its permissions do not let you look into it\n  help: its owner can let you, `--store DIR` names another store",
+                "{} is closed to you: its permissions do not let you look into it\n  help: its owner can let you; `rath init` makes another here, `--store DIR` names one",
                 closed.display()
             );
         }
-        bail!(
-            "there is no store here: no {STORE_DIR} in {} or above\n  help: `rath init` makes one, `--store DIR` names one",
-            self.here.display()
-        )
+        Ok(None)
     }
 
     /// The store's own type, for what only the embedded one can do.

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::body::Forked;
-use rath::store::{Posted, Which};
-use rath::{SessionId, Store, View};
+use rath::store::{Error as StoreError, Posted, Which};
+use rath::{ErrorKind, SessionId, Store, View};
 
 use super::Answer;
 use super::answer::hand_in;
@@ -45,13 +45,27 @@ async fn open_branches(store: &Arc<dyn Store>, session: SessionId) -> Result<Vec
     Ok(open)
 }
 
+/// Whether a process works on a session.
+async fn is_held(settings: &Settings, store: &Arc<dyn Store>, session: SessionId) -> Result<bool> {
+    match store.open(session, settings.actor()).await {
+        Ok(_) => Ok(false),
+        Err(error) => match error.kind() {
+            ErrorKind::Store(StoreError::Held { .. }) => Ok(true),
+            _ => Err(error.into()),
+        },
+    }
+}
+
 impl Cancel {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         let id = expression::resolve_session(&store, &self.session).await?;
-        // What its branches ask is asked for nothing from here on.
-        for branch in open_branches(&store, id).await? {
-            hand_in(settings, &store, branch, Posted::Cancel { why: self.why.clone() }).await?;
+        // Whoever works on it stops what its branches do. If those heard of it first, what waits for them would begin.
+        if !is_held(settings, &store, id).await? {
+            // What its branches ask is asked for nothing from here on.
+            for branch in open_branches(&store, id).await? {
+                hand_in(settings, &store, branch, Posted::Cancel { why: self.why.clone() }).await?;
+            }
         }
         hand_in(settings, &store, id, Posted::Cancel { why: self.why }).await?;
         for row in store.sessions(Which::ChildrenOf(id).into()).await? {

@@ -1,5 +1,5 @@
 use anyhow::Result;
-use rath::care::{Because, Care, Done, Plan, Wish};
+use rath::care::{Because, Care, Done, Plan, Wish, says};
 use rath::store::Scan;
 use rath::{Destroyed, Record, View};
 use serde_json::json;
@@ -21,11 +21,11 @@ pub(crate) struct Erase {
     /// Records, ranges and sessions
     #[arg(required_unless_present_any = ["about", "finish"])]
     what: Vec<String>,
-    /// Everything that says this, in any session: letters of either case, any white space
+    /// Everything that says this, in any session: in letters of either case, any white space, any form of Unicode
     #[arg(long, value_name = "TEXT")]
     about: Option<String>,
     /// The reason. It stays on the record: do not write there what is to be erased
-    #[arg(long, value_name = "TEXT", required_unless_present = "finish")]
+    #[arg(long, value_name = "TEXT", required_unless_present = "finish", value_parser = super::reason)]
     why: Option<String>,
     /// Known copies too: raw responses, results, arguments, summaries, detached contexts
     #[arg(long)]
@@ -88,10 +88,10 @@ impl Erase {
     /// The reason stays for ever, and so would what is in it.
     fn check_words(&self, why: &str) -> Result<()> {
         let Some(about) = &self.about else { return Ok(()) };
-        if about.trim().is_empty() {
+        if says("", about) {
             return Err(expression::unclear("--about needs words: everything has nothing in it"));
         }
-        if why.to_lowercase().contains(&about.to_lowercase()) {
+        if says(why, about) {
             let text = "the reason says what is to be erased, and it stays on the record\n  help: name a ticket or a date instead";
             return Err(expression::unclear(text));
         }
@@ -151,6 +151,14 @@ pub(super) async fn finish(settings: &Settings, care: &Care, asked: bool) -> Res
         output::remark("no erasure was interrupted");
     }
     Ok(())
+}
+
+/// That erasures did not come to their end, and what to do.
+pub(super) fn unfinished(erasures: u64) -> String {
+    let (erasures, are) = (count(erasures, "erasure"), if erasures == 1 { "is" } else { "are" });
+    format!(
+        "{erasures} {are} on the record and not finished, bytes that should be gone are still in the store; `rath erase --finish` does the rest"
+    )
 }
 
 /// Yes when all of what was meant goes.

@@ -41,6 +41,7 @@ pub(crate) const PAGES: &[(&str, &str)] = pages![
     "detach-in-run",
     "diverged",
     "erased",
+    "erasure-unfinished",
     "head-moved",
     "import-differs",
     "in-the-way",

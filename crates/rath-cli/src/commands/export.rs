@@ -53,7 +53,7 @@ impl Export {
             ..Redaction::default()
         };
         anyhow::ensure!(
-            redaction.texts.iter().all(|text| !text.trim().is_empty()),
+            !redaction.texts.iter().any(|text| rath::care::says("", text)),
             "--redact-matching needs a text: an empty one is in every record"
         );
         for what in &self.redact {

@@ -25,7 +25,7 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "SIZE")]
     to_size: Option<Size>,
     /// The reason that goes on the record
-    #[arg(long, value_name = "TEXT", default_value = "retention")]
+    #[arg(long, value_name = "TEXT", default_value = "retention", value_parser = super::reason)]
     why: String,
     /// Only say what would go, and why
     #[arg(long)]

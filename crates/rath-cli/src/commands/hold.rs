@@ -22,7 +22,7 @@ pub(crate) struct Hold {
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
     /// The reason
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = super::reason)]
     why: Option<String>,
     /// When it ends by itself: a date, a time, or an age from now (90d)
     #[arg(long, value_name = "TIME", value_parser = moment)]

@@ -24,7 +24,8 @@ enum What {
     /// Take in a bundle that `rath export` wrote
     ///
     /// Sessions that are new are added, those of which this store has the beginning go on. What the store has already is
-    /// passed over. A session that went on here in another way than in the bundle is refused.
+    /// passed over; blobs that its records came without are filled in, bodies cannot be. A session that went on here in
+    /// another way than in the bundle is refused.
     Bundle {
         /// The directory or zip
         path: PathBuf,
@@ -92,9 +93,29 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
     }
     page.show(settings)?;
     let graph = &imported.graph;
-    match imported.records {
-        0 => output::remark("this store has all of it already; nothing was written"),
-        records => output::remark(format_args!("{} {} taken in", style::good("✓"), output::count(records, "record"))),
+    if imported.records > 0 {
+        output::remark(format_args!("{} {} taken in", style::good("✓"), output::count(imported.records, "record")));
+    }
+    if imported.filled_in > 0 {
+        let blobs = output::count(imported.filled_in, "blob");
+        output::remark(format_args!("{} {blobs} filled in that records here were without", style::good("✓")));
+    }
+    let without = imported.without_body.len() as u64;
+    match (imported.records + imported.filled_in, without + imported.erased) {
+        (0, 0) => output::remark("this store has all of it already; nothing was written"),
+        (0, _) => output::remark("this store has all of its records already; nothing was written"),
+        _ => {}
+    }
+    if without > 0 {
+        output::remark(format_args!(
+            "not taken in, because a record is written once and is here without: {}\n  \
+             help: `rath init DIR` makes a store that takes in all of it",
+            output::count(without, "body")
+        ));
+    }
+    if imported.erased > 0 {
+        let bodies = output::count(imported.erased, "body");
+        output::remark(format_args!("not taken in, because erased here: {bodies}"));
     }
     let bodies = graph.left_out.iter().filter(|left| !left.is_erased()).count() as u64;
     if bodies > 0 || !graph.left_out_blobs.is_empty() {

@@ -228,3 +228,11 @@ impl Command {
         }
     }
 }
+
+/// A reason that stays on the record: it has words.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("it stays on the record, and needs words".into()),
+        false => Ok(text.to_owned()),
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rath::agent::{Event, Listener};
-use rath::body::{CallOutcome, Exit, ToolFinished};
+use rath::body::{CallOutcome, Exit, Restored, ToolFinished};
 use rath::{Delta, SessionId, Store, Time, Usage};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -55,6 +55,9 @@ enum Told {
     CallRefused {
         tool: String,
         why: String,
+    },
+    SetBack {
+        restored: Box<Restored>,
     },
     Asked {
         agent: String,
@@ -109,6 +112,7 @@ impl Show {
                     Told::CallFinished { session, tool: tool.into(), finished: Box::new(finished.clone()) }
                 }
                 Event::CallRefused { tool, why } => Told::CallRefused { tool: tool.into(), why: why.into() },
+                Event::SetBack { restored } => Told::SetBack { restored: Box::new(restored.clone()) },
                 Event::Asked { shown } => Told::Asked { agent, shown: shown.into() },
                 Event::Retrying { why } => Told::Retrying { agent, why: why.into() },
                 _ => return,
@@ -210,6 +214,7 @@ impl Shower {
                 }
                 self.say_what_runs();
             }
+            Told::SetBack { restored } => self.set_back(&restored).await,
             Told::Asked { .. } if self.asks_here => {}
             Told::Asked { agent, shown } => {
                 let (who, asks) = (style::record(output::harmless(&agent)), style::label("asks:"));
@@ -251,6 +256,16 @@ impl Shower {
         }
         self.used += usage;
         self.say_what_runs();
+    }
+
+    /// Whoever worked there meanwhile must hear where their files are.
+    async fn set_back(&mut self, restored: &Restored) {
+        let how = How { diff: false, whole: false, live: true };
+        let (paths, _) = changed_files(&self.store, &restored.changed, &how).await.unwrap_or_default();
+        let what = "↺ files set back before a call is made again";
+        self.screen.line(format_args!("{}", style::label(format!("{what}: {paths}"))));
+        let kept = format!("what was there is kept: rath cat {}:PATH", restored.from.id());
+        self.screen.line(format_args!("  {}", style::dim(kept)));
     }
 
     async fn call_finished(&mut self, session: SessionId, tool: &str, finished: &ToolFinished) {

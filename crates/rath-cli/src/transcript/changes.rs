@@ -79,10 +79,13 @@ fn coloured(text: &str, names: bool) -> Vec<String> {
             Some(b'+') if in_hunk => lines.push(style::good(shown)),
             Some(b'-') if in_hunk => lines.push(style::bad(shown)),
             _ if in_hunk => lines.push(shown),
-            _ if names && (line.starts_with("+++ b/") || line.starts_with("--- a/")) => {
-                let name = style::title(&shown[6..]);
-                if lines.last() != Some(&name) {
-                    lines.push(name);
+            _ if names => {
+                // Names that are no plain text stand in quotes.
+                let plain = || shown.strip_prefix("+++ b/").or_else(|| shown.strip_prefix("--- a/"));
+                let quoted = || shown.strip_prefix("+++ \"b/").or_else(|| shown.strip_prefix("--- \"a/"));
+                let name = plain().or_else(|| quoted()?.strip_suffix('"')).map(style::title);
+                if name.is_some() && lines.last() != name.as_ref() {
+                    lines.extend(name);
                 }
             }
             _ => {}

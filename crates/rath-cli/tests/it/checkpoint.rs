@@ -78,16 +78,19 @@ fn what_is_no_checkpoint_is_said_to_be_none() {
     let altered = line.replace("\"no\":1", "\"no\":1 ");
     let forged = line.replace("\"records\":", "\"records\":1");
     bench.put("lines", format!("{line}\nno checkpoint\n"));
+    bench.put("forged", format!("{line}\n{forged}\n"));
     bench.put("empty", "");
     bench.put("binary", [0xff, 0xfe, 0]);
     for (since, code, words) in [
-        (altered.as_str(), 1, "not in canonical form"),
-        (forged.as_str(), 1, "its signature does not fit"),
+        (altered.as_str(), 3, "not in canonical form"),
+        (forged.as_str(), 3, "its signature does not fit"),
+        ("forged", 3, "line 2 of forged is not what was signed"),
         ("{", 1, "is not a checkpoint"),
         ("lines", 1, "line 2 of lines is not a checkpoint"),
         ("empty", 1, "has no checkpoint in it"),
         ("binary", 1, "reading binary"),
         ("nowhere", 2, "is neither a checkpoint of this store nor a file"),
+        ("0", 2, "they are counted from 1"),
         ("7", 3, "checkpoint 7 is not in this store, its last is 1"),
         ("abcdef0123456789", 3, "is not in this store"),
     ] {
@@ -161,6 +164,8 @@ fn an_auditor_checks_the_lines_with_python() {
     session(&bench);
     bench.ok(&["checkpoint", "--note", "naïve \u{2028} “note”\t\u{1f}"]);
     bench.ok(&["checkpoint", "key", "rotate"]);
+    let between = bench.ok(&["checkpoint", "key"]);
+    bench.ok(&["checkpoint", "key", "rotate"]);
     bench.ok(&["checkpoint"]);
     bench.ok(&["checkpoint"]);
     let lines = bench.ok(&["checkpoint", "list", "--print"]);
@@ -171,8 +176,11 @@ fn an_auditor_checks_the_lines_with_python() {
         let out = out.unwrap();
         (out.status.code().unwrap(), format!("{}{}", text(&out.stdout), text(&out.stderr)))
     };
-    let (code, words) = check(&lines, &["--key", bench.ok(&["checkpoint", "key"]).as_str()]);
-    assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
+    for key in [bench.ok(&["checkpoint", "key"]), between] {
+        let (code, words) = check(&lines, &["--key", &key]);
+        assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
+        assert_eq!(said(&bench, &["verify", "--since", "1", "--key", &key]).0, 0);
+    }
     let all: Vec<&str> = lines.lines().collect();
     for (altered, words) in [
         (lines.replacen("\"records\":", "\"records\":1", 1), "the signature does not fit"),

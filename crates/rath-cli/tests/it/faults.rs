@@ -60,6 +60,108 @@ fn what_a_disk_refuses_is_said_and_loses_nothing() {
 }
 
 #[test]
+fn an_erasure_that_stops_half_way_is_told_until_it_is_finished() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try"]);
+    let secret: String = (0..40_000u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect();
+    bench.put("large", &secret);
+    bench.ok(&["add", &session, "--file", "large"]);
+    let doctor = || {
+        let out = bench.run(&["--json", "doctor", "--offline"]);
+        (out.status.code(), serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap())
+    };
+    let (exit, told) = doctor();
+    assert_eq!((exit, &told["well"], &told["unfinished_erasure"]), (Some(0), &true.into(), &().into()));
+    let place = format!("{session}@2");
+    let (exit, said) = failing(&bench, "write .pack 28", &["erase", &place, "--why", "ticket 12", "--yes"]);
+    assert_eq!(exit, Some(1), "{said}");
+    let error = said.find("error: ").map(|at| said[at..].to_owned()).unwrap_or_default();
+    says(&error, "on the record and not finished", "`rath erase --finish`", "erasure-unfinished");
+    // What it said may still be there: nobody is told that all is well.
+    for _ in 0..2 {
+        let out = bench.run(&["verify"]);
+        assert!(out.status.success() && text(&out.stderr).contains("`rath erase --finish`"), "{}", text(&out.stderr));
+        let (exit, told) = doctor();
+        assert_eq!((exit, &told["well"], &told["store_well"]), (Some(3), &false.into(), &false.into()));
+        assert!(told["unfinished_erasure"].as_str().unwrap().starts_with("1 erasure is on the record and not"));
+        let said = text(&bench.run(&["doctor", "--offline"]).stdout);
+        assert!(said.contains("`rath erase --finish`") && !said.contains("the store is well"), "{said}");
+        let (exit, _) = failing(&bench, "write .pack 28", &["erase", "--finish"]);
+        assert_eq!(exit, Some(1));
+    }
+    bench.ok(&["erase", "--finish"]);
+    let (exit, told) = doctor();
+    assert_eq!((exit, &told["well"], &told["unfinished_erasure"]), (Some(0), &true.into(), &().into()));
+    let out = bench.run(&["verify"]);
+    assert!(out.status.success() && !text(&out.stderr).contains("--finish"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_full_disk_is_told_also_of_what_is_written_beside_the_store() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try"]);
+    for n in 0..3 {
+        // What gets little enough would not leave the buffers.
+        let text = (0..60_000u32).map(|i| format!("{:08x}", (i + n).wrapping_mul(2_654_435_761)));
+        bench.put("large", text.collect::<String>());
+        bench.ok(&["add", &session, "--file", "large"]);
+    }
+    let full = |rules: &str, arguments: &[&str]| {
+        let mut command = command(bench.root(), arguments);
+        let out = Faults::new(rules).load(&mut command, bench.root()).output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{rules}: {}", text(&out.stderr));
+        let said = text(&out.stderr);
+        assert_eq!(said.lines().count(), 3, "{rules}: {said}");
+        said
+    };
+    for after in ["", " after 1"] {
+        let rules = format!("write .unfinished 28{after}");
+        let said = full(&rules, &["export", &session, "--bundle", "b.zip"]);
+        says(&said, "No space left", "free some space", "disk-full");
+    }
+    for name in ["records.jsonl", "graph.json", "SHA256SUMS"] {
+        let said = full(&format!("write {name} 28"), &["export", &session, "--bundle", "b"]);
+        says(&said, "No space left", "free some space", "disk-full");
+    }
+    let said = full("write search.db-wal 28", &["doctor", "--reindex"]);
+    says(&said, "full", "free some space", "disk-full");
+    let left: Vec<_> = fs::read_dir(bench.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        left.iter().all(|name| name.to_string_lossy() != "b" && !name.to_string_lossy().contains("b.")),
+        "{left:?}"
+    );
+    bench.sound();
+}
+
+#[test]
+fn who_only_looks_for_garbage_needs_to_write_nothing() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try"]);
+    bench.ok(&["gc"]);
+    for rules in ["open gc.lock 30", "open gc.lock 13"] {
+        let (exit, said) = failing(&bench, rules, &["gc", "--dry-run"]);
+        assert_eq!(exit, Some(0), "{rules}: {said}");
+        let (exit, said) = failing(&bench, rules, &["gc"]);
+        assert_eq!(exit, Some(1), "{rules}: {said}");
+        says(&said, "gc.lock", "permissions", "read-only-store");
+    }
+}
+
+#[test]
+fn a_clock_that_went_back_between_two_checkpoints_loses_nothing() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try"]);
+    bench.ok(&["checkpoint"]);
+    let (exit, said) = failing(&bench, "clock -5", &["gc", "--to-size", "0MB", "--yes"]);
+    assert!(exit == Some(0) && said.contains("removed 1 session"), "{said}");
+    for arguments in [&["checkpoint"][..], &["verify", "--since", "1"]] {
+        let (exit, said) = failing(&bench, "clock -5", arguments);
+        assert_eq!(exit, Some(0), "{arguments:?}: {said}");
+    }
+    assert!(bench.ok(&["verify", "--since", "1"]).contains("all that checkpoint 1"));
+}
+
+#[test]
 fn a_store_is_begun_whole_or_not_at_all() {
     let bench = Bench::new();
     fs::create_dir(bench.path("other")).unwrap();
@@ -156,6 +258,44 @@ fn a_process_that_was_stopped_can_be_relieved() {
     let note = bench.last(operator["id"].as_str().unwrap(), "note").unwrap();
     let note = note["text"].as_str().unwrap();
     assert!(note.contains("took session") && note.ends_with(": it hangs"), "{note}");
+}
+
+/// A message to a session whose process is stopped waits; it is part of no chain, and can be damaged like all else.
+#[test]
+fn a_post_that_cannot_be_read_is_told_and_the_rest_looked_at() {
+    let bench = Bench::new();
+    let session = bench.copied();
+    bench.sh(&session, "true");
+    let line = "echo 1 > begun; while [ ! -e go ]; do sleep 0.01; done";
+    let mut worker = command(bench.root(), &["exec", &session, "-c", "--", line]).spawn().unwrap();
+    let copy = bench.copy(&session);
+    wait_for(&copy.join("begun"), &mut worker);
+    stop(&worker);
+    bench.ok(&["say", &session, "hurry, please"]);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    fs::write(copy.join("go"), "").unwrap();
+    // The log goes into the database with the next one who writes.
+    bench.ok(&["new", "another"]);
+    bench.sound();
+    let database = bench.path(".rath/rath.db");
+    let mut bytes = fs::read(&database).unwrap();
+    let said = b"hurry, please";
+    let places: Vec<_> = (0..bytes.len() - said.len()).filter(|at| bytes[*at..].starts_with(said)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at + said.len()] = b' ');
+    fs::write(&database, bytes).unwrap();
+    let out = bench.run(&["verify"]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("which waits in its inbox, cannot be read"), "{said}");
+    let out = bench.run(&["doctor", "--offline"]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(3), "{said}{}", text(&out.stderr));
+    assert!(said.contains(&format!("session {session}: reading post")), "{said}");
+    let doctor: serde_json::Value =
+        serde_json::from_slice(&bench.run(&["--json", "doctor", "--offline"]).stdout).unwrap();
+    assert_eq!((&doctor["well"], doctor["unfinished"]["unreadable"].as_array().unwrap().len()), (&false.into(), 1));
 }
 
 fn go_on(worker: &std::process::Child, copy: &Path) {

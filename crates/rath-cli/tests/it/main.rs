@@ -5,6 +5,8 @@
 
 mod agents;
 mod auth;
+mod background;
+mod care;
 mod checkpoint;
 mod config;
 mod crash;

@@ -154,6 +154,22 @@ pub(crate) fn question(bench: &Bench) -> String {
     format!("{}@{}", ask["session"].as_str().unwrap(), ask["at"]["seq"])
 }
 
+/// Placing publishes: what the run is for must be there with it, or a run that is killed then has no task.
+#[test]
+fn the_task_is_on_the_record_when_the_place_is() {
+    if !isolates() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.put("run.toml", "task = \"Go.\"\n[agents.a]\ntools = [\"coding\"]\n[[turn]]\ntext = \"Done.\"\n");
+    bench.put("work/notes", "one\n");
+    bench.ok(&["run", "-a", "run.toml", "--in", "work", "-q"]);
+    let records = lines(&bench.ok(&["log", "@", "--json"]));
+    let kinds: Vec<&str> = records.iter().filter_map(|record| record["header"]["kind"].as_str()).collect();
+    let at = |kind: &str| kinds.iter().position(|is| *is == kind).unwrap_or_else(|| panic!("no {kind}: {kinds:?}"));
+    assert!(at("user") < at("placed"), "{kinds:?}");
+}
+
 #[test]
 fn a_run_asks_is_answered_and_comes_to_its_end() {
     if !isolates() {

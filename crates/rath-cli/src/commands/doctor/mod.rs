@@ -2,6 +2,7 @@ mod reach;
 mod unfinished;
 
 use anyhow::Result;
+use rath::care::Care;
 use rath::sandbox::{Diagnosis, Local};
 use rath::{Point, SearchHealth};
 use serde::Serialize;
@@ -17,8 +18,8 @@ use crate::space;
 /// Look at the store's health, at what this machine can isolate, and at the providers: what is wrong, what to do
 ///
 /// Every provider whose key is at hand is asked which models it offers, and servers on this machine. Of the store: sizes,
-/// how far its indexes lag, work that stopped and nobody holds, files that do not belong there. Exit code 3 when
-/// something is wrong.
+/// how far its indexes lag, work that stopped and nobody holds, erasures that did not come to their end, files that do
+/// not belong there. Exit code 3 when something is wrong.
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Walk all versions and say what takes the room in the packs
@@ -43,33 +44,48 @@ impl Doctor {
             false => Some(Reach::look(settings).await?),
         };
         let out_of_reach = reach.as_ref().is_some_and(|reach| !reach.is_well());
-        if settings.store_path().is_err() && settings.named_store.is_none() {
+        let store = settings.find_store();
+        let Ok(Some(path)) = store else {
+            let closed = store.err();
             match settings.json {
+                true if closed.is_some() => {}
                 true => output::json(&json!({ "sandbox": machine, "providers": reach, "well": !out_of_reach }))?,
                 false => {
                     let mut page = Page::default();
                     machine.describe(&mut page);
                     reach.iter().for_each(|reach| reach.describe(&mut page));
                     page.show(settings)?;
-                    output::remark("there is no store here; `rath init` makes one");
+                    if closed.is_none() {
+                        output::remark("there is no store here; `rath init` makes one");
+                    }
                 }
             }
-            return Ok(if out_of_reach { Answer::No } else { Answer::Yes });
-        }
-        let path = settings.store_path()?;
+            return match closed {
+                Some(closed) => Err(closed),
+                None if out_of_reach => Ok(Answer::No),
+                None => Ok(Answer::Yes),
+            };
+        };
         let health = settings.embedded()?.health()?;
         let progress = output::spinner(settings);
         let unfinished = Unfinished::look(&settings.store()?, &mut |sessions| progress.set_position(sessions)).await?;
         progress.finish_and_clear();
+        let erasing = match Care::new(settings.embedded()?, settings.actor()).unfinished().await {
+            Ok(erasing) if erasing.is_empty() => None,
+            Ok(erasing) => Some(super::erase::unfinished(erasing.len() as u64)),
+            Err(error) => Some(error.to_string()),
+        };
         let lost: Vec<_> =
             health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
-        let sick = !health.damage.is_empty() || !lost.is_empty() || !unfinished.unreadable.is_empty();
+        let damaged = !health.damage.is_empty() || !lost.is_empty() || !unfinished.unreadable.is_empty();
+        let sick = damaged || erasing.is_some();
         if settings.json {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
             value["well"] = (!sick && !out_of_reach).into();
             value["store_well"] = (!sick).into();
             value["unfinished"] = serde_json::to_value(&unfinished)?;
+            value["unfinished_erasure"] = erasing.into();
             value["providers"] = serde_json::to_value(&reach)?;
             value["sandbox"] = serde_json::to_value(&machine)?;
             value["open_sandboxes"] = serde_json::to_value(space::open_sandboxes(&path))?;
@@ -166,7 +182,7 @@ impl Doctor {
         }
         for line in &unfinished.unreadable {
             page.line(format_args!(
-                "{} session {}; `rath verify` says which record it is",
+                "{} session {}; `rath verify` says which record or post it is",
                 style::bad("✗"),
                 output::harmless(line)
             ));
@@ -181,11 +197,15 @@ impl Doctor {
         for line in &health.damage {
             page.line(format_args!("{} {line}", style::bad("✗")));
         }
+        if let Some(erasing) = &erasing {
+            page.line(format_args!("{} {}", style::bad("✗"), output::harmless(erasing)));
+        }
         match sick {
             false => {
                 page.line(format_args!("{} the store is well; `rath verify` checks every record", style::good("✓")))
             }
-            true => page.line("  help: copy the directory before anything else, then run `rath verify`"),
+            true if damaged => page.line("  help: copy the directory before anything else, then run `rath verify`"),
+            true => {}
         }
         if out_of_reach {
             page.line(format_args!("{} a provider is not: see above", style::bad("✗")));
@@ -226,12 +246,15 @@ fn search(search: &SearchHealth) -> String {
     match (search.bytes, search.behind) {
         _ if !search.damage.is_empty() => {
             format!(
-                "{} damaged ({}); the next `rath grep` makes it anew",
+                "{} damaged ({}); `rath doctor --reindex` makes it anew",
                 style::label("!"),
                 output::harmless(&search.damage.join("; "))
             )
         }
         (None, _) => "none yet; the first `rath grep` makes it".into(),
+        (Some(size), 0) if !search.compared => {
+            format!("up to date, {}; too large to be held against the records here{cut}", bytes(size))
+        }
         (Some(size), 0) => format!("up to date, {}{cut}", bytes(size)),
         (Some(size), behind) => format!("{}, {}; it catches up at the next `rath grep`{cut}", lag(behind), bytes(size)),
     }

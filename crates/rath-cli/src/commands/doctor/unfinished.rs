@@ -18,7 +18,7 @@ pub(super) struct Unfinished {
     pub(super) waiting: Vec<Point>,
     /// Posts in inboxes of sessions that nobody holds.
     pub(super) posts: u64,
-    /// Sessions that cannot be read.
+    /// Sessions that cannot be read, or whose inbox cannot.
     pub(super) unreadable: Vec<String>,
 }
 
@@ -43,7 +43,10 @@ impl Unfinished {
                 _ => {}
             }
             if row.holder.is_none() {
-                found.posts += store.posts(row.id).await?.len() as u64;
+                match store.posts(row.id).await {
+                    Ok(posts) => found.posts += posts.len() as u64,
+                    Err(error) => found.unreadable.push(format!("{}: {error}", row.id.short())),
+                }
             }
         }
         Ok(found)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use rath::body::User;
 use rath::store::Scan;
-use rath::{Ancestry, Conditions, Content, Embedded, ErrorKind, Kind, Session, SessionId, Store, View};
+use rath::{Ancestry, Conditions, Content, ErrorKind, Kind, Session, SessionId, Store, View};
 
 use super::{Answer, init};
 use crate::agents::{AgentFile, Given, Program, parse_budget};
@@ -83,9 +83,9 @@ impl Run {
             None if self.going.may_talk(settings) => String::new(),
             None => return Err(unclear("there is no task: write one after the command, or through a pipe")),
         };
-        let made = match settings.store_path().is_err() {
-            true => make_store(settings)?,
-            false => None,
+        let made = match settings.find_store()? {
+            Some(_) => None,
+            None => make_store(settings)?,
         };
         let workshop = Arc::new(match &earlier {
             Some((_, store)) => settings.workshop_on(store.clone(), &settings.store_path()?, self.place.anywhere)?,
@@ -93,7 +93,8 @@ impl Run {
         });
         let store = workshop.store().clone();
         let conditions = Conditions { program: Some(program.blob()?), ..settings.actor().into() };
-        let mut work = Work::new(settings, workshop.clone(), agent, conditions.clone(), &self.going, None)?;
+        let file = self.agent.as_deref();
+        let mut work = Work::new(settings, workshop.clone(), agent, conditions.clone(), &self.going, file)?;
         let session = match earlier {
             Some((id, _)) => {
                 let mut session = store.continue_run(id, conditions).await.map_err(|error| still_open(id, error))?;
@@ -111,12 +112,13 @@ impl Run {
                     if let Some(title) = title.or_else(|| title_of(&task)) {
                         session.set_title(title)?;
                     }
+                    if !task.is_empty() {
+                        session.user(&*task)?;
+                    }
+                    // This publishes: whoever is killed here leaves all of the input behind, or none.
                     if place.is_given() {
                         let placed = place.apply(settings, &workshop, session).await;
                         placed.map_err(|error| ErrorKind::Workflow(error.into()))?;
-                    }
-                    if !task.is_empty() {
-                        session.user(&*task)?;
                     }
                     Ok(())
                 });
@@ -220,15 +222,12 @@ fn title_of(task: &str) -> Option<String> {
 /// Makes a store in this directory: whoever runs an agent wants its records.
 fn make_store(settings: &Settings) -> Result<Option<PathBuf>> {
     let store = settings.here.join(crate::settings::STORE_DIR);
-    if settings.named_store.is_some() || store.exists() {
-        return match Embedded::exists(&store) || settings.named_store.is_some() {
-            true => Ok(None),
-            false => init::make(&store).map(|()| None),
-        };
-    }
+    let is_new = !store.exists();
     init::make(&store)?;
-    output::remark(format_args!("made a store in {}", settings.shown(&store)));
-    Ok(Some(store))
+    if is_new {
+        output::remark(format_args!("made a store in {}", settings.shown(&store)));
+    }
+    Ok(is_new.then_some(store))
 }
 
 /// A run has the task that it began with.

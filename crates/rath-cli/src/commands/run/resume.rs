@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use rath::{Ancestry, Conditions, OnDivergence, SessionId};
+use anyhow::{Context as _, Result, anyhow};
+use rath::{Ancestry, Conditions, OnDivergence, Said, Session, SessionId};
 
 use super::work::{Going, Work};
 use crate::agents::Program;
@@ -50,9 +50,25 @@ impl Resume {
             on_divergence: if self.fork { OnDivergence::Fork } else { OnDivergence::Stop },
         };
         let session = store.resume(id, conditions.clone()).await?;
+        if !ancestry.is_begun() && !somebody_spoke(&session).await? {
+            return Err(nothing_was_said(id));
+        }
         let file = self.agent.as_deref();
         Work::new(settings, workshop, agent, conditions, &self.going, file)?.finish(session).await
     }
+}
+
+/// Whether there is a word that an agent could answer.
+async fn somebody_spoke(session: &Session) -> Result<bool> {
+    Ok(session.context().await?.iter().any(|message| matches!(message.said, Said::User(_))))
+}
+
+fn nothing_was_said(id: SessionId) -> anyhow::Error {
+    anyhow!(
+        "the run {} ended before it had a task, and nothing was done\n  help: `rath run --continue {} TASK` gives it one",
+        id.short(),
+        id.short()
+    )
 }
 
 fn not_ours(id: SessionId) -> String {

@@ -68,7 +68,13 @@ impl Verify {
             false => Some(witness.look(settings).await?),
         };
         report.findings.extend(held.iter().flat_map(|held| held.findings.clone()));
-        let left_out = Care::new(settings.embedded()?, settings.actor()).explain(&mut report).await;
+        let care = Care::new(settings.embedded()?, settings.actor());
+        let left_out = care.explain(&mut report).await;
+        let erasing = match care.unfinished().await {
+            Ok(erasing) if erasing.is_empty() => None,
+            Ok(erasing) => Some(super::erase::unfinished(erasing.len() as u64)),
+            Err(error) => Some(error.to_string()),
+        };
         if settings.json {
             let mut value = serde_json::to_value(&report)?;
             if let Some(held) = &held {
@@ -76,6 +82,7 @@ impl Verify {
             }
             value["sound"] = report.is_sound().into();
             value["left_out_blobs"] = left_out.into();
+            value["unfinished_erasure"] = erasing.into();
             output::json(&value)?;
         } else {
             let mut page = Page::default();
@@ -100,6 +107,9 @@ impl Verify {
             fits.iter().for_each(|fits| page.line(format_args!("{} {fits}", style::good("✓"))));
             page.show(settings)?;
             remarks.iter().for_each(|remark| output::remark(format_args!("{} {remark}", style::label("!"))));
+            if let Some(erasing) = erasing {
+                output::remark(format_args!("{} {}", style::label("!"), output::harmless(&erasing)));
+            }
             if left_out > 0 {
                 let (blobs, it) = (output::count(left_out, "blob"), if left_out == 1 { "it" } else { "them" });
                 output::remark(format_args!("{blobs} not here, because a bundle came without {it}"));

@@ -50,14 +50,14 @@ impl Witness {
         if let Some(other) = &self.against {
             match Embedded::exists(other) {
                 true => compare(settings, other, &mut held).await?,
-                false => lines.extend(read_file(other)?),
+                false => lines.extend(read_file(other, &mut held)?),
             }
         }
         let mut from = u64::MAX;
         match self.since.as_deref() {
             None => {}
-            Some(text) if text.trim_start().starts_with('{') => lines.push(parse(text, "the line")?),
-            Some("-") => lines.extend(read_lines(std::io::stdin().lock(), "the standard input")?),
+            Some(text) if text.trim_start().starts_with('{') => lines.extend(parse(text, "the line", &mut held)?),
+            Some("-") => lines.extend(read_lines(std::io::stdin().lock(), "the standard input", &mut held)?),
             Some(text) => from = self.stored(settings, text, &mut lines, &mut held).await?,
         }
         if self.since.is_some() || !lines.is_empty() {
@@ -82,6 +82,11 @@ impl Witness {
         let number = |no: u64| stored.iter().find(|it| it.checkpoint.no == no).map(|it| it.checkpoint.no);
         let is_hex = text.len() >= 4 && text.len() <= 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
         let found = match text.parse::<u64>() {
+            Ok(0) => {
+                let text =
+                    "there is no checkpoint 0: they are counted from 1\n  help: `rath checkpoint list` shows them";
+                return Err(expression::unclear(text));
+            }
             _ if text == "last" => stored.last().map(|it| it.checkpoint.no),
             Ok(no) if number(no).is_some() || !is_hex => number(no),
             _ if is_hex && !Path::new(text).exists() => {
@@ -89,7 +94,7 @@ impl Witness {
                 stored.iter().find(named).map(|it| it.checkpoint.no)
             }
             _ => {
-                lines.extend(read_file(Path::new(text))?);
+                lines.extend(read_file(Path::new(text), held)?);
                 return Ok(u64::MAX);
             }
         };
@@ -161,36 +166,45 @@ async fn compare(settings: &Settings, other: &Path, held: &mut Held) -> Result<(
     Ok(())
 }
 
-fn read_file(path: &Path) -> Result<Vec<Checkpoint>> {
+fn read_file(path: &Path, held: &mut Held) -> Result<Vec<Checkpoint>> {
     let file = std::fs::File::open(path).map_err(|error| {
         expression::unclear(format!(
             "{} is neither a checkpoint of this store nor a file of lines or another store: {error}",
             path.display()
         ))
     })?;
-    read_lines(file, &path.display().to_string())
+    read_lines(file, &path.display().to_string(), held)
 }
 
-fn read_lines(from: impl std::io::Read, name: &str) -> Result<Vec<Checkpoint>> {
+fn read_lines(from: impl std::io::Read, name: &str, held: &mut Held) -> Result<Vec<Checkpoint>> {
     let mut text = String::new();
     let read = from.take(LONGEST_FILE + 1).read_to_string(&mut text).with_context(|| format!("reading {name}"))?;
     if read as u64 > LONGEST_FILE {
         bail!("{name} is too long for a file of checkpoints");
     }
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let lines =
-        lines.map(|(at, line)| parse(line, &format!("line {} of {name}", at + 1))).collect::<Result<Vec<_>>>()?;
-    match lines.is_empty() {
+    let mut lines = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        lines.extend(parse(line, &format!("line {} of {name}", at + 1), held)?);
+    }
+    match lines.is_empty() && held.findings.is_empty() {
         true => bail!("{name} has no checkpoint in it"),
         false => Ok(lines),
     }
 }
 
-/// A line that its key signed.
-fn parse(line: &str, name: &str) -> Result<Checkpoint> {
-    let read = Checkpoint::parse(line).with_context(|| format!("{name} is not a checkpoint"))?;
-    match checkpoint::is_signed(&read) {
-        true => Ok(read),
-        false => bail!("{name} is not what was signed: its signature does not fit; it was altered, or copied wrong"),
-    }
+/// A line that its key signed. One that was altered is a finding; what never was a checkpoint is an error.
+fn parse(line: &str, name: &str, held: &mut Held) -> Result<Option<Checkpoint>> {
+    let was_one = || {
+        let value = serde_json::from_str::<serde_json::Value>(line);
+        value.is_ok_and(|value| value.get("checkpoint").is_some() && value.get("signature").is_some())
+    };
+    let why = match Checkpoint::parse(line) {
+        Ok(read) if checkpoint::is_signed(&read) => return Ok(Some(read)),
+        Ok(_) => "its signature does not fit".to_owned(),
+        Err(why) if was_one() => why.to_string(),
+        Err(why) => return Err(why).with_context(|| format!("{name} is not a checkpoint")),
+    };
+    let why = format!("{name} is not what was signed: {why}; it was altered, or copied wrong");
+    held.findings.push(Finding { what: What::Checkpoint, session: None, seq: None, why });
+    Ok(None)
 }
