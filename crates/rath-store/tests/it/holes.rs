@@ -90,6 +90,31 @@ fn a_store_is_sound_whatever_was_erased() {
     assert_sound(&original, "at the end");
 }
 
+#[test]
+fn forks_lose_their_bodies_together_with_what_they_stand_on() {
+    let (store, dir) = fresh();
+    let mut session = Session::create(&store, Actor::person("ada"));
+    session.enter("plan").unwrap();
+    session.user("Think.").unwrap();
+    let forks: Vec<SessionId> = (0..12)
+        .map(|n| {
+            let mut fork = session.fork("try");
+            fork.note(format!("note {n}")).unwrap();
+            block_on(fork.publish()).unwrap();
+            fork.id()
+        })
+        .collect();
+    block_on(session.publish()).unwrap();
+    let all: Vec<SessionId> = forks.iter().copied().chain([session.id()]).collect();
+    let first_two = |id: &SessionId| records_of(&store, *id).into_iter().take(2).collect::<Vec<_>>();
+    let doomed: Vec<Reference> =
+        all.iter().flat_map(first_two).filter(|record| record.seq == 0 || record.session == session.id()).collect();
+    block_on(store.erase(doomed)).unwrap();
+    assert_sound(&dir.path().join("store"), "without the beginnings");
+    let fork = block_on(store.open(forks[0], Actor::person("bob"))).unwrap();
+    assert_eq!(fork.state().steps.len(), 1, "{:?}", fork.state().steps);
+}
+
 /// A session with a place, a permission, a title and a label, and words behind and before each.
 fn furnished_for_work(store: &Arc<dyn Store>, why: &str) -> Session {
     let mut session = Session::create(store, Actor::person("ada"));
