@@ -117,6 +117,17 @@ def take_apart(line):
     return fields["header"], fields.get("salt"), fields.get("body")
 
 
+def is_as_written(line):
+    """Whether a line in which header and body stand in strings is written in the one way to write it."""
+    if line.startswith('{"header":{'):
+        return True
+    header, salt, body = take_apart(line)
+    fields = {"header": header} if salt is None and body is None else {"header": header, "salt": salt, "body": body}
+    fits = all(text[:1] == "{" and text[-1:] == "}" and not re.search("[\x00-\x1f]", text)
+               for text in (header, body) if text is not None) and ',"salt":"' not in header
+    return not fits and json.dumps(fields, ensure_ascii=False, separators=(",", ":")) == line
+
+
 class Record:
     """One line of the input. Raises ValueError when not even the record's place can be read."""
 
@@ -317,8 +328,8 @@ class Bundle:
     def __init__(self, directory, findings):
         self.directory, self.findings = directory, findings
         graph = parse((directory / "graph.json").read_text(encoding="utf-8"), object_pairs_hook=once)
-        if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2) or not is_number(graph["bundle"]):
-            raise ValueError("graph.json is not that of a bundle of format 1 or 2")
+        if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2, 3) or not is_number(graph["bundle"]):
+            raise ValueError("graph.json is not that of a bundle of format 1, 2 or 3")
         if set(graph) - {"because"} != GRAPH:
             raise ValueError("graph.json has other fields than that of a bundle")
         self.graph = graph
@@ -353,7 +364,11 @@ class Bundle:
                 listed[match[2]], last = match[1], match[2]
         if lines[-1]:
             self.report("SHA256SUMS", "its last line is cut")
-        for name in sorted(set(listed) | there - {"SHA256SUMS"}):
+        # From format 3 on the records have no sum of their own: every byte of them is hashed as a record's.
+        unlisted = {"SHA256SUMS"} if self.graph["bundle"] < 3 else {"SHA256SUMS", "records.jsonl"}
+        for name in sorted(unlisted & set(listed)):
+            self.report("SHA256SUMS", f"it lists {name}")
+        for name in sorted((set(listed) | there) - unlisted):
             if name not in there:
                 self.report(name, "SHA256SUMS lists it, and it is not there")
             elif name not in listed:
@@ -444,13 +459,15 @@ def verify(records, heads, blobs, findings, left_out=()):
     return len(arranged), seen
 
 
-def read(name, records, findings, is_exact=False):
-    """Reads lines; in a bundle, exactly those that were written."""
+def read(name, records, findings, is_exact=False, is_summed=True):
+    """Reads lines; in a bundle, exactly those that were written, to the byte where no sum vouches for the file."""
     with sys.stdin.buffer if name == "-" else open(name, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 if is_exact and not (line.startswith(b"{") and line.endswith(b"\n")):
                     raise ValueError("it is blank, or cut off")
+                if not is_summed and not is_as_written(line.decode("utf-8").rstrip("\n")):
+                    raise ValueError("it is not written as it should be")
                 if line.strip():
                     records.append(Record(line))
             except ValueError as error:
@@ -465,8 +482,8 @@ def read_bundle(directory, records, findings):
     try:
         if missing:
             raise ValueError(f"{missing[0]} is missing")
-        read(directory / "records.jsonl", records, findings, is_exact=True)
         bundle = Bundle(directory, findings)
+        read(directory / "records.jsonl", records, findings, is_exact=True, is_summed=bundle.graph["bundle"] < 3)
     except (KeyError, TypeError, ValueError) as error:
         why = f"{directory} is not a whole bundle: {error!r}" if isinstance(error, KeyError) else str(error)
         findings.append({"what": "bundle", "session": None, "seq": None, "why": why})

@@ -8,6 +8,7 @@ mod plain;
 use std::io::Write as _;
 
 use serde::Deserialize;
+use smallvec::SmallVec;
 
 use crate::actor::Actor;
 use crate::clock::Time;
@@ -16,6 +17,9 @@ use crate::kind::Kind;
 
 /// The envelope version this library writes.
 pub const ENVELOPE: u64 = 1;
+
+/// The records that one stands on: most stand on one, which needs no memory of its own.
+pub type Parents = SmallVec<[RecordId; 1]>;
 
 /// At most this many parents a record; a wider merge is several records.
 pub const MAX_PARENTS: usize = 64;
@@ -34,7 +38,7 @@ pub struct Header {
     #[serde(deserialize_with = "kind_from_name")]
     pub kind: Kind,
     /// The records this one stands on; the first is the previous record of the line.
-    pub parents: Vec<RecordId>,
+    pub parents: Parents,
     /// Place in the session, from 0.
     pub seq: u64,
     /// The session.

@@ -123,8 +123,8 @@ fn squeezed(records: &[Record]) -> Option<Vec<u8>> {
     })
 }
 
-/// How many bytes of records a row holds as a frame.
-fn in_frame(row: &[u8]) -> Option<usize> {
+/// How many bytes of records a row holds as a frame; `None` where it holds them as they are.
+pub(crate) fn in_frame(row: &[u8]) -> Option<usize> {
     if !row.starts_with(&FRAME) {
         return None;
     }

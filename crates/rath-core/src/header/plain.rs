@@ -1,7 +1,7 @@
 //! A reader for headers as this version writes them. It accepts only canonical bytes without unknown fields, so
 //! what it accepts need not be checked for form again. A test holds it against the general reader.
 
-use super::{ENVELOPE, Header};
+use super::{ENVELOPE, Header, Parents};
 use crate::actor::Actor;
 use crate::clock::Time;
 use crate::id::{Digest, RecordId, SessionId};
@@ -34,7 +34,7 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
     }
     let kind = Kind::named(name);
     rest.expect(b"\",\"parents\":[")?;
-    let mut parents = Vec::with_capacity(1);
+    let mut parents = Parents::new();
     while rest.expect(b"]").is_none() {
         if !parents.is_empty() {
             rest.expect(b",")?;

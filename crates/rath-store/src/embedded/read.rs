@@ -1,16 +1,19 @@
 //! Records from the database.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rath_core::store::{Cursor, Error, Of, Page, Result, Scan};
 use rath_core::{Fault, Malformed, Point, Record, SessionId, kind_mask};
-use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
+use rayon::prelude::*;
+use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, Rows, params};
 
 use super::schema::{LINEAGE, sql};
+use crate::pool::SQUEEZERS;
 use crate::segment::{self, Slots};
 
 /// A page is cut when its segments have this many bytes.
-const PAGE_BYTES: usize = 1024 * 1024;
+const PAGE_BYTES: usize = 4 << 20;
 
 /// A row of `segments`, with its session's id.
 pub(crate) struct SegmentRow {
@@ -21,17 +24,11 @@ pub(crate) struct SegmentRow {
     pub(crate) data: Arc<[u8]>,
 }
 
-pub(super) const COLUMNS: &str = "cursor, first_seq, generation, data";
+pub(super) const COLUMNS: &str = "cursor, first_seq, generation, data, count";
 
 impl SegmentRow {
     pub(crate) fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
-        Ok(Self {
-            cursor: row.get(0)?,
-            session,
-            first_seq: row.get::<_, i64>(1)? as u64,
-            generation: row.get::<_, i64>(2)? as u64,
-            data: segment::unfold_shared(row.get_ref(3)?.as_blob()?),
-        })
+        Ok(FoldedRow::read(row, session)?.unfold())
     }
 
     /// Its records, each body checked against its header.
@@ -59,6 +56,55 @@ impl SegmentRow {
     fn filtered(&self, wanted: impl Fn((u64, u8)) -> bool) -> Result<Vec<Record>> {
         segment::read(self.session, self.first_seq, self.generation, &self.data, wanted)
     }
+}
+
+/// A row of `segments` that was not unfolded yet.
+struct FoldedRow {
+    segment: SegmentRow,
+    /// A frame, for which the segment has nothing yet, and how many bytes it unfolds into.
+    frame: Option<(Vec<u8>, usize)>,
+}
+
+impl FoldedRow {
+    fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
+        let stored = row.get_ref(3)?.as_blob()?;
+        let frame = segment::in_frame(stored).map(|bytes| (stored.to_vec(), bytes));
+        let segment = SegmentRow {
+            cursor: row.get(0)?,
+            session,
+            first_seq: row.get::<_, i64>(1)? as u64,
+            generation: row.get::<_, i64>(2)? as u64,
+            data: if frame.is_some() { Arc::default() } else { stored.into() },
+        };
+        Ok(Self { segment, frame })
+    }
+
+    /// How many bytes of records it holds.
+    fn bytes(&self) -> usize {
+        self.frame.as_ref().map_or(self.segment.data.len(), |(_, bytes)| *bytes)
+    }
+
+    fn unfold(self) -> SegmentRow {
+        match self.frame {
+            Some((frame, _)) => SegmentRow { data: segment::unfold_shared(&frame), ..self.segment },
+            None => self.segment,
+        }
+    }
+}
+
+/// The next rows, as many as hold that many records or bytes.
+fn gather(rows: &mut Rows<'_>, session: SessionId, (records, bytes): (usize, usize)) -> Result<Vec<FoldedRow>> {
+    let (mut gathered, mut counted, mut size) = (Vec::new(), 0usize, 0);
+    while counted < records
+        && size < bytes
+        && let Some(row) = rows.next().map_err(sql)?
+    {
+        let folded = FoldedRow::read(row, session).map_err(sql)?;
+        counted = counted.saturating_add(row.get::<_, i64>(4).map_err(sql)?.max(1) as usize);
+        size += folded.bytes();
+        gathered.push(folded);
+    }
+    Ok(gathered)
 }
 
 fn number(db: &Connection, session: SessionId) -> Result<Option<i64>> {
@@ -153,10 +199,16 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     let to_sql = i64::try_from(to).unwrap_or(i64::MAX);
     let mut rows = query.query(params![no, from as i64, to_sql, mask as i64]).map_err(sql)?;
     let mut bytes = 0;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let segment = SegmentRow::read(row, session).map_err(sql)?;
+    let mut segments = VecDeque::new();
+    loop {
+        if segments.is_empty() {
+            let room = (scan.limit - page.records.len(), PAGE_BYTES - bytes);
+            let wanted = |(seq, code)| seq >= from && seq <= to && wanted(mask, code);
+            segments = unfold_all(gather(&mut rows, session, room)?, wanted).into();
+        }
+        let Some((segment, records)) = segments.pop_front() else { break };
+        let mut records = records?;
         bytes += segment.data.len();
-        let mut records = segment.filtered(|(seq, code)| seq >= from && seq <= to && wanted(mask, code))?;
         // The code of all unknown kinds is one: look at the name.
         if !scan.kinds.is_empty() {
             records.retain(|record| scan.kinds.contains(record.kind()));
@@ -187,6 +239,23 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     }
     page.position = to.saturating_add(1);
     Ok(page)
+}
+
+/// Segments with the wanted ones among their records. Where there are several frames, several processors unfold them.
+fn unfold_all(
+    rows: Vec<FoldedRow>,
+    wanted: impl Fn((u64, u8)) -> bool + Sync,
+) -> Vec<(SegmentRow, Result<Vec<Record>>)> {
+    let frames = rows.iter().filter(|row| row.frame.is_some()).count();
+    let unfold = |row: FoldedRow| {
+        let segment = row.unfold();
+        let records = segment.filtered(&wanted);
+        (segment, records)
+    };
+    match frames > 1 {
+        true => SQUEEZERS.run(|| rows.into_par_iter().map(unfold).collect()),
+        false => rows.into_iter().map(unfold).collect(),
+    }
 }
 
 fn segment_end(segment: &SegmentRow) -> u64 {

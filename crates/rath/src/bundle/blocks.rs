@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use rath_core::{Header, Point, Record};
 
@@ -14,6 +15,9 @@ use super::{Broken, RECORDS};
 /// About how many bytes of records are read at once. With the beginning of a line they fit in 256 KiB, for which
 /// allocators have room that is not much larger.
 const BLOCK: usize = 248 << 10;
+
+/// So many blocks may wait for whoever works on them.
+const READ_AHEAD: usize = 8;
 
 /// Some lines together, with their line breaks. The file's last may lack its own.
 #[derive(Clone)]
@@ -38,15 +42,31 @@ pub(super) struct Blocks<R> {
     count: u64,
 }
 
-impl<'s> Blocks<Box<dyn Read + 's>> {
+impl<'s> Blocks<Box<dyn Read + Send + 's>> {
     pub(super) fn new(source: &'s mut Source) -> Result<Self, Broken> {
         Ok(Self { reader: Box::new(source.read(RECORDS)?), begun: Vec::new(), count: 0 })
     }
 }
 
-impl<R: Read> Blocks<R> {
+impl<R: Read + Send> Blocks<R> {
+    /// Hands over one block after the other, while the next ones are read on a thread beside.
+    pub(super) fn each(mut self, mut work: impl FnMut(Block) -> Result<(), Broken>) -> Result<(), Broken> {
+        let (read, blocks) = sync_channel(READ_AHEAD);
+        std::thread::scope(|scope| {
+            let reader = move || {
+                // Who does not want any more is gone.
+                while let Some(block) = self.next().transpose()
+                    && read.send(block).is_ok()
+                {}
+            };
+            let reader = std::thread::Builder::new().name("rath-read".into()).spawn_scoped(scope, reader);
+            reader.map_err(|error| Broken::Unreadable(format!("no thread could be started to read it: {error}")))?;
+            blocks.into_iter().try_for_each(|block| work(block?))
+        })
+    }
+
     /// The next lines; `None` behind the last.
-    pub(super) fn next(&mut self) -> Result<Option<Block>, Broken> {
+    fn next(&mut self) -> Result<Option<Block>, Broken> {
         let mut room = BLOCK;
         loop {
             let begun = self.begun.len();
@@ -103,8 +123,9 @@ pub(super) struct Parsed {
 }
 
 /// Takes lines apart.
-#[derive(Default)]
 pub(super) struct Parsing {
+    /// Whether a line must be written in the one way in which it is: nothing else vouches for what stands around a record.
+    is_exact: bool,
     /// How many lines there were so far.
     count: u64,
     /// The actor of the last one.
@@ -112,6 +133,10 @@ pub(super) struct Parsing {
 }
 
 impl Parsing {
+    pub(super) fn new(is_exact: bool) -> Self {
+        Self { is_exact, count: 0, actor: Vec::new() }
+    }
+
     /// The records of a block, whose bytes they share. Ends with the first that cannot be read.
     pub(super) fn block(&mut self, block: &Block) -> Vec<Result<Parsed, Broken>> {
         let lines = block.as_ref();
@@ -132,12 +157,15 @@ impl Parsing {
     }
 
     fn line(&mut self, block: &Arc<[u8]>, row: Range<usize>) -> Result<Parsed, Broken> {
-        let Self { count: line, actor } = self;
+        let Self { is_exact, count: line, actor } = self;
         let read = Line::read(&block[row.clone()]).and_then(|line| Ok((line.header_of_many(actor)?, line)));
         let ((header, is_plain), text) = read.map_err(|why| Broken::Line { line: *line, why })?;
         let point = Point { session: header.session, seq: header.seq };
         let broken = |why| Broken::Record { point, line: *line, why };
         let record = text.record(&header, 0, block, row.start).map_err(broken)?;
+        if *is_exact && !text.is_as_written(&record, &block[row.clone()]) {
+            return Err(broken("its line is not as it is written".into()));
+        }
         Ok(Parsed { header, is_plain, record, length: row.len() })
     }
 }

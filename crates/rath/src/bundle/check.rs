@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use rath_core::body::{Created, Forked, Merged};
 use rath_core::files::Tree;
 use rath_core::verify::{Chain, Finding};
-use rath_core::{Digest, Fault, Header, Kind, Point, Record, RecordId, Reference, SessionId, State, Time};
+use rath_core::{Digest, Fault, Header, Kind, Point, Record, RecordId, Reference, SessionId, State};
 use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
@@ -14,8 +14,9 @@ use super::blobs::{Named, Names};
 use super::blocks::{Block, Blocks, Parsed, Parsing};
 use super::graph::{Graph, Head, Merge};
 use super::hash::LongHash;
+use super::places::{Place, Places};
 use super::source::{Bytes, Source};
-use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
+use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, UNSUMMED, VERIFIER};
 
 /// The most that is read at once of files that must be understood as a whole.
 pub(super) const WHOLE: u64 = 256 << 20;
@@ -29,21 +30,13 @@ pub struct Contents {
     /// What it holds.
     pub graph: Graph,
     /// Where each record stands.
-    pub(super) places: HashMap<RecordId, Place>,
+    pub(super) places: Places,
     /// Its records, in order, where they are few enough.
     pub(super) records: Option<Vec<Record>>,
     /// Records that somebody waited for, by place.
     pub(super) seen: HashMap<Point, RecordId>,
     /// Keys of runs, with the sessions that were created for them.
     pub(super) runs: Vec<(String, SessionId)>,
-}
-
-/// Where a record stands.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) point: Point,
-    pub(super) generation: u64,
-    pub(super) time: Time,
 }
 
 /// Reads a zip that is in memory, and checks all of it.
@@ -71,7 +64,11 @@ pub(super) fn check(
     let mut lines = Lines::new(&graph, watched, bytes);
     let digest = lines.read(source, progress)?;
     lines.finish()?;
-    expect(RECORDS, digest)?;
+    match digest {
+        Some(digest) => expect(RECORDS, digest)?,
+        None if sums.contains_key(RECORDS) => return Err(bad(SUMS, "it lists records.jsonl, as this format does not")),
+        None => {}
+    }
     expect(GRAPH, Digest::of(&graph_bytes))?;
     for name in [README, VERIFIER] {
         expect(name, Digest::of(&source.whole(name, WHOLE)?))?;
@@ -83,7 +80,11 @@ pub(super) fn check(
     if let Some(name) = sums.keys().find(|name| !source.names.contains_key(*name)) {
         return Err(bad(name, "SHA256SUMS lists it, and it is not there"));
     }
-    let Lines { heads, merges, count, without_body, places, records, seen, runs, .. } = lines;
+    let Lines { heads, merges, count, without_body, mut places, records, seen, runs, .. } = lines;
+    if records.is_none() {
+        // They are read once more, and each is looked for.
+        places.catch_up();
+    }
     let is = Graph {
         sessions: heads.into_values().collect(),
         merges,
@@ -104,7 +105,7 @@ pub(super) fn heads(source: &mut Source) -> Result<Vec<Head>, Broken> {
     Ok(read_graph(&source.whole(GRAPH, WHOLE)?)?.sessions)
 }
 
-/// `SHA256SUMS`: the one way to write it, every other file once, in order.
+/// `SHA256SUMS`: the one way to write it, every file that it is to list once, in order.
 fn read_sums(source: &mut Source) -> Result<BTreeMap<String, Digest>, Broken> {
     let bad = |why: String| Broken::File { name: SUMS.into(), why };
     let text = String::from_utf8(source.whole(SUMS, WHOLE)?).map_err(|_| bad("it is not text".into()))?;
@@ -143,7 +144,7 @@ struct Lines<'a> {
     watched: &'a HashSet<Point>,
     chains: HashMap<SessionId, Chain>,
     heads: BTreeMap<SessionId, Head>,
-    places: HashMap<RecordId, Place>,
+    places: Places,
     seen: HashMap<Point, RecordId>,
     merges: Vec<Merge>,
     runs: Vec<(String, SessionId)>,
@@ -164,7 +165,7 @@ impl<'a> Lines<'a> {
             watched,
             chains: HashMap::new(),
             heads: BTreeMap::new(),
-            places: HashMap::with_capacity(expected),
+            places: Places::with_capacity(expected),
             seen: HashMap::new(),
             merges: Vec::new(),
             runs: Vec::new(),
@@ -177,24 +178,27 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Reads all records; the digest of the file comes back.
-    fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Digest, Broken> {
-        let mut hash = LongHash::new();
-        let mut blocks = Blocks::new(source)?;
-        let mut parsing = Parsing::default();
+    /// Reads all records. Where the bundle has a sum of their file, the file's digest comes back.
+    fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Option<Digest>, Broken> {
+        let is_summed = self.graph.bundle < UNSUMMED;
+        let mut hash = is_summed.then(LongHash::new);
+        let mut parsing = Parsing::new(!is_summed);
         let mut parser = Beside::new("rath-parse", move |block: Block| parsing.block(&block));
-        while let Some(block) = blocks.next()? {
-            hash.update(block.clone());
+        Blocks::new(source)?.each(|block| {
+            if let Some(hash) = &mut hash {
+                hash.update(block.clone());
+            }
             if let Some(parsed) = parser.give(block) {
                 self.block(parsed)?;
                 progress(self.count);
             }
-        }
+            Ok(())
+        })?;
         while let Some(parsed) = parser.take() {
             self.block(parsed)?;
         }
         progress(self.count);
-        Ok(hash.end())
+        Ok(hash.map(LongHash::end))
     }
 
     fn block(&mut self, parsed: Vec<Result<Parsed, Broken>>) -> Result<(), Broken> {
@@ -240,12 +244,16 @@ impl<'a> Lines<'a> {
     }
 
     /// The parents on other lines: they stand before their children.
-    fn elsewhere(&self, point: Point, header: &Header) -> Result<Vec<Place>, Broken> {
+    fn elsewhere(&mut self, point: Point, header: &Header) -> Result<Vec<Place>, Broken> {
         let parents = if header.seq == 0 { &header.parents[..] } else { header.parents.get(1..).unwrap_or_default() };
+        if parents.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.places.catch_up();
         let mut places = Vec::with_capacity(parents.len());
         for parent in parents {
             let missing = || self.broken(point, format!("its parent {} does not stand before it", parent.short()));
-            let place = self.places.get(parent).copied().ok_or_else(missing)?;
+            let place = self.places.get(parent).ok_or_else(missing)?;
             if place.time > header.time {
                 return Err(self.broken(point, "its time is before its parent's"));
             }
@@ -314,7 +322,7 @@ impl<'a> Lines<'a> {
         if self.watched.contains(&point) {
             self.seen.insert(point, record.id());
         }
-        self.places.insert(record.id(), Place { point, generation: record.generation(), time: header.time });
+        self.places.push(record.id(), Place { point, generation: record.generation(), time: header.time });
         if self.size > AT_HAND {
             self.records = None;
         }

@@ -162,23 +162,23 @@ impl<'a> Work<'a> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
         let mut walk = Walk::new(store, heads.iter().map(|(head, _)| *head));
-        let mut entry = target.begin_long(RECORDS)?;
+        let mut entry = target.begin_unsummed(RECORDS)?;
         let mut encoder = Beside::new("rath-encode", encode);
         let mut batch = Vec::with_capacity(TOGETHER);
         while let Some(step) = walk.next().await? {
             batch.push(self.record(step));
             if batch.len() >= TOGETHER {
                 if let Some(lines) = encoder.give(std::mem::take(&mut batch)) {
-                    entry.write_shared(Arc::new(lines?))?;
+                    entry.write(&lines?)?;
                 }
                 progress(self.graph.records);
             }
         }
         if let Some(lines) = encoder.give(batch) {
-            entry.write_shared(Arc::new(lines?))?;
+            entry.write(&lines?)?;
         }
         while let Some(lines) = encoder.take() {
-            entry.write_shared(Arc::new(lines?))?;
+            entry.write(&lines?)?;
         }
         entry.end()?;
         progress(self.graph.records);
@@ -285,7 +285,7 @@ impl<'a> Work<'a> {
                 entry.write(&part)?;
             }
             let (is, bytes) = entry.end()?;
-            if is != digest || bytes != named.bytes {
+            if is != Some(digest) || bytes != named.bytes {
                 let why = format!("blob {digest} is not what the record says");
                 return Err(Error::Unfit { point: named.by, why });
             }

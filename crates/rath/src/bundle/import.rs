@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::store::{Batch, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
+use futures_util::FutureExt as _;
+use rath_core::store::{Batch, BoxFuture, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
 use rath_core::{Actor, Blob, BlobRef, Digest, Kind, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -340,8 +341,15 @@ async fn commit(
 ) -> Result<u64, Error> {
     let lengths: HashMap<SessionId, u64> =
         contents.graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
-    let mut writing =
-        Writing { store, leases, parts: Vec::new(), at: HashMap::new(), states: HashMap::new(), waiting: 0 };
+    let mut writing = Writing {
+        store,
+        leases,
+        parts: Vec::new(),
+        at: HashMap::new(),
+        states: HashMap::new(),
+        waiting: 0,
+        under_way: None,
+    };
     let mut records = Records::new(source, contents)?;
     let mut count = 0;
     while let Some(record) = records.next()? {
@@ -356,7 +364,7 @@ async fn commit(
             progress(count);
         }
     }
-    writing.flush().await?;
+    writing.finish().await?;
     progress(count);
     Ok(count)
 }
@@ -370,6 +378,8 @@ struct Writing<'a> {
     /// The folded states of long lines: opening them needs one.
     states: HashMap<SessionId, State>,
     waiting: usize,
+    /// The batch before, which the store may still be writing.
+    under_way: Option<BoxFuture<'a, rath_core::store::Result<()>>>,
 }
 
 impl Writing<'_> {
@@ -384,7 +394,7 @@ impl Writing<'_> {
             };
             let state = match before {
                 Some(at) => {
-                    self.flush().await?;
+                    self.finish().await?;
                     View::of(self.store, at.session, Some(at.seq)).await?.state().clone()
                 }
                 None => State::default(),
@@ -405,6 +415,7 @@ impl Writing<'_> {
         Ok(())
     }
 
+    /// Sends the batch. It is written while the next one fills.
     async fn flush(&mut self) -> Result<(), Error> {
         self.at.clear();
         self.waiting = 0;
@@ -415,6 +426,29 @@ impl Writing<'_> {
         for part in &mut parts {
             part.snapshot = self.states.get(&part.session).map(State::to_snapshot);
         }
-        Ok(self.store.commit(Batch { parts, taken: Vec::new() }).await?)
+        self.settle().await?;
+        let mut under_way = self.store.commit(Batch { parts, taken: Vec::new() });
+        // What is not asked for does not begin.
+        match (&mut under_way).now_or_never() {
+            Some(done) => Ok(done?),
+            None => {
+                self.under_way = Some(under_way);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for the batch before.
+    async fn settle(&mut self) -> Result<(), Error> {
+        match self.under_way.take() {
+            Some(under_way) => Ok(under_way.await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the batch, and waits until it is written.
+    async fn finish(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        self.settle().await
     }
 }

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 use rath_core::{Header, Parts, Point, Record};
 use serde::Deserialize;
 
@@ -15,13 +15,15 @@ const HEADER: &[u8] = b"{\"header\":";
 const SALT: &[u8] = b",\"salt\":\"";
 const BODY: &[u8] = b"\",\"body\":";
 
+static FIND_SALT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(SALT));
+
 /// How many bytes a line has besides header and body that stand as they are.
 pub(super) const AROUND: usize = HEADER.len() + SALT.len() + 32 + BODY.len() + "}\n".len();
 
 /// Appends `record` and a line break to `out`. Fails when its bytes are not text.
 pub fn write(record: &Record, out: &mut Vec<u8>) -> io::Result<()> {
     let header = record.header_bytes();
-    let fits = fits_in_a_line(header) && memmem::find(header, SALT).is_none();
+    let fits = fits_in_a_line(header) && FIND_SALT.find(header).is_none();
     match fits && record.body_bytes().is_none_or(fits_in_a_line) {
         true => put(record, out, |bytes, out| {
             out.extend_from_slice(bytes);
@@ -43,9 +45,8 @@ fn put(record: &Record, out: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>) -> 
     out.extend_from_slice(HEADER);
     put(record.header_bytes(), out)?;
     if let Some((salt, body)) = record.salted_body() {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         out.extend_from_slice(SALT);
-        out.extend(salt.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
+        out.extend_from_slice(const_hex::Buffer::<16>::new().const_format(salt).as_bytes());
         out.extend_from_slice(BODY);
         put(body, out)?;
     }
@@ -100,7 +101,7 @@ impl<'a> Line<'a> {
     fn as_it_is(row: &'a [u8]) -> Result<Self, String> {
         std::str::from_utf8(row).map_err(|error| format!("it is not text: {error}"))?;
         let inside = row.strip_suffix(b"}").ok_or("it is not a JSON object")?;
-        let Some(end) = memmem::find(inside, SALT) else {
+        let Some(end) = FIND_SALT.find(inside) else {
             return Ok(Self::AsItIs { row, header: HEADER.len()..inside.len(), body: None });
         };
         let salt = end + SALT.len();
@@ -108,6 +109,18 @@ impl<'a> Line<'a> {
         let digits = inside.get(salt..salt + 32).filter(|_| inside.get(salt + 32..body) == Some(BODY));
         let digits = digits.ok_or("behind its header are not a salt of 32 lower-case hex digits and a body")?;
         Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some((digits, body..inside.len())) })
+    }
+
+    /// Whether this is the one way to write a record's line. Where header and body stand as they are, nothing is left to
+    /// choose; of strings there are many ways.
+    pub(super) fn is_as_written(&self, record: &Record, row: &[u8]) -> bool {
+        match self {
+            Self::AsItIs { .. } => true,
+            Self::InStrings(_) => {
+                let mut line = Vec::with_capacity(row.len() + 1);
+                write(record, &mut line).is_ok() && line.strip_suffix(b"\n") == Some(row)
+            }
+        }
     }
 
     fn header_bytes(&self) -> &[u8] {
@@ -177,19 +190,8 @@ impl<'a> Line<'a> {
 }
 
 fn salt_of(text: &[u8]) -> Option<[u8; 16]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let mut salt = [0; 16];
-    if text.len() != 32 {
-        return None;
-    }
-    for (byte, pair) in salt.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(salt)
+    let is_lower = !text.iter().fold(false, |upper, byte| upper | byte.is_ascii_uppercase());
+    const_hex::decode_to_array(text).ok().filter(|_| is_lower && text.len() == 32)
 }
 
 #[cfg(test)]

@@ -139,9 +139,9 @@ impl Source {
     }
 
     /// Reads a file of the bundle, from its beginning. Gives its length as listed and one byte more at most.
-    pub(super) fn read(&mut self, name: &str) -> Result<impl Read + '_, Broken> {
+    pub(super) fn read(&mut self, name: &str) -> Result<impl Read + Send + '_, Broken> {
         let Some(length) = self.names.get(name).copied() else { return Err(file_error(name, "it is missing")) };
-        let reader: Box<dyn Read + '_> = match &mut self.form {
+        let reader: Box<dyn Read + Send + '_> = match &mut self.form {
             Form::Directory(root) => Box::new(File::open(root.join(name)).map_err(|error| file_error(name, error))?),
             Form::Zip(archive) => Box::new(archive.by_name(name).map_err(|error| file_error(name, error))?),
         };

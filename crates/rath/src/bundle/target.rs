@@ -12,10 +12,9 @@ use sha2::{Digest as _, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use super::hash::LongHash;
 use super::{Error, SUMS, machine};
 
-/// A bundle on its way to disk. Files are written one after the other; each one's digest is kept for `SHA256SUMS`.
+/// A bundle on its way to disk. Files are written one after the other; their digests are kept for `SHA256SUMS`.
 pub(super) struct Target {
     path: PathBuf,
     unfinished: PathBuf,
@@ -88,24 +87,9 @@ impl Seek for Sink {
 pub(super) struct Entry<'a> {
     name: String,
     out: Out<'a>,
-    hash: Hash,
+    hash: Option<Sha256>,
     bytes: u64,
     sums: &'a mut BTreeMap<String, Digest>,
-}
-
-/// Bytes that are written here and hashed there.
-struct Shared(Arc<Vec<u8>>);
-
-impl AsRef<[u8]> for Shared {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// How a file is hashed: in passing, or on a thread beside.
-enum Hash {
-    Here(Sha256),
-    Beside(LongHash),
 }
 
 enum Out<'a> {
@@ -138,9 +122,9 @@ impl Target {
         Ok(Self { path: path.into(), form: form.map_err(made)?, unfinished, sums: BTreeMap::new() })
     }
 
-    /// Begins a long file, which is hashed on a thread beside.
-    pub(super) fn begin_long(&mut self, name: &str) -> Result<Entry<'_>, Error> {
-        Ok(Entry { hash: Hash::Beside(LongHash::new()), ..self.begin(name)? })
+    /// Begins a file that gets no sum.
+    pub(super) fn begin_unsummed(&mut self, name: &str) -> Result<Entry<'_>, Error> {
+        Ok(Entry { hash: None, ..self.begin(name)? })
     }
 
     /// Begins a file.
@@ -163,7 +147,7 @@ impl Target {
                 Out::Zip(zip)
             }
         };
-        Ok(Entry { name, out, hash: Hash::Here(Sha256::new()), bytes: 0, sums: &mut self.sums })
+        Ok(Entry { name, out, hash: Some(Sha256::new()), bytes: 0, sums: &mut self.sums })
     }
 
     /// Writes a whole file.
@@ -207,23 +191,9 @@ impl Drop for Target {
 
 impl Entry<'_> {
     pub(super) fn write(&mut self, part: &[u8]) -> Result<(), Error> {
-        match &mut self.hash {
-            Hash::Here(hash) => hash.update(part),
-            Hash::Beside(hash) => hash.update(part.to_vec()),
+        if let Some(hash) = &mut self.hash {
+            hash.update(part);
         }
-        self.put(part)
-    }
-
-    /// Writes a part that the thread beside may share.
-    pub(super) fn write_shared(&mut self, part: Arc<Vec<u8>>) -> Result<(), Error> {
-        match &mut self.hash {
-            Hash::Here(hash) => hash.update(&part[..]),
-            Hash::Beside(hash) => hash.update(Shared(part.clone())),
-        }
-        self.put(&part)
-    }
-
-    fn put(&mut self, part: &[u8]) -> Result<(), Error> {
         self.bytes += part.len() as u64;
         let written = match &mut self.out {
             Out::File(file) => file.write_all(part),
@@ -232,16 +202,13 @@ impl Entry<'_> {
         written.map_err(machine(format!("writing {}", self.name)))
     }
 
-    /// Ends the file: its digest and length.
-    pub(super) fn end(self) -> Result<(Digest, u64), Error> {
-        let digest = match self.hash {
-            Hash::Here(hash) => Digest(hash.finalize().into()),
-            Hash::Beside(hash) => hash.end(),
-        };
+    /// Ends the file: its digest, where it has a sum, and its length.
+    pub(super) fn end(self) -> Result<(Option<Digest>, u64), Error> {
+        let digest = self.hash.map(|hash| Digest(hash.finalize().into()));
         if let Out::File(mut file) = self.out {
             file.flush().map_err(machine(format!("writing {}", self.name)))?;
         }
-        self.sums.insert(self.name, digest);
+        self.sums.extend(digest.map(|digest| (self.name, digest)));
         Ok((digest, self.bytes))
     }
 }

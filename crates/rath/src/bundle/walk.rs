@@ -10,6 +10,9 @@ use rath_core::body::Merged;
 use rath_core::store::{self, Lookup, Row, Scan, Store, Which};
 use rath_core::{Fault, Kind, Point, Record, RecordId, Reference, SessionId};
 
+/// How many records of a line are read together: several processors share the work.
+const TOGETHER: usize = 4096;
+
 /// Walks over everything that some heads stand on.
 pub(super) struct Walk {
     store: Arc<dyn Store>,
@@ -64,7 +67,8 @@ impl Walk {
                 None => {
                     let (session, to) = (frame.session, frame.to);
                     if frame.page.is_empty() {
-                        frame.page = self.store.scan(Scan::session(session, next, to)).await?.records.into();
+                        frame.page =
+                            self.store.scan(Scan::session(session, next, to).limit(TOGETHER)).await?.records.into();
                     }
                     let missing = || store::Error::NotFound(format!("record {session}@{next}"));
                     let record = frame.page.pop_front().filter(|record| record.seq() == next).ok_or_else(missing)?;
