@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::SessionId;
 use rath_core::store::{Of, Page, Result, Scan};
+use rusqlite::Connection;
 
 use super::read;
 use super::readers::Readers;
+use super::schema::sql;
 
 /// Pages of fewer records are read faster than another thread is woken.
 const WORTH_IT: usize = 128;
@@ -30,11 +32,14 @@ struct State {
 #[derive(Debug)]
 struct Next {
     scan: Scan,
-    page: Receiver<Result<Page>>,
+    page: Receiver<Result<Read>>,
 }
 
+/// A page that was read ahead, and of which edition of the database.
+type Read = (i64, Page);
+
 /// A page to be read, and where it is to go.
-type Wanted = (Scan, Sender<Result<Page>>);
+type Wanted = (Scan, Sender<Result<Read>>);
 
 impl Ahead {
     /// A page of records. Who asks for two of a session in a row, onwards, gets the ones behind them sooner.
@@ -50,9 +55,10 @@ impl Ahead {
         };
         let read_before = next.and_then(|next| next.page.recv().ok()).and_then(Result::ok);
         // A page that was the last one may have grown since.
-        let page = match read_before.filter(|page| page.more) {
-            Some(page) => page,
-            None => here(&scan)?,
+        let read_before = read_before.filter(|(_, page)| page.more);
+        let page = match read_before {
+            Some((of, page)) if readers.with(edition)? == of => page,
+            _ => here(&scan)?,
         };
         let mut state = self.lock();
         state.end = page.more.then_some((session, page.position));
@@ -63,7 +69,7 @@ impl Ahead {
         Ok(page)
     }
 
-    /// Forgets what was read: records have changed.
+    /// Forgets what was read: records have changed. Of a change by another process the edition tells.
     pub(super) fn forget(&self) {
         self.lock().next = None;
     }
@@ -81,7 +87,7 @@ impl State {
             let readers = readers.clone();
             let work = move || {
                 for (scan, reply) in asked {
-                    let _ = reply.send(readers.with(|db| read::page(db, &scan)));
+                    let _ = reply.send(readers.with(|db| Ok((edition(db)?, read::page(db, &scan)?))));
                 }
             };
             std::thread::Builder::new().name("rath-ahead".into()).spawn(work).ok()?;
@@ -91,4 +97,10 @@ impl State {
         self.reader.as_ref()?.send((scan.clone(), reply)).ok()?;
         Some(Next { scan, page })
     }
+}
+
+/// The edition of the database: another one once anybody, in whatever process, wrote it anew, as every erasure does.
+fn edition(db: &Connection) -> Result<i64> {
+    let query = db.prepare_cached("PRAGMA schema_version");
+    query.and_then(|mut query| query.query_row([], |row| row.get(0))).map_err(sql)
 }

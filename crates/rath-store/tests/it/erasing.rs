@@ -85,6 +85,31 @@ fn what_was_read_ahead_is_not_shown_after_an_erasure() {
     assert!(pages > 7, "{pages}");
 }
 
+/// The same where another process erases, of which nobody tells this one.
+#[test]
+fn what_was_read_ahead_is_not_shown_after_an_erasure_elsewhere() {
+    let (store, dir) = fresh();
+    let mut session = Session::create(&store, Actor::person("ada"));
+    let mut said = vec![session.head()];
+    for n in 0..6_000 {
+        session.user(format!("{n} {}", noise(1_000, 7))).unwrap();
+        said.push(session.head());
+    }
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    drop(session);
+    let next = |from| block_on(store.scan(Scan::session(id, from, u64::MAX))).unwrap();
+    let (first, second) = (next(0), next(next(0).position));
+    assert!(first.more && second.more);
+    // The third is being read; so is the fourth, once the third was asked for.
+    let doomed = said[second.position as usize];
+    let elsewhere = Embedded::open(dir.path().join("store")).unwrap();
+    block_on(elsewhere.erase(vec![doomed])).unwrap();
+    let third = next(second.position);
+    assert_eq!(third.records[0].id(), doomed.id);
+    assert_eq!(third.records[0].body_bytes(), None);
+}
+
 #[test]
 fn no_file_of_the_store_holds_it_any_more() {
     let (store, dir) = fresh();
