@@ -29,6 +29,7 @@ ROOTS = {"created", "detached", "imported"}
 BUNDLE = ["README.md", "SHA256SUMS", "graph.json", "records.jsonl", "verify.py"]
 GRAPH = {"bundle", "of", "graph", "sessions", "merges", "records", "without_body", "blobs", "blob_bytes", "left_out",
          "left_out_blobs"}
+LINE = 64 << 20  # a line of a bundle has no more bytes
 DIGEST = "[0-9a-f]{64}"
 SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -118,14 +119,15 @@ def take_apart(line):
 
 
 def is_as_written(line):
-    """Whether a line in which header and body stand in strings is written in the one way to write it."""
-    if line.startswith('{"header":{'):
-        return True
+    """Whether a line is written in the one way to write it: in strings only what does not fit in a line as it is."""
     header, salt, body = take_apart(line)
+    texts = [header] if body is None else [header, body]
+    fits = all(text[:1] == "{" and text[-1:] == "}" and not re.search("[\x00-\x1f]", text) for text in texts)
+    if line.startswith('{"header":{'):
+        return fits
     fields = {"header": header} if salt is None and body is None else {"header": header, "salt": salt, "body": body}
-    fits = all(text[:1] == "{" and text[-1:] == "}" and not re.search("[\x00-\x1f]", text)
-               for text in (header, body) if text is not None) and ',"salt":"' not in header
-    return not fits and json.dumps(fields, ensure_ascii=False, separators=(",", ":")) == line
+    is_compact = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) == line
+    return is_compact and not (fits and ',"salt":"' not in header)
 
 
 class Record:
@@ -143,7 +145,7 @@ class Record:
         self.erased = salt is None and body is None
         if not self.erased and not (is_text(salt, "[0-9a-f]{32}") and is_text(body)):
             raise ValueError("there is no salt of 32 hex digits, or no body")
-        self.body = None if self.erased else parse(body)
+        self.body = None if self.erased or body[:1] != "{" else parse(body)
         self.body_digest = None if self.erased else sha256(bytes.fromhex(salt) + body.encode("utf-8"))
 
 
@@ -330,7 +332,7 @@ class Bundle:
         graph = parse((directory / "graph.json").read_text(encoding="utf-8"), object_pairs_hook=once)
         if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2, 3) or not is_number(graph["bundle"]):
             raise ValueError("graph.json is not that of a bundle of format 1, 2 or 3")
-        if set(graph) - {"because"} != GRAPH:
+        if set(graph) - {"because"} != GRAPH | ({"order"} if graph["bundle"] >= 3 else set()):
             raise ValueError("graph.json has other fields than that of a bundle")
         self.graph = graph
         self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}
@@ -403,6 +405,8 @@ class Bundle:
             "without_body": sum(record.erased for record in records), "blobs": len(blobs),
             "blob_bytes": sum(path.stat().st_size for path in blobs),
         }
+        if self.graph["bundle"] >= 3:
+            says["order"] = sha256(b"".join(bytes.fromhex(record.id) for record in records))
         for name, value in says.items():
             if not is_same(self.graph[name], value):
                 self.report("graph.json", f"{name!r} is not what the records say")
@@ -466,6 +470,8 @@ def read(name, records, findings, is_exact=False, is_summed=True):
             try:
                 if is_exact and not (line.startswith(b"{") and line.endswith(b"\n")):
                     raise ValueError("it is blank, or cut off")
+                if is_exact and len(line) > LINE:
+                    raise ValueError(f"it is longer than {LINE} bytes")
                 if not is_summed and not is_as_written(line.decode("utf-8").rstrip("\n")):
                     raise ValueError("it is not written as it should be")
                 if line.strip():
@@ -526,7 +532,7 @@ def main():
         given.blobs = bundle.directory / "blobs"
     if given.blobs and not given.blobs.is_dir() and not bundle:
         options.error(f"{given.blobs} is not a directory")
-    if not records and not findings:
+    if not records and not findings and not bundle:
         options.error("there is no record in the input")
 
     sessions, seen = verify(records, heads, given.blobs, findings, bundle.left_out if bundle else ())

@@ -7,8 +7,10 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// Walks directories, and reads and writes files. What runs here may wait for the store.
 pub(crate) static FILES: Pool = Pool::new("rath-files");
 
-/// Squeezes what is about to be written, and unfolds what was read. The writer of a store waits for it, so nothing that
-/// runs here waits for a store.
+/// Unfolds what was read. Not where things are squeezed: who reads does not wait for who writes much.
+pub(crate) static UNFOLDERS: Pool = Pool::new("rath-unfold");
+
+/// Squeezes what is about to be written. The writer of a store waits for it, so nothing that runs here waits for a store.
 pub(crate) static SQUEEZERS: Pool = Pool::new("rath-squeeze");
 
 /// Threads that are started when they are first needed.

@@ -1,4 +1,5 @@
 use anyhow::{Result, anyhow, bail};
+use rath::care::Care;
 use rath::checkpoint::{self, Checkpoint as Made, Error, SigningKey, Wish};
 use serde_json::json;
 
@@ -79,6 +80,12 @@ impl Checkpoint {
 
     async fn make(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
+        if !Care::new(settings.embedded()?, settings.actor()).unfinished().await?.is_empty() {
+            bail!(
+                "an erasure is on the record and not finished: a checkpoint would vouch for what it removes\n  \
+                 help: finish it first: `rath erase --finish`\n  help: rath explain erasure-unfinished"
+            );
+        }
         let key = match signing::find(settings)? {
             Some((key, _)) => key,
             None => {

@@ -68,12 +68,17 @@ impl Import {
 async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_fork: bool) -> Result<Answer> {
     std::fs::metadata(path).with_context(|| format!("reading the bundle {}", path.display()))?;
     let bar = output::spinner(settings);
-    let read = Bundle { as_fork }.read(store, &settings.actor(), path, &mut |done| bar.set_position(done)).await;
+    let read = Bundle { as_fork, ..Bundle::default() };
+    let read = read.read(store, &settings.actor(), path, &mut |done| bar.set_position(done)).await;
     bar.finish_and_clear();
     let imported = match read {
         Ok(imported) => imported,
         Err(error) => return refused(settings, path, error),
     };
+    if imported.filled_in > 0 {
+        // It was made while nobody could read what is here now.
+        settings.embedded()?.drop_index()?;
+    }
     if settings.json {
         output::json(&imported)?;
         return Ok(Answer::Yes);
@@ -133,6 +138,7 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
 fn refused(settings: &Settings, path: &Path, error: bundle::Error) -> Result<Answer> {
     let help = match &error {
         bundle::Error::Broken(_) => "ask for it again; nothing of it was taken in",
+        bundle::Error::Changed(_) => "import it again when it is whole: what was taken in stays, and the rest comes",
         bundle::Error::Diverged { .. } => "`--as-fork` keeps both: what only the bundle has becomes a fork",
         _ => return Err(error.into()),
     };
@@ -143,6 +149,7 @@ fn refused(settings: &Settings, path: &Path, error: bundle::Error) -> Result<Ans
     }
     let what = match &error {
         bundle::Error::Broken(_) => format!("{} is not what was exported", path.display()),
+        bundle::Error::Changed(_) => format!("{} was not taken in whole", path.display()),
         _ => format!("{} does not fit this store", path.display()),
     };
     output::remark(format_args!("{} {what}: {}", style::bad("✗"), output::harmless(&error.to_string())));

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use rath::bundle::LeftOut;
 use rath::care::{Erasure, Erasures};
 use rath::{Digest, Kind, Record, Store, View};
 use serde_json::{Value, json};
@@ -74,8 +75,9 @@ impl Show {
         }
         let mut page = Page::default();
         header(&mut page, view, &lineage, run.as_ref())?;
-        page.line("");
         let records = transcript::records(store, at.session, 0, at.seq, &[]).await?;
+        gone(&mut page, store, &records).await?;
+        page.line("");
         if self.all {
             for record in &records {
                 page.line(transcript::record_line(record)?);
@@ -93,6 +95,36 @@ impl Show {
         }
         page.show(settings)
     }
+}
+
+/// Who took bodies out, and why: an erasure a line.
+async fn gone(page: &mut Page, store: &Arc<dyn Store>, records: &[Record]) -> Result<()> {
+    let without: Vec<&Record> = records.iter().filter(|record| record.body_bytes().is_none()).collect();
+    if without.is_empty() {
+        return Ok(());
+    }
+    let erasures = Erasures::of(store).await?;
+    let left_out = LeftOut::of(store).await?;
+    let mut lines: Vec<(String, u64)> = Vec::new();
+    for record in without {
+        let why = match (erasures.over(record.point()), left_out.records.get(&record.id())) {
+            (Some(Erasure { record, by, time, erased }), _) => {
+                let (time, place) = (time::local(*time), record.point());
+                format!("erased {time} by {by}: {} (rath show {place})", erased.why)
+            }
+            (None, Some(left)) if left.is_erased() => "had been erased where their bundle was made".into(),
+            (None, Some(_)) => format!("left out of the bundle that they came in{}", because(&left_out)),
+            (None, None) => "gone, and no record says why: rath verify".into(),
+        };
+        match lines.iter_mut().find(|(said, _)| *said == why) {
+            Some((_, count)) => *count += 1,
+            None => lines.push((why, 1)),
+        }
+    }
+    for (why, count) in lines {
+        page.line(output::harmless(&format!("{} {why}", output::count(count, "record"))));
+    }
+    Ok(())
 }
 
 /// Whether there is more to show than what was said.
@@ -341,7 +373,7 @@ async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Res
                 page.line(style::dim(format!("see      rath show {}", record.point())));
             }
             None => {
-                let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
+                let left_out = LeftOut::of(&settings.store()?).await?;
                 page.line(match left_out.records.get(&record.id()) {
                     Some(left) if left.is_erased() => "(the body had been erased where its bundle was made)".to_owned(),
                     Some(_) => format!("(the body was left out of the bundle that it came in{})", because(&left_out)),
@@ -359,7 +391,7 @@ async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Res
                     match view.content(&rath::Content::Blob(blob.clone())).await {
                         Ok(text) => page.line(output::harmless(&text)),
                         Err(error) => {
-                            let left_out = rath::bundle::LeftOut::of(&settings.store()?).await?;
+                            let left_out = LeftOut::of(&settings.store()?).await?;
                             anyhow::ensure!(left_out.blobs.contains_key(&blob.digest), error);
                             page.line(format!("(left out of the bundle that it came in{})", because(&left_out)));
                         }
@@ -371,7 +403,7 @@ async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Res
     page.show(settings)
 }
 
-fn because(left_out: &rath::bundle::LeftOut) -> String {
+fn because(left_out: &LeftOut) -> String {
     left_out.because.as_deref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default()
 }
 

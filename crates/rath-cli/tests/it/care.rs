@@ -1,6 +1,6 @@
 //! Holds, erasure and retention as a person types them.
 
-use crate::workspace::Bench;
+use crate::workspace::{Bench, text};
 
 #[test]
 fn a_reason_has_words() {
@@ -22,4 +22,45 @@ fn a_reason_has_words() {
     let said = bench.fails(2, &["erase", "--about", "Zo\u{eb}", "--why", "for Zoe\u{308}", "--yes"]);
     assert!(said.contains("the reason says what is to be erased"), "{said}");
     bench.ok(&["log", &session]);
+}
+
+#[test]
+fn a_blob_that_was_filled_in_is_found_and_is_missed_when_it_is_lost() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try"]);
+    let long = format!("xylophone {}", "words ".repeat(3_000));
+    bench.put("long", &long);
+    bench.ok(&["add", &session, "--file", "long"]);
+    bench.ok(&["export", &session, "--bundle", "without", "--no-blobs"]);
+    bench.ok(&["export", &session, "--bundle", "full"]);
+    bench.ok(&["init", "other"]);
+    let other = |arguments: &[&str]| bench.ok(&[&["--store", "other/.rath"], arguments].concat());
+    other(&["import", "bundle", "without"]);
+    assert_eq!(text(&bench.run(&["--store", "other/.rath", "grep", "xylophone"]).stdout), "");
+    other(&["import", "bundle", "full"]);
+    assert!(other(&["grep", "xylophone"]).contains("xylophone"));
+    assert!(bench.run(&["--store", "other/.rath", "doctor", "--offline"]).status.success());
+    assert!(bench.run(&["--store", "other/.rath", "verify"]).status.success());
+    // What came once and is missed later was lost, whatever an earlier bundle came without.
+    let database = rusqlite::Connection::open(bench.path("other/.rath/rath.db")).unwrap();
+    database.execute_batch("DELETE FROM blobs WHERE bytes = (SELECT max(bytes) FROM blobs)").unwrap();
+    drop(database);
+    let out = bench.run(&["--store", "other/.rath", "verify"]);
+    let said = text(&out.stdout);
+    assert!(out.status.code() == Some(3) && said.contains("is not in the store"), "{said}");
+}
+
+#[test]
+fn show_says_who_erased_and_why() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try", "--message", "Ada Lovelace called."]);
+    bench.ok(&["add", &session, "--as", "assistant", "Who?"]);
+    bench.ok(&["add", &session, "Ada Lovelace."]);
+    bench.ok(&["erase", "--about", "Ada Lovelace", "--why", "ticket 12", "--yes"]);
+    let shown = bench.ok(&["show", &session]);
+    let line = shown.lines().find(|line| line.contains("ticket 12")).unwrap_or_default();
+    assert!(
+        line.starts_with("2 records erased ") && line.contains(" by person ") && line.contains("rath show "),
+        "{shown}"
+    );
 }

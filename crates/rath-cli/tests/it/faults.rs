@@ -86,6 +86,13 @@ fn an_erasure_that_stops_half_way_is_told_until_it_is_finished() {
         assert!(told["unfinished_erasure"].as_str().unwrap().starts_with("1 erasure is on the record and not"));
         let said = text(&bench.run(&["doctor", "--offline"]).stdout);
         assert!(said.contains("`rath erase --finish`") && !said.contains("the store is well"), "{said}");
+        // Nor is a signature given for what is about to go.
+        says(
+            &bench.fails(1, &["checkpoint"]),
+            "an erasure is on the record",
+            "`rath erase --finish`",
+            "erasure-unfinished",
+        );
         let (exit, _) = failing(&bench, "write .pack 28", &["erase", "--finish"]);
         assert_eq!(exit, Some(1));
     }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, Rows, params};
 
 use super::schema::{LINEAGE, sql};
-use crate::pool::SQUEEZERS;
+use crate::pool::UNFOLDERS;
 use crate::segment::{self, Slots};
 
 /// A page is cut when its segments have this many bytes.
@@ -79,9 +79,9 @@ impl FoldedRow {
         Ok(Self { segment, frame })
     }
 
-    /// How many bytes of records it holds.
+    /// How many bytes it takes up, or will. A frame says what it likes.
     fn bytes(&self) -> usize {
-        self.frame.as_ref().map_or(self.segment.data.len(), |(_, bytes)| *bytes)
+        self.frame.as_ref().map_or(self.segment.data.len(), |(frame, bytes)| frame.len().max(*bytes))
     }
 
     fn unfold(self) -> SegmentRow {
@@ -100,7 +100,7 @@ fn gather(rows: &mut Rows<'_>, session: SessionId, (records, bytes): (usize, usi
         && let Some(row) = rows.next().map_err(sql)?
     {
         let folded = FoldedRow::read(row, session).map_err(sql)?;
-        counted = counted.saturating_add(row.get::<_, i64>(4).map_err(sql)?.max(1) as usize);
+        counted = counted.saturating_add(row.get::<_, i64>(4).unwrap_or(1).max(1) as usize);
         size += folded.bytes();
         gathered.push(folded);
     }
@@ -253,7 +253,7 @@ fn unfold_all(
         (segment, records)
     };
     match frames > 1 {
-        true => SQUEEZERS.run(|| rows.into_par_iter().map(unfold).collect()),
+        true => UNFOLDERS.run(|| rows.into_par_iter().map(unfold).collect()),
         false => rows.into_iter().map(unfold).collect(),
     }
 }

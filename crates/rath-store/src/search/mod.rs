@@ -248,7 +248,7 @@ impl Embedded {
     }
 
     /// Removes the search index. The next search makes it anew.
-    pub(crate) fn drop_index(&self) -> Result<()> {
+    pub fn drop_index(&self) -> Result<()> {
         index::replace_whatever(&self.paths.root)
     }
 

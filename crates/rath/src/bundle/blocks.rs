@@ -1,4 +1,4 @@
-//! `records.jsonl` in blocks of lines, read here and taken apart on another thread.
+//! `records.jsonl` in blocks of lines, read on one thread and taken apart on another.
 
 use std::io::Read;
 use std::ops::Range;
@@ -16,8 +16,8 @@ use super::{Broken, RECORDS};
 /// allocators have room that is not much larger.
 const BLOCK: usize = 248 << 10;
 
-/// So many blocks may wait for whoever works on them.
-const READ_AHEAD: usize = 8;
+/// So many blocks may wait for whoever works on them. A block with a long line may be large.
+const READ_AHEAD: usize = 2;
 
 /// Some lines together, with their line breaks. The file's last may lack its own.
 #[derive(Clone)]

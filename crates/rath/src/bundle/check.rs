@@ -13,16 +13,13 @@ use super::beside::Beside;
 use super::blobs::{Named, Names};
 use super::blocks::{Block, Blocks, Parsed, Parsing};
 use super::graph::{Graph, Head, Merge};
-use super::hash::LongHash;
+use super::import::AT_HAND;
 use super::places::{Place, Places};
 use super::source::{Bytes, Source};
 use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, UNSUMMED, VERIFIER};
 
 /// The most that is read at once of files that must be understood as a whole.
 pub(super) const WHOLE: u64 = 256 << 20;
-
-/// Records up to this many bytes stay at hand between checking and taking in.
-const AT_HAND: usize = 256 << 20;
 
 /// A bundle that is what was exported.
 #[derive(Debug)]
@@ -42,13 +39,15 @@ pub struct Contents {
 /// Reads a zip that is in memory, and checks all of it.
 pub fn read_zip(bytes: &[u8]) -> Result<Contents, Broken> {
     let mut source = Source::zip(Bytes::Memory(Cursor::new(bytes.to_vec())))?;
-    check(&mut source, &HashSet::new(), &mut |_| {})
+    check(&mut source, &HashSet::new(), AT_HAND, &mut |_| {})
 }
 
-/// Checks everything in a bundle. The ids of the records at `watched` places are kept.
+/// Checks everything in a bundle. The ids of the records at `watched` places are kept, and the records themselves where
+/// they have at most `at_hand` bytes.
 pub(super) fn check(
     source: &mut Source,
     watched: &HashSet<Point>,
+    at_hand: usize,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Contents, Broken> {
     let bad = |name: &str, why: &str| Broken::File { name: name.into(), why: why.into() };
@@ -61,7 +60,7 @@ pub(super) fn check(
     let graph_bytes = source.whole(GRAPH, WHOLE)?;
     let graph = read_graph(&graph_bytes)?;
     let bytes = source.names.get(RECORDS).copied().unwrap_or(0);
-    let mut lines = Lines::new(&graph, watched, bytes);
+    let mut lines = Lines::new(&graph, watched, at_hand, bytes);
     let digest = lines.read(source, progress)?;
     lines.finish()?;
     match digest {
@@ -77,10 +76,10 @@ pub(super) fn check(
     for digest in source.blobs() {
         expect(&format!("{BLOBS}{digest}"), digest)?;
     }
-    if let Some(name) = sums.keys().find(|name| !source.names.contains_key(*name)) {
-        return Err(bad(name, "SHA256SUMS lists it, and it is not there"));
+    if let Some(name) = sums.keys().find(|name| !source.names.contains_key(*name) || *name == SUMS) {
+        return Err(bad(name, "SHA256SUMS lists it, and it is not there or is the list"));
     }
-    let Lines { heads, merges, count, without_body, mut places, records, seen, runs, .. } = lines;
+    let Lines { heads, merges, count, without_body, order, mut places, records, seen, runs, .. } = lines;
     if records.is_none() {
         // They are read once more, and each is looked for.
         places.catch_up();
@@ -89,6 +88,7 @@ pub(super) fn check(
         sessions: heads.into_values().collect(),
         merges,
         records: count,
+        order: (graph.bundle >= UNSUMMED).then(|| Digest(order.finalize().into())),
         without_body,
         blobs,
         blob_bytes,
@@ -142,6 +142,7 @@ fn read_graph(bytes: &[u8]) -> Result<Graph, Broken> {
 struct Lines<'a> {
     graph: &'a Graph,
     watched: &'a HashSet<Point>,
+    at_hand: usize,
     chains: HashMap<SessionId, Chain>,
     heads: BTreeMap<SessionId, Head>,
     places: Places,
@@ -152,17 +153,20 @@ struct Lines<'a> {
     records: Option<Vec<Record>>,
     size: usize,
     count: u64,
+    /// Over the ids so far.
+    order: Sha256,
     without_body: u64,
     left_out: usize,
 }
 
 impl<'a> Lines<'a> {
-    fn new(graph: &'a Graph, watched: &'a HashSet<Point>, bytes: u64) -> Self {
+    fn new(graph: &'a Graph, watched: &'a HashSet<Point>, at_hand: usize, bytes: u64) -> Self {
         // The graph may say anything, but no line is shorter than this.
         let expected = graph.records.min(bytes / 256).min(1 << 20) as usize;
         Self {
             graph,
             watched,
+            at_hand,
             chains: HashMap::new(),
             heads: BTreeMap::new(),
             places: Places::with_capacity(expected),
@@ -173,6 +177,7 @@ impl<'a> Lines<'a> {
             records: Some(Vec::with_capacity(expected)),
             size: 0,
             count: 0,
+            order: Sha256::new(),
             without_body: 0,
             left_out: 0,
         }
@@ -181,12 +186,12 @@ impl<'a> Lines<'a> {
     /// Reads all records. Where the bundle has a sum of their file, the file's digest comes back.
     fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Option<Digest>, Broken> {
         let is_summed = self.graph.bundle < UNSUMMED;
-        let mut hash = is_summed.then(LongHash::new);
+        let mut hash = is_summed.then(Sha256::new);
         let mut parsing = Parsing::new(!is_summed);
         let mut parser = Beside::new("rath-parse", move |block: Block| parsing.block(&block));
         Blocks::new(source)?.each(|block| {
             if let Some(hash) = &mut hash {
-                hash.update(block.clone());
+                hash.update(&block);
             }
             if let Some(parsed) = parser.give(block) {
                 self.block(parsed)?;
@@ -198,7 +203,7 @@ impl<'a> Lines<'a> {
             self.block(parsed)?;
         }
         progress(self.count);
-        Ok(hash.map(LongHash::end))
+        Ok(hash.map(|hash| Digest(hash.finalize().into())))
     }
 
     fn block(&mut self, parsed: Vec<Result<Parsed, Broken>>) -> Result<(), Broken> {
@@ -322,8 +327,10 @@ impl<'a> Lines<'a> {
         if self.watched.contains(&point) {
             self.seen.insert(point, record.id());
         }
-        self.places.push(record.id(), Place { point, generation: record.generation(), time: header.time });
-        if self.size > AT_HAND {
+        self.order.update(record.id().0.0);
+        let has_body = record.body_bytes().is_some();
+        self.places.push(record.id(), Place { point, generation: record.generation(), time: header.time, has_body });
+        if self.size > self.at_hand {
             self.records = None;
         }
         if let Some(records) = &mut self.records {

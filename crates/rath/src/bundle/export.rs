@@ -8,6 +8,7 @@ use rath_core::body::Source;
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Lookup, Store, Which};
 use rath_core::{Digest, Fault, Kind, Point, Record, RecordId, SessionId};
+use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
 use super::blobs::{self, Named, Names};
@@ -119,6 +120,8 @@ struct Work<'a> {
     before: LeftOut,
     graph: Graph,
     sessions: BTreeMap<SessionId, Head>,
+    /// Over the ids of the records so far.
+    order: Sha256,
     names: Names,
     /// Files that records were read from, by session.
     files: HashMap<SessionId, Vec<Digest>>,
@@ -135,6 +138,7 @@ impl<'a> Work<'a> {
             sessions: Vec::new(),
             merges: Vec::new(),
             records: 0,
+            order: None,
             without_body: 0,
             blobs: 0,
             blob_bytes: 0,
@@ -148,6 +152,7 @@ impl<'a> Work<'a> {
             before,
             graph,
             sessions: BTreeMap::new(),
+            order: Sha256::new(),
             names: Names::default(),
             files: HashMap::new(),
             told_by_files: HashSet::new(),
@@ -189,6 +194,7 @@ impl<'a> Work<'a> {
             }
         }
         self.graph.sessions = std::mem::take(&mut self.sessions).into_values().collect();
+        self.graph.order = Some(Digest(std::mem::take(&mut self.order).finalize().into()));
         match self.awaited.first() {
             Some(point) => Err(Error::NotInIt(*point)),
             None => Ok(()),
@@ -222,6 +228,7 @@ impl<'a> Work<'a> {
         }
         self.names.of(&record);
         self.graph.records += 1;
+        self.order.update(record.id().0.0);
         self.graph.without_body += u64::from(record.body_bytes().is_none());
         if *record.kind() == Kind::Merged {
             self.graph.merges.push(Merge { into: reference, took: elsewhere.clone() });

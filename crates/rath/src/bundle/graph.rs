@@ -19,6 +19,9 @@ pub struct Graph {
     pub merges: Vec<Merge>,
     /// How many records.
     pub records: u64,
+    /// SHA-256 over the ids of the records, 32 bytes each, as they stand one after another. Since format 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Digest>,
     /// How many of them have no body, because it was erased or left out: as many as `left_out` lists.
     pub without_body: u64,
     /// How many blobs.

@@ -19,19 +19,31 @@ use super::line::Line;
 use super::plan::Plan;
 use super::rows::Rows;
 use super::source::Source;
-use super::{BLOBS, Broken, Error, fork, left_out};
+use super::{BLOBS, Broken, Error, RECORDS, fork, left_out};
 
 /// Records that are committed together, in bytes.
 const TOGETHER: usize = 16 << 20;
+
+/// As many bytes of records stay at hand between checking and taking in, unless somebody wants it otherwise.
+pub(super) const AT_HAND: usize = 256 << 20;
 
 /// Blobs that are sent to the store together.
 const BLOB_BATCH: u64 = 4 << 20;
 
 /// How a bundle is taken in.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Import {
     /// Keep lines that went on in another way as forks, instead of refusing the bundle.
     pub as_fork: bool,
+    /// Records up to this many bytes stay at hand between checking and taking in. Of a longer bundle they are read, and
+    /// checked, a second time.
+    pub at_hand: usize,
+}
+
+impl Default for Import {
+    fn default() -> Self {
+        Self { as_fork: false, at_hand: AT_HAND }
+    }
 }
 
 /// What was taken in.
@@ -89,7 +101,7 @@ impl Import {
         let mut source = Source::open(path)?;
         let rows = stored(store, &mut source).await?;
         let watched = rows.iter().map(|(session, (seq, _))| Point { session: *session, seq: *seq }).collect();
-        let contents = check::check(&mut source, &watched, progress)?;
+        let contents = check::check(&mut source, &watched, self.at_hand, progress)?;
         let mut plan = Plan::new(store, &contents, &rows).await?;
         if let Some((session, at)) = plan.diverged.iter().next() {
             let (session, at) = (*session, *at);
@@ -116,7 +128,8 @@ impl Import {
             erased: gaps.erased,
             graph: contents.graph.clone(),
         };
-        let mut wanted = gaps.blobs;
+        let filled = gaps.blobs;
+        let mut wanted = filled.clone();
         if plan.fates.values().any(|fate| *fate != Fate::Known) {
             wanted.extend(plan.blobs(&mut source, &contents, &parted)?);
             wanted.sort_unstable();
@@ -127,14 +140,20 @@ impl Import {
         let leases = Leases::take(store, &plan).await?;
         take_in_blobs(store, &mut source, wanted).await?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if !filled.is_empty() {
+            left_out::remember_filled(store, actor, name.clone(), &filled).await?;
+        }
         let expected = plan.new_records(&contents.graph);
         if expected > 0 {
             // What is left out is known before the first record that lacks it.
             left_out::remember(store, actor, name.clone(), &contents.graph).await?;
         }
-        imported.records = commit(store, &mut source, &contents, &plan, &leases, progress).await?;
+        imported.records = commit(store, &mut source, &contents, &plan, &leases, progress).await.map_err(meanwhile)?;
+        if imported.records != expected {
+            return Err(meanwhile(changed(RECORDS)));
+        }
         if !parted.is_empty() {
-            fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await?;
+            fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await.map_err(meanwhile)?;
         }
         if expected == 0 && (imported.records > 0 || imported.filled_in > 0) {
             left_out::remember(store, actor, name, &imported.graph).await?;
@@ -218,6 +237,9 @@ impl<'s> Records<'s> {
                 let unknown = || changed("its id is another".into());
                 let place = contents.places.get(&record.id()).ok_or_else(unknown)?;
                 let record = line.record(&header, place.generation, &bytes, 0).map_err(changed)?;
+                if record.body_bytes().is_some() != place.has_body {
+                    return Err(changed("its body comes or goes".into()));
+                }
                 record.check_body().map_err(|why| changed(why.to_string()))?;
                 let origin = match (record.kind(), record.body_bytes(), header.parents.first()) {
                     (Kind::Forked, None, Some(parent)) => contents.places.get(parent).map(|at| Reference {
@@ -295,6 +317,14 @@ async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source, wanted: Vec<
 
 /// What is said of bytes that nobody knows more about.
 pub(crate) const OCTETS: &str = "application/octet-stream";
+
+/// What is found broken after something was taken in was sound before.
+fn meanwhile(error: Error) -> Error {
+    match error {
+        Error::Broken(broken) => Error::Changed(broken),
+        other => other,
+    }
+}
 
 pub(super) fn changed(name: &str) -> Error {
     Broken::File { name: name.into(), why: "it changed while it was read".into() }.into()

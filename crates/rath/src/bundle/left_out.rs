@@ -44,6 +44,8 @@ impl LeftOut {
                 let Some(bytes) = store.blob_get(source.digest).await? else { continue };
                 if let Ok(graph) = serde_json::from_slice::<Graph>(&bytes) {
                     left_out.add(graph);
+                } else if let Ok(filled) = serde_json::from_slice::<Vec<Digest>>(&bytes) {
+                    left_out.fill(&filled);
                 }
             }
             if !page.more {
@@ -60,6 +62,13 @@ impl LeftOut {
         !heads.is_empty() && named_by.iter().all(came)
     }
 
+    fn fill(&mut self, filled: &[Digest]) {
+        for digest in filled {
+            self.blobs.remove(digest);
+            self.without.remove(digest);
+        }
+    }
+
     fn add(&mut self, graph: Graph) {
         let heads = graph.sessions.iter().map(|head| Point { session: head.session, seq: head.seq });
         let heads: Vec<Point> = heads.collect();
@@ -72,6 +81,18 @@ impl LeftOut {
         self.records.extend(graph.left_out.into_iter().map(|left| (left.record.id, left)));
         self.blobs.extend(graph.left_out_blobs.into_iter().map(|left| (left.digest, left)));
     }
+}
+
+/// Writes on the operator session that blobs came which records here had been without: where they are missed from now on,
+/// they were lost.
+pub(super) async fn remember_filled(
+    store: &Arc<dyn Store>,
+    actor: &Actor,
+    name: Option<String>,
+    filled: &[Digest],
+) -> Result<(), Error> {
+    let list = serde_json::to_vec(filled).unwrap_or_default();
+    link(store, actor, name, Blob::new(list, "application/json"), Vec::new(), "filled in").await
 }
 
 /// Writes on the operator session that a bundle was taken in. Only what the store lacks is remembered as
@@ -97,11 +118,22 @@ pub(super) async fn remember(
         }
     }
     let blob = Blob::new(lacks.to_bytes(), "application/json");
-    let source = Some(blob.reference.clone());
-    store.blob_put(vec![blob]).await?;
     let heads = graph.sessions.iter().filter(|head| graph.of.contains(&head.session));
     let heads = heads.map(|head| Reference { session: head.session, seq: head.seq, id: head.head }).collect();
-    let why = Some("taken in".to_owned());
+    link(store, actor, name, blob, heads, "taken in").await
+}
+
+async fn link(
+    store: &Arc<dyn Store>,
+    actor: &Actor,
+    name: Option<String>,
+    blob: Blob,
+    heads: Vec<Reference>,
+    why: &str,
+) -> Result<(), Error> {
+    let source = Some(blob.reference.clone());
+    store.blob_put(vec![blob]).await?;
+    let why = Some(why.to_owned());
     let mut operator = crate::operator(store, actor.clone()).await?;
     operator.append(Linked { system: SYSTEM.into(), uri: name, source, why, heads, repairs: Vec::new() })?;
     Ok(operator.publish().await?)

@@ -56,8 +56,13 @@ fn put(record: &Record, out: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>) -> 
 
 /// Whether an object in JSON, which header and body are, has no line break, and can be told from a string.
 fn fits_in_a_line(bytes: &[u8]) -> bool {
+    is_one_line(bytes) && std::str::from_utf8(bytes).is_ok()
+}
+
+/// The same of what is known to be text.
+fn is_one_line(bytes: &[u8]) -> bool {
     let has_controls = || bytes.iter().fold(false, |has, byte| has | (*byte < b' '));
-    bytes.starts_with(b"{") && bytes.ends_with(b"}") && !has_controls() && std::str::from_utf8(bytes).is_ok()
+    bytes.starts_with(b"{") && bytes.ends_with(b"}") && !has_controls()
 }
 
 /// A line, taken apart.
@@ -111,11 +116,11 @@ impl<'a> Line<'a> {
         Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some((digits, body..inside.len())) })
     }
 
-    /// Whether this is the one way to write a record's line. Where header and body stand as they are, nothing is left to
-    /// choose; of strings there are many ways.
+    /// Whether this is the one way to write a record's line: header and body as they are where they fit, else in strings, of
+    /// which there are many ways. A header that was read is canonical, and fits.
     pub(super) fn is_as_written(&self, record: &Record, row: &[u8]) -> bool {
         match self {
-            Self::AsItIs { .. } => true,
+            Self::AsItIs { .. } => record.body_bytes().is_none_or(is_one_line),
             Self::InStrings(_) => {
                 let mut line = Vec::with_capacity(row.len() + 1);
                 write(record, &mut line).is_ok() && line.strip_suffix(b"\n") == Some(row)

@@ -13,7 +13,6 @@ mod export;
 mod fork;
 mod gaps;
 mod graph;
-mod hash;
 mod import;
 mod left_out;
 pub mod line;
@@ -40,8 +39,8 @@ use rath_core::{Digest, Point, Reference};
 /// 3: the records have no sum of their file.
 pub const FORMAT: u64 = 3;
 
-/// From this format on `SHA256SUMS` does not list `records.jsonl`: every byte of it is hashed as a record's, and the heads in
-/// `graph.json` vouch for all of them.
+/// From this format on `SHA256SUMS` does not list `records.jsonl`: every byte of it is hashed as a record's or can only be what
+/// it is, and `graph.json` vouches for the heads and for the order.
 const UNSUMMED: u64 = 3;
 
 /// What stands in a bundle, besides blobs.
@@ -122,6 +121,9 @@ pub enum Error {
     /// A record was to be left out that would not be in the bundle: it is another one that was meant.
     #[error("{0} was to be left out, and is not in the bundle; nothing was written")]
     NotInIt(Point),
+    /// It was sound when it was checked, and another one when it was read again to be taken in.
+    #[error("it changed while it was taken in: {0}")]
+    Changed(Broken),
     /// There is something where the bundle would go.
     #[error("{0} is there already")]
     Exists(String),
@@ -145,7 +147,7 @@ impl Error {
     /// The error's code; `docs/errors/CODE.md` says what to do.
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Broken(_) => "broken-bundle",
+            Error::Broken(_) | Error::Changed(_) => "broken-bundle",
             Error::Diverged { .. } | Error::NoFork { .. } => "bundle-diverged",
             Error::RunTaken { .. } | Error::Operator(_) => "run-taken",
             Error::Removed { .. } => "erased",

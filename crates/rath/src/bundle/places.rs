@@ -11,6 +11,7 @@ pub(super) struct Place {
     pub(super) point: Point,
     pub(super) generation: u64,
     pub(super) time: Time,
+    pub(super) has_body: bool,
 }
 
 /// The places of records, in their order.

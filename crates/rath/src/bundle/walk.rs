@@ -13,6 +13,9 @@ use rath_core::{Fault, Kind, Point, Record, RecordId, Reference, SessionId};
 /// How many records of a line are read together: several processors share the work.
 const TOGETHER: usize = 4096;
 
+/// How many of a line that waits for another are kept, and read first: many lines may wait.
+const KEPT: usize = 64;
+
 /// Walks over everything that some heads stand on.
 pub(super) struct Walk {
     store: Arc<dyn Store>,
@@ -28,6 +31,8 @@ struct Frame {
     session: SessionId,
     to: u64,
     page: VecDeque<Record>,
+    /// How many records the next page has: more with every page, as long as nothing is waited for.
+    limit: usize,
     /// The next record, while something that it stands on is missing.
     next: Option<(Record, Vec<Reference>)>,
 }
@@ -67,8 +72,9 @@ impl Walk {
                 None => {
                     let (session, to) = (frame.session, frame.to);
                     if frame.page.is_empty() {
-                        frame.page =
-                            self.store.scan(Scan::session(session, next, to).limit(TOGETHER)).await?.records.into();
+                        let scan = Scan::session(session, next, to).limit(frame.limit);
+                        frame.page = self.store.scan(scan).await?.records.into();
+                        frame.limit = TOGETHER.min(8 * frame.limit);
                     }
                     let missing = || store::Error::NotFound(format!("record {session}@{next}"));
                     let record = frame.page.pop_front().filter(|record| record.seq() == next).ok_or_else(missing)?;
@@ -93,6 +99,8 @@ impl Walk {
                     let point = record.point();
                     if let Some(frame) = self.open.last_mut() {
                         frame.next = Some((record, elsewhere));
+                        frame.page.truncate(KEPT);
+                        frame.limit = KEPT;
                     }
                     // A line that waits cannot be waited for: only a forged store has such a circle.
                     if self.open.iter().any(|frame| frame.session == parent.session) {
@@ -114,7 +122,7 @@ impl Walk {
     }
 
     fn push(&mut self, head: Point) {
-        self.open.push(Frame { session: head.session, to: head.seq, page: VecDeque::new(), next: None });
+        self.open.push(Frame { session: head.session, to: head.seq, page: VecDeque::new(), limit: KEPT, next: None });
     }
 
     fn is_given(&self, point: Point) -> bool {

@@ -45,8 +45,12 @@ async fn as_a_fork_both_are_kept() {
     let (Family { store, main, .. }, other) = two_ways(dir.path()).await;
     let bundle = dir.path().join("there");
     let there = export(&Export { graph: true, ..Export::of(main, None) }, &other, &bundle).await;
-    let take =
-        || async { Import { as_fork: true }.read(&store, &Actor::person("ada"), &bundle, &mut |_| {}).await.unwrap() };
+    let take = || async {
+        Import { as_fork: true, ..Import::default() }
+            .read(&store, &Actor::person("ada"), &bundle, &mut |_| {})
+            .await
+            .unwrap()
+    };
     let imported = take().await;
     let Fate::Forked { into, at } = imported.sessions[&main] else { panic!("{:?}", imported.sessions) };
     assert!(imported.sessions.values().any(|fate| *fate == Fate::Kept), "a fork that stands on what diverged");
@@ -168,7 +172,9 @@ async fn a_copied_line_that_was_erased_does_not_come_back_and_takes_no_other_wit
     main.user("Paint it.").unwrap();
     main.publish().await.unwrap();
     drop(main);
-    let as_fork = async || Import { as_fork: true }.read(&here, &Actor::person("bob"), &bundle, &mut |_| {}).await;
+    let as_fork = async || {
+        Import { as_fork: true, ..Import::default() }.read(&here, &Actor::person("bob"), &bundle, &mut |_| {}).await
+    };
     let taken = as_fork().await.unwrap();
     let Fate::Forked { into, at } = taken.sessions[&family.main] else { panic!("{taken:?}") };
     let own = View::of(&here, into, None).await.unwrap().own().await.unwrap();

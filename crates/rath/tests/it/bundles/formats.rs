@@ -24,7 +24,8 @@ async fn is_taken_in_and_goes_out_as_one_of_today(format: u64) {
 
     let again = Export { graph: true, ..Export::of(imported.graph.of[0], None) };
     let said = export(&again, &store, &dir.path().join("new")).await;
-    assert_eq!(said, Graph { bundle: 3, ..imported.graph });
+    assert!(said.order.is_some() && imported.graph.order.is_none());
+    assert_eq!(said, Graph { bundle: 3, order: said.order, ..imported.graph });
     let records = std::fs::read_to_string(dir.path().join("new/records.jsonl")).unwrap();
     assert!(records.lines().all(|line| line.starts_with("{\"header\":{\"actor\":")), "as they are");
     let other = Memory::new();
@@ -87,34 +88,112 @@ async fn the_sum_of_the_records_is_asked_for_where_there_is_one_and_nowhere_else
     refused(&bundle, "nobody writes it").await;
 }
 
-#[tokio::test]
-async fn a_line_in_strings_is_refused_unless_it_is_the_one_way_to_write_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
+/// A bundle of one session with these bodies in the place of the ones it had, and everything that vouches for them made
+/// anew; as lines of the records, each to be written in its own way.
+async fn with_body(dir: &Path, body: &str) -> (PathBuf, Vec<[String; 3]>) {
     let store = Memory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("Hello.").unwrap();
     session.publish().await.unwrap();
-    let bundle = dir.path().join("bundle");
+    let bundle = dir.join(format!("bundle-{}", rath::Digest::of(body.as_bytes())));
     export(&Export::of(session.id(), None), &store, &bundle).await;
-    let lines = std::fs::read_to_string(bundle.join("records.jsonl")).unwrap();
-    let (first, rest) = lines.split_once('\n').unwrap();
-    let (header, behind) = first.strip_prefix("{\"header\":").unwrap().split_once(",\"salt\":\"").unwrap();
-    let (salt, body) = behind.strip_suffix('}').unwrap().split_once("\",\"body\":").unwrap();
-    let (header, body) = (serde_json::to_string(header).unwrap(), serde_json::to_string(body).unwrap());
-    for line in [
-        format!("{{\"header\":{header},\"salt\":\"{salt}\",\"body\":{body}}}"),
-        format!("{{\"header\": {header},\"salt\":\"{salt}\",\"body\":{body}}}"),
-        format!("{{\"salt\":\"{salt}\",\"header\":{header},\"body\":{body}}}"),
-        first.replacen("\"salt\":\"", "\"salt\": \"", 1),
+    let read = |name: &str| std::fs::read_to_string(bundle.join(name)).unwrap();
+    let (lines, graph, sums) = (read("records.jsonl"), read("graph.json"), read("SHA256SUMS"));
+    let parts = |line: &str| {
+        let (header, behind) = line.strip_prefix("{\"header\":").unwrap().split_once(",\"salt\":\"").unwrap();
+        let (salt, body) = behind.strip_suffix('}').unwrap().split_once("\",\"body\":").unwrap();
+        [header, salt, body].map(str::to_owned)
+    };
+    let mut records: Vec<[String; 3]> = lines.lines().map(parts).collect();
+    let id = |records: &[[String; 3]], at: usize| rath::Digest::of(records[at][0].as_bytes());
+    let order = |records: &[[String; 3]]| {
+        rath::Digest::of(&(0..records.len()).flat_map(|at| id(records, at).0).collect::<Vec<u8>>()).to_string()
+    };
+    let last = records.len() - 1;
+    let (old_id, old_order) = (id(&records, last).to_string(), order(&records));
+    let salt: Vec<u8> =
+        (0..16).map(|at| u8::from_str_radix(&records[last][1][2 * at..2 * at + 2], 16).unwrap()).collect();
+    let digest = |body: &str| rath::Digest::of(&[&salt, body.as_bytes()].concat()).to_string();
+    records[last][0] = records[last][0].replace(&digest(&records[last][2]), &digest(body));
+    records[last][2] = body.to_owned();
+    let graph = graph.replace(&old_id, &id(&records, last).to_string()).replace(&old_order, &order(&records));
+    let old = sums.lines().find(|line| line.ends_with("graph.json")).unwrap();
+    let sums = sums.replace(old, &format!("{}  graph.json", rath::Digest::of(graph.as_bytes())));
+    std::fs::write(bundle.join("graph.json"), graph).unwrap();
+    std::fs::write(bundle.join("SHA256SUMS"), sums).unwrap();
+    (bundle, records)
+}
+
+fn as_it_is([header, salt, body]: &[String; 3]) -> String {
+    format!("{{\"header\":{header},\"salt\":\"{salt}\",\"body\":{body}}}")
+}
+
+fn in_strings([header, salt, body]: &[String; 3]) -> String {
+    let [header, body] = [header, body].map(|text| serde_json::to_string(text).unwrap());
+    format!("{{\"header\":{header},\"salt\":\"{salt}\",\"body\":{body}}}")
+}
+
+/// Whether import takes it in; the verifier in Python must think the same.
+async fn is_believed(bundle: &Path, lines: &[String]) -> bool {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(bundle.join("records.jsonl"), text).unwrap();
+    let imported = import(&Memory::new(), bundle).await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
+    if let Ok(verified) = Command::new("python3").args(["-B", script]).arg(bundle).output() {
+        let code = if imported.is_ok() { 0 } else { 3 };
+        let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+        assert_eq!(verified.status.code(), Some(code), "{imported:?}\n{said}\n{lines:?}");
+    }
+    imported.is_ok()
+}
+
+#[tokio::test]
+async fn a_record_has_one_way_to_stand_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for (body, fits) in [
+        (r#"{"text":"Hello."}"#, true),
+        (r#"{ "text" : "Hello." }"#, true),
+        ("{\t\"text\":\"Hello.\"}", false),
+        ("{\"text\":\"Hello.\"\r}", false),
+        ("{\"text\":\"Hello.\"} ", false),
+        ("{\n\"text\":\"Hello.\"}", false),
     ] {
-        std::fs::write(bundle.join("records.jsonl"), format!("{line}\n{rest}")).unwrap();
-        let refused = import(&Memory::new(), &bundle).await.expect_err(&line);
-        assert_eq!(refused.code(), "broken-bundle", "{refused}");
-        if let Ok(verified) = Command::new("python3").args(["-B", script]).arg(&bundle).output() {
-            assert_eq!(verified.status.code(), Some(3), "{line}: {}", String::from_utf8_lossy(&verified.stdout));
+        let (bundle, records) = with_body(dir.path(), body).await;
+        let (last, before) = records.split_last().unwrap();
+        let with = |last: String| before.iter().map(as_it_is).chain([last]).collect::<Vec<String>>();
+        let (plain, strings) = (as_it_is(last), in_strings(last));
+        assert_eq!(is_believed(&bundle, &with(plain.clone())).await, fits, "{body:?} as it is");
+        assert_eq!(is_believed(&bundle, &with(strings.clone())).await, !fits, "{body:?} in strings");
+        let spaced = strings.replacen("{\"header\":", "{\"header\": ", 1);
+        let turned =
+            format!("{{\"salt\":\"{}\",{}", last[1], &strings[1..].replace(&format!("\"salt\":\"{}\",", last[1]), ""));
+        for other in [spaced, turned, plain.replacen("\"salt\":\"", "\"salt\": \"", 1), format!("{plain} ")] {
+            assert!(!is_believed(&bundle, &with(other.clone())).await, "{other:?}");
         }
     }
-    std::fs::write(bundle.join("records.jsonl"), &lines).unwrap();
-    import(&Memory::new(), &bundle).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_order_of_the_records_is_vouched_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Memory::new();
+    let mut session = store.create(Actor::person("ada"));
+    session.user("Hello.").unwrap();
+    let mut fork = session.fork("try");
+    fork.user("Yes?").unwrap();
+    fork.publish().await.unwrap();
+    session.user("Anybody?").unwrap();
+    session.publish().await.unwrap();
+    let bundle = dir.path().join("bundle");
+    export(&Export { graph: true, ..Export::of(session.id(), None) }, &store, &bundle).await;
+    let lines = std::fs::read_to_string(bundle.join("records.jsonl")).unwrap();
+    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+    assert!(is_believed(&bundle, &lines).await);
+    // What stands on different lines may change places, and no link breaks.
+    let at = lines.iter().position(|line| line.contains("Anybody?")).unwrap();
+    let moved = lines.remove(at);
+    let to = if at == lines.len() { lines.len() - 2 } else { lines.len() };
+    lines.insert(to, moved);
+    assert!(!is_believed(&bundle, &lines).await);
+    assert!(!is_believed(&bundle, &[]).await);
 }

@@ -280,3 +280,37 @@ async fn nor_one_where_only_a_child_elsewhere_vouches_for_the_header() {
     assert_eq!(error.code(), "tampered");
     assert!(error.to_string().contains(&format!("{}@1", ids[0].short())), "{error}");
 }
+
+#[tokio::test]
+async fn a_bundle_that_is_cut_while_it_is_taken_in_is_not_taken_for_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    small(dir.path()).await;
+    let records = dir.path().join("a/records.jsonl");
+    let lines = std::fs::read_to_string(&records).unwrap();
+    let count = lines.lines().count();
+    // Its records are read twice, as those of a bundle that is longer than what is kept at hand.
+    let twice = rath::bundle::Import { at_hand: 0, ..Default::default() };
+    let without_body = |line: &str| format!("{}}}", line.split_once(",\"salt\"").unwrap().0);
+    let last = lines.lines().last().unwrap();
+    let changes = [
+        (lines.lines().take(count - 1).map(|line| format!("{line}\n")).collect::<String>(), "it changed while"),
+        (lines.replace(last, &without_body(last)), "its body comes or goes"),
+        (lines.replace(last, &last.replace("\"c\"", "\"d\"")), "it changed meanwhile"),
+    ];
+    for (changed, why) in changes {
+        assert_ne!(changed, lines);
+        let into = Memory::new();
+        // All records were checked when the last one is counted.
+        let mut change = |done: u64| {
+            if done == count as u64 {
+                std::fs::write(&records, &changed).unwrap();
+            }
+        };
+        let refused = twice.read(&into, &Actor::person("bob"), &dir.path().join("a"), &mut change).await.unwrap_err();
+        assert_eq!(refused.code(), "broken-bundle");
+        assert!(matches!(refused, rath::bundle::Error::Changed(_)) && refused.to_string().contains(why), "{refused}");
+        std::fs::write(&records, &lines).unwrap();
+        twice.read(&into, &Actor::person("bob"), &dir.path().join("a"), &mut |_| {}).await.unwrap();
+        assert_eq!(super::records_in(&into).await as usize, count);
+    }
+}
