@@ -222,6 +222,14 @@ impl Error {
         matches!(self.kind(), ErrorKind::Store(_) | ErrorKind::Waiting(_) | ErrorKind::Diverged(_))
     }
 
+    /// Why what was open is given up because of it, on a record that says that it was.
+    pub fn why_given_up(&self) -> String {
+        match self.kind() {
+            ErrorKind::Cancelled { why } | ErrorKind::Ended { outcome: Outcome::Cancelled, why, .. } => why.clone(),
+            _ => format!("the step failed: {self}"),
+        }
+    }
+
     /// The divergence that it is.
     pub(crate) fn to_diverged(&self) -> Option<std::sync::Arc<Diverged>> {
         match self.kind() {

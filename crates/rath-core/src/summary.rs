@@ -210,7 +210,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
             Outcome::Failed => "failed".into(),
             Outcome::Cancelled => "cancelled".into(),
         },
-        Kind::Cancelled => record.body::<Cancelled>()?.why,
+        Kind::Cancelled => record.body::<Cancelled>()?.reason().to_owned(),
         Kind::Note => record.body::<Note>()?.text.to_string(),
         Kind::ToolStarted => {
             let body: ToolStarted = record.body()?;

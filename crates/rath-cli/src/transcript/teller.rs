@@ -230,7 +230,7 @@ impl Teller {
                 let mut entries: Vec<Entry> = body.calls.iter().map(|call| self.given_up(call)).collect();
                 body.calls.iter().for_each(|call| drop(self.calls.remove(call)));
                 self.asks.clear();
-                entries.extend(self.plain(style::label(output::harmless(&format!("✗ cancelled: {}", body.why)))));
+                entries.extend(self.plain(style::label(output::harmless(&format!("✗ cancelled: {}", body.reason())))));
                 entries
             }
             Kind::Forked => {

@@ -199,7 +199,7 @@ impl Fold<'_> {
                 }
             }
             Kind::Failed => self.because(record.body::<Failed>().ok().map(|body| body.why)),
-            Kind::Cancelled => self.because(record.body::<Cancelled>().ok().map(|body| body.why)),
+            Kind::Cancelled => self.because(record.body::<Cancelled>().ok().map(|body| body.reason().to_owned())),
             _ => {}
         }
         Ok(())

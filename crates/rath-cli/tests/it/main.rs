@@ -14,6 +14,7 @@ mod doctor;
 mod errors;
 mod faults;
 mod hostile;
+mod idle;
 mod local;
 mod person;
 mod policy;

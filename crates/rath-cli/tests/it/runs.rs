@@ -68,7 +68,7 @@ text = "It is fine."
 "#;
 
 /// One agent that asks, and says one thing.
-const ASKING: &str = r#"
+pub(crate) const ASKING: &str = r#"
 task = "Ask."
 [agents.asker]
 prompt = "You ask."
@@ -79,7 +79,7 @@ call = [{ tool = "ask_human", arguments = { question = "Go on?" } }]
 text = "So be it."
 "#;
 
-fn bench(file: &str) -> Bench {
+pub(crate) fn bench(file: &str) -> Bench {
     let bench = Bench::new();
     bench.put("work/notes", "one\ntwo\n");
     bench.put("run.toml", file);
@@ -87,7 +87,7 @@ fn bench(file: &str) -> Bench {
 }
 
 /// The session that no other was forked from.
-fn root(bench: &Bench) -> Option<String> {
+pub(crate) fn root(bench: &Bench) -> Option<String> {
     sessions(bench).into_iter().find(|row| row["origin"].is_null()).map(|row| row["id"].as_str().unwrap().to_owned())
 }
 
@@ -95,7 +95,7 @@ fn sessions(bench: &Bench) -> Vec<Value> {
     lines(&bench.ok(&["log", "--json"]))
 }
 
-fn lines(text: &str) -> Vec<Value> {
+pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
 }
 
@@ -120,7 +120,7 @@ fn without_ids(mut said: Value) -> Value {
 }
 
 /// Waits until something is so, or the process has ended. Says whether it is so.
-fn until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
+pub(crate) fn until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
     for _ in 0..3000 {
         if is_so() {
             return true;
@@ -133,16 +133,16 @@ fn until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
     panic!("it does not come to that");
 }
 
-fn start(bench: &Bench, arguments: &[&str]) -> Child {
+pub(crate) fn start(bench: &Bench, arguments: &[&str]) -> Child {
     command(bench.root(), arguments).spawn().unwrap()
 }
 
-fn ended(child: Child) -> (Option<i32>, String, String) {
+pub(crate) fn ended(child: Child) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     (status.code(), text(&stdout), text(&stderr))
 }
 
-fn waits(bench: &Bench) -> Option<String> {
+pub(crate) fn waits(bench: &Bench) -> Option<String> {
     let asked = lines(&bench.ok(&["inbox", "--json"]));
     asked.iter().find(|line| line.get("asked").is_some()).map(|line| line["session"].as_str().unwrap().to_owned())
 }
@@ -386,7 +386,7 @@ fn a_run_that_waits_is_answered_by_another_process() {
     bench.sound();
 }
 
-fn short(session: &str) -> String {
+pub(crate) fn short(session: &str) -> String {
     session.replace('-', "")[20..28].to_owned()
 }
 

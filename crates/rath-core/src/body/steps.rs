@@ -68,6 +68,13 @@ pub struct Cancelled {
     pub why: String,
 }
 
+impl Cancelled {
+    /// The reason, for whoever says beforehand that it was cancelled. Early records say that once more.
+    pub fn reason(&self) -> &str {
+        self.why.strip_prefix("cancelled: ").unwrap_or(&self.why)
+    }
+}
+
 /// The innermost step of a line could not go on. Outer steps only say that they failed too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {

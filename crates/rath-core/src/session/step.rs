@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::{Session, encode};
 use crate::blob::Blob;
-use crate::body::{Body as _, Failed, Outcome, Role, StepEntered, StepLeft};
+use crate::body::{Body as _, Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
 use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::Point;
 use crate::kind::Kind;
@@ -86,7 +86,7 @@ impl Session {
                     Err(why) => return Err(error.not_recorded(&why)),
                 };
                 // Nobody comes back to its branches. What fails here is done by hand, with `rath cancel`.
-                let why = format!("the step failed: {error}");
+                let why = error.why_given_up();
                 for branch in error.sessions_mut() {
                     let _ = branch.give_up(&why).await;
                 }
@@ -168,14 +168,8 @@ impl Session {
             matches!(error.kind(), ErrorKind::Cancelled { .. } | ErrorKind::Ended { outcome: Outcome::Cancelled, .. });
         let calls = self.pending().calls;
         let open = self.end_calls(calls)?;
-        match stopped {
-            true if !error.is_recorded() || !open.is_empty() => {
-                self.append(crate::body::Cancelled { calls: open, why: error.to_string() })?;
-            }
-            false if !open.is_empty() => {
-                self.append(crate::body::Cancelled { calls: open, why: format!("the step failed: {error}") })?;
-            }
-            _ => {}
+        if stopped && !error.is_recorded() || !open.is_empty() {
+            self.append(Cancelled { calls: open, why: error.why_given_up() })?;
         }
         if !stopped && !error.is_recorded() {
             self.append(Failed { why: error.to_string(), code: Some(error.code().into()) })?;
@@ -189,7 +183,12 @@ impl Session {
         let kind = if outcome == Outcome::Cancelled { Kind::Cancelled } else { Kind::Failed };
         let scan = Scan::session(left.session, 0, left.seq).kinds(&[kind]).backwards().limit(1);
         let page = self.0.store.scan(scan).await?;
-        Ok(page.records.first().map(summary::of).unwrap_or_default())
+        let Some(record) = page.records.first() else { return Ok(String::new()) };
+        let why = match outcome {
+            Outcome::Cancelled => record.body::<Cancelled>().map(|body| body.reason().to_owned()),
+            _ => record.body::<Failed>().map(|body| body.why),
+        };
+        Ok(why.unwrap_or_else(|_| summary::of(record)))
     }
 
     /// The parts of an agent's configuration that are not what they were.

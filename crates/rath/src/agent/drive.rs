@@ -79,7 +79,7 @@ impl Agent {
         {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
             let waiting = std::mem::take(&mut bench.waiting);
-            let _ = super::sub::give_up(&mut session, waiting, &error.to_string()).await;
+            let _ = super::sub::give_up(&mut session, waiting, &error.why_given_up()).await;
             if matches!(error.kind(), ErrorKind::Cancelled { .. }) {
                 // The wish that was heard in the middle of a turn leaves the inbox with its record.
                 let _ = session.take_posts().await;
