@@ -187,7 +187,8 @@ fn event(
         }
         Kind::Merged => {
             let body: Merged = record.body()?;
-            sources.extend(body.branches.iter().map(|branch| branch.head()));
+            let with_files = body.branches.iter().filter(|branch| !branch.without_files);
+            sources.extend(with_files.map(|branch| branch.head()));
             let (workspace, changed) = body.files.map(|files| (files.workspace, files.changed)).unzip();
             (workspace, changed.unwrap_or_default())
         }

@@ -332,7 +332,7 @@ impl World {
         let how = match how {
             0 => How::Append,
             1 => How::keep(keep, "better"),
-            2 => How::TakeIn,
+            2 => How::take_in(),
             _ => How::synthesize(|mut session: Session| async move {
                 session.assistant("all in all")?;
                 Ok(session)
@@ -367,7 +367,7 @@ impl World {
             How::Keep { .. } => {
                 line.now.items = lines.iter().find(|other| other.id == keep).unwrap().now.items.clone();
             }
-            How::TakeIn => {}
+            How::TakeIn { .. } => {}
             _ => {
                 let mut seen = BTreeSet::new();
                 for (part, other) in lines.iter().enumerate() {
@@ -411,7 +411,7 @@ impl World {
                     self.compressed(s, before, brought, None);
                 }
             }
-            How::Append | How::TakeIn => {}
+            How::Append | How::TakeIn { .. } => {}
         }
     }
 

@@ -22,9 +22,10 @@ pub(super) async fn merged(store: &Arc<dyn Store>, body: &Merged, how: &How) -> 
     let mut lines = Vec::new();
     for branch in &body.branches {
         let why = branch.why.as_ref().map(|why| format!(", {why}")).unwrap_or_default();
+        let left_out = if branch.without_files { ", its files left out" } else { "" };
         let short = branch.session.short();
         lines.push(format!(
-            "⇐ merged {}{} {}",
+            "⇐ merged {}{}{left_out} {}",
             style::session(&short),
             output::harmless(&why),
             style::dim(format!("(rath show {short})"))

@@ -57,6 +57,9 @@ pub struct Branch {
     /// Why it was forked, for the marker in the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Whether its files were left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_files: bool,
 }
 
 impl Branch {

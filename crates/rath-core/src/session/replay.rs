@@ -118,12 +118,12 @@ impl Session {
         self.0.gear.replay().is_none()
     }
 
-    /// The branch that was made for a call and never taken in, at its end.
+    /// The branch that was made for a call, at its end: closed, where it was taken in.
     pub async fn branch_of_call(&self, call: &str) -> Result<Option<Session>> {
         let forked = Forked { call: Some(call.into()), ..Forked::new(self.point(), "") };
         let Some(mut branch) = self.recorded_fork(&forked)? else { return Ok(None) };
         branch.jump_to_the_end().await?;
-        Ok(Some(branch).filter(|branch| !branch.0.state.closed))
+        Ok(Some(branch))
     }
 
     /// Whether a fork at this point is one that the program makes here: since then it made nothing.
@@ -400,7 +400,7 @@ impl Session {
             (Manner::Keep { chosen }, super::How::Keep { chosen: now, .. }) => chosen == now,
             (Manner::Append, super::How::Append)
             | (Manner::Synthesize, super::How::Synthesize(_))
-            | (Manner::TakeIn, super::How::TakeIn) => true,
+            | (Manner::TakeIn, super::How::TakeIn { .. }) => true,
             _ => false,
         };
         let same = body.branches.iter().all(|branch| left.pop_front() == Some(branch.session));

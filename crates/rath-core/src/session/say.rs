@@ -10,6 +10,7 @@ use crate::body::{
 };
 use crate::error::{ErrorKind, Result};
 use crate::id::RecordId;
+use crate::state::Pending;
 
 impl Session {
     /// Standing instructions.
@@ -107,7 +108,8 @@ impl Session {
 
     /// Gives up what is open: calls get no result, steps are left as cancelled.
     pub fn cancel(&mut self, why: impl Into<String>) -> Result<()> {
-        let pending = self.pending();
+        // A conflict is not work that could be stopped.
+        let pending = Pending { conflicts: Vec::new(), ..self.pending() };
         let why = why.into();
         if !pending.is_empty() {
             let calls = self.end_calls(pending.calls)?;
@@ -135,7 +137,15 @@ impl Session {
     }
 
     pub(super) fn check_nothing_open(&self) -> Result<()> {
-        let pending = self.pending();
+        self.check_open(self.pending())
+    }
+
+    /// As [`check_nothing_open`](Self::check_nothing_open), but for conflicts: they are nobody's work.
+    pub(super) fn check_no_work_open(&self) -> Result<()> {
+        self.check_open(Pending { conflicts: Vec::new(), ..self.pending() })
+    }
+
+    fn check_open(&self, pending: Pending) -> Result<()> {
         match pending.is_empty() {
             true => Ok(()),
             false => Err(ErrorKind::Open { session: self.id(), pending: Box::new(pending) }.into()),

@@ -4,6 +4,7 @@ use rath_core::body::{Assistant, Block, ToolResult};
 use rath_core::{Content, OpenCall, Result, Session, Touches};
 
 use super::Agent;
+use super::brought::with_words;
 use super::drive::Bench;
 use super::event::Event;
 use super::plan::Plan;
@@ -31,15 +32,23 @@ impl Agent {
             (bench.turn, bench.branches) = (Some(turn), branches);
             return self.await_answer(session, bench).await;
         }
-        self.take_in(session, &jobs, branches).await?;
-        for Job { call, plan, .. } in jobs {
+        let brought = self.take_in(session, &jobs, branches).await?;
+        for (at, Job { call, plan, .. }) in jobs.into_iter().enumerate() {
             if let Plan::Say { text, failed: true } | Plan::Refuse { text, .. } = &plan {
                 bench.tell(session, &self.name, Event::CallRefused { tool: &call.tool, why: text });
             }
             let (finished, shown, failed, policy) = match plan {
                 Plan::Say { text, failed } => (None, Some(text.into()), failed, None),
                 Plan::Refuse { text, by } => (None, Some(text.into()), true, by),
-                Plan::Report(finished, failed) => (Some(finished), None, failed, None),
+                Plan::Report(finished, failed) => {
+                    let told =
+                        brought.iter().find(|brought| brought.at == at).and_then(|brought| brought.told(session));
+                    let shown = match told {
+                        Some(told) => Some(with_words(session, finished, &told).await?.into()),
+                        None => None,
+                    };
+                    (Some(finished), shown, failed, None)
+                }
                 Plan::Wait | Plan::Make(_) => continue,
             };
             session.append(ToolResult { call: call.id, finished, shown, failed, policy })?;

@@ -7,6 +7,7 @@
 
 mod answer;
 mod asker;
+mod brought;
 mod budget;
 mod call;
 mod calls;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rath_core::body::{CallOutcome, Effect, ToolFinished};
+use rath_core::body::{CallOutcome, Effect, Outcome, ToolFinished};
 use rath_core::store::BoxFuture;
 use rath_core::{
     BoxWorkflow, Call, Error, ErrorKind, OpenCall, Reply, Result, Rule, Session, Tool, ToolSpec, Touches, Workflow,
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Agent;
+use super::brought::Brought;
 use super::drive::Bench;
 use super::plan::Plan;
 use super::round::Job;
@@ -66,7 +67,8 @@ struct Task {
 
 impl Agent {
     /// This agent as a tool for another one. Each call works on a branch of the caller's session: the agent sees the
-    /// task it is given, not the caller's conversation; its files and its usage come back with its answer.
+    /// task it is given, not the caller's conversation; its files and its usage come back with its answer. Where it fails,
+    /// its files stay on the branch. Where they do not fit to what another call made of them, its result says so.
     pub fn as_tool(self, description: impl Into<String>) -> SubAgent {
         let name = self.name.clone();
         // The task is the last thing said before the agent's step.
@@ -88,15 +90,16 @@ impl Agent {
         }
     }
 
-    /// Takes in the branches that calls worked on: files and usage, not their conversations.
+    /// Takes in the branches that calls worked on: files and usage, not their conversations. Returns what is to be told
+    /// about the files of each.
     pub(super) async fn take_in(
         &self,
         session: &mut Session,
         jobs: &[Job],
         branches: Vec<(usize, Session)>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Brought>> {
         let mut branches = branches;
-        // Branches of calls that ended before a crash, and were not taken in.
+        // Branches of calls that ended before a crash. What was taken in then is closed.
         for (at, job) in jobs.iter().enumerate() {
             let branching = self.tools.iter().any(|tool| tool.spec().name == job.call.tool && tool.spec().branches);
             if branching && matches!(job.plan, Plan::Report(..)) {
@@ -108,14 +111,32 @@ impl Agent {
         }
         // In call order, whichever ended first.
         branches.sort_by_key(|(at, _)| *at);
-        let mut branches: Vec<Session> = branches.into_iter().map(|(_, branch)| branch).collect();
+        let mut brought = Vec::with_capacity(branches.len());
+        for (at, branch) in &branches {
+            let failed = matches!(jobs[*at].plan, Plan::Report(_, true));
+            brought.push(Brought::of(*at, branch, failed).await?);
+        }
+        let branches = branches.into_iter().map(|(_, branch)| branch);
+        let mut branches: Vec<Session> = branches.filter(|branch| !branch.state().closed).collect();
         for branch in &mut branches {
             branch.cancel("the call that it was made for is over")?;
         }
-        if branches.is_empty() {
-            return Ok(());
+        if !branches.is_empty() {
+            let without_files = brought.iter().filter_map(Brought::without_files).collect();
+            session.take_in(branches, without_files).await?;
         }
-        session.take_in(branches).await
+        Ok(brought)
+    }
+}
+
+/// What went wrong on a branch. A step that had failed before a crash failed of the same.
+fn in_words(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Ended { outcome: Outcome::Cancelled, why, .. } => {
+            ErrorKind::Cancelled { why: why.clone() }.to_string()
+        }
+        ErrorKind::Ended { why, .. } => why.clone(),
+        _ => error.to_string(),
     }
 }
 
@@ -136,7 +157,7 @@ pub(super) fn give_up<'a>(
                 Some(branch) => Some(branch),
                 None => session.branch_of_call(&name_of(&call)).await?,
             };
-            let Some(mut branch) = branch else { continue };
+            let Some(mut branch) = branch.filter(|branch| !branch.state().closed) else { continue };
             give_up(&mut branch, HashMap::new(), why).await?;
             branch.cancel(why)?;
             branch.publish().await?;
@@ -225,7 +246,7 @@ impl Tool for SubAgent {
                 Err(error) => {
                     // The call is not over: the whole run waits, and comes back to it.
                     lent.waits.store(matches!(error.kind(), ErrorKind::Waiting(_)), Ordering::Release);
-                    let text = format!("It failed: {error}");
+                    let text = format!("It failed: {}", in_words(&error));
                     if error.leaves_the_run_open() && !lent.waits() {
                         *lent.left_open.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                         return Reply::failed(text);

@@ -30,14 +30,16 @@ impl Session {
                     conflicts.clone_from(&kept.0.state.conflicts);
                 }
             }
-            How::Append | How::Synthesize(_) | How::TakeIn => {
+            How::Append | How::Synthesize(_) | How::TakeIn { .. } => {
+                let others: Vec<_> = others.iter().filter(|other| how.takes_files_of(other.id())).collect();
                 for (at, other) in others.iter().enumerate() {
                     let base = self.files_before(reader, &others[..at], other).await?;
+                    let (before, there) =
+                        (base.as_ref().map_or(&[][..], |base| &base.conflicts), &other.0.state.conflicts);
                     // What was open where they parted and is not on the branch was decided there.
-                    if let Some(base) = &base {
-                        conflicts
-                            .retain(|open| !base.conflicts.contains(open) || other.0.state.conflicts.contains(open));
-                    }
+                    conflicts.retain(|open| !before.contains(open) || there.contains(open));
+                    let new: Vec<_> = there.iter().filter(|open| !before.contains(open)).cloned().collect();
+                    conflicts.extend(new);
                     let Some(theirs) = &other.0.state.workspace else { continue };
                     let Some(so_far) = merged.take_if(|so_far| !so_far.same_files(theirs)) else {
                         merged.get_or_insert_with(|| theirs.clone());
@@ -60,10 +62,10 @@ impl Session {
     }
 
     /// The state where `other` parted from what is merged so far: from this line, or from a branch before it.
-    async fn files_before(&self, reader: &Reader, merged: &[Session], other: &Session) -> Result<Option<State>> {
+    async fn files_before(&self, reader: &Reader, merged: &[&Session], other: &Session) -> Result<Option<State>> {
         let tip = |session: &Session| Tip { point: session.point(), generation: session.0.head.generation };
         let mut youngest: Option<Record> = None;
-        for line in std::iter::once(self).chain(merged) {
+        for line in std::iter::once(self).chain(merged.iter().copied()) {
             let Some(base) = Divergence::of(reader, &[tip(line), tip(other)]).await?.base else { continue };
             let base = reader.record(base).await?;
             if youngest.as_ref().is_none_or(|youngest| youngest.generation() < base.generation()) {

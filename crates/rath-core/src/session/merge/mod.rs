@@ -33,13 +33,26 @@ pub enum How {
     Synthesize(BoxWorkflow),
     /// This line's context stays; files and usage come together. For branches whose answer is said otherwise, as a
     /// tool's result.
-    TakeIn,
+    TakeIn {
+        /// The branches whose files are left out: work that failed.
+        without_files: Vec<SessionId>,
+    },
 }
 
 impl How {
     /// Keeps one line's context.
     pub fn keep(chosen: SessionId, why: impl Into<String>) -> Self {
         Self::Keep { chosen, why: why.into(), cancel_losers: false }
+    }
+
+    /// Takes the branches in, the files of all of them too.
+    pub fn take_in() -> Self {
+        Self::TakeIn { without_files: Vec::new() }
+    }
+
+    /// Whether the files of a branch are a part of the merge.
+    fn takes_files_of(&self, branch: SessionId) -> bool {
+        !matches!(self, Self::TakeIn { without_files } if without_files.contains(&branch))
     }
 
     /// Lets `workflow` make one of all.
@@ -78,10 +91,17 @@ impl Session {
         }
     }
 
-    /// Takes `others` in for their files and their usage; this line's context stays. On failure the error carries them.
-    pub async fn take_in(&mut self, others: impl IntoIterator<Item = Session>) -> Result<()> {
+    /// Takes `others` in for their files and their usage; this line's context stays. Of those in `without_files` the files
+    /// are left out. On failure the error carries them.
+    ///
+    /// Conflicts that are open on a branch come along, and are open here: nobody is left who would decide them there.
+    pub async fn take_in(
+        &mut self,
+        others: impl IntoIterator<Item = Session>,
+        without_files: Vec<SessionId>,
+    ) -> Result<()> {
         let mut others: Vec<Session> = others.into_iter().collect();
-        match self.merge_or_rewind(&mut others, &How::TakeIn, &Drivers::default()).await {
+        match self.merge_or_rewind(&mut others, &How::TakeIn { without_files }, &Drivers::default()).await {
             Ok(_) => Ok(()),
             Err(error) => Err(error.with_sessions(others)),
         }
@@ -136,7 +156,10 @@ impl Session {
             {
                 other.cancel(format!("not kept: {why}"))?;
             }
-            other.check_nothing_open()?;
+            match how {
+                How::TakeIn { .. } => other.check_no_work_open()?,
+                _ => other.check_nothing_open()?,
+            }
         }
         Ok(())
     }
@@ -196,14 +219,16 @@ impl Session {
         let mut branches = Vec::with_capacity(group.len());
         for other in group.iter() {
             let Head { seq, generation, .. } = other.0.head;
-            branches.push(Branch { session: other.id(), seq, generation, why: other.why(reader).await });
+            let (session, why) = (other.id(), other.why(reader).await);
+            let without_files = !how.takes_files_of(session);
+            branches.push(Branch { session, seq, generation, why, without_files });
         }
         let files = self.merge_files(reader, group, how, drivers).await?;
         let how = match how {
             How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
             How::Append => Manner::Append,
             How::Synthesize(_) => Manner::Synthesize,
-            How::TakeIn => Manner::TakeIn,
+            How::TakeIn { .. } => Manner::TakeIn,
         };
         let body = Merged { how, branches, base, brought, usage, files };
         let parents: Vec<Head> = group.iter().map(|other| other.0.head).collect();

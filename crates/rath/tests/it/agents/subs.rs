@@ -417,3 +417,157 @@ async fn killed_at_any_commit_calls_without_ids_have_branches_of_their_own() {
 async fn killed_at_any_commit_calls_of_one_id_have_branches_of_their_own() {
     killed_at_any_commit("same").await;
 }
+
+/// An outer agent that calls helpers, turn by turn. A task is `path=content`, which is written; with a `!` behind it by a
+/// helper that fails then. A task `both:TASK,TASK` is given to two helpers of the helper.
+fn writers(turns: &[&[&str]]) -> Agent {
+    let write = |task: &str| {
+        let (path, content) = task.trim_end_matches('!').split_once('=').unwrap();
+        Turn::new().call("write", json!({ "path": path, "content": content })).usage(usage(1))
+    };
+    let done = || Turn::new().text("Written.").usage(usage(1));
+    let both = |tasks: &str| {
+        let call = |turn: Turn, task| turn.call("deep", json!({ "task": task }));
+        tasks.split(',').fold(Turn::new(), call).usage(usage(1))
+    };
+    let deep = Scripted::from_fn(move |seen| if seen.turn == 0 { write(&seen.latest) } else { done() });
+    let deep = Agent::new("deep").model(deep).tools(tools::coding()).as_tool("Writes.");
+    let helper = Scripted::from_fn(move |seen| match (seen.turn, seen.latest.strip_prefix("both:")) {
+        (0, Some(tasks)) => both(tasks),
+        (0, None) => write(&seen.latest),
+        _ => done(),
+    });
+    let helper = Agent::new("helper").model(helper).tools((deep, tools::coding())).as_tool("Writes.");
+    let failing = Scripted::from_fn(move |seen| match seen.turn {
+        0 => write(&seen.latest),
+        _ => Turn::from(Failure::for_good("broken")),
+    });
+    let failing = Agent::new("failing").model(failing).tools(tools::coding()).as_tool("Fails.");
+    let call = |turn: Turn, task: &&str| {
+        let tool = if task.ends_with('!') { "failing" } else { "helper" };
+        turn.call(tool, json!({ "task": task }))
+    };
+    let calls = turns.iter().map(|turn| turn.iter().fold(Turn::new(), call).usage(usage(10)));
+    let script = calls.fold(Scripted::new("s"), Scripted::turn);
+    Agent::new("outer").model(script.turn(Turn::new().text("Done.").usage(usage(10)))).tools((helper, failing))
+}
+
+/// A session with a file `a` and somewhere to work.
+async fn placed(shop: &Shop) -> Session {
+    let origin = shop.directory("origin");
+    std::fs::write(origin.join("a"), "old\n").unwrap();
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
+    session.equip(shop.second());
+    session
+}
+
+async fn texts(session: &Session) -> Vec<String> {
+    results(session).await.into_iter().map(|(_, text, _)| text).collect()
+}
+
+/// The model that called them hears whose work is not in the files, and can go on from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_is_told_to_whoever_called() {
+    let shop = Shop::new();
+    let agent = writers(&[&["a=one", "a=two", "b=three"], &["a=one and two"]]);
+    let session = in_time(agent.forward(placed(&shop).await)).await.unwrap();
+    let texts = texts(&session).await;
+    assert_eq!([&*texts[0], &*texts[2], &*texts[3]], ["Written.", "Written.", "Written."], "{texts:?}");
+    let conflicts = &session.state().conflicts;
+    assert_eq!(conflicts.len(), 1, "{conflicts:?}");
+    let branch = conflicts[0].branch.unwrap().short();
+    assert!(texts[1].starts_with("Written.\n\nNot all of its changes are in the files."), "{}", texts[1]);
+    assert!(texts[1].contains("stands there now:\n- a (both changed it)\nRead them,"), "{}", texts[1]);
+    assert!(texts[1].contains(&format!("stays on branch {branch};")), "{}", texts[1]);
+    assert_eq!(shop.now(&session), crate::support::tree(&[("a", "one and two"), ("b", "three")]));
+    assert_eq!(session.usage().input_tokens, 38, "every branch is taken in, also after a conflict");
+    drop(session);
+    shop.verify();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_within_a_branch_comes_with_it() {
+    let shop = Shop::new();
+    let session = in_time(writers(&[&["both:a=one,a=two"]]).forward(placed(&shop).await)).await.unwrap();
+    let texts = texts(&session).await;
+    assert!(
+        texts[0].ends_with("left conflicts, of which one side is in the files:\n- a (both changed it)"),
+        "{texts:?}"
+    );
+    assert_eq!(session.state().conflicts.len(), 1, "it is open still");
+    assert_eq!(shop.now(&session)["a"], "one");
+    drop(session);
+    shop.verify();
+}
+
+/// Half a work may not win over a whole one, nor stand beside it as if it were done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_files_of_one_that_failed_are_left_out() {
+    let shop = Shop::new();
+    let agent = writers(&[&["a=half!", "a=whole", "c=half!"]]);
+    let session = in_time(agent.forward(placed(&shop).await)).await.unwrap();
+    let results = results(&session).await;
+    assert_eq!(results.iter().map(|result| result.2).collect::<Vec<_>>(), [true, false, true], "{results:?}");
+    assert!(results[0].1.contains("broken\n\nBecause it failed, nothing that it changed is in the files."));
+    assert_eq!(results[1].1, "Written.");
+    assert_eq!(shop.now(&session), crate::support::tree(&[("a", "whole")]));
+    assert!(session.state().conflicts.is_empty());
+    let merged = bodies::<Merged>(&session).await;
+    let without: Vec<_> = merged[0].branches.iter().map(|branch| branch.without_files).collect();
+    assert_eq!(without, [true, false, true]);
+    assert_eq!(session.usage().input_tokens, 24, "what they used is counted");
+    assert!(results[0].1.ends_with(&format!("stay on branch {}.", merged[0].branches[0].session.short())));
+    let kept = View::of(&shop.store, merged[0].branches[0].session, None).await.unwrap();
+    assert_eq!(shop.files(kept.state().workspace.as_ref().unwrap())["a"], "half", "what it did is there to look at");
+    let blame = session.view().await.unwrap().blame(&"a".into()).await.unwrap();
+    assert_eq!(blame.origins[0].branch.as_deref(), Some("call call-0-1 of helper"));
+    drop(session);
+    shop.verify();
+}
+
+/// Also where the process dies between the merge and the results.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_commit_the_same_is_told_of_conflicts() {
+    // On the host a person would be asked about each write that was cut off.
+    if !crate::support::isolates() {
+        return;
+    }
+    let run = async |store: Arc<dyn Store>, shop: &Shop| {
+        let workshop = Arc::new(crate::support::workshop(&store, shop.dir.path()));
+        let origin = shop.directory("origin");
+        let input = async |session: &mut Session| {
+            session.user("Please.")?;
+            match workshop.place(session, Place::copy_of("local", &origin)).await {
+                Err(rath::workshop::Error::Session(error)) => Err(error),
+                placed => placed.map(drop).map_err(|error| ErrorKind::Workflow(error.into()).into()),
+            }
+        };
+        let mut session = store.begin_run("r", Actor::program("test"), input).await?;
+        session.equip_shared(workshop.clone());
+        session.go_on(&writers(&[&["a=one", "a=two", "c=half!"]])).await
+    };
+    let without_ids = |text: &str| text.split(" on branch ").next().unwrap().to_owned();
+    let (mut wanted, mut commits) = (None, 0);
+    loop {
+        let mut died = false;
+        for moment in [Moment::Before, Moment::After] {
+            let shop = Shop::new();
+            std::fs::write(shop.directory("origin").join("a"), "old\n").unwrap();
+            let mortal = Mortal::new(shop.store.clone(), commits, moment);
+            drop(in_time(run(mortal.clone(), &shop)).await);
+            died |= mortal.is_dead();
+            let session = in_time(run(shop.store.clone(), &shop)).await.unwrap();
+            let told: Vec<_> = texts(&session).await.iter().map(|text| without_ids(text)).collect();
+            assert!(told[1].contains("a (both changed it)") && told[2].contains("Because it failed"), "{told:?}");
+            assert_eq!(*wanted.get_or_insert_with(|| told.clone()), told, "killed {moment:?} commit {commits}");
+            assert_eq!(shop.now(&session), crate::support::tree(&[("a", "one")]), "killed {moment:?} commit {commits}");
+            assert_eq!(bodies::<Merged>(&session).await.len(), 1);
+        }
+        if !died {
+            break;
+        }
+        commits += 1;
+    }
+    assert!(commits > 8, "{commits}");
+}
