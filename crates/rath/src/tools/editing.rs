@@ -1,5 +1,7 @@
 //! `edit`: a part of a file.
 
+use std::ops::Range;
+
 use rath_core::body::Effect;
 use rath_macros::tool;
 
@@ -32,12 +34,14 @@ pub async fn edit(
     if old == new {
         return Err("`old` and `new` are the same: nothing would change".into());
     }
-    let (old, new) = match ends_in_crlf(&contents.bytes) {
-        true => (with_crlf(&old), with_crlf(&new)),
-        false => (old, new),
+    // What ends a line is the file's affair, unless somebody writes it out for a file that has both.
+    let is_exact = (old.contains('\r') || new.contains('\r')) && !ends_in_crlf(&contents.bytes);
+    let (file, old, new) = match is_exact {
+        true => (Flat { bytes: contents.bytes.clone(), crlf: Vec::new() }, old, new),
+        false => (Flat::of(&contents.bytes), with_lf(&old), with_lf(&new)),
     };
-    let places = find(&contents.bytes, old.as_bytes());
-    let numbers: Vec<String> = places.iter().map(|at| line_of(&contents.bytes, *at).to_string()).collect();
+    let places = find(&file.bytes, old.as_bytes());
+    let numbers: Vec<String> = places.iter().map(|at| line_of(&file.bytes, *at).to_string()).collect();
     match places.len() {
         0 => return Err(format!("{shown}: {}", not_found(&String::from_utf8_lossy(&contents.bytes), &old))),
         1 => {}
@@ -50,7 +54,7 @@ pub async fn edit(
             ));
         }
     }
-    let bytes = replace(&contents.bytes, &places, old.len(), new.as_bytes());
+    let bytes = file.replace(&contents.bytes, &places, old.len(), &new);
     if let Err(error) = desk.sandbox().write(&path, &bytes, None).await {
         return Err(desk.explain(&path, error).await);
     }
@@ -66,8 +70,65 @@ pub(super) fn ends_in_crlf(bytes: &[u8]) -> bool {
     ends.peek().is_some() && ends.all(|at| at > 0 && bytes[at - 1] == b'\r')
 }
 
-fn with_crlf(text: &str) -> String {
-    text.replace("\r\n", "\n").replace('\n', "\r\n")
+fn with_lf(text: &str) -> String {
+    text.replace("\r\n", "\n")
+}
+
+/// A file with all line ends the same, as models are shown it, and where it has CRLF in truth.
+struct Flat {
+    bytes: Vec<u8>,
+    /// The places of those line ends in `bytes`.
+    crlf: Vec<usize>,
+}
+
+impl Flat {
+    fn of(bytes: &[u8]) -> Self {
+        let mut flat = Self { bytes: Vec::with_capacity(bytes.len()), crlf: Vec::new() };
+        for (at, byte) in bytes.iter().enumerate() {
+            match (byte, bytes.get(at + 1)) {
+                (b'\r', Some(b'\n')) => flat.crlf.push(flat.bytes.len()),
+                _ => flat.bytes.push(*byte),
+            }
+        }
+        flat
+    }
+
+    /// Where a place is in the file itself.
+    fn place(&self, at: usize) -> usize {
+        at + self.crlf.partition_point(|end| *end < at)
+    }
+
+    /// The line ends in a part, and whether each is CRLF.
+    fn ends(&self, part: Range<usize>) -> impl DoubleEndedIterator<Item = bool> {
+        let ends = part.filter(|at| self.bytes[*at] == b'\n');
+        ends.map(|at| self.crlf.binary_search(&at).is_ok())
+    }
+
+    /// The file itself with `new` at these places of it. Lines of `new` end as those did that they stand for; what is
+    /// more ends as the last of them, or as the line that it is put into.
+    fn replace(&self, bytes: &[u8], places: &[usize], length: usize, new: &str) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut from = 0;
+        for at in places {
+            out.extend_from_slice(&bytes[from..self.place(*at)]);
+            let mut ends = self.ends(*at..at + length);
+            let here = self.ends(at + length..self.bytes.len()).next();
+            let mut is_crlf = here.or_else(|| self.ends(0..*at).next_back()).unwrap_or_default();
+            for line in new.split_inclusive('\n') {
+                is_crlf = ends.next().unwrap_or(is_crlf);
+                match line.strip_suffix('\n') {
+                    Some(line) if is_crlf => {
+                        out.extend_from_slice(line.as_bytes());
+                        out.extend_from_slice(b"\r\n");
+                    }
+                    _ => out.extend_from_slice(line.as_bytes()),
+                }
+            }
+            from = self.place(at + length);
+        }
+        out.extend_from_slice(&bytes[from..]);
+        out
+    }
 }
 
 /// Where `wanted` is, without overlaps.
@@ -79,18 +140,6 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
         from += at + wanted.len();
     }
     places
-}
-
-fn replace(bytes: &[u8], places: &[usize], length: usize, new: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut from = 0;
-    for at in places {
-        out.extend_from_slice(&bytes[from..*at]);
-        out.extend_from_slice(new);
-        from = at + length;
-    }
-    out.extend_from_slice(&bytes[from..]);
-    out
 }
 
 fn line_of(bytes: &[u8], at: usize) -> usize {

@@ -198,6 +198,25 @@ fn edit_keeps_line_ends_bytes_and_modes() {
     let room = Room::with(&[("crlf", "one\r\ntwo\r\nthree\r\n")]);
     room.done(edit, json!({"path": "crlf", "old": "one\ntwo", "new": "1\n2\n2b"}));
     assert_eq!(room.file("crlf"), "1\r\n2\r\n2b\r\nthree\r\n");
+    let mixed = "one\r\ntwo\nthree\r\nfour";
+    // What is read has no line ends to tell apart: neither has what is to be replaced.
+    for (old, new, then) in [
+        ("one\ntwo\nthree", "1\n2\n3", "1\r\n2\n3\r\nfour"),
+        ("two\nthree", "2", "one\r\n2\r\nfour"),
+        ("one", "1\n1b", "1\r\n1b\r\ntwo\nthree\r\nfour"),
+        ("two", "2\n2b", "one\r\n2\n2b\nthree\r\nfour"),
+        ("four", "4\n5", "one\r\ntwo\nthree\r\n4\r\n5"),
+        ("one\n", "", "two\nthree\r\nfour"),
+        ("\n", "\n\n", "one\r\n\r\ntwo\n\nthree\r\n\r\nfour"),
+        // Whoever writes them out means them.
+        ("one\r\n", "one\n", "one\ntwo\nthree\r\nfour"),
+    ] {
+        room.put("mixed", mixed.as_bytes());
+        room.done(edit, json!({"path": "mixed", "old": old, "new": new, "all": true}));
+        assert_eq!(room.file("mixed"), then, "{old:?} to {new:?}");
+    }
+    room.put("mixed", mixed.as_bytes());
+    assert!(room.fails(edit, json!({"path": "mixed", "old": "two\r\n", "new": "2"})).contains("other white space"));
     room.put("latin", b"caf\xe9\nbar\n");
     fs::set_permissions(room.root().join("latin"), fs::Permissions::from_mode(0o755)).unwrap();
     room.done(edit, json!({"path": "latin", "old": "bar", "new": "tea"}));
