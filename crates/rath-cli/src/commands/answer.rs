@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use rath::body::{About, Asked, Verdict};
-use rath::store::{Error as StoreError, Post, Posted};
-use rath::{Digest, OpenAsk, OpenCall, RecordId, SessionId, Store, View};
+use rath::store::{Error as StoreError, Holder, Post, Posted};
+use rath::{Digest, OpenAsk, OpenCall, RecordId, Reference, SessionId, Store, View};
+use serde_json::{Value, json};
 
 use super::Answer as Exit;
 use crate::expression;
@@ -47,7 +48,8 @@ impl Answer {
                 return Err(expression::unclear("this question offers no \"always\": answer yes or no"));
             }
             let posted = Posted::Always { asked, shown_digest, why: self.why.clone() };
-            hand_in(settings, &store, place.session, posted).await?;
+            let handed_in = hand_in(settings, &store, place.session, posted).await?;
+            handed_in.say(settings, place.session, Value::Null)?;
             return Ok(Exit::Yes);
         }
         let verdict = match (self.answer.to_ascii_lowercase().as_str(), question.about) {
@@ -65,7 +67,8 @@ impl Answer {
             verdict,
             why: self.why.clone(),
         };
-        hand_in(settings, &store, place.session, posted).await?;
+        let handed_in = hand_in(settings, &store, place.session, posted).await?;
+        handed_in.say(settings, place.session, Value::Null)?;
         Ok(Exit::Yes)
     }
 }
@@ -121,38 +124,76 @@ fn the_one(asks: &[OpenAsk], session: SessionId) -> Result<&OpenAsk> {
     }
 }
 
+/// What became of a post.
+pub(super) enum HandedIn {
+    /// It is on the record.
+    Added(Reference),
+    /// A wish to stop what was not going on: there is nothing to put on the record.
+    NothingToStop(Reference),
+    /// It lies in the inbox: with the process that holds the session, or for whoever goes on with it.
+    Left { post: String, holder: Option<Holder> },
+}
+
+impl HandedIn {
+    /// Says it: in words, or as JSON with what else there is to know.
+    pub(super) fn say(self, settings: &Settings, session: SessionId, more: Value) -> Result<()> {
+        let mut answer = match self {
+            HandedIn::Added(head) if !settings.json => return output::answer(head.point()),
+            HandedIn::Added(head) => json!(head),
+            HandedIn::NothingToStop(head) => {
+                let mut answer = json!(head);
+                answer["stopped"] = false.into();
+                answer
+            }
+            HandedIn::Left { post, holder } => {
+                match &holder {
+                    Some(holder) => output::remark(format_args!("{} with {holder}", style::good("left"))),
+                    None => output::remark(format_args!("{} until it goes on", style::good("left"))),
+                }
+                json!({ "session": session, "left": post, "holder": holder })
+            }
+        };
+        if let (Value::Object(answer), Value::Object(more)) = (&mut answer, more) {
+            answer.extend(more);
+        }
+        if settings.json { output::json(&answer) } else { Ok(()) }
+    }
+}
+
 /// Makes a record of a post, or leaves it in the inbox while somebody else holds the session.
 pub(super) async fn hand_in(
     settings: &Settings,
     store: &Arc<dyn Store>,
     session: SessionId,
     what: Posted,
-) -> Result<()> {
+) -> Result<HandedIn> {
     let post = Post::new(session, settings.actor(), what);
     match store.open(session, settings.actor()).await {
         // Words come after the results of the calls that the model waits for: whoever goes on takes them in.
         Ok(open)
             if matches!(post.what, Posted::Message { .. }) && open.state().calls.iter().any(OpenCall::is_models) =>
         {
+            let left = HandedIn::Left { post: post.id.clone(), holder: None };
             store.post(post).await?;
-            output::remark(format_args!("{} until it goes on", style::good("left")));
-            Ok(())
+            Ok(left)
         }
         Ok(mut session) => {
             // What waits in the inbox came first.
-            let before = session.take_posts().await?;
+            let (before, head) = (session.take_posts().await?, session.head());
             if let Some(why) = session.take_post(&post)?.or(before) {
                 session.cancel(why)?;
             }
             session.publish().await?;
-            output::added(settings, session.head())
+            match session.head() {
+                same if same == head => Ok(HandedIn::NothingToStop(head)),
+                head => Ok(HandedIn::Added(head)),
+            }
         }
         Err(error) => match error.kind() {
             rath::ErrorKind::Store(StoreError::Held { holder, .. }) => {
-                let holder = holder.clone();
+                let left = HandedIn::Left { post: post.id.clone(), holder: Some(holder.clone()) };
                 store.post(post).await?;
-                output::remark(format_args!("{} with {holder}", style::good("left")));
-                Ok(())
+                Ok(left)
             }
             _ => Err(error.into()),
         },

@@ -4,12 +4,14 @@ use anyhow::Result;
 use rath::body::Forked;
 use rath::store::{Error as StoreError, Posted, Which};
 use rath::{ErrorKind, SessionId, Store, View};
+use serde_json::{Value, json};
 
 use super::Answer;
-use super::answer::hand_in;
+use super::answer::{HandedIn, hand_in};
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
+use crate::transcript::{Is, Status};
 
 /// Stop the work on a session; what was done stays on the record
 ///
@@ -56,18 +58,42 @@ async fn is_held(settings: &Settings, store: &Arc<dyn Store>, session: SessionId
     }
 }
 
+/// Says that there was nothing to stop, and what there is to do.
+fn say_idle(id: SessionId, run: Option<Is>) {
+    let id = id.short();
+    let why = match run {
+        Some(Is::Done) => "the run is over",
+        Some(Is::Failed) => "the run has failed",
+        Some(Is::Cancelled) => "the run was cancelled before",
+        _ => "nobody works on it, and nothing is open",
+    };
+    let help = match run {
+        Some(_) => format!("`rath run --continue {id} WORDS` goes on with it"),
+        None => format!("`rath close {id}` ends the session"),
+    };
+    output::remark(format_args!("nothing to stop in session {}: {why}\n  help: {help}", style::session(&id)));
+}
+
 impl Cancel {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         let id = expression::resolve_session(&store, &self.session).await?;
+        let run = Status::of(&store, &View::of(&store, id, None).await?).await?.map(|run| run.is);
         // Whoever works on it stops what its branches do. If those heard of it first, what waits for them would begin.
         if !is_held(settings, &store, id).await? {
             // What its branches ask is asked for nothing from here on.
             for branch in open_branches(&store, id).await? {
-                hand_in(settings, &store, branch, Posted::Cancel { why: self.why.clone() }).await?;
+                let handed_in = hand_in(settings, &store, branch, Posted::Cancel { why: self.why.clone() }).await?;
+                handed_in.say(settings, branch, Value::Null)?;
             }
         }
-        hand_in(settings, &store, id, Posted::Cancel { why: self.why }).await?;
+        let handed_in = hand_in(settings, &store, id, Posted::Cancel { why: self.why }).await?;
+        let idle = matches!(handed_in, HandedIn::NothingToStop(_));
+        let more = if idle { json!({ "run": run }) } else { Value::Null };
+        handed_in.say(settings, id, more)?;
+        if idle && !settings.json {
+            say_idle(id, run);
+        }
         for row in store.sessions(Which::ChildrenOf(id).into()).await? {
             let forked = View::of(&store, row.id, Some(0)).await?.record().body::<Forked>();
             if forked.is_ok_and(|forked| forked.instead.is_some())

@@ -21,7 +21,7 @@ pub(crate) use blocks::Blocks;
 pub(crate) use changes::changed_files;
 pub(crate) use model::unusual_end;
 pub(crate) use request::{Remade, Verdict, nearest as nearest_request};
-pub(crate) use run::Status;
+pub(crate) use run::{Is, Status};
 pub(crate) use shown::Shown;
 pub(crate) use step::Config;
 pub(crate) use teller::{Entry, How, Teller};

@@ -14,6 +14,86 @@ const SAYING: &str =
 /// An agent that has a model of its own.
 const AGENT: &str = "---\nname: asker\ntools: [ask_human]\n---\nYou ask.\n";
 
+/// What a command says on both streams, where it goes well.
+fn says(bench: &Bench, arguments: &[&str]) -> (String, String) {
+    let out = bench.run(arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+    (text(&out.stdout), text(&out.stderr))
+}
+
+fn records(bench: &Bench, session: &str) -> usize {
+    lines(&bench.ok(&["log", "--json", session])).len()
+}
+
+#[test]
+fn what_is_left_with_a_process_is_json_too() {
+    let bench = bench(ASKING);
+    let mut child = start(&bench, &["run", "-a", "run.toml", "--wait", "-q"]);
+    assert!(until(&mut child, || waits(&bench).is_some()));
+    let session = root(&bench).unwrap();
+    for words in [&["say", &session, "Hello?"][..], &["cancel", &session, "--why", "enough"]] {
+        let left = bench.json(words);
+        assert_eq!(
+            (&left["session"], left["holder"]["process"].as_u64()),
+            (&session.as_str().into(), Some(child.id().into()))
+        );
+        assert!(left["left"].is_string(), "{left}");
+    }
+    assert_eq!(ended(child).0, Some(1));
+    bench.sound();
+}
+
+#[test]
+fn words_to_a_run_that_is_over_are_kept_and_nobody_answers() {
+    let bench = bench(SAYING);
+    bench.ok(&["run", "-a", "run.toml", "-q"]);
+    let session = root(&bench).unwrap();
+    let (added, said) = says(&bench, &["say", &session, "And then?"]);
+    assert_eq!(added, format!("{}@{}\n", short(&session), records(&bench, &session) - 1));
+    let help = format!("`rath run --continue {} WORDS`", short(&session));
+    assert!(said.contains("the run is over, and nobody answers") && said.contains(&help), "{said}");
+    let again = bench.json(&["say", &session, "Well?"]);
+    assert_eq!((&again["run"], &again["seq"]), (&"done".into(), &(records(&bench, &session) - 1).into()));
+    assert!(again["help"].as_str().unwrap().contains(&help), "{again}");
+    // As it is said, so it is.
+    assert_eq!(bench.ok(&["run", "--continue", &session, "-q", "Now."]), "Said.");
+    let shown = bench.json(&["show", &session])["context"].to_string();
+    assert!(shown.contains("And then?") && shown.contains("Well?"), "{shown}");
+    // A session that is no run is written into, and that is all.
+    let plain = bench.ok(&["new", "plain"]);
+    assert_eq!(says(&bench, &["say", &plain, "A note."]).1, "");
+}
+
+#[test]
+fn words_to_a_run_that_waits_wait_with_it() {
+    let bench = bench(ASKING);
+    bench.fails(5, &["run", "-a", "run.toml", "-q"]);
+    let session = root(&bench).unwrap();
+    let (_, said) = says(&bench, &["say", &session, "Hurry."]);
+    assert!(said.contains("left until it goes on") && said.contains("rath answer"), "{said}");
+    let left = bench.json(&["say", &session, "Please."]);
+    assert_eq!((&left["run"], &left["holder"]), (&"waiting".into(), &Value::Null));
+}
+
+#[test]
+fn where_there_is_nothing_to_stop_that_is_said() {
+    let bench = bench(SAYING);
+    bench.ok(&["run", "-a", "run.toml", "-q"]);
+    let session = root(&bench).unwrap();
+    let before = records(&bench, &session);
+    let (added, said) = says(&bench, &["cancel", &session]);
+    assert_eq!(added, "", "no record was added");
+    assert!(said.contains(&format!("nothing to stop in session {}: the run is over", short(&session))), "{said}");
+    assert!(said.contains("rath run --continue"), "{said}");
+    let idle = bench.json(&["cancel", &session]);
+    assert_eq!((&idle["stopped"], &idle["run"], &idle["seq"]), (&false.into(), &"done".into(), &(before - 1).into()));
+    assert_eq!(records(&bench, &session), before);
+    let plain = bench.ok(&["new", "plain"]);
+    let (_, said) = says(&bench, &["cancel", &plain]);
+    assert!(said.contains("nobody works on it") && said.contains(&format!("`rath close {plain}`")), "{said}");
+    bench.ok(&["close", &plain]);
+}
+
 #[test]
 fn no_word_is_said_twice() {
     let bench = bench(ASKING);
