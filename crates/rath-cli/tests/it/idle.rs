@@ -114,3 +114,12 @@ fn no_word_is_said_twice() {
     let said = bench.fails(1, &["resume", "@", "-q"]);
     assert!(said.contains("had failed: model scripted did not answer: broken"), "{said}");
 }
+
+#[test]
+fn a_run_fails_of_its_place_with_the_code_of_the_place() {
+    let bench = bench(SAYING);
+    for (place, code) in [(["--on", "nope"], "unknown-backend"), (["--in", "nope"], "no-directory")] {
+        assert_eq!(bench.code(&[&["new", "x"][..], &place].concat()), code);
+        assert_eq!(bench.code(&[&["run", "-a", "run.toml"][..], &place].concat()), code);
+    }
+}

@@ -118,7 +118,7 @@ impl Run {
                     // This publishes: whoever is killed here leaves all of the input behind, or none.
                     if place.is_given() {
                         let placed = place.apply(settings, &workshop, session).await;
-                        placed.map_err(|error| ErrorKind::Workflow(error.into()))?;
+                        placed.map_err(not_placed)?;
                     }
                     Ok(())
                 });
@@ -273,6 +273,15 @@ fn read(file: &PathBuf) -> Result<String> {
 
 /// No agent's file is longer.
 const LONGEST_FILE: u64 = 4 << 20;
+
+/// Why the session of a run could not be placed. An error keeps its type: its code is found by it.
+fn not_placed(error: anyhow::Error) -> rath::Error {
+    match error.downcast::<rath::workshop::Error>() {
+        Ok(rath::workshop::Error::Session(error)) => error,
+        Ok(error) => ErrorKind::Workflow(error.into()).into(),
+        Err(error) => ErrorKind::Workflow(error.into()).into(),
+    }
+}
 
 /// A run that is not over cannot be told more before it is.
 fn still_open(id: SessionId, error: rath::Error) -> anyhow::Error {
