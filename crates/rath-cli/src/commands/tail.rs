@@ -3,14 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use rath::store::{Scan, Which};
+use rath::store::{Row, Scan, Which};
 use rath::{Kind, Record, SessionId, Store, View};
 
 use super::Answer;
 use crate::expression;
-use crate::output;
+use crate::output::{self, style};
 use crate::settings::Settings;
-use crate::transcript::{How, Teller};
+use crate::transcript::{How, Is, Status, Teller};
 
 /// How soon the store is asked again after news.
 const SOON: Duration = Duration::from_millis(200);
@@ -19,7 +19,9 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Watch a session while another process works on it
 ///
-/// Ends when the session is closed or its outermost step is left.
+/// Ends when the session is closed or its outermost step is left. Where nobody works on it any more, that is said, and
+/// somebody may go on with it; with --while-held that is the end too, with exit code 1, or 5 where a person is waited
+/// for.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Tail {
@@ -38,6 +40,9 @@ pub(crate) struct Tail {
     /// Do not end with the run
     #[arg(long, conflicts_with = "no_follow")]
     forever: bool,
+    /// End also when nobody works on the session
+    #[arg(long, conflicts_with_all = ["no_follow", "forever"])]
+    while_held: bool,
     /// Show no differences of files
     #[arg(long)]
     no_diff: bool,
@@ -61,17 +66,16 @@ impl Tail {
             None => (Teller::new(store.clone(), how), false),
         };
         let closed = head.state().closed && from > last;
-        let mut watch = Watch { settings, store, id, next: from, teller, entered, closed, unread: false };
+        let mut watch = Watch { settings, store, id, next: from, teller, entered, closed, unread: false, idle: 0 };
         if self.no_follow {
             watch.news().await?;
             return Ok(Answer::Yes);
         }
         let interrupted = settings.interrupted()?;
         tokio::select! {
-            done = watch.follow(self.forever) => done?,
-            () = interrupted => {}
+            done = watch.follow(self.forever, self.while_held) => done,
+            () = interrupted => Ok(Answer::Yes),
         }
-        Ok(Answer::Yes)
     }
 }
 
@@ -86,30 +90,61 @@ struct Watch<'a> {
     closed: bool,
     /// Whether nobody reads any more.
     unread: bool,
+    /// How often in a row nobody worked on the session, and there was no news.
+    idle: u32,
 }
 
+/// So often in a row nobody must be seen at work: one process may hand the session to the next.
+const SURE: u32 = 2;
+
 impl Watch<'_> {
-    async fn follow(&mut self, forever: bool) -> Result<()> {
+    async fn follow(&mut self, forever: bool, while_held: bool) -> Result<Answer> {
         let mut wait = SOON;
         loop {
             let news = self.news().await?;
-            if self.unread || !forever && (self.closed || self.entered && self.teller.depth() == 0) {
-                return Ok(());
+            let over = self.closed || self.entered && self.teller.depth() == 0;
+            if self.unread || !forever && over {
+                return Ok(Answer::Yes);
+            }
+            let is_held = over || store_row(&self.store, self.id).await?.holder.is_some();
+            self.idle = if news || is_held { 0 } else { self.idle.saturating_add(1) };
+            if self.idle == SURE {
+                let end = self.say_idle().await?;
+                if while_held {
+                    return Ok(end);
+                }
             }
             wait = if news { SOON } else { (wait * 2).min(LATE) };
             tokio::time::sleep(wait).await;
         }
     }
 
+    /// Says that nobody works on the session, and how to go on. Returns how that would end.
+    async fn say_idle(&self) -> Result<Answer> {
+        let (run, id) = (Status::of(&self.store, &View::of(&self.store, self.id, None).await?).await?, self.id.short());
+        let resume = format!("`rath resume {id}` goes on with it");
+        let (what, help, end) = match run.map(|run| run.is) {
+            Some(Is::Waiting) => {
+                let help = format!("`rath inbox` shows what is asked, `rath answer` answers, then `rath resume {id}`");
+                ("it waits for an answer", help, Answer::Waiting)
+            }
+            Some(Is::Interrupted) => ("the process that did ended before its work was done", resume, Answer::Failed),
+            Some(_) => ("it has not begun", resume, Answer::Failed),
+            None => ("it is no run", "what is added to it is shown here".to_owned(), Answer::Failed),
+        };
+        output::remark(format_args!("nobody works on session {}: {what}\n  help: {help}", style::session(&id)));
+        Ok(end)
+    }
+
     /// Prints what came since the last time. Says whether anything did.
     async fn news(&mut self) -> Result<bool> {
         let mut any = false;
         loop {
-            let row = store_row(&self.store, self.id).await?;
-            if row < self.next {
+            let last = store_row(&self.store, self.id).await?.seq;
+            if last < self.next {
                 return Ok(any);
             }
-            let page = self.store.scan(Scan::session(self.id, self.next, row)).await?;
+            let page = self.store.scan(Scan::session(self.id, self.next, last)).await?;
             for record in &page.records {
                 self.print(record).await?;
                 self.next = record.seq() + 1;
@@ -146,8 +181,8 @@ impl Watch<'_> {
     }
 }
 
-/// The last record that is there.
-async fn store_row(store: &Arc<dyn Store>, id: SessionId) -> Result<u64> {
+/// Where the session stands, and who holds it.
+async fn store_row(store: &Arc<dyn Store>, id: SessionId) -> Result<Row> {
     let rows = store.sessions(Which::Id(id).into()).await?;
-    rows.first().map(|row| row.seq).ok_or_else(|| expression::unclear("the session is gone"))
+    rows.into_iter().next().ok_or_else(|| expression::unclear("the session is gone"))
 }

@@ -123,3 +123,48 @@ fn a_run_fails_of_its_place_with_the_code_of_the_place() {
         assert_eq!(bench.code(&[&["run", "-a", "run.toml"][..], &place].concat()), code);
     }
 }
+
+/// Begins a run that waits for its model, and kills it. Returns its session.
+fn killed(bench: &Bench) -> String {
+    bench.put("agent.md", AGENT);
+    bench.put("script.toml", "[[turn]]\ndelay_ms = 600000\ntext = \"Late.\"\n");
+    let arguments =
+        ["run", "-a", "agent.md", "-m", "scripted/script.toml", "--on", "host", "--in", "work", "-q", "Go."];
+    let mut child = start(bench, &arguments);
+    let asks = || root(bench).is_some_and(|session| bench.last(&session, "model_requested").is_some());
+    assert!(until(&mut child, asks));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    root(bench).unwrap()
+}
+
+#[test]
+fn who_watches_a_run_that_was_killed_is_told_and_sees_it_go_on() {
+    let bench = bench(SAYING);
+    let session = killed(&bench);
+    let told =
+        format!("nobody works on session {}: the process that did ended before its work was done", short(&session));
+    // A script asks for an end.
+    let said = bench.fails(1, &["tail", "--while-held", &session]);
+    assert!(said.contains(&told) && said.contains(&format!("`rath resume {}`", short(&session))), "{said}");
+    // A person may go on with it elsewhere.
+    let heard = bench.path("heard");
+    let mut watching =
+        command(bench.root(), &["tail", &session]).stderr(File::create(&heard).unwrap()).spawn().unwrap();
+    assert!(until(&mut watching, || bench.read("heard").contains(&told)));
+    assert!(watching.try_wait().unwrap().is_none(), "it watches on");
+    bench.put("script.toml", "[[turn]]\ntext = \"Done.\"\n");
+    assert_eq!(bench.ok(&["resume", &session, "-q"]), "Done.");
+    let (code, seen, _) = ended(watching);
+    assert_eq!(code, Some(0));
+    assert!(seen.trim_end().lines().last().unwrap().starts_with("◂ run done"), "{seen}");
+    assert_eq!(bench.read("heard").matches("nobody works on").count(), 1);
+}
+
+#[test]
+fn who_watches_a_run_that_waits_is_told_what_for() {
+    let bench = bench(ASKING);
+    bench.fails(5, &["run", "-a", "run.toml", "-q"]);
+    let said = bench.fails(5, &["tail", "--while-held"]);
+    assert!(said.contains("it waits for an answer") && said.contains("rath inbox"), "{said}");
+}
