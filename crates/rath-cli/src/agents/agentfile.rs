@@ -127,6 +127,12 @@ impl AgentFile {
         Self { fallback: Vec::new(), ..self }
     }
 
+    /// With the names of its models in another form.
+    pub(crate) fn with_models(self, form: impl Fn(String) -> String) -> Self {
+        let (model, fallback) = (self.model.map(&form), self.fallback.into_iter().map(&form).collect());
+        Self { model, fallback, ..self }
+    }
+
     /// With what was said elsewhere.
     pub(crate) fn with(self, given: Given) -> Self {
         Self { model: given.model.or(self.model), budget: given.budget.or(self.budget), ..self }

@@ -23,6 +23,14 @@ impl Program {
         }
     }
 
+    /// With the names of its models in another form.
+    pub(crate) fn with_models(self, form: impl Fn(String) -> String) -> Self {
+        match self {
+            Program::Agent(agent) => Self::Agent(Box::new(agent.with_models(form))),
+            file @ Program::File { .. } => file,
+        }
+    }
+
     /// What the session is about, where the text says so.
     pub(crate) fn title(&self) -> Option<String> {
         match self {

@@ -10,7 +10,7 @@ mod known;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rath::{BoxModel, Fallback, Scripted};
 
 pub(crate) use credentials::{NoCredentials, Source};
@@ -22,6 +22,9 @@ use known::Known;
 use crate::config::{Entry, Layers, Origin, Provider};
 use crate::expression::unclear;
 use crate::settings::Settings;
+
+/// The provider whose models are files.
+const SCRIPTED: &str = "scripted";
 
 /// How long a server on this machine may take to say that it is there.
 const HERE: Duration = Duration::from_millis(400);
@@ -111,12 +114,25 @@ impl<'a> Providers<'a> {
         Ok(if others.is_empty() { first } else { Arc::new(Fallback::shared(first, others)) })
     }
 
+    /// A model's name as it is kept: a script is found from everywhere, also by whoever resumes the run elsewhere.
+    pub(crate) fn lasting(settings: &Settings, name: String) -> String {
+        let Some((SCRIPTED, script)) = name.split_once('/') else { return name };
+        let path = settings.here.join(script);
+        // The directory without links and dots; the file may be a link that is to be followed anew.
+        let directory = path.parent().and_then(|directory| directory.canonicalize().ok());
+        let path =
+            directory.zip(path.file_name()).map_or_else(|| path.clone(), |(directory, name)| directory.join(name));
+        match path.to_str() {
+            Some(path) => format!("{SCRIPTED}/{path}"),
+            None => name,
+        }
+    }
+
     fn one(&self, name: &str) -> Result<BoxModel> {
         let (provider, model) = match name.split_once('/') {
-            Some(("scripted", path)) => {
-                let path = self.settings.here.join(path);
-                let model = Scripted::from_file(&path).with_context(|| format!("reading {}", path.display()))?;
-                return Ok(Arc::new(model));
+            Some((SCRIPTED, path)) => {
+                // The error names the file.
+                return Ok(Arc::new(Scripted::from_file(self.settings.here.join(path))?));
             }
             Some((provider, model)) => (provider, model),
             None => match Known::of_model(name) {

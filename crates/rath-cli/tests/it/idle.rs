@@ -168,3 +168,24 @@ fn who_watches_a_run_that_waits_is_told_what_for() {
     let said = bench.fails(5, &["tail", "--while-held"]);
     assert!(said.contains("it waits for an answer") && said.contains("rath inbox"), "{said}");
 }
+
+#[test]
+fn a_script_is_found_from_wherever_its_run_is_resumed() {
+    let bench = bench(SAYING);
+    bench.put("agent.md", AGENT);
+    let script = "[[turn]]\ncall = [{ tool = \"ask_human\", arguments = { question = \"Go on?\" } }]\n[[turn]]\ntext = \"Done.\"\n";
+    bench.put("work/script.toml", script);
+    let begin =
+        ["--store", "../.rath", "run", "-a", "../agent.md", "-m", "scripted/script.toml", "--on", "host", "-q", "Ask."];
+    let begun = command(&bench.path("work"), &begin).output().unwrap();
+    assert_eq!(begun.status.code(), Some(5), "{}", text(&begun.stderr));
+    let session = root(&bench).unwrap();
+    bench.ok(&["answer", &session, "yes"]);
+    let gone = bench.path("work/gone.toml");
+    std::fs::rename(bench.path("work/script.toml"), &gone).unwrap();
+    let said = bench.fails(1, &["resume", &session, "-q"]);
+    let wanted = bench.path("work").canonicalize().unwrap().join("script.toml");
+    assert!(said.contains(&format!("the script {} cannot be read", wanted.display())), "{said}");
+    std::fs::rename(gone, bench.path("work/script.toml")).unwrap();
+    assert_eq!(bench.ok(&["resume", &session, "-q"]), "Done.");
+}

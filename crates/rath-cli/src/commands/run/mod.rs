@@ -183,7 +183,8 @@ impl Run {
         };
         // Whoever names a model wants that one.
         let agent = if self.model.is_some() { agent.without_fallback() } else { agent };
-        Ok(Program::Agent(Box::new(agent.with(Given { model: Some(model), budget }))))
+        let agent = agent.with(Given { model: Some(model), budget });
+        Ok(Program::Agent(Box::new(agent)).with_models(|name| Providers::lasting(settings, name)))
     }
 
     /// The task; none where a conversation is to begin.

@@ -41,7 +41,11 @@ impl Resume {
             Some(file) => super::read(file)?,
             None => super::text_of(&store, id, &ancestry).await?.with_context(|| not_ours(id))?,
         };
-        let program = Program::parse(text)?;
+        let program = match (Program::parse(text)?, &self.agent) {
+            (program, Some(_)) => program.with_models(|name| Providers::lasting(settings, name)),
+            // As it is recorded: it says by its digest whether it is the same.
+            (program, None) => program,
+        };
         let providers = Providers::new(settings)?;
         let agent = program.agent(|model, others| providers.model(model, others))?;
         let conditions = Conditions {
