@@ -653,3 +653,58 @@ text = "Done."
     assert_eq!(bench.ok(&["cat", &format!("{session}:once")]), "once");
     bench.sound();
 }
+
+/// Two sub-agents that write the same file, and one that fails.
+const AT_ODDS: &str = r#"
+task = "Write."
+start = "lead"
+[agents.lead]
+tools = ["one", "two", "broken"]
+[agents.one]
+tools = ["coding"]
+[agents.two]
+tools = ["coding"]
+[agents.broken]
+tools = ["coding"]
+
+[[turn]]
+agent = "lead"
+call = [{ tool = "broken", arguments = { task = "Go." } }, { tool = "one", arguments = { task = "Go." } }, { tool = "two", arguments = { task = "Go." } }]
+[[turn]]
+agent = "lead"
+text = "Written."
+[[turn]]
+agent = "one"
+call = [{ tool = "write", arguments = { path = "notes", content = "of one\n" } }]
+[[turn]]
+agent = "two"
+call = [{ tool = "write", arguments = { path = "notes", content = "of two\n" } }]
+[[turn]]
+agent = "broken"
+call = [{ tool = "write", arguments = { path = "notes", content = "of neither\n" } }]
+[[turn]]
+agent = "broken"
+fails = [{ why = "broken", retry = false }]
+[[turn]]
+otherwise = true
+text = "Done."
+"#;
+
+#[test]
+fn what_sub_agents_bring_back_is_told() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench(AT_ODDS);
+    assert_eq!(bench.ok(&["run", "-a", "run.toml", "--in", "work", "-q"]), "Written.");
+    let session = root(&bench).unwrap();
+    assert_eq!(bench.ok(&["cat", &format!("{session}:notes")]), "of one");
+    let shown = bench.ok(&["show", &session]);
+    for words in ["of broken, its files left out", "of two (rath show", "conflict: notes (both changed it)"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let seen = conversation(&bench, &session).iter().map(Value::to_string).collect::<String>();
+    assert!(seen.contains("stands there now:") && seen.contains("- notes (both changed it)"), "{seen}");
+    assert!(seen.contains("Because it failed, nothing that it changed is in the files."), "{seen}");
+    bench.sound();
+}
