@@ -296,7 +296,7 @@ fn a_merge_names_what_it_brought() {
     let session = block_on(session.merge([branch], How::Append)).unwrap();
     let record = block_on(session.view()).unwrap().record().clone();
     assert_eq!(*record.kind(), Kind::Merged);
-    assert_eq!(record.header().unwrap().parents, [own.id, theirs.id]);
+    assert_eq!(record.header().unwrap().parents[..], [own.id, theirs.id]);
     let body: Merged = record.body().unwrap();
     assert_eq!(body.base, Some(base));
     assert_eq!((body.brought[0].session, body.brought[0].from, body.brought[0].to), (theirs.session, 0, 1));

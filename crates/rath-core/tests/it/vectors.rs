@@ -409,7 +409,7 @@ fn any_header() -> impl Strategy<Value = Header> {
             body_digest,
             clock_behind,
             kind,
-            parents,
+            parents: parents.into(),
             seq,
             session,
             step,
