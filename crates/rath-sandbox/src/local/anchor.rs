@@ -22,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::cgroup::Cgroup;
 use super::disk::Quota;
 use super::inside;
-use super::repository::CommonDir;
+use super::repository::{Protected, StandIns};
 use super::tier::{Refusal, Tier};
 use super::wire::{self, Job, Ready, Setup};
 use crate::error::{Error, Result};
@@ -41,9 +41,6 @@ const TURN: Duration = Duration::from_secs(5);
 /// The file that is locked as long as an anchor lives. It has the number of its process.
 const LOCK: &str = "anchor.lock";
 
-/// What git runs programs by.
-const GIT_COVERED: [&str; 4] = [".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir"];
-
 /// Commands run in it until it is dropped or [ended](Self::end).
 pub(super) struct Anchor {
     tier: Tier,
@@ -58,7 +55,7 @@ pub(super) struct Anchor {
     ended: AtomicBool,
     quota: Option<Mutex<Quota>>,
     /// Lives as long as commands may run.
-    common_dir: Mutex<Option<CommonDir>>,
+    stand_ins: Mutex<Option<StandIns>>,
     cgroup: Mutex<Option<Cgroup>>,
     /// What is covered in the workspace, as it was.
     covered: Vec<(PathBuf, Option<(u64, u64)>)>,
@@ -98,7 +95,7 @@ impl Anchor {
         ours.set_write_timeout(Some(PATIENCE)).map_err(|error| machine("making a socket", error))?;
         // Layers are nobody's repository, and Landlock leaves none to write to.
         let own = setup.overlay.is_none() && setup.tier == Tier::Ns && !setup.probe;
-        let common_dir = own.then(|| CommonDir::put(&setup.directory.path())).flatten();
+        let stand_ins = own.then(|| StandIns::put(&setup.directory.path()));
         let spawned = host::start_spared(|| spawn(theirs));
         let mut child = spawned.map_err(|error| machine("starting an anchor", error))?;
         let cgroup = Cgroup::make(&setup.limits).filter(|cgroup| cgroup.take_in(child.id()).is_ok());
@@ -126,7 +123,7 @@ impl Anchor {
                     live: Mutex::default(),
                     lock: Mutex::new(Some(lock)),
                     ended: AtomicBool::new(false),
-                    common_dir: Mutex::new(common_dir),
+                    stand_ins: Mutex::new(stand_ins),
                     cgroup: Mutex::new(cgroup),
                     covered: covered(setup),
                     quota: setup.limits.disk.map(|limit| {
@@ -232,7 +229,7 @@ impl Anchor {
             let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
         }
         child.take().as_mut().map(reap);
-        drop((lock_of(&self.common_dir).take(), lock_of(&self.cgroup).take()));
+        drop((lock_of(&self.stand_ins).take(), lock_of(&self.cgroup).take()));
         drop(lock_of(&self.lock).take());
     }
 }
@@ -249,9 +246,11 @@ fn covered(setup: &Setup) -> Vec<(PathBuf, Option<(u64, u64)>)> {
         return Vec::new();
     }
     let workspace = setup.directory.path();
-    let git = [".git"].into_iter().chain(GIT_COVERED);
+    let git = workspace.join(".git");
+    let Protected { places, covered } = Protected::of(&git);
+    let covered = places.into_iter().chain(covered).map(|path| git.join(path));
     let hidden = setup.hidden.iter().map(|path| path.path()).filter(|path| path.starts_with(&workspace));
-    let all = git.map(|name| workspace.join(name)).chain(hidden);
+    let all = [git.clone()].into_iter().chain(covered).chain(hidden);
     all.map(|path| (identity(&path), path)).map(|(identity, path)| (path, identity)).collect()
 }
 
@@ -266,8 +265,10 @@ fn kept(setup: &Setup) -> Kept {
     let hidden = hidden.filter_map(|path| path.strip_prefix(&workspace).map(Path::to_owned).ok()).collect();
     match setup.tier {
         Tier::Ns => {
-            let read_only = GIT_COVERED.map(PathBuf::from).into();
-            Kept { names: vec![".git".into()], read_only, hidden }
+            let git = Path::new(".git");
+            let Protected { places, covered } = Protected::of(&workspace.join(git));
+            let names = [git.to_owned()].into_iter().chain(places.iter().map(|path| git.join(path))).collect();
+            Kept { names, read_only: covered.iter().map(|path| git.join(path)).collect(), hidden }
         }
         Tier::Landlock => Kept { names: Vec::new(), read_only: vec![".git".into()], hidden },
     }

@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
 
+use super::repository;
 use super::tier::Tier;
 use super::wire::{self, Job, Ready, Setup, Told};
 use guard::Guard;
@@ -112,6 +113,9 @@ fn run() -> i32 {
 /// Makes the place where commands run.
 fn settle(setup: &Setup) -> Outcome<(Ground, OwnedFd, Vec<String>)> {
     let mut not_enforced: Vec<String> = setup.tier.lacks().iter().map(|lack| (*lack).into()).collect();
+    if setup.overlay.is_none() && repository::leads_inside(&setup.directory.path()) {
+        not_enforced.push(".git leads to a repository in the workspace: it is not kept from being changed".into());
+    }
     let workspace = match setup.tier {
         Tier::Ns => {
             namespaces::enter()?;

@@ -18,6 +18,7 @@ use rustix::mount::{
 };
 
 use super::{Doing as _, Outcome, raw};
+use crate::local::repository::Protected;
 use crate::local::wire::{Layers, Raw, Setup};
 
 /// Parts of the system that are shown, to read.
@@ -87,7 +88,7 @@ pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<Pat
         Some(layers) => view.overlay(layers, &workspace)?,
         None => view.bind(&setup.directory.path(), &workspace, NOSUID_NODEV)?,
     }
-    view.protect_repository(&workspace, not_enforced)?;
+    view.protect_repository(&workspace, setup.overlay.is_some(), not_enforced)?;
     let hidden = setup.hidden.iter().map(|path| path.path());
     let hidden = hidden.map(|path| match path.strip_prefix(setup.directory.path()) {
         Ok(inside) => workspace.join(inside),
@@ -212,7 +213,7 @@ impl View {
 
     /// Git runs what its hooks and configuration say, outside of any sandbox: commands must not write them. The
     /// repository is a mount of its own, so that it cannot be moved away to make room for another.
-    fn protect_repository(&self, workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<()> {
+    fn protect_repository(&self, workspace: &Path, layered: bool, not_enforced: &mut Vec<String>) -> Outcome<()> {
         let git = workspace.join(".git");
         let kind = match fs::symlink_metadata(self.at(&git)) {
             Ok(meta) => meta.file_type(),
@@ -226,20 +227,23 @@ impl View {
         if kind.is_file() {
             return bind(&git, READ_ONLY);
         }
-        bind(&git, NOSUID_NODEV)?;
-        for name in ["hooks", "config"] {
-            if self.at(&git.join(name)).is_symlink() {
-                not_enforced.push(format!(".git/{name} is a link: it is not kept from being changed"));
-            }
+        let Protected { places, covered } = Protected::of(&self.at(&git));
+        // Where it cannot be made, and where nothing could stand in for a file, a command that owns the repository might
+        // still find a way. Nobody here could write to it anyway: so it is shown to read.
+        let _ = fs::create_dir(self.at(&git.join("hooks")));
+        let is_there = |path: &PathBuf| fs::symlink_metadata(self.at(&git.join(path))).is_ok();
+        if !layered && !covered.iter().all(is_there) {
+            return bind(&git, READ_ONLY);
         }
-        let hooks = git.join("hooks");
-        let made = fs::create_dir_all(self.at(&hooks));
-        made.doing("making .git/hooks")?;
-        bind(&hooks, READ_ONLY)?;
-        for file in ["config", "config.worktree", "commondir"] {
-            let path = git.join(file);
-            if self.at(&path).is_file() {
-                bind(&path, READ_ONLY)?;
+        bind(&git, NOSUID_NODEV)?;
+        places.iter().try_for_each(|place| bind(&git.join(place), NOSUID_NODEV))?;
+        for path in covered.into_iter().filter(is_there) {
+            if self.at(&git.join(&path)).is_symlink() {
+                not_enforced.push(format!(".git/{} is a link: it is not kept from being changed", path.display()));
+            }
+            // What a link leads to is, if it is there.
+            if self.at(&git.join(&path)).exists() {
+                bind(&git.join(&path), READ_ONLY)?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What commands see.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use pollster::block_on;
@@ -17,7 +17,10 @@ on_each_tier!(
     the_temporary_directory_is_private,
     odd_names_are_names,
     hooks_and_configuration_of_git_cannot_be_written,
+    what_a_repository_lacks_cannot_be_made,
+    a_repository_that_is_only_to_be_read_is_kept_too,
     a_git_file_cannot_be_written,
+    a_git_file_that_leads_inside_is_told,
     a_link_opens_nothing,
 );
 
@@ -266,6 +269,10 @@ fn hooks_and_configuration_of_git_cannot_be_written(tier: Tier) {
         "ln -sf x .git/hooks/pre-push",
         "mv .git/config .git/other",
         "mkdir other && mv -T other .git",
+        "echo x >.git/config.worktree",
+        "echo x >new; mv -T new .git/config.worktree",
+        "ln -sfT ../new .git/config.worktree",
+        "echo x >.git/commondir",
     ] {
         assert!(!bench.shell(act).ended.well(), "{act}");
     }
@@ -309,6 +316,112 @@ fn hooks_and_configuration_of_git_cannot_be_written(tier: Tier) {
     let git = bench.spec.directory.join(".git");
     assert_eq!(fs::read(git.join("config")).unwrap(), b"[core]\n");
     assert_eq!(fs::read_dir(git.join("hooks")).unwrap().count(), 1);
+    for file in ["config.worktree", "commondir"] {
+        assert!(fs::symlink_metadata(git.join(file)).is_err(), "{file}");
+    }
+}
+
+/// What is not there cannot be covered, and must not be made all the same.
+fn what_a_repository_lacks_cannot_be_made(tier: Tier) {
+    let bench = Bench::with(tier, |spec, _| {
+        let git = spec.directory.join(".git");
+        fs::create_dir_all(git.join("objects")).unwrap();
+        fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        // A worktree elsewhere, which reads these too.
+        fs::create_dir_all(git.join("worktrees/wt")).unwrap();
+        fs::write(git.join("worktrees/wt/commondir"), "../..\n").unwrap();
+        fs::write(git.join("worktrees/wt/index"), "").unwrap();
+    });
+    for act in [
+        "mkdir -p .git/hooks && echo x >.git/hooks/pre-commit",
+        "rmdir .git/hooks && mkdir .git/hooks && echo x >.git/hooks/pre-commit",
+        "echo x >.git/config",
+        "echo x >.git/config.worktree",
+        "echo x >.git/commondir",
+        "echo x >.git/worktrees/wt/config.worktree",
+        "echo x >.git/worktrees/wt/commondir",
+        "mv .git/worktrees/wt .git/worktrees/old",
+        "mv .git/worktrees .git/old",
+    ] {
+        assert!(!bench.shell(act).ended.well(), "{act}");
+    }
+    for path in [".git/config", ".git/worktrees/wt/config.worktree", ".git/worktrees/wt/commondir"] {
+        assert!(is_kept(&bench.write(path, b"x"), Why::Protected), "{path}");
+    }
+    for path in [".git/worktrees/wt", ".git/worktrees"] {
+        assert!(is_kept(&bench.remove(path), Why::Protected), "{path}");
+    }
+    if tier == Tier::Ns {
+        bench.says("echo x >.git/worktrees/wt/index; mkdir .git/worktrees/new");
+    }
+    bench.rest();
+    let git = bench.spec.directory.join(".git");
+    for file in ["config", "config.worktree", "commondir", "worktrees/wt/config.worktree", "hooks/pre-commit"] {
+        assert!(fs::symlink_metadata(git.join(file)).is_err(), "{file}");
+    }
+    assert_eq!(fs::read(git.join("worktrees/wt/commondir")).unwrap(), b"../..\n");
+}
+
+/// Where rath cannot put what stands in for it, a command that owns the directory could still make it.
+fn a_repository_that_is_only_to_be_read_is_kept_too(tier: Tier) {
+    let bench = Bench::with(tier, |spec, _| {
+        let git = spec.directory.join(".git");
+        repository(&git);
+        fs::set_permissions(&git, fs::Permissions::from_mode(0o555)).unwrap();
+    });
+    for file in ["config.worktree", "commondir"] {
+        let act = format!("chmod u+w .git; echo x >.git/{file}");
+        assert!(!bench.shell(&act).ended.well(), "{act}");
+    }
+    bench.rest();
+    let git = bench.spec.directory.join(".git");
+    assert!(fs::symlink_metadata(git.join("config.worktree")).is_err());
+    fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A repository that `.git` names may lie where everything may happen. Then that is said.
+fn a_git_file_that_leads_inside_is_told(tier: Tier) {
+    for (leads_to, told) in [("./bare", true), ("../main.git", false)] {
+        let bench = Bench::with(tier, |spec, base| {
+            repository(&spec.directory.join("bare"));
+            repository(&base.join("main.git"));
+            fs::write(spec.directory.join(".git"), format!("gitdir: {leads_to}\n")).unwrap();
+        });
+        let lacks = bench.sandbox.not_enforced();
+        assert_eq!(lacks.iter().any(|lack| lack.starts_with(".git leads to a repository")), told, "{lacks:?}");
+    }
+}
+
+/// What stands in for files of a repository stays as long as somebody needs it, and goes even after a crash.
+#[test]
+fn what_stands_in_is_shared() {
+    if !has(Tier::Ns) {
+        return;
+    }
+    let one = Bench::with(Tier::Ns, |spec, _| {
+        repository(&spec.directory.join(".git"));
+        // Left behind.
+        fs::write(spec.directory.join(".git/config.worktree"), "").unwrap();
+    });
+    let mut other = one.spec.clone();
+    other.state = one.base.path().join("state2");
+    fs::create_dir(&other.state).unwrap();
+    let two = block_on(one.local.open(other)).unwrap();
+    let line = "until test -e go; do sleep 0.01; done; echo x >.git/config.worktree || echo x >.git/commondir";
+    let running = block_on(two.exec(Command::shell(line))).unwrap();
+    one.rest();
+    fs::write(one.spec.directory.join("go"), "").unwrap();
+    assert!(!block_on(running.finish()).unwrap().ended.well());
+    block_on(two.rest()).unwrap();
+    let git = one.spec.directory.join(".git");
+    for file in ["config.worktree", "commondir"] {
+        assert!(fs::symlink_metadata(git.join(file)).is_err(), "{file}");
+    }
+    // What somebody wrote is nobody's to remove.
+    fs::write(git.join("config.worktree"), "[core]\n").unwrap();
+    assert!(!one.shell("echo x >>.git/config.worktree").ended.well());
+    one.rest();
+    assert_eq!(fs::read(git.join("config.worktree")).unwrap(), b"[core]\n");
 }
 
 /// A link that somebody put into the workspace leads no further than its target is open anyway.
