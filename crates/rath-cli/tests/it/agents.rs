@@ -84,6 +84,37 @@ fn an_agent_works_on_a_copy_and_its_changes_are_brought_back_if_wanted() {
     bench.sound();
 }
 
+/// A call that only reads sees what a person changed; the next one that writes has it on its record.
+#[test]
+fn what_a_person_changed_stays_when_it_is_read_first() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench();
+    let more = r#"model = "other"
+[[turn]]
+call = [{ tool = "read", arguments = { path = "notes" } }]
+[[turn]]
+call = [{ tool = "write", arguments = { path = "mine", content = "x" } }]
+[[turn]]
+text = "Done.""#;
+    bench.put("other.toml", more);
+    bench.ok(&run(&["--in-place", "edit the notes", "-q"]));
+    let session = newest(&bench);
+    for path in ["work/notes", "work/new"] {
+        bench.put(path, "a person's\n");
+    }
+    bench.ok(&["run", "--continue", &session, "-m", "scripted/other.toml", "-q", "And?"]);
+    for path in ["work/notes", "work/new"] {
+        assert_eq!(bench.read(path), "a person's\n");
+    }
+    let started = bench.last(&session, "tool_started").unwrap();
+    assert_eq!(started["outside"]["total"], 2, "{started}");
+    let finished = bench.last(&session, "tool_finished").unwrap();
+    assert_eq!(finished["changed"]["total"], 1, "{finished}");
+    bench.sound();
+}
+
 #[test]
 fn a_run_is_told_more_with_another_model() {
     if !isolates() {

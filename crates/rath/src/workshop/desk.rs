@@ -60,7 +60,11 @@ impl Workshop {
         self.make_ready(session, pin!(std::future::pending())).await?;
         let (mut site, found) = self.enter(session).await?;
         let sandbox = self.sandbox(session, &mut site).await?;
-        site.note(&found.saved.version)?;
+        // What somebody else changed is on no record yet, and a call that only reads makes none. Noted as seen, it would
+        // look like files that the session has moved on from, and they would be set back.
+        if found.outside.is_empty() {
+            site.note(&found.saved.version)?;
+        }
         let before = Before::at(session, &site, sandbox, found.saved.version, found.outside);
         self.open_again(session, site);
         Ok(before)
