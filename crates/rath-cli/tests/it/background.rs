@@ -102,3 +102,70 @@ text = "End."
     assert_eq!(bench.read("work/late"), "x\n");
     bench.sound();
 }
+
+/// What a call is on record to have changed.
+fn changed(record: &Value) -> Vec<&str> {
+    let changes = record["body"]["changed"]["paths"].as_array().map(Vec::as_slice).unwrap_or_default();
+    changes.iter().filter_map(|change| change["path"].as_str()).collect()
+}
+
+/// The record of what changed beside calls, and those of the calls.
+fn apart(bench: &Bench) -> (Vec<Value>, Vec<Value>) {
+    let is_beside = |record: &Value| record["body"]["call"].as_str().is_some_and(|call| call.starts_with("beside-"));
+    records(bench, "tool_finished").into_iter().partition(is_beside)
+}
+
+/// Starts the run, and kills it a moment after so many calls have begun or ended.
+fn killed_after(bench: &Bench, kind: &str, calls: usize, moment: u64) {
+    let mut child = command(bench.root(), &["run", "-a", "run.toml", "--in", "work", "-q"]).spawn().unwrap();
+    let is_call = |record: &Value| record["body"]["call"].as_str().is_some_and(|call| !call.starts_with("beside-"));
+    for _ in 0..600 {
+        if records(bench, kind).iter().filter(|record| is_call(record)).count() == calls {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(moment));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+const BETWEEN: &str = r#"
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "sleep 0.3; echo x > frombg", background = true } }]
+[[turn]]
+delay_ms = 1500
+call = [{ tool = "shell", arguments = { command = "echo y > mine; test -e /tmp/HANG || { : > /tmp/again; sleep 60; }" } }]
+[[turn]]
+text = "End."
+"#;
+
+#[test]
+fn what_ended_between_two_calls_is_not_taken_for_the_second_one() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench(&BETWEEN.replace("/tmp/HANG", "mine"));
+    bench.ok(&["run", "-a", "run.toml", "--in", "work", "-q"]);
+    let (beside, calls) = apart(&bench);
+    assert_eq!(beside.iter().map(changed).collect::<Vec<_>>(), [["frombg"]], "{beside:?}");
+    assert_eq!(beside[0]["body"]["remarks"][0], "changed while bg-1 ran in the background");
+    assert_eq!(changed(&calls[1]), ["mine"], "{calls:?}");
+    bench.sound();
+}
+
+#[test]
+fn what_ended_before_a_call_stays_when_that_call_is_made_again() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench(&BETWEEN.replace("/tmp/HANG", "/tmp/again"));
+    killed_after(&bench, "tool_started", 2, 300);
+    bench.ok(&["resume", "-q"]);
+    for restored in records(&bench, "restored") {
+        assert_eq!(changed(&restored), ["mine"], "{restored}");
+    }
+    let stat = text(&bench.run(&["diff", "@", "--stat"]).stdout);
+    assert!(stat.contains("frombg") && stat.contains("mine"), "{stat}");
+    bench.sound();
+}

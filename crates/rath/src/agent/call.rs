@@ -22,7 +22,7 @@ use super::round::Job;
 use super::sub::Branch;
 use crate::Workshop;
 use crate::pause::pause;
-use crate::tools::{Desk, Permit};
+use crate::tools::{Busy, Desk, Permit};
 use crate::workshop::{self, Before};
 
 /// How long a call that was told to stop may take to do so.
@@ -85,21 +85,23 @@ impl Agent {
         }
         let placed = session.state().placement.as_ref();
         let isolated = match (&before, spec.touches) {
-            (Some(before), _) => Some(before.isolated),
+            (Some((before, _)), _) => Some(before.isolated),
             (None, Touches::Nothing) => None,
             (None, _) => placed.map(|placement| placement.isolated),
         };
         let effect = spec_effect(&tool, isolated.unwrap_or(true));
         let (version, outside) = match before {
-            Some(Before { version, outside, isolated, .. }) => {
-                let busy = bench.desk.as_ref().map(|desk| desk.take_busy()).unwrap_or_default();
-                let outside = match busy.is_empty() {
+            Some((Before { version, outside, isolated, .. }, busy)) => {
+                let outside = match busy.ids.is_empty() {
                     true => Changes::of(outside),
                     false => {
-                        changed_beside(session, &busy, isolated, &version, outside)?;
+                        changed_beside(session, &busy.ids, isolated, &version, outside)?;
                         Changes::default()
                     }
                 };
+                if let Some(desk) = &bench.desk {
+                    desk.looked_at(&busy);
+                }
                 (Some(version), outside)
             }
             None => (None, Changes::default()),
@@ -158,12 +160,14 @@ impl Agent {
         session: &mut Session,
         bench: &mut Bench,
         touches: Touches,
-    ) -> Result<Result<(Arc<Desk>, Option<Before>), String>> {
+    ) -> Result<Result<(Arc<Desk>, Option<(Before, Busy)>), String>> {
         let workshop = match bench.equipment.get::<Workshop>() {
             Ok(workshop) => workshop,
             Err(missing) => return Ok(Err(missing.to_string())),
         };
-        let quiet = bench.desk.as_ref().is_none_or(|desk| desk.live().is_empty());
+        // What ended since the last call has changed files that nobody looked at.
+        let busy = bench.desk.as_ref().map(|desk| desk.busy());
+        let quiet = busy.as_ref().is_none_or(|busy| busy.ids.is_empty());
         let before = match workshop.before_call(session, quiet).await {
             Ok(before) => before,
             Err(workshop::Error::NotPlaced(_)) => {
@@ -186,7 +190,8 @@ impl Agent {
             }
         };
         bench.desk = Some(desk.clone());
-        Ok(Ok((desk, (touches == Touches::Writes).then_some(before))))
+        let busy = busy.unwrap_or_default();
+        Ok(Ok((desk, (touches == Touches::Writes).then_some((before, busy)))))
     }
 
     /// Puts on the record what came of a call.
@@ -214,7 +219,7 @@ impl Agent {
         finished.duration_us = Some(Time::now().micros_since(call.began));
         finished.isolated = call.isolated;
         if let Some(desk) = &bench.desk {
-            let beside: Vec<_> = desk.live().into_iter().filter(|live| *live != finished.call).collect();
+            let beside: Vec<_> = desk.beside().into_iter().filter(|live| *live != finished.call).collect();
             if !beside.is_empty() && call.before.is_some() {
                 finished.remarks.push(format!("changes may be of calls in the background too: {}", beside.join(", ")));
             }

@@ -203,7 +203,7 @@ impl Agent {
         if !stopped.is_empty() {
             session.note(format!("stopped what ran in the background: {}", stopped.join(", ")))?;
         }
-        let busy = desk.take_busy();
+        let busy = desk.busy().ids;
         match (session.state().workspace.clone(), bench.equipment.get::<Workshop>()) {
             (Some(before), Ok(workshop)) if !busy.is_empty() => {
                 let after = workshop.after_call(session, &before).await.map_err(of_workshop)?;

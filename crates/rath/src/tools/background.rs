@@ -48,6 +48,14 @@ const RUNS_ON: &str = " runs on in the background";
 const HAS_ENDED: &str = " has ended";
 const IS_GONE: &str = " is gone with the process that started it";
 
+/// Those that may have changed files when the files were about to be looked at.
+#[derive(Default)]
+pub(crate) struct Busy {
+    pub(crate) ids: Vec<String>,
+    /// Those of them that had ended: whatever they changed is seen.
+    ended: BTreeSet<u64>,
+}
+
 /// What is put on the record of a command that is kept.
 pub(super) fn runs_on(id: &str) -> String {
     format!("{id}{RUNS_ON}")
@@ -92,13 +100,25 @@ impl Backgrounds {
         id(number)
     }
 
-    /// Those that may have changed files since this was last asked.
-    pub(super) fn take_busy(&self) -> Vec<String> {
+    /// Those that may have changed files since the files were last looked at. To be asked before they are looked at
+    /// again: what one changes that ends meanwhile may not be seen.
+    pub(super) fn busy(&self) -> Busy {
         let mut all = self.lock();
         let All { busy, running, .. } = &mut *all;
-        let asked = busy.iter().map(|number| id(*number)).collect();
-        busy.retain(|number| running.get_mut(number).is_some_and(|one| one.running.poll().is_none()));
-        asked
+        let mut has_ended = |number: &u64| running.get_mut(number).is_none_or(|one| one.running.poll().is_some());
+        let ended = busy.iter().copied().filter(|number| has_ended(number)).collect();
+        Busy { ids: busy.iter().map(|number| id(*number)).collect(), ended }
+    }
+
+    /// The files were looked at, after these had been asked for.
+    pub(super) fn looked_at(&self, asked: &Busy) {
+        self.lock().busy.retain(|number| !asked.ended.contains(number));
+    }
+
+    /// The calls of those that may have changed files since the files were last looked at.
+    pub(super) fn beside(&self) -> Vec<String> {
+        let all = self.lock();
+        all.busy.iter().filter_map(|number| Some(all.running.get(number)?.call.clone())).collect()
     }
 
     /// What a command did since. One that has ended is forgotten.

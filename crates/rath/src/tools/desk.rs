@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rath_core::body::Effect;
 use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Why};
 
-use super::background::Backgrounds;
+use super::background::{Backgrounds, Busy};
 use super::left_out::LeftOut;
 use super::nearest;
 use super::permit::Permit;
@@ -52,9 +52,19 @@ impl Desk {
         Self { background: Backgrounds::after(remarks), left_out: LeftOut::after(remarks), ..self }
     }
 
-    /// The commands in the background that may have changed files since this was last asked.
-    pub(crate) fn take_busy(&self) -> Vec<String> {
-        self.background.take_busy()
+    /// The commands in the background that may have changed files since the files were last looked at.
+    pub(crate) fn busy(&self) -> Busy {
+        self.background.busy()
+    }
+
+    /// The files were looked at, after these had been asked for.
+    pub(crate) fn looked_at(&self, asked: &Busy) {
+        self.background.looked_at(asked);
+    }
+
+    /// The calls of those whose changes a look at the files would find now.
+    pub(crate) fn beside(&self) -> Vec<String> {
+        self.background.beside()
     }
 
     /// What is to be said, once, of commands in the background that are gone.

@@ -26,6 +26,7 @@ use rath_core::{BoxTool, IntoTools as _};
 
 pub use crate::toolkit::State;
 pub use asking::{ASK_HUMAN, ask_human, question_of};
+pub(crate) use background::Busy;
 pub use desk::Desk;
 pub use editing::edit;
 pub use globbing::glob;
