@@ -169,3 +169,38 @@ fn what_ended_before_a_call_stays_when_that_call_is_made_again() {
     assert!(stat.contains("frombg") && stat.contains("mine"), "{stat}");
     bench.sound();
 }
+
+#[test]
+fn what_a_killed_process_left_in_the_background_changed_is_its_own() {
+    if !isolates() {
+        return;
+    }
+    for first in [
+        r#"{ tool = "shell", arguments = { command = ": > mine" } }"#,
+        r#"{ tool = "read", arguments = { path = "notes" } }"#,
+    ] {
+        let bench = bench(&format!(
+            r#"
+[[turn]]
+call = [{{ tool = "shell", arguments = {{ command = "sleep 0.3; echo x > frombg; sleep 100", background = true }} }}]
+[[turn]]
+delay_ms = 2500
+call = [{first}]
+[[turn]]
+call = [{{ tool = "shell", arguments = {{ command = ": > mine" }} }}]
+[[turn]]
+text = "End."
+"#
+        ));
+        killed_after(&bench, "tool_finished", 1, 1000);
+        bench.ok(&["resume", "-q"]);
+        for started in records(&bench, "tool_started") {
+            assert!(started["body"]["outside"].is_null(), "nobody else was there: {started}");
+        }
+        let (beside, _) = apart(&bench);
+        assert_eq!(beside.iter().map(changed).collect::<Vec<_>>(), [["frombg"]], "{beside:?}");
+        let stat = text(&bench.run(&["diff", "@", "--stat"]).stdout);
+        assert!(stat.contains("frombg") && stat.contains("mine"), "{stat}");
+        bench.sound();
+    }
+}

@@ -190,7 +190,8 @@ impl Agent {
             }
         };
         bench.desk = Some(desk.clone());
-        let busy = busy.unwrap_or_default();
+        // What another process left has ended.
+        let busy = busy.unwrap_or_else(|| desk.busy());
         Ok(Ok((desk, (touches == Touches::Writes).then_some((before, busy)))))
     }
 

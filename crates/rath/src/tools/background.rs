@@ -81,6 +81,8 @@ impl Backgrounds {
                 all.untold.remove(&number);
             }
         }
+        // Until they were gone they may have changed files, which no call has looked at since.
+        all.busy = all.untold.clone();
         Self(Mutex::new(all))
     }
 
