@@ -1,5 +1,6 @@
 //! Commands that run on beside an agent: killed with their process, and seen in the files.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -203,4 +204,66 @@ text = "End."
         assert!(stat.contains("frombg") && stat.contains("mine"), "{stat}");
         bench.sound();
     }
+}
+
+/// The process that keeps the only sandbox below a directory.
+fn anchor_below(directory: &Path) -> Option<String> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().find_map(|entry| {
+        match entry.file_name() == "anchor.lock" {
+            true => std::fs::read_to_string(entry.path()).ok().filter(|id| !id.is_empty()),
+            false if entry.file_type().is_ok_and(|kind| kind.is_dir()) => anchor_below(&entry.path()),
+            false => None,
+        }
+    })
+}
+
+#[test]
+fn what_ran_when_its_sandbox_was_lost_is_gone_and_its_name_is_not_given_again() {
+    if !isolates() {
+        return;
+    }
+    let bench = bench(
+        r#"
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "sleep 0.3; echo x > frombg; sleep 100", background = true } }]
+[[turn]]
+delay_ms = 2000
+call = [{ tool = "shell", arguments = { command = "echo on" } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "sleep 100", background = true } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { poll = "bg-1" } }]
+[[turn]]
+call = [{ tool = "shell", arguments = { kill = "bg-2" } }]
+[[turn]]
+text = "End."
+"#,
+    );
+    let mut child = command(bench.root(), &["run", "-a", "run.toml", "--in", "work", "-q"]).spawn().unwrap();
+    for _ in 0..600 {
+        if records(&bench, "tool_finished").len() == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(1000));
+    let anchor = anchor_below(bench.root()).unwrap();
+    assert!(std::process::Command::new("kill").args(["-9", &anchor]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    let seen = bench.json(&["show", "@"])["context"].to_string();
+    for wanted in [
+        "on\\n[bg-1 is gone with the sandbox that it ran in; start it again if you need it]",
+        "It runs as bg-2.",
+        "bg-1 is gone with the sandbox that it ran in; start it again",
+        "bg-2 has ended",
+    ] {
+        assert!(seen.contains(wanted), "{wanted}: {seen}");
+    }
+    assert_eq!(records(&bench, "sandbox_lost").len(), 1);
+    for started in records(&bench, "tool_started") {
+        assert!(started["body"]["outside"].is_null(), "nobody else was there: {started}");
+    }
+    let (beside, _) = apart(&bench);
+    assert_eq!(beside.iter().map(changed).collect::<Vec<_>>(), [["frombg"]], "{beside:?}");
+    bench.sound();
 }

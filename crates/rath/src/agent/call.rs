@@ -182,11 +182,12 @@ impl Agent {
                 let desk = Desk::new(before.sandbox.clone(), Some(before.appears_at.clone()));
                 let rules = self.rules.clone().map(Arc::new).into_iter().chain(bench.house.clone());
                 let desk = desk.with_ceiling(before.ceiling.clone()).with_permit(Permit::of(rules));
-                let remarks = match bench.desk.is_none() && bench.resumed {
-                    true => remarks_in_step(session).await?,
-                    false => Vec::new(),
-                };
-                Arc::new(desk.after(&remarks))
+                Arc::new(match &bench.desk {
+                    // Its sandbox is lost, with what ran there.
+                    Some(lost) => desk.instead_of(lost).await,
+                    None if bench.resumed => desk.after(&remarks_in_step(session).await?),
+                    None => desk,
+                })
             }
         };
         bench.desk = Some(desk.clone());

@@ -1,7 +1,7 @@
 //! Commands that run on while the agent does something else.
 //!
-//! They end with the process that started them. What a call says of them on the record is how the next process knows:
-//! their ids are not given out again, and whoever counts on one is told.
+//! They end with the process that started them, and with their sandbox. What a call says of them on the record is how
+//! the next process knows: their ids are not given out again, and whoever counts on one is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future as _;
@@ -19,8 +19,8 @@ pub(super) struct Backgrounds(Mutex<All>);
 struct All {
     started: u64,
     running: BTreeMap<u64, Background>,
-    /// Those of a process that ended before them.
-    gone: BTreeSet<u64>,
+    /// Those of a process or of a sandbox that ended before them, and how that is said.
+    gone: BTreeMap<u64, &'static str>,
     /// Those of them that nobody was told of.
     untold: BTreeSet<u64>,
     /// Those that may have changed files since the files were last looked at.
@@ -47,6 +47,7 @@ pub(super) struct News {
 const RUNS_ON: &str = " runs on in the background";
 const HAS_ENDED: &str = " has ended";
 const IS_GONE: &str = " is gone with the process that started it";
+const IS_LOST: &str = " is gone with the sandbox that it ran in";
 
 /// Those that may have changed files when the files were about to be looked at.
 #[derive(Default)]
@@ -74,10 +75,10 @@ impl Backgrounds {
             let number = |end: &str| remark.strip_suffix(end)?.strip_prefix(PREFIX)?.parse::<u64>().ok();
             if let Some(number) = number(RUNS_ON) {
                 all.started = all.started.max(number);
-                all.gone.insert(number);
+                all.gone.insert(number, IS_GONE);
                 all.untold.insert(number);
             }
-            if let Some(number) = number(HAS_ENDED).or_else(|| number(IS_GONE)) {
+            if let Some(number) = number(HAS_ENDED).or_else(|| number(IS_GONE)).or_else(|| number(IS_LOST)) {
                 all.untold.remove(&number);
             }
         }
@@ -88,8 +89,23 @@ impl Backgrounds {
 
     /// What is to be said, once, of those that are gone.
     pub(super) fn take_gone(&self) -> Vec<String> {
-        let untold = std::mem::take(&mut self.lock().untold);
-        untold.into_iter().map(|number| format!("{}{IS_GONE}", id(number))).collect()
+        let mut all = self.lock();
+        let untold = std::mem::take(&mut all.untold);
+        untold.into_iter().filter_map(|number| Some(format!("{}{}", id(number), all.gone.get(&number)?))).collect()
+    }
+
+    /// Their sandbox is lost, and those that had not ended are gone with it. Of the others the output can still be seen.
+    pub(super) fn lose(&self) {
+        let mut all = self.lock();
+        let All { running, gone, untold, .. } = &mut *all;
+        running.retain(|number, one| {
+            let has_ended = matches!(one.running.poll(), Some(Ok(_)));
+            if !has_ended {
+                gone.insert(*number, IS_LOST);
+                untold.insert(*number);
+            }
+            has_ended
+        });
     }
 
     /// Keeps a command. Says its id.
@@ -194,8 +210,8 @@ impl All {
     fn find(&self, wanted: &str) -> Result<u64, String> {
         let found = self.running.keys().copied().find(|number| id(*number) == wanted.trim());
         found.ok_or_else(|| {
-            if let Some(gone) = self.gone.iter().find(|number| id(**number) == wanted.trim()) {
-                return format!("{}{IS_GONE}; start it again if you need it", id(*gone));
+            if let Some((number, how)) = self.gone.iter().find(|(number, _)| id(**number) == wanted.trim()) {
+                return format!("{}{how}; start it again if you need it", id(*number));
             }
             let known: Vec<String> = self.running.keys().map(|number| id(*number)).collect();
             match known.is_empty() {

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rath_core::body::Effect;
-use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Why};
+use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Status, Why};
 
 use super::background::{Backgrounds, Busy};
 use super::left_out::LeftOut;
@@ -21,14 +21,14 @@ pub struct Desk {
     appears_at: Option<PathBuf>,
     ceiling: Option<PathBuf>,
     permit: Permit,
-    pub(super) background: Backgrounds,
-    pub(super) left_out: LeftOut,
+    pub(super) background: Arc<Backgrounds>,
+    pub(super) left_out: Arc<LeftOut>,
 }
 
 impl Desk {
     /// A desk in `sandbox`, whose commands see the workspace at `appears_at`.
     pub fn new(sandbox: Arc<dyn Sandbox>, appears_at: Option<PathBuf>) -> Self {
-        let (background, left_out) = (Backgrounds::default(), LeftOut::default());
+        let (background, left_out) = (Arc::default(), Arc::default());
         Self { sandbox, appears_at, ceiling: None, permit: Permit::default(), background, left_out }
     }
 
@@ -49,7 +49,19 @@ impl Desk {
     /// Where another process worked before, and left these remarks with its calls, oldest first.
     #[must_use]
     pub(crate) fn after(self, remarks: &[String]) -> Self {
-        Self { background: Backgrounds::after(remarks), left_out: LeftOut::after(remarks), ..self }
+        let (background, left_out) = (Backgrounds::after(remarks).into(), LeftOut::after(remarks).into());
+        Self { background, left_out, ..self }
+    }
+
+    /// In the place of another one of this process, which has another sandbox.
+    #[must_use]
+    pub(crate) async fn instead_of(self, other: &Desk) -> Self {
+        let (background, left_out) = (other.background.clone(), other.left_out.clone());
+        // Two values may be of one sandbox, in which everything runs on.
+        if !matches!(other.sandbox.status().await, Ok(Status::Open { .. })) {
+            background.lose();
+        }
+        Self { background, left_out, ..self }
     }
 
     /// The commands in the background that may have changed files since the files were last looked at.
