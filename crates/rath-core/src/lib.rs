@@ -86,7 +86,8 @@ pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session};
 pub use state::{
-    At, FOLD, OpenAsk, OpenCall, OpenStep, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName, Started, State,
+    At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName, Started,
+    State,
 };
 pub use store::{Blobs, Store};
 pub use tool::{BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches};

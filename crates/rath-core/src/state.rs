@@ -14,7 +14,7 @@ use crate::record::{Fault, Record};
 use crate::run::Run;
 use crate::usage::Usage;
 
-pub use refold::Refold;
+pub use refold::{Gone, Refold};
 
 /// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
 pub const FOLD: u32 = 4;
@@ -271,6 +271,9 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl State {
+    /// What stands where an erased record gave a name.
+    pub const ERASED: &str = "(erased)";
+
     /// Nothing but a title and labels.
     pub fn named(title: Option<String>, labels: BTreeMap<String, String>) -> Self {
         Self { title, labels, ..Self::default() }

@@ -3,38 +3,93 @@
 //! An erasure leaves a snapshot behind each stretch that it empties, because files, steps and usage go on from there.
 //! What an erased record may have said stands only in that snapshot; all else can be told, and is.
 
-use super::{Placement, State};
-use crate::body::{MOST_GRANTS, Placed};
+use std::collections::HashSet;
+use std::ops::{BitOr, BitOrAssign};
+
+use super::{OpenStep, Placement, State};
+use crate::body::Placed;
+use crate::id::RecordId;
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
 
 /// Parts of a state, as bits.
 type Parts = u16;
 
+/// Which steps, calls and questions are open.
 const STEPS: Parts = 1;
 const CALLS: Parts = 1 << 1;
 const ASKS: Parts = 1 << 2;
 const USAGE: Parts = 1 << 3;
 const WORKSPACE: Parts = 1 << 4;
-const CONFLICTS: Parts = 1 << 5;
-const BASE: Parts = 1 << 6;
-const SANDBOX: Parts = 1 << 7;
+const BASE: Parts = 1 << 5;
+const SANDBOX: Parts = 1 << 6;
+/// Where the agents of open steps are.
+const RUNS: Parts = 1 << 7;
+/// Whether open steps are the line's own, and how many were entered in them.
+const OWNERS: Parts = 1 << 8;
 
-/// The parts that a body of this kind changes, directly or by what follows from them. Title and labels, permissions and
-/// the place are not among them: an erasure takes out what the erased record said of those.
+/// The parts that a body of this kind changes, directly or by what follows from them. Title and labels, permissions,
+/// conflicts and the place are not among them: an erasure takes out what the erased record said of those.
 fn said_by(kind: &Kind) -> Parts {
     match kind {
-        Kind::Forked | Kind::StepEntered | Kind::StepLeft | Kind::ModelRequested | Kind::ModelFailed => STEPS,
-        Kind::Merged => USAGE | STEPS | WORKSPACE | CONFLICTS,
-        Kind::Assistant | Kind::ToolResult => CALLS | STEPS,
-        Kind::ModelResponded => USAGE | STEPS,
-        Kind::Cancelled => CALLS | ASKS | STEPS,
-        Kind::ToolStarted | Kind::ToolFinished => CALLS | STEPS | WORKSPACE,
+        Kind::Forked => OWNERS,
+        Kind::StepEntered | Kind::StepLeft => STEPS | RUNS,
+        Kind::ModelRequested | Kind::ModelFailed => RUNS,
+        Kind::Merged => USAGE | RUNS | WORKSPACE,
+        Kind::Assistant | Kind::ToolResult => CALLS | RUNS,
+        Kind::ModelResponded => USAGE | RUNS,
+        Kind::Cancelled => CALLS | ASKS | RUNS,
+        Kind::ToolStarted | Kind::ToolFinished => CALLS | RUNS | WORKSPACE,
         Kind::Asked | Kind::Answered => ASKS | CALLS,
         Kind::Placed => WORKSPACE | BASE | SANDBOX,
         Kind::SandboxOpened | Kind::SandboxClosed | Kind::SandboxLost => SANDBOX,
-        Kind::Restored | Kind::Resolved => WORKSPACE | CONFLICTS,
+        Kind::Restored | Kind::Resolved => WORKSPACE,
         _ => 0,
+    }
+}
+
+/// Of which kinds bodies are gone behind a place, as far as a state may say less for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gone(u8);
+
+impl Gone {
+    /// Any body.
+    const ANY: Self = Self(1);
+    /// One that said where the session works.
+    const PLACE: Self = Self(1 << 1);
+    /// One that gave a permission.
+    const GRANT: Self = Self(1 << 2);
+    /// One that named conflicts, or decided one.
+    const CONFLICT: Self = Self(1 << 3);
+    /// Each of them alone.
+    pub const EACH: [Self; 4] = [Self::ANY, Self::PLACE, Self::GRANT, Self::CONFLICT];
+
+    /// What it means that the body of a record of this kind is gone.
+    pub fn of(kind: &Kind) -> Self {
+        match kind {
+            Kind::Placed => Self::ANY | Self::PLACE,
+            Kind::Granted => Self::ANY | Self::GRANT,
+            Kind::Merged | Kind::Restored | Kind::Resolved => Self::ANY | Self::CONFLICT,
+            _ => Self::ANY,
+        }
+    }
+
+    /// Whether this is among them.
+    pub fn has(self, one: Self) -> bool {
+        self.0 & one.0 != 0
+    }
+}
+
+impl BitOr for Gone {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Gone {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
     }
 }
 
@@ -42,10 +97,16 @@ fn said_by(kind: &Kind) -> Parts {
 #[derive(Clone, Debug, Default)]
 pub struct Refold {
     state: State,
-    /// Whether a body is gone, here or on the lines behind.
-    holes: bool,
+    /// What is gone, here or on the lines behind.
+    gone: Gone,
+    /// Whether no record of this line has a body so far. An erasure takes the files of a line that lost all of them.
+    bare: bool,
     /// What hangs on bodies that are gone, until a stored state says it or a record says it anew.
     lost: Parts,
+    /// Records without body that may have opened something, since a stored state was taken in.
+    nameless: HashSet<RecordId>,
+    /// Steps entered where it is not known in which other step: their keys are not known either.
+    adrift: HashSet<RecordId>,
 }
 
 impl Refold {
@@ -59,16 +120,30 @@ impl Refold {
         self.state
     }
 
+    /// The state so far.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
     /// The state that it began with stands on bodies that are gone.
-    pub fn stand_on_holes(&mut self) {
-        self.holes = true;
+    pub fn stand_on(&mut self, gone: Gone) {
+        self.gone |= gone;
     }
 
     /// Takes in the next record of the line.
     pub fn apply(&mut self, record: &Record) -> Result<(), Fault> {
-        if record.body_bytes().is_none() {
-            self.holes = true;
-            self.lost |= said_by(record.kind());
+        let has_body = record.body_bytes().is_some();
+        self.bare = !has_body && (self.bare || record.seq() == 0);
+        match record.kind() {
+            kind if !has_body => {
+                self.gone |= Gone::of(kind);
+                self.lost |= said_by(kind);
+                if matches!(kind, Kind::StepEntered | Kind::Assistant | Kind::ToolStarted | Kind::Asked) {
+                    self.nameless.insert(record.id());
+                }
+            }
+            Kind::StepEntered if self.lost & (STEPS | OWNERS) != 0 => drop(self.adrift.insert(record.id())),
+            _ => {}
         }
         if self.lost & (WORKSPACE | BASE) == 0 {
             return self.state.apply(record);
@@ -98,77 +173,110 @@ impl Refold {
         }
     }
 
-    /// Whether a stored state can be what the records folded into. What they do not tell any more is taken from it, and
-    /// has to be so from there on.
+    /// Whether a stored state can be what the records folded into. It is what the line goes on from, then.
     pub fn accepts(&mut self, stored: &State) -> bool {
-        if !self.holes {
+        if self.gone == Gone::default() {
             return self.state == *stored;
         }
         let mut told = self.state.clone();
         self.take_lost(&mut told, stored);
-        if !fits(&told, stored) {
+        self.take_less(&mut told, stored);
+        if told != *stored {
             return false;
         }
-        self.lost = match (&told.placement, &stored.placement) {
-            (Some(_), None) => self.lost & BASE | SANDBOX,
-            _ => 0,
+        // A sandbox that was opened where no place is known any more is the sandbox of the next place.
+        self.lost = match stored.placement.is_none() && self.gone.has(Gone::PLACE) {
+            true => self.lost & BASE | SANDBOX,
+            false => 0,
         };
+        self.nameless.clear();
+        self.adrift.clear();
         self.state = told;
         true
     }
 
+    fn lost(&self, part: Parts) -> bool {
+        self.lost & part != 0
+    }
+
     /// Copies what nobody but `stored` can tell.
     fn take_lost(&self, told: &mut State, stored: &State) {
-        let lost = |part: Parts| self.lost & part != 0;
-        if lost(STEPS) {
-            (told.steps, told.entered) = (stored.steps.clone(), stored.entered);
+        if self.lost(STEPS | OWNERS) {
+            told.entered = stored.entered;
         }
-        if lost(CALLS) {
-            told.calls.clone_from(&stored.calls);
+        if self.lost(STEPS | OWNERS | RUNS) && self.steps_fit(&told.steps, &stored.steps) {
+            told.steps.clone_from(&stored.steps);
         }
-        if lost(ASKS) {
-            told.asks.clone_from(&stored.asks);
+        // What a record opened that has a body is called as it says, and what one without opened has no name.
+        let nameless = |record: &RecordId, name: &str| self.nameless.contains(record) && name == State::ERASED;
+        if self.lost(CALLS) {
+            let fits = stored.calls.iter().all(|call| {
+                match told.calls.iter().find(|open| open.record == call.record && open.id == call.id) {
+                    Some(open) => (&open.tool, open.inherited, open.own) == (&call.tool, call.inherited, call.own),
+                    None => nameless(&call.record, &call.tool),
+                }
+            });
+            if fits {
+                told.calls.clone_from(&stored.calls);
+            }
         }
-        if lost(USAGE) {
+        if self.lost(ASKS) {
+            let fits = stored.asks.iter().all(|ask| match told.asks.iter().find(|open| open.record == ask.record) {
+                Some(open) => open == ask,
+                None => self.nameless.contains(&ask.record) && ask.always.is_none(),
+            });
+            if fits {
+                told.asks.clone_from(&stored.asks);
+            }
+        }
+        if self.lost(USAGE) {
             (told.usage, told.own_usage) = (stored.usage, stored.own_usage.clone());
         }
-        if lost(WORKSPACE) {
+        if self.lost(WORKSPACE) {
             told.workspace.clone_from(&stored.workspace);
-        }
-        if lost(CONFLICTS) {
-            told.conflicts.clone_from(&stored.conflicts);
         }
         if let (Some(told), Some(Placement { base, sandbox, .. })) = (&mut told.placement, stored.placement.as_deref())
         {
-            if lost(BASE) {
+            if self.lost(BASE) {
                 told.base.clone_from(base);
             }
-            if lost(SANDBOX) {
+            if self.lost(SANDBOX) {
                 told.sandbox.clone_from(sandbox);
             }
         }
     }
-}
 
-/// Whether a stored state says what the records tell, or less: an erasure takes names, permissions, conflicts and the
-/// place out of later states too. It never adds any.
-fn fits(told: &State, stored: &State) -> bool {
-    let (mut told, mut stored) = (told.clone(), stored.clone());
-    for state in [&mut told, &mut stored] {
-        state.steps.iter_mut().for_each(|step| step.name.clear());
-        state.calls.iter_mut().for_each(|call| call.tool.clear());
-        state.asks.iter_mut().for_each(|ask| ask.always = None);
+    /// Whether stored steps can be those that were told, where something about them is lost.
+    fn steps_fit(&self, told: &[OpenStep], stored: &[OpenStep]) -> bool {
+        let same = told.iter().map(|step| step.record).eq(stored.iter().map(|step| step.record));
+        let fits = |step: &OpenStep| match told.iter().find(|open| open.record == step.record) {
+            Some(open) => {
+                (&open.name, open.generation) == (&step.name, step.generation)
+                    && (open.key == step.key || self.adrift.contains(&step.record))
+                    && (open.inherited == step.inherited || self.lost(OWNERS))
+                    && (open.entered == step.entered || self.lost(STEPS | OWNERS))
+                    && (open.run == step.run || self.lost(STEPS | RUNS))
+            }
+            None => self.nameless.contains(&step.record) && step.name == State::ERASED,
+        };
+        (same || self.lost(STEPS)) && stored.iter().all(fits)
     }
-    if stored.placement.is_none() {
-        told.placement = None;
+
+    /// Leaves out what `stored` leaves out, where an erasure may have taken it: permissions, conflicts and the place that
+    /// an erased record gave, and all of those with the files where nothing is left of the line. It never adds any.
+    fn take_less(&self, told: &mut State, stored: &State) {
+        let may_lack = |part: Gone| self.bare || self.gone.has(part);
+        if stored.workspace.is_none() && self.bare {
+            told.workspace = None;
+        }
+        if stored.placement.is_none() && may_lack(Gone::PLACE) {
+            told.placement = None;
+        }
+        if may_lack(Gone::GRANT) {
+            told.granted.retain(|grant| stored.granted.contains(grant));
+        }
+        if may_lack(Gone::CONFLICT) {
+            told.conflicts.retain(|conflict| stored.conflicts.contains(conflict));
+        }
     }
-    // Where no more were taken in, it depends on those that are gone which ones were.
-    let full = told.granted.len() >= MOST_GRANTS;
-    if full || stored.granted.iter().all(|grant| told.granted.contains(grant)) {
-        stored.granted.clone_from(&told.granted);
-    }
-    if stored.conflicts.iter().all(|conflict| told.conflicts.contains(conflict)) {
-        stored.conflicts.clone_from(&told.conflicts);
-    }
-    told == stored
 }

@@ -1,5 +1,7 @@
 //! What others leave for whoever holds a session.
 
+use std::collections::HashSet;
+
 use rath_core::SessionId;
 use rath_core::protocol::Standing;
 use rath_core::store::{Error, Post, Result, Trouble};
@@ -61,18 +63,25 @@ fn read(id: &str, session: SessionId, body: &[u8]) -> std::result::Result<Post, 
     }
 }
 
-/// What is wrong in the inboxes: whose it is, and what. A post has no digest, so what it says is not vouched for before a
-/// record says it.
-pub(super) fn wrong(db: &Connection, only: Option<SessionId>) -> Result<Vec<(Option<SessionId>, What, String)>> {
+/// What is wrong in the inboxes, or in those of these sessions: whose it is, and what. A post has no digest, so what it
+/// says is not vouched for before a record says it.
+pub(super) fn wrong(
+    db: &Connection,
+    only: Option<&HashSet<SessionId>>,
+) -> Result<Vec<(Option<SessionId>, What, String)>> {
+    // All are read, once for however many sessions: the index lists what waits, not what pretends to be taken.
     let query = "SELECT p.id, p.session, p.body, p.taken, s.no FROM posts p LEFT JOIN sessions s ON s.id = p.session
-        WHERE ?1 IS NULL OR p.session = ?1 ORDER BY p.no";
+        ORDER BY p.no";
     let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else { return Ok(Vec::new()) };
-    let mut rows = query.query([only.map(|session| *session.0.as_bytes())]).map_err(sql)?;
+    let mut rows = query.query([]).map_err(sql)?;
     let mut wrong = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
         let id = row.get_ref(0).map_err(sql)?;
         let id = id.as_str().map_or_else(|_| "without a name".to_owned(), str::to_owned);
         let session = row.get(1).map(|bytes| SessionId(uuid::Uuid::from_bytes(bytes))).ok();
+        if only.is_some_and(|only| session.is_none_or(|session| !only.contains(&session))) {
+            continue;
+        }
         let listed = row.get::<_, Option<i64>>(4).map_err(sql)?.is_some();
         let body = row.get_ref(2).map_err(sql)?;
         let body = body.as_blob().unwrap_or_default();

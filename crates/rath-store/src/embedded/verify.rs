@@ -6,7 +6,7 @@ use rath_core::body::{Created, Forked, Stripped};
 use rath_core::files::{Name, TREE, Tree};
 use rath_core::store::Result;
 use rath_core::verify::{Chain, Finding, Link, Report, What};
-use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, Refold, SessionId, State, blob_references};
+use rath_core::{BlobRef, Digest, Fault, Gone, Kind, Point, Record, SessionId, State, blob_references};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row as SqlRow, params};
 use sha2::{Digest as _, Sha256};
@@ -75,6 +75,24 @@ struct Line {
     snapshots: VecDeque<(i64, Option<Vec<u8>>)>,
 }
 
+/// From which place of a line on a body is gone behind, for [each](Gone::EACH) kind of loss.
+#[derive(Clone, Copy, Default)]
+struct Holes([Option<u64>; Gone::EACH.len()]);
+
+impl Holes {
+    fn note(&mut self, gone: Gone, seq: u64) {
+        for (first, _) in self.0.iter_mut().zip(Gone::EACH).filter(|(_, one)| gone.has(*one)) {
+            *first = Some(first.map_or(seq, |first| first.min(seq)));
+        }
+    }
+
+    /// What is gone at a place or behind it.
+    fn at(&self, seq: u64) -> Gone {
+        let behind = self.0.iter().zip(Gone::EACH).filter(|(first, _)| first.is_some_and(|first| first <= seq));
+        behind.fold(Gone::default(), |gone, (_, one)| gone | one)
+    }
+}
+
 struct Audit<'a> {
     store: &'a Embedded,
     db: &'a Connection,
@@ -88,8 +106,8 @@ struct Audit<'a> {
     /// Sum over what the index of ids must hold, up to its cursor.
     ids_sum: u64,
     ids_to: i64,
-    /// By session, the first place whose body is gone; 0 where one behind the fork point is.
-    holes: HashMap<SessionId, u64>,
+    /// By session, where bodies are gone, on it and on the lines behind its fork point.
+    holes: HashMap<SessionId, Holes>,
     /// Whether records come in the order they were written, those that others stand on first.
     in_order: bool,
     /// The keys of runs that the table gives to each session, while its first record is still ahead.
@@ -194,11 +212,11 @@ impl<'a> Audit<'a> {
             }
             let Some(mut line) = lines.remove(&no) else { continue };
             self.finish(&mut line);
-            self.inboxes(Some(session))?;
             for link in &self.links[from..] {
                 open.extend(self.parent(link)?.map(|parent| parent.session()));
             }
         }
+        self.inboxes(Some(&done))?;
         self.resolve_links()
     }
 
@@ -305,7 +323,7 @@ impl<'a> Audit<'a> {
             None => {
                 self.report.erased += 1;
                 Stripped::extend(&mut self.report.without_body, record.point());
-                self.holes.entry(record.session()).or_insert(record.seq());
+                self.holes.entry(record.session()).or_default().note(Gone::of(record.kind()), record.seq());
             }
             Some(body) => {
                 if matches!(record.kind(), Kind::Created | Kind::Labelled) {
@@ -349,10 +367,9 @@ impl<'a> Audit<'a> {
         if let Some((parent, seq, _)) = origin {
             let point = Point { session: parent, seq };
             line.chain.state = folded::state_at(self.db, point);
-            if self.has_holes(point) {
-                self.holes.insert(session, 0);
-                line.chain.state.iter_mut().for_each(Refold::stand_on_holes);
-            }
+            let gone = self.gone_behind(point);
+            self.holes.entry(session).or_default().note(gone, 0);
+            line.chain.state.iter_mut().for_each(|state| state.stand_on(gone));
         }
     }
 
@@ -363,20 +380,22 @@ impl<'a> Audit<'a> {
         parents.first().is_some_and(|parent| parent.0 == *id) && there.is_none_or(|there| there.id().0 == *id)
     }
 
-    /// Whether a body is gone at a place or behind it.
-    fn has_holes(&mut self, point: Point) -> bool {
-        let (mut at, mut seen) = (Some(point), HashSet::new());
-        while let Some(here) = at.filter(|here| seen.insert(here.session)) {
-            if !self.in_order && !self.holes.contains_key(&here.session) {
-                let first = read::first_hole(self.db, here.session).ok().flatten();
-                self.holes.insert(here.session, first.unwrap_or(u64::MAX));
-            }
-            if self.holes.get(&here.session).is_some_and(|first| *first <= here.seq) {
-                return true;
-            }
-            at = if self.in_order { None } else { folded::origin(self.db, here.session) };
+    /// Of what bodies are gone at a place or behind it. Each line is looked at once, however many stand on it.
+    fn gone_behind(&mut self, point: Point) -> Gone {
+        let (mut at, mut unknown, mut seen) = (Some(point.session), Vec::new(), HashSet::new());
+        while let Some(here) = at.filter(|here| !self.in_order && !self.holes.contains_key(here) && seen.insert(*here))
+        {
+            let origin = folded::origin(self.db, here);
+            unknown.push((here, origin));
+            at = origin.map(|origin| origin.session);
         }
-        false
+        while let Some((session, origin)) = unknown.pop() {
+            let mut holes = holes_of(self.db, session).unwrap_or_default();
+            let behind = origin.and_then(|origin| Some(self.holes.get(&origin.session)?.at(origin.seq)));
+            holes.note(behind.unwrap_or_default(), 0);
+            self.holes.insert(session, holes);
+        }
+        self.holes.get(&point.session).map(|holes| holes.at(point.seq)).unwrap_or_default()
     }
 
     fn read_runs(&mut self) -> Result<()> {
@@ -423,7 +442,7 @@ impl<'a> Audit<'a> {
     }
 
     /// What waits must be there to be taken.
-    fn inboxes(&mut self, only: Option<SessionId>) -> Result<()> {
+    fn inboxes(&mut self, only: Option<&HashSet<SessionId>>) -> Result<()> {
         for (session, what, why) in inbox::wrong(self.db, only)? {
             self.find(what, session, None, why);
         }
@@ -693,6 +712,27 @@ impl<'a> Audit<'a> {
             }
         }
     }
+}
+
+/// Where bodies of a session's own records are gone.
+fn holes_of(db: &Connection, session: SessionId) -> Result<Holes> {
+    let mut holes = Holes::default();
+    // Mostly there are none.
+    let Some(first) = read::first_hole(db, session)? else { return Ok(holes) };
+    let query = format!(
+        "SELECT {} FROM segments WHERE session = (SELECT no FROM sessions WHERE id = ?1) AND first_seq + count > ?2",
+        read::COLUMNS
+    );
+    let mut query = db.prepare_cached(&query).map_err(sql)?;
+    let mut rows = query.query(params![session.0.as_bytes(), first as i64]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        let segment = read::SegmentRow::read(row, session).map_err(sql)?;
+        for (i, slot) in Slots::of(&segment.data).flatten().enumerate().filter(|(_, slot)| slot.body.is_none()) {
+            let kind = Kind::from_code(slot.code);
+            holes.note(kind.as_ref().map(Gone::of).unwrap_or(Gone::EACH[0]), segment.first_seq + i as u64);
+        }
+    }
+    Ok(holes)
 }
 
 /// What SQLite says about tables and indexes: reads go through them, so they must agree. Looked at beside the rest.

@@ -4,10 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pollster::block_on;
-use rath_core::body::{Effect, Grant, Granted, Labelled, Placed, Scope};
+use rath_core::body::{
+    About, Asked, Assistant, Block, Effect, Grant, Granted, Labelled, ModelResponded, Placed, Restored, SandboxOpened,
+    Scope, Why,
+};
+use rath_core::files::Changes;
+use rath_core::store::{Post, Posted};
 use rath_core::verify::What;
-use rath_core::{Actor, Point, Reference, Session, SessionId, Store, View};
+use rath_core::{Actor, Kind, Point, Reference, SandboxName, Session, SessionId, State, Store, Usage, View};
 use rath_store::Embedded;
+use rath_store::workspace::{Options, Workspace};
 use rath_testkit::copy_dir;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -57,8 +63,12 @@ fn assert_sound(path: &Path, what: &str) {
 fn a_store_is_sound_whatever_was_erased() {
     let (store, dir) = fresh();
     let ids = furnished(&store);
-    let sessions = [ids[1], ids[2], worked(&store, dir.path()), begun(&store), talked(&store)];
-    drop(store);
+    let files = worked(&store, dir.path());
+    let mut fork = block_on(store.open(files, Actor::person("ada"))).unwrap().fork("try");
+    fork.note("with the same files").unwrap();
+    block_on(fork.publish()).unwrap();
+    let sessions = [ids[1], ids[2], files, fork.id(), begun(&store), talked(&store)];
+    drop((fork, store));
     let original = dir.path().join("store");
     let mut all = Vec::new();
     let store = Embedded::open(&original).unwrap();
@@ -230,4 +240,96 @@ fn labels_are_known_after_one_was_erased() {
     db.execute(r#"UPDATE sessions SET labels = '{"a":"1","b":"2"}'"#, []).unwrap();
     drop(db);
     assert_eq!(verify(&path).findings.len(), 1);
+}
+
+fn state_of(store: &Arc<dyn Store>, session: SessionId, seq: Option<u64>) -> State {
+    block_on(View::of(store, session, seq)).unwrap().state().clone()
+}
+
+fn fetch() -> Grant {
+    let scope = Scope::Command { words: vec!["git".into(), "fetch".into()] };
+    Grant { tool: "shell".into(), effect: Effect::Pure, scope }
+}
+
+/// A session that waits: a place, a permission, an open step, a call, and a question that may be answered for good.
+fn waiting(store: &Arc<dyn Store>) -> (Session, Asked) {
+    let mut session = furnished_for_work(store, "to work");
+    session.enter("plan").unwrap();
+    let block = Block::ToolUse { id: "c1".into(), name: "deploy".into(), arguments: "{}".into() };
+    session.append(Assistant::new(vec![block])).unwrap();
+    let asked = Asked::new(About::Approval, Some("c1".into()), "May I fetch?");
+    let asked = Asked { always: Some(Box::new(fetch())), ..asked };
+    session.append(asked.clone()).unwrap();
+    session.note("waits").unwrap();
+    session.set_title("Waiting").unwrap();
+    (session, asked)
+}
+
+/// What is done to every state, as SQL of a text.
+const FORGED_NAMES: &[&str] = &[
+    r#"replace(state, '"name":"plan"', '"name":"forged"')"#,
+    r#"replace(state, '"name":"plan"', '"name":"(erased)"')"#,
+    r#"replace(state, '"tool":"deploy"', '"tool":"other"')"#,
+    r#"replace(state, '"tool":"deploy"', '"tool":"(erased)"')"#,
+    r#"replace(state, '["git","fetch"]', '["sh"]')"#,
+    r#"replace(state, '"(erased)"', '"forged"')"#,
+    r"json_remove(state, '$.asks[0].always')",
+    r"json_remove(state, '$.asks')",
+    r"json_remove(state, '$.calls')",
+    r"json_remove(state, '$.steps')",
+    r"json_remove(state, '$.placement')",
+    r"json_remove(state, '$.granted')",
+];
+
+/// Which of them cannot be told from what the erasure of a record of this kind leaves.
+fn may_be_so(kind: &Kind, forged: &str) -> bool {
+    match kind {
+        Kind::StepEntered => forged.contains("$.steps"),
+        Kind::Assistant => forged.contains("$.calls"),
+        Kind::Asked => forged.contains("$.asks") || forged.contains("$.calls"),
+        _ => false,
+    }
+}
+
+#[test]
+fn names_and_offers_are_checked_whatever_was_erased() {
+    let (store, dir) = fresh();
+    let (mut session, _) = waiting(&store);
+    block_on(session.publish()).unwrap();
+    let mut fork = session.fork("try");
+    fork.note("on a fork").unwrap();
+    block_on(fork.publish()).unwrap();
+    let records: Vec<_> = [session.id(), fork.id()].into_iter().flat_map(|id| records_of(&store, id)).collect();
+    drop((session, fork, store));
+    let original = dir.path().join("store");
+    let mut forgeries = std::collections::BTreeSet::new();
+    for erased in records {
+        let path = copy_of(&original, &dir);
+        let store = Embedded::open(&path).unwrap();
+        let kind = block_on(store.get(rath_core::store::Lookup::At(erased.point()))).unwrap()[0].kind().clone();
+        block_on(store.erase(vec![erased])).unwrap();
+        drop(store);
+        Embedded::open_here(&path, "test").unwrap().checkpoint().unwrap();
+        assert_sound(&path, "before it is forged");
+        for forge in FORGED_NAMES.iter().filter(|forge| !may_be_so(&kind, forge)) {
+            let forged = copy_of(&path, &dir);
+            let db = Connection::open(forged.join("rath.db")).unwrap();
+            let made = forge.replace("state,", "CAST(state AS TEXT),");
+            let change =
+                format!("UPDATE snapshots SET state = CAST({made} AS BLOB) WHERE CAST(state AS TEXT) != {made}");
+            let changed = db.execute(&change, []).unwrap();
+            drop(db);
+            if changed > 0 {
+                forgeries.insert(forge);
+                let report = verify(&forged);
+                assert!(!report.is_sound(), "{forge} without {} ({kind})", erased.point());
+                let alone = Embedded::open_here(&forged, "test").unwrap();
+                let alone = alone.verify(Some(erased.session), &mut |_, _| {}).unwrap();
+                assert!(!alone.is_sound(), "{forge} without {} ({kind}), alone", erased.point());
+            }
+            std::fs::remove_dir_all(forged).unwrap();
+        }
+        std::fs::remove_dir_all(path).unwrap();
+    }
+    assert_eq!(forgeries.len(), FORGED_NAMES.len(), "{forgeries:?}");
 }
