@@ -12,6 +12,7 @@ use crate::blob::Blob;
 use crate::cancel::Cancel;
 use crate::equipment::Equipment;
 use crate::error::{Diverged, ErrorKind, Result};
+use crate::record::Record;
 
 /// Small: every fork has one. What most sessions lack is boxed.
 #[derive(Default)]
@@ -47,6 +48,8 @@ pub(super) struct Own {
     pub(super) broken: Option<Arc<Diverged>>,
     /// Posts that the next commit takes out of the inbox.
     pub(super) taken: Vec<Taken>,
+    /// Records of open questions that were read for what they offer.
+    pub(super) offers: Vec<Record>,
     /// What lies ahead while a run is resumed.
     pub(super) replay: Option<Replay>,
 }

@@ -3,13 +3,13 @@
 use super::Session;
 use super::publish::Taken;
 use crate::actor::Actor;
-use crate::body::{About, Answered, Asked, Body as _, Cancelled, Granted, User, Verdict};
+use crate::body::{About, Answered, Asked, Body as _, Cancelled, Grant, Granted, User, Verdict};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::state::{OpenAsk, OpenCall};
-use crate::store::{Post, Posted};
+use crate::store::{Lookup, Post, Posted};
 
 impl Session {
     /// Turns what was posted into records, with the poster as actor. Returns why the work is to stop, if somebody
@@ -18,6 +18,7 @@ impl Session {
         if !self.is_live() {
             return Ok(None);
         }
+        self.read_offers().await?;
         let posts = self.0.store.posts(self.id()).await?;
         // Words come after the results of the calls that the model is waiting for.
         let calling = self.0.state.calls.iter().any(OpenCall::is_models);
@@ -39,7 +40,8 @@ impl Session {
         Ok(stop)
     }
 
-    /// Makes a record of a post. A wish to stop is handed on.
+    /// Makes a record of a post. A wish to stop is handed on. Call [`take_posts`](Self::take_posts) first: it reads what
+    /// open questions offer, and a question that was not read offers nothing.
     pub fn take_post(&mut self, post: &Post) -> Result<Option<String>> {
         let me = self.actor().clone();
         let made = self.0.gear.own().map_or(0, |own| own.made);
@@ -65,13 +67,38 @@ impl Session {
 
     /// A yes that holds for more than one call. To a question that offers no such thing, or not any more, it is a yes.
     fn take_always(&mut self, asked: RecordId, shown_digest: Digest, why: Option<String>) -> Result<Option<String>> {
-        let bound = |ask: &&OpenAsk| ask.record == asked && ask.shown_digest == shown_digest;
-        let allows = self.0.state.asks.iter().find(bound).and_then(|ask| ask.always.clone());
+        let bound = |ask: &OpenAsk| ask.record == asked && ask.shown_digest == shown_digest;
+        // What was shown is on the record. A folded state is not: nobody signed it, and it may have been forged.
+        let allows = self.0.state.asks.iter().any(bound).then(|| self.offer(asked)).flatten();
         self.append(Answered { asked, shown_digest, verdict: Verdict::Yes, why })?;
         if let Some(allows) = allows {
-            self.append(Granted { asked, allows: *allows })?;
+            self.append(Granted { asked, allows })?;
         }
         Ok(None)
+    }
+
+    /// What a question offers to allow for good, as its record says: one that this process made, or that was read.
+    fn offer(&self, asked: RecordId) -> Option<Grant> {
+        let at_hand = self.0.records.iter().find(|record| record.id() == asked);
+        let read = || self.0.gear.own()?.offers.iter().find(|record| record.id() == asked);
+        at_hand.or_else(read)?.body::<Asked>().ok()?.always.map(|always| *always)
+    }
+
+    /// Reads the records of open questions that may be answered for good.
+    async fn read_offers(&mut self) -> Result<()> {
+        let open = self.0.state.asks.iter().filter(|ask| ask.always.is_some());
+        let known = |id: RecordId| {
+            let read = self.0.gear.own().is_some_and(|own| own.offers.iter().any(|record| record.id() == id));
+            read || self.0.records.iter().any(|record| record.id() == id)
+        };
+        let unread: Vec<RecordId> = open.map(|ask| ask.record).filter(|id| !known(*id)).collect();
+        for id in unread {
+            let found = self.0.store.get(Lookup::Id(id)).await?;
+            // One that is not there, or not published by the line it was asked on, offers nothing.
+            let asked = found.into_iter().filter(|record| record.id() == id && *record.kind() == Kind::Asked);
+            self.0.gear.own_mut().offers.extend(asked);
+        }
+        Ok(())
     }
 
     /// Asks a person. Returns the answer once there is one; until then the error says that the run waits.

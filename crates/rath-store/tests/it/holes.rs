@@ -333,3 +333,32 @@ fn names_and_offers_are_checked_whatever_was_erased() {
     }
     assert_eq!(forgeries.len(), FORGED_NAMES.len(), "{forgeries:?}");
 }
+
+/// An answer for good allows what was shown, whatever a state says that somebody forged.
+#[test]
+fn always_allows_what_the_question_said() {
+    let (store, dir) = fresh();
+    let (mut session, asked) = waiting(&store);
+    block_on(session.publish()).unwrap();
+    let (id, title) = (session.id(), session.head());
+    let question = session.state().asks[0].record;
+    drop(session);
+    block_on(store.erase(vec![title])).unwrap();
+    drop(store);
+    let path = dir.path().join("store");
+    let db = Connection::open(path.join("rath.db")).unwrap();
+    let forge =
+        r#"UPDATE snapshots SET state = CAST(replace(CAST(state AS TEXT), '["git","fetch"]', '["sh"]') AS BLOB)"#;
+    db.execute(forge, []).unwrap();
+    drop(db);
+    let store = Embedded::open(&path).unwrap();
+    let mut session = block_on(store.open(id, Actor::person("ada"))).unwrap();
+    assert_ne!(session.state().asks[0].always.as_deref(), Some(&fetch()));
+    block_on(session.take_posts()).unwrap();
+    let always = Posted::Always { asked: question, shown_digest: asked.shown_digest, why: None };
+    session.take_post(&Post::new(id, Actor::person("bob"), always)).unwrap();
+    block_on(session.publish()).unwrap();
+    let granted = block_on(session.record_at(session.head().seq)).unwrap();
+    assert_eq!(granted.body::<Granted>().unwrap().allows, fetch());
+    assert!(session.state().granted.contains(&fetch()) && session.state().granted.len() == 2);
+}
