@@ -1,6 +1,6 @@
 //! The state that stored records fold into.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rath_core::body::Forked;
 use rath_core::store::Scan;
@@ -50,6 +50,45 @@ pub(super) fn state_at(db: &Connection, point: Point) -> Option<Refold> {
         }
     }
     Some(state)
+}
+
+/// The state that the record at `seq` of a session is folded onto.
+pub(super) fn state_before(db: &Connection, session: SessionId, seq: u64) -> Option<Refold> {
+    match seq.checked_sub(1) {
+        Some(seq) => state_at(db, Point { session, seq }),
+        None => origin(db, session).map_or_else(|| Some(Refold::default()), |point| state_at(db, point)),
+    }
+}
+
+/// Goes on from that state over the records `first..=last`, and shows what each amounts to. Snapshots are taken at their
+/// word: behind bodies that are gone nobody else knows.
+pub(super) fn follow(
+    db: &Connection,
+    session: SessionId,
+    first: u64,
+    last: u64,
+    state: &mut Refold,
+    each: &mut dyn FnMut(u64, &State),
+) -> Option<()> {
+    let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
+        WHERE s.id = ?1 AND n.seq BETWEEN ?2 AND ?3";
+    let mut query = db.prepare_cached(query).ok()?;
+    let values = params![session.0.as_bytes(), first as i64, last as i64];
+    let rows = query.query_map(values, |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Vec<u8>>(1)?))).ok()?;
+    let snapshots: HashMap<u64, Vec<u8>> = rows.collect::<rusqlite::Result<_>>().ok()?;
+    let mut from = first;
+    while from <= last {
+        let page = read::session_page(db, session, from, last, &Scan::session(session, from, last)).ok()?;
+        for record in &page.records {
+            state.apply(record).ok()?;
+            if let Some(known) = snapshots.get(&record.seq()).and_then(|bytes| State::from_snapshot(bytes)) {
+                *state = Refold::of(known);
+            }
+            each(record.seq(), state.state());
+        }
+        from = if page.more { page.position } else { last + 1 };
+    }
+    Some(())
 }
 
 /// Where a session was forked from, as its row says.

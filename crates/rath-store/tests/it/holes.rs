@@ -362,3 +362,131 @@ fn always_allows_what_the_question_said() {
     assert_eq!(granted.body::<Granted>().unwrap().allows, fetch());
     assert!(session.state().granted.contains(&fetch()) && session.state().granted.len() == 2);
 }
+
+/// A line that lost everything has no files; what it was forked from still has them.
+#[test]
+fn a_fork_with_files_may_lose_all_its_bodies() {
+    let (store, dir) = fresh();
+    let parent = worked(&store, dir.path());
+    let session = block_on(store.open(parent, Actor::person("ada"))).unwrap();
+    for at_once in [true, false] {
+        let mut fork = session.fork("try");
+        fork.note("on a fork").unwrap();
+        fork.note("and on").unwrap();
+        block_on(fork.publish()).unwrap();
+        let id = fork.id();
+        drop(fork);
+        let records = records_of(&store, id);
+        match at_once {
+            true => block_on(store.erase(records)).unwrap(),
+            false => records.into_iter().for_each(|record| block_on(store.erase(vec![record])).unwrap()),
+        }
+        assert_sound(&dir.path().join("store"), "without the fork");
+        assert_eq!(state_of(&store, id, None).workspace, None);
+        // Where nothing was kept, a fork begins with what its parent has.
+        assert_eq!(state_of(&store, id, Some(0)).workspace.is_some(), at_once);
+        assert!(state_of(&store, parent, None).workspace.is_some());
+    }
+}
+
+/// A place and a permission stay while a record says them, also where another one that said the same is erased.
+#[test]
+fn what_two_records_say_stays_when_one_is_erased() {
+    let (store, dir) = fresh();
+    let mut session = furnished_for_work(&store, "to work");
+    let sandbox = SandboxName { id: "sandbox".into(), generation: 1 };
+    let opened = SandboxOpened {
+        sandbox: sandbox.clone(),
+        backend: "local".into(),
+        isolated: true,
+        isolation: None,
+        directory: "/tmp/a".into(),
+        not_enforced: vec![],
+    };
+    session.append(opened).unwrap();
+    // As `rath apply` does.
+    let again = block_on(session.record_at(3)).unwrap().body::<Placed>().unwrap();
+    session.append(Placed { why: Some("applied".into()), ..again }).unwrap();
+    let granted = block_on(session.record_at(5)).unwrap().body::<Granted>().unwrap();
+    session.append(granted).unwrap();
+    for n in 0..260 {
+        session.note(format!("note {n}")).unwrap();
+    }
+    let last = session.head();
+    session.user("Go on.").unwrap();
+    let mut fork = session.fork("try");
+    fork.note("on a fork").unwrap();
+    block_on(fork.publish()).unwrap();
+    block_on(session.publish()).unwrap();
+    let (id, fork) = (session.id(), { fork }.id());
+    drop(session);
+    let records = records_of(&store, id);
+    block_on(store.erase(vec![records[3], records[5], last])).unwrap();
+    assert_sound(&dir.path().join("store"), "without the first of two");
+    for session in [id, fork] {
+        let state = state_of(&store, session, None);
+        assert!(state.placement.is_some_and(|place| place.backend == "local"), "{}", session.short());
+        assert_eq!(state.granted.len(), 1, "{}", session.short());
+    }
+    assert_eq!(state_of(&store, id, None).placement.unwrap().sandbox, Some(sandbox));
+    assert_eq!(state_of(&store, id, Some(6)).placement, None);
+    block_on(store.erase(vec![records[9], records[10]])).unwrap();
+    assert_sound(&dir.path().join("store"), "without both");
+    for session in [id, fork] {
+        let state = state_of(&store, session, None);
+        assert_eq!((state.placement, state.granted.len()), (None, 0), "{}", session.short());
+    }
+}
+
+/// Each record of an erased stretch keeps its version, and so does who was forked there.
+#[test]
+fn a_version_is_known_in_the_middle_of_an_erased_stretch() {
+    let (store, dir) = fresh();
+    let (root, scratch) = (dir.path().join("files"), dir.path().join("state"));
+    std::fs::create_dir_all(&root).unwrap();
+    let save = |text: &str| {
+        std::fs::write(root.join("f"), text).unwrap();
+        Workspace::open(store.clone(), &root, &scratch, &Options::default()).unwrap().0.save().unwrap().version
+    };
+    let mut session = Session::create(&store, Actor::person("ada"));
+    let mut versions = Vec::new();
+    for n in 1..4 {
+        let (from, workspace) = (save("before"), save(&format!("v{n}")));
+        let (outside, changed) = (Changes::default(), Changes::default());
+        let restored = Restored {
+            why: Why::Asked,
+            from,
+            workspace,
+            point: None,
+            outside,
+            changed,
+            kept: vec![],
+            conflicts: vec![],
+        };
+        session.append(restored).unwrap();
+        versions.push(session.state().workspace.clone());
+        session.note("looked").unwrap();
+        versions.push(session.state().workspace.clone());
+    }
+    let usage = Usage { requests: 1, input_tokens: 20, ..Usage::default() };
+    session.append(ModelResponded { usage, ..ModelResponded::default() }).unwrap();
+    block_on(session.publish()).unwrap();
+    let mut fork = block_on(session.fork_at(Point { session: session.id(), seq: 4 }, "try")).unwrap();
+    fork.note("on a fork").unwrap();
+    block_on(fork.publish()).unwrap();
+    let mut late = session.fork("later");
+    late.note("on another").unwrap();
+    block_on(late.publish()).unwrap();
+    session.note("the end").unwrap();
+    block_on(session.publish()).unwrap();
+    let (id, fork, late) = (session.id(), { fork }.id(), { late }.id());
+    drop(session);
+    let records = records_of(&store, id);
+    block_on(store.erase(records[1..].to_vec())).unwrap();
+    assert_sound(&dir.path().join("store"), "without the middle");
+    for (seq, version) in (1..).zip(&versions) {
+        assert_eq!(state_of(&store, id, Some(seq)).workspace, *version, "at {seq}");
+    }
+    assert_eq!(state_of(&store, fork, None).workspace, versions[3]);
+    assert_eq!(state_of(&store, late, None).usage, usage);
+}

@@ -9,14 +9,11 @@ use rath_core::{BlobRef, Digest, Kind, Placement, Point, Record, RecordId, Sessi
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{Doom, Doomed};
-use crate::embedded::folded::state_at;
+use crate::embedded::folded;
 use crate::embedded::read::{self, SegmentRow};
 use crate::embedded::schema::sql;
 use crate::embedded::{ids, schema};
 use crate::segment::{self, Slots};
-
-/// What stands in a folded state where an erased record gave a name.
-const ERASED: &str = "(erased)";
 
 /// Fails unless every doomed record is there, with the id that was seen.
 pub(super) fn check(db: &Connection, doomed: &Doomed) -> Result<()> {
@@ -157,38 +154,105 @@ impl Traces {
         }
     }
 
-    /// Takes them out of a state.
-    fn leave(&self, state: &mut State) {
+    /// Takes them out of a state, except what `remaining` bodies say too.
+    fn leave(&self, state: &mut State, remaining: &State) {
         for step in state.steps.iter_mut().filter(|step| self.records.contains(&step.record)) {
-            step.name = ERASED.into();
+            step.name = State::ERASED.into();
         }
         for call in state.calls.iter_mut().filter(|call| self.records.contains(&call.record)) {
-            call.tool = ERASED.into();
+            call.tool = State::ERASED.into();
         }
         for ask in state.asks.iter_mut().filter(|ask| self.records.contains(&ask.record)) {
             ask.always = None;
         }
-        state.granted.retain(|grant| !self.grants.contains(grant));
-        state.conflicts.retain(|conflict| !self.conflicts.contains(conflict));
+        let said = |grant: &Grant| remaining.granted.contains(grant);
+        state.granted.retain(|grant| !self.grants.contains(grant) || said(grant));
+        let said = |conflict: &Conflict| remaining.conflicts.contains(conflict);
+        state.conflicts.retain(|conflict| !self.conflicts.contains(conflict) || said(conflict));
         let erased = |place: &Placement| {
             self.places.iter().any(|placed| placed.origin == place.origin && placed.setup == place.setup)
         };
-        if state.placement.as_deref().is_some_and(erased) {
+        let said = |place: &Placement| remaining.placement.as_deref().is_some_and(|said| is_same_place(said, place));
+        // An earlier place is not gone back to: its files are others.
+        if state.placement.as_deref().is_some_and(|place| erased(place) && !said(place)) {
             state.placement = None;
         }
+    }
+
+    /// Whether anything in a state may stand there because of a body, and not of a record.
+    fn are_in_states(&self) -> bool {
+        !(self.grants.is_empty() && self.places.is_empty() && self.conflicts.is_empty())
+    }
+}
+
+/// Whether two places are one, whatever is known of the files there.
+fn is_same_place(one: &Placement, other: &Placement) -> bool {
+    let place = |of: &Placement| Placement { base: None, sandbox: None, ..of.clone() };
+    place(one) == place(other)
+}
+
+/// What bodies that are left say of permissions, conflicts and the place, at any place. What was folded is kept, so that a
+/// line is read once, however many states hang on it.
+#[derive(Default)]
+struct Remaining(BTreeMap<(SessionId, u64), State>);
+
+impl Remaining {
+    /// The kinds that say something of them.
+    const KINDS: &[Kind] = &[Kind::Forked, Kind::Placed, Kind::Granted, Kind::Merged, Kind::Restored, Kind::Resolved];
+
+    /// Where the line cannot be read to its end, nothing: then what is like an erased thing goes.
+    fn at(&mut self, db: &Connection, point: Point) -> State {
+        self.fold(db, point).unwrap_or_default()
+    }
+
+    fn fold(&mut self, db: &Connection, point: Point) -> Result<State> {
+        let (mut to_fold, mut seen, mut at) = (Vec::new(), HashSet::new(), Some(point));
+        let mut state = State::default();
+        while let Some(here) = at.filter(|here| seen.insert(here.session)) {
+            if let Some(((_, seq), known)) = self.0.range((here.session, 0)..=(here.session, here.seq)).next_back() {
+                state = known.clone();
+                to_fold.push((here, seq + 1));
+                break;
+            }
+            to_fold.push((here, 0));
+            at = folded::origin(db, here.session);
+        }
+        while let Some((Point { session, seq: to }, mut from)) = to_fold.pop() {
+            while from <= to {
+                let scan = Scan::session(session, from, to).kinds(Self::KINDS);
+                let page = read::session_page(db, session, from, to, &scan)?;
+                for record in &page.records {
+                    state.apply(record).map_err(|why| Error::Tampered { point: record.point(), why })?;
+                }
+                from = if page.more { page.position } else { to + 1 };
+            }
+            self.0.insert((session, to), state.clone());
+        }
+        Ok(state)
     }
 }
 
 /// Destroys what is doomed, inside the caller's transaction.
 pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()> {
     let stripped = || doom.records.iter().filter(|(session, _)| !doom.gone.contains(session));
-    // What the records amount to stays known behind each stretch of erased ones: there is no other way to tell. All of it
-    // is looked at before anything goes, as a fork's state stands on its parent's records.
+    // What the records amount to stays known behind each stretch of erased ones, and in it where somebody may ask for the
+    // files: there is no other way to tell. All of it is looked at before anything goes, as a fork's state stands on its
+    // parent's records.
     let mut folded = Vec::new();
     for (session, seqs) in stripped() {
-        for last in seqs.iter().filter(|seq| !seqs.contains(&(**seq + 1))) {
-            let point = Point { session: *session, seq: *last };
-            folded.extend(state_at(db, point).map(|state| (point, state.into_state())));
+        let forked = fork_points(db, *session)?;
+        for (first, last) in stretches(seqs) {
+            // One that cannot be followed has no state to keep.
+            let Some(mut state) = folded::state_before(db, *session, first) else { continue };
+            let (mut files, mut states) = (state.state().workspace.clone(), Vec::new());
+            let followed = folded::follow(db, *session, first, last, &mut state, &mut |seq, state| {
+                let changed = files != state.workspace && !doom.whole.contains(session);
+                if changed || seq == last || forked.contains(&seq) {
+                    files.clone_from(&state.workspace);
+                    states.push((Point { session: *session, seq }, state.clone()));
+                }
+            });
+            folded.extend(followed.map(|()| states).unwrap_or_default());
         }
     }
     let mut traces: HashMap<SessionId, Traces> = HashMap::new();
@@ -201,13 +265,15 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
         let values = params![point.session.0.as_bytes(), point.seq as i64, state.to_snapshot()];
         db.execute(insert, values).map_err(sql)?;
     }
+    let mut remaining = Remaining::default();
     for (session, seqs) in stripped() {
         let whole = doom.whole.contains(session);
         let first = seqs.first().copied().unwrap_or(0);
         // What one session loses another one may still say.
         let traces = traces.entry(*session).or_default();
-        clean_snapshots(db, *session, first, whole, traces)?;
-        clean_descendants(db, *session, first, traces)?;
+        // Those before `first` may know versions that nobody else does: they go with the last body.
+        clean_snapshots(db, *session, if whole { 0 } else { first }, whole, traces, &mut remaining)?;
+        clean_descendants(db, *session, first, traces, &mut remaining)?;
         rename(db, *session)?;
         if seqs.contains(&0) {
             db.execute("DELETE FROM runs WHERE session = ?1", [session.0.as_bytes()]).map_err(sql)?;
@@ -221,6 +287,25 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
         db.execute("UPDATE posts SET taken = 1, body = x'' WHERE id = ?1", [post]).map_err(sql)?;
     }
     doomed.sessions.iter().try_for_each(|head| remove(db, head.session))
+}
+
+/// Places that follow each other, as the first and the last of each stretch.
+fn stretches(seqs: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let mut stretches: Vec<(u64, u64)> = Vec::new();
+    for seq in seqs {
+        match stretches.last_mut() {
+            Some((_, last)) if *last + 1 == *seq => *last = *seq,
+            _ => stretches.push((*seq, *seq)),
+        }
+    }
+    stretches
+}
+
+/// The places of a session from which others were forked.
+fn fork_points(db: &Connection, session: SessionId) -> Result<HashSet<u64>> {
+    let mut query = db.prepare_cached("SELECT origin_seq FROM sessions WHERE origin_session = ?1").map_err(sql)?;
+    let rows = query.query_map([session.0.as_bytes()], |row| row.get::<_, i64>(0)).map_err(sql)?;
+    rows.map(|seq| Ok(seq.map_err(sql)? as u64)).collect()
 }
 
 /// Writes segments anew, without these salts and bodies.
@@ -249,9 +334,16 @@ fn strip_bodies(db: &Connection, session: SessionId, seqs: &BTreeSet<u64>, trace
 }
 
 /// Takes traces out of a session's snapshots from `first` on.
-fn clean_snapshots(db: &Connection, session: SessionId, first: u64, whole: bool, traces: &Traces) -> Result<()> {
+fn clean_snapshots(
+    db: &Connection,
+    session: SessionId,
+    first: u64,
+    whole: bool,
+    traces: &Traces,
+    remaining: &mut Remaining,
+) -> Result<()> {
     let query = "SELECT n.session, n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
-        WHERE s.id = ?1 AND n.seq >= ?2";
+        WHERE s.id = ?1 AND n.seq >= ?2 ORDER BY n.seq";
     let mut query = db.prepare_cached(query).map_err(sql)?;
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let values = params![session.0.as_bytes(), first as i64];
@@ -262,7 +354,9 @@ fn clean_snapshots(db: &Connection, session: SessionId, first: u64, whole: bool,
             db.execute("DELETE FROM snapshots WHERE session = ?1 AND seq = ?2", [no, seq]).map_err(sql)?;
             continue;
         };
-        traces.leave(&mut state);
+        let point = Point { session, seq: seq as u64 };
+        let remaining = if traces.are_in_states() { remaining.at(db, point) } else { State::default() };
+        traces.leave(&mut state, &remaining);
         let names = names(db, session, seq as u64)?;
         (state.title, state.labels) = (names.title, names.labels);
         if whole {
@@ -277,7 +371,13 @@ fn clean_snapshots(db: &Connection, session: SessionId, first: u64, whole: bool,
 }
 
 /// Forks behind `first` began with a state that may have traces.
-fn clean_descendants(db: &Connection, session: SessionId, first: u64, traces: &Traces) -> Result<()> {
+fn clean_descendants(
+    db: &Connection,
+    session: SessionId,
+    first: u64,
+    traces: &Traces,
+    remaining: &mut Remaining,
+) -> Result<()> {
     let (mut open, mut cleaned) = (vec![(session, first)], HashSet::new());
     while let Some((parent, first)) = open.pop() {
         let query = "SELECT id FROM sessions WHERE origin_session = ?1 AND origin_seq >= ?2";
@@ -287,7 +387,7 @@ fn clean_descendants(db: &Connection, session: SessionId, first: u64, traces: &T
             query.query_map(values, |row| row.get(0)).map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)?;
         for fork in forks.into_iter().map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
             if cleaned.insert(fork) {
-                clean_snapshots(db, fork, 0, false, traces)?;
+                clean_snapshots(db, fork, 0, false, traces, remaining)?;
                 open.push((fork, 0));
             }
         }
