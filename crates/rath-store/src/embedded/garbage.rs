@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rath_core::files::{TREE, Tree, Version};
 use rath_core::store::{Error, Result, Scan};
@@ -15,7 +15,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, anew, blobs, read};
+use super::{Embedded, anew, blobs, read, riders};
 use crate::packs::{self, Held, PackWriter, Place};
 use crate::workspace::forget_index;
 
@@ -62,8 +62,12 @@ impl HoldOff {
     }
 }
 
+pub(super) fn lock_path(store: &Path) -> PathBuf {
+    store.join("gc.lock")
+}
+
 pub(super) fn lock_file(store: &Path) -> Result<File> {
-    let path = store.join("gc.lock");
+    let path = lock_path(store);
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
     opened.map_err(|error| Error::machine(format!("opening {}", path.display()), error))
 }
@@ -315,7 +319,7 @@ impl Embedded {
 }
 
 /// Where workspaces of this store remember what they saw.
-fn workspaces(root: &Path) -> impl Iterator<Item = std::path::PathBuf> {
+fn workspaces(root: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(root.join("workspaces")).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
@@ -368,5 +372,6 @@ fn sweep(db: &Connection, marks: &Marks) -> Result<Garbage> {
     for digest in dead {
         delete.execute([digest.0]).map_err(sql)?;
     }
+    riders::put_off_strangers(db)?;
     Ok(garbage)
 }

@@ -3,9 +3,11 @@
 //! A blob in a pack is synced before the commit that names it: one more sync, as long as all else that a small commit
 //! does. A few kilobytes go into the database instead, as the entry that a pack would hold, and last with the commit.
 
+use rath_core::store::Result;
 use rusqlite::Connection;
 
 use super::blobs;
+use super::schema::{self, RIDERS, sql};
 use crate::packs::Squeezed;
 
 /// In `blobs`, the pack of those that ride; their offset is the number of their row.
@@ -43,4 +45,13 @@ pub(super) fn board(db: &Connection, blob: &Squeezed) -> rusqlite::Result<()> {
     let entry = blob.entry();
     let no = db.prepare_cached("INSERT INTO riders (entry) VALUES (?1)")?.insert([&entry])?;
     blobs::index(db, blob, PACK, no as u64, entry.len() as u64)
+}
+
+/// Puts off those whom no row of `blobs` names: where somebody took the trigger away, they stayed behind.
+pub(super) fn put_off_strangers(db: &Connection) -> Result<()> {
+    let delete = "DELETE FROM riders WHERE no NOT IN (SELECT offset FROM blobs WHERE pack = 0)";
+    match schema::prepare_added(db, delete, RIDERS)? {
+        Some(mut delete) => delete.execute([]).map(drop).map_err(sql),
+        None => Ok(()),
+    }
 }

@@ -139,6 +139,32 @@ fn nothing_is_left_of_one_that_was_erased() {
     assert!(verify(&path).is_sound());
 }
 
+/// Somebody took away the trigger by which riders get off.
+#[test]
+fn nobody_stays_behind_where_the_trigger_is_missing() {
+    for erased in [true, false] {
+        let (path, one, _dir) = with_one();
+        let db = database(&path);
+        db.execute_batch("DROP TRIGGER riders_leave").unwrap();
+        if !erased {
+            db.execute("DELETE FROM blobs WHERE digest = ?1", [one.reference.digest.0]).unwrap();
+        }
+        drop(db);
+        let store = Embedded::open_here(&path, "test").unwrap();
+        match erased {
+            true => {
+                let session = block_on(store.sessions(rath_core::store::Query::default())).unwrap()[0].id;
+                let records = block_on(store.scan(Scan::session(session, 0, 9))).unwrap().records;
+                block_on(store.erase(vec![records[1].reference()])).unwrap();
+            }
+            false => drop(store.collect(false, &mut |_| {}).unwrap()),
+        }
+        drop(store);
+        assert_eq!(riders_and_packs(&path), (0, 0));
+        assert!(!erased || finds(&path, SECRET).is_empty());
+    }
+}
+
 /// Where SQLite merges pages it leaves copies of rows that it does not overwrite when they are deleted later.
 #[test]
 fn nothing_is_left_of_those_that_were_moved_before_they_were_erased() {

@@ -10,7 +10,7 @@ mod namers;
 mod strip;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, raise};
+use super::{Embedded, blobs, garbage, holder, raise, riders};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -223,6 +223,17 @@ impl Embedded {
         Ok(journal::read(&self.paths.root)?.into_iter().map(|entry| entry.doomed).collect())
     }
 
+    /// Whether somebody destroys or collects at this moment, here or in another process.
+    pub fn is_being_cleared(&self) -> bool {
+        // Those who save files share the lock. Where it cannot even be opened nobody holds it for long.
+        let file = File::open(garbage::lock_path(&self.paths.root));
+        file.is_ok_and(|file| match file.try_lock_shared() {
+            Ok(()) => file.unlock().is_err(),
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => false,
+        })
+    }
+
     /// Destroys it. When this returns, no file of the store holds the bytes any more.
     pub fn destroy(&self, _: &Quiet, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
         let known = journal::read(&self.paths.root)?.into_iter().find(|entry| entry.doomed.name == doomed.name);
@@ -257,6 +268,7 @@ impl Embedded {
             for digest in dead {
                 delete.execute([digest.0]).map_err(sql)?;
             }
+            riders::put_off_strangers(&db)?;
             Ok(destroyed)
         };
         let done = work().and_then(|destroyed| self.doubt.commit(&db).map(|()| destroyed));
