@@ -112,9 +112,13 @@ impl Care {
         Ok(finished)
     }
 
-    /// Erasures that were begun and did not come to their end: what they destroy is still in files of the store.
+    /// Erasures that were begun and did not come to their end: what they destroy is still in files of the store. One that
+    /// somebody carries out at this moment is none of them.
     pub async fn unfinished(&self) -> Result<Vec<Doomed>> {
         let mut unfinished = self.embedded.unfinished()?;
+        if !unfinished.is_empty() && self.embedded.is_being_cleared() {
+            return Ok(Vec::new());
+        }
         // Where the operator session cannot be read, who knows.
         if !unfinished.is_empty()
             && let Ok(recorded) = Erasures::of(&self.store).await

@@ -1,11 +1,11 @@
 //! What an erasure would destroy, what it must leave, and what it cannot reach.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use rath_core::store::{Holder, Row, Which};
-use rath_core::{Kind, OPERATOR, Point, Record, Reference, Result, SessionId, View};
+use rath_core::{Kind, OPERATOR, Point, Record, RecordId, Reference, Result, SessionId, State, View};
 use rath_store::{Destroyed, Doomed};
 use serde::Serialize;
 
@@ -140,18 +140,35 @@ pub(super) struct Obstacles {
     holds: Holds,
     operator: Option<SessionId>,
     rows: HashMap<SessionId, Row>,
-    open: HashMap<SessionId, Vec<(rath_core::RecordId, String)>>,
+    open: HashMap<SessionId, Vec<(RecordId, String)>>,
+    /// By session, up to where somebody works on what was forked from it, or from its forks.
+    at_work: HashMap<SessionId, (u64, Holder)>,
+    /// What was open when forks began that somebody works on.
+    in_memory: HashMap<RecordId, Holder>,
 }
 
 impl Obstacles {
     pub(super) async fn of(care: &Care) -> Result<Self> {
         let rows = care.store.sessions(Which::All.into()).await?;
         let operator = care.store.sessions(Which::Run(OPERATOR.into()).into()).await?;
+        let rows: HashMap<SessionId, Row> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let mut in_memory = HashMap::new();
+        for (row, holder) in rows.values().filter_map(|row| Some((row, row.origin.and(row.holder.as_ref())?))) {
+            // What cannot be read here cannot be worked on either.
+            let Ok(view) = View::of(&care.store, row.id, None).await else { continue };
+            let State { steps, calls, asks, .. } = view.state();
+            let steps = steps.iter().map(|step| step.record);
+            let calls = calls.iter().map(|call| call.record);
+            let asks = asks.iter().map(|ask| ask.record);
+            in_memory.extend(steps.chain(calls).chain(asks).map(|record| (record, holder.clone())));
+        }
         Ok(Self {
             holds: Holds::of(&care.store).await?,
             operator: operator.first().map(|row| row.id),
-            rows: rows.into_iter().map(|row| (row.id, row)).collect(),
+            at_work: at_work(&rows),
+            rows,
             open: HashMap::new(),
+            in_memory,
         })
     }
 
@@ -179,11 +196,13 @@ impl Obstacles {
         if let Some(holder) = self.rows.get(&session).and_then(|row| row.holder.clone()) {
             return Ok(Some(WhyNot::AtWork(holder)));
         }
-        // Whoever works on a fork has its place and its permissions in memory, and would write them down again.
-        if matches!(record.kind(), Kind::Placed | Kind::Granted)
-            && let Some(holder) = self.at_work_behind(record.point())
-        {
-            return Ok(Some(WhyNot::AtWork(holder)));
+        // Whoever works on a fork has its place, its permissions and the names of what is open in memory, and would write
+        // them down again.
+        let place = matches!(record.kind(), Kind::Placed | Kind::Granted);
+        let behind = self.at_work.get(&session).filter(|(seq, _)| place && *seq >= record.seq());
+        let in_memory = self.in_memory.get(&record.id());
+        if let Some(holder) = behind.map(|(_, holder)| holder).or(in_memory) {
+            return Ok(Some(WhyNot::AtWork(holder.clone())));
         }
         if let Entry::Vacant(unknown) = self.open.entry(session) {
             let pending = View::of(&care.store, session, None).await?.pending();
@@ -196,22 +215,27 @@ impl Obstacles {
         let open = self.open.get(&session).into_iter().flatten().find(|(id, _)| *id == record.id());
         Ok(open.map(|(_, what)| WhyNot::Open(what.clone())))
     }
+}
 
-    /// Who works on a session that was forked at a record or behind it.
-    fn at_work_behind(&self, point: Point) -> Option<Holder> {
-        let (mut open, mut seen) = (vec![point], HashSet::new());
-        while let Some(from) = open.pop() {
-            let is_fork =
-                |row: &&Row| row.origin.is_some_and(|origin| origin.session == from.session && origin.seq >= from.seq);
-            for fork in self.rows.values().filter(is_fork).filter(|fork| seen.insert(fork.id)) {
-                if fork.holder.is_some() {
-                    return fork.holder.clone();
+/// Walks up from every session that somebody works on. Each line is passed once: what stands behind it is the same from
+/// wherever one comes.
+fn at_work(rows: &HashMap<SessionId, Row>) -> HashMap<SessionId, (u64, Holder)> {
+    let mut at_work: HashMap<SessionId, (u64, Holder)> = HashMap::new();
+    for row in rows.values() {
+        let (Some(holder), mut origin) = (&row.holder, row.origin) else { continue };
+        while let Some(from) = origin {
+            match at_work.entry(from.session) {
+                Entry::Occupied(mut known) => {
+                    let known = known.get_mut();
+                    known.0 = known.0.max(from.seq);
+                    break;
                 }
-                open.push(Point { session: fork.id, seq: 0 });
+                Entry::Vacant(unknown) => drop(unknown.insert((from.seq, holder.clone()))),
             }
+            origin = rows.get(&from.session).and_then(|row| row.origin);
         }
-        None
     }
+    at_work
 }
 
 impl Care {

@@ -459,6 +459,39 @@ async fn a_place_that_a_fork_at_work_began_with_stays() {
     assert_eq!(lab.verify(), 2);
 }
 
+/// The name of a step that a fork began in is in the memory of whoever works on the fork, or on a fork of it.
+#[tokio::test]
+async fn what_was_open_when_a_fork_began_stays_while_somebody_works_there() {
+    let lab = Lab::new();
+    let mut session = lab.store.create(Actor::person("ada"));
+    session.enter("plan").unwrap();
+    let step = session.head();
+    session.user("Begin.").unwrap();
+    let words = session.head();
+    let mut fork = session.fork("try");
+    fork.note("on").unwrap();
+    let mut second = fork.fork("try again");
+    second.note("and on").unwrap();
+    second.publish().await.unwrap();
+    session.leave(rath::body::Outcome::Done).unwrap();
+    session.publish().await.unwrap();
+    drop((session, fork));
+    let wish = async || Wish { records: vec![lab.record(step).await, lab.record(words).await], ..Wish::default() };
+    for _ in 0..1000 {
+        let rows = lab.store.sessions(Which::Id(step.session).into()).await.unwrap();
+        if rows[0].holder.is_none() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let plan = lab.care().plan(wish().await, &mut |_| {}).await.unwrap();
+    assert_eq!(plan.targets.iter().map(|target| target.record).collect::<Vec<_>>(), [words]);
+    assert!(matches!(plan.refused[0].why, WhyNot::AtWork(_)), "{:?}", plan.refused);
+    drop(second);
+    assert_eq!(lab.erase(wish().await).await.targets.len(), 2);
+    assert_eq!(lab.verify(), 2);
+}
+
 #[tokio::test]
 async fn an_erasure_on_the_record_is_finished_and_one_that_is_not_was_never_begun() {
     let lab = Lab::new();
@@ -483,6 +516,14 @@ async fn an_erasure_on_the_record_is_finished_and_one_that_is_not_was_never_begu
     };
     operator.append(erased).unwrap();
     operator.publish().await.unwrap();
+    // Somebody may be carrying it out.
+    let quiet = embedded.quiet().unwrap();
+    assert_eq!(lab.care().unfinished().await.unwrap(), []);
+    drop(quiet);
+    // Who saves files is in nobody's way, and finishes nothing.
+    let saving = rath::HoldOff::begin(&lab.path()).unwrap();
+    assert_eq!(lab.care().unfinished().await.unwrap(), [doomed.clone()]);
+    drop(saving);
     assert_eq!(lab.care().unfinished().await.unwrap(), [doomed]);
     assert_eq!(lab.care().finish(&mut |_| {}).await.unwrap(), 1);
     assert_eq!(lab.care().unfinished().await.unwrap(), []);
