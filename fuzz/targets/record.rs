@@ -73,7 +73,7 @@ fn body(data: &[u8]) {
         body_digest: Digest::of_parts(&[&salt, body]),
         clock_behind: None,
         kind: kind.clone(),
-        parents: Vec::new(),
+        parents: rath_core::Parents::new(),
         seq: 3,
         session: SESSION,
         step: None,
