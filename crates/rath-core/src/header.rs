@@ -85,6 +85,11 @@ impl Header {
         plain::parse(bytes, actor)
     }
 
+    /// Whether these header bytes vouch for a body with this digest.
+    pub(crate) fn vouches_for(bytes: &[u8], body: &Digest) -> bool {
+        plain::says_body(bytes, body) || Self::body_digest_in(bytes).is_ok_and(|vouched| vouched == *body)
+    }
+
     /// The digest of the body that these header bytes vouch for.
     pub(crate) fn body_digest_in(bytes: &[u8]) -> Result<Digest, Malformed> {
         match plain::body_digest(bytes) {

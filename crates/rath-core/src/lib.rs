@@ -38,6 +38,7 @@ mod equipment;
 mod error;
 pub mod expression;
 pub mod files;
+mod hash;
 mod header;
 mod history;
 mod id;

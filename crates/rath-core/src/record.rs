@@ -9,6 +9,7 @@ use crate::blob::Blob;
 use crate::body::{Body, Forked};
 use crate::clock::Time;
 use crate::entropy::Salt;
+use crate::hash;
 use crate::header::{Draft, Header, Malformed};
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
@@ -29,6 +30,8 @@ struct Inner {
     bytes: Arc<[u8]>,
     header: Range<u32>,
     body: Option<(Salt, Range<u32>)>,
+    /// Whether the body, if there is one, is the one the header vouches for.
+    body_fits: bool,
     extras: Option<Box<Extras>>,
 }
 
@@ -90,6 +93,7 @@ impl Record {
             bytes,
             header: 0..header_len as u32,
             body: Some(body),
+            body_fits: true,
             extras: None,
         }))
     }
@@ -129,15 +133,20 @@ impl Record {
         let inside = |range: &Range<u32>| parts.bytes.get(range.start as usize..range.end as usize);
         let outside = || Fault::Header(Malformed::NotAHeader("it lies outside its bytes".into()));
         let header = inside(&parts.header).ok_or_else(outside)?;
-        if parts.body.as_ref().is_some_and(|(_, body)| inside(body).is_none()) {
-            return Err(outside());
-        }
+        let (id, body_fits) = match &parts.body {
+            None => (Digest::of(header), true),
+            Some((salt, body)) => {
+                let body = inside(body).ok_or_else(outside)?;
+                let (id, body_digest) = hash::of_record(header, salt, body);
+                (id, Header::vouches_for(header, &body_digest))
+            }
+        };
         let kind = match parts.kind {
             Some(kind) => kind,
             None => Header::parse(header)?.kind,
         };
         Ok(Self(Arc::new(Inner {
-            id: RecordId(Digest::of(header)),
+            id: RecordId(id),
             session: parts.point.session,
             seq: parts.point.seq,
             generation: parts.generation,
@@ -145,17 +154,19 @@ impl Record {
             bytes: parts.bytes,
             header: parts.header,
             body: parts.body,
+            body_fits,
             extras: None,
         })))
     }
 
     /// Whether the body is the one the header vouches for. An erased body passes.
     pub fn check_body(&self) -> Result<(), Fault> {
-        let Some((salt, body)) = self.salted_body() else { return Ok(()) };
-        match Header::body_digest_in(self.header_bytes())? == Digest::of_parts(&[salt, body]) {
-            true => Ok(()),
-            false => Err(Fault::Body),
+        if self.0.body_fits {
+            return Ok(());
         }
+        // A header that cannot be read vouches for nothing.
+        Header::body_digest_in(self.header_bytes())?;
+        Err(Fault::Body)
     }
 
     /// The id.
@@ -274,6 +285,7 @@ impl Record {
             bytes: header,
             header: 0..len,
             body: None,
+            body_fits: true,
             extras: None,
         }))
     }

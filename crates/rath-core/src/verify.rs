@@ -239,9 +239,7 @@ impl Chain {
         if header.kind != *record.kind() {
             return Err((What::Index, format!("the index says {}, the header {}", record.kind(), header.kind)));
         }
-        if let Some((salt, body)) = record.salted_body()
-            && header.body_digest != crate::id::Digest::of_parts(&[salt, body])
-        {
+        if record.check_body().is_err() {
             return Err((What::AlteredBody, Fault::Body.to_string()));
         }
         if record.body_bytes().is_some_and(|body| !is_json_object(body)) {

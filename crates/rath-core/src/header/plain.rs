@@ -85,6 +85,11 @@ fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
     Some((actor, rest))
 }
 
+/// Whether this stands there as the digest of the body. `false` says nothing about other ways to say it.
+pub(super) fn says_body(bytes: &[u8], digest: &Digest) -> bool {
+    behind_actor(bytes).is_some_and(|(_, rest)| rest.0.starts_with(digest.hex().as_bytes()))
+}
+
 /// The digest of the body, without reading the rest.
 pub(super) fn body_digest(bytes: &[u8]) -> Option<Digest> {
     behind_actor(bytes)?.1.digest()
