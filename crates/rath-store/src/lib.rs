@@ -27,6 +27,7 @@
 //! ```
 
 mod embedded;
+mod packing;
 mod packs;
 mod pool;
 mod search;

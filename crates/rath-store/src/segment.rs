@@ -11,10 +11,8 @@ use std::sync::Arc;
 
 use rath_core::store::{Error, Result};
 use rath_core::{Fault, Kind, Malformed, Parts, Point, Record, Salt, SessionId};
-use rayon::prelude::*;
 use zstd::zstd_safe;
 
-use crate::pool::SQUEEZERS;
 use crate::squeeze::{squeeze, unsqueeze, unsqueeze_into};
 
 /// A segment is cut before it has more bytes, or more records, than this.
@@ -23,9 +21,6 @@ const MAX_RECORDS: usize = 1024;
 
 /// As many bytes are squeezed. What a turn brings is shorter, and its time counts more than its room.
 const WORTH_SQUEEZING: usize = 32 * 1024;
-
-/// As many segments are laid out on several processors.
-const MANY: usize = 8;
 
 /// How a zstd frame begins. No record does: nobody sets such flags.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -53,15 +48,11 @@ pub struct Segment {
 
 /// Lays `records` out. A record whose generation jumps (a merge) begins a new segment.
 pub fn pack(records: &[Record]) -> Vec<Segment> {
-    let stretches = cut(records);
-    match stretches.len() < MANY {
-        true => stretches.into_iter().map(Segment::of).collect(),
-        false => SQUEEZERS.run(|| stretches.into_par_iter().map(Segment::of).collect()),
-    }
+    cut(records).into_iter().map(Segment::of).collect()
 }
 
 /// The stretches of `records` that stand together.
-fn cut(records: &[Record]) -> Vec<&[Record]> {
+pub(crate) fn cut(records: &[Record]) -> Vec<&[Record]> {
     let mut stretches = Vec::new();
     let (mut start, mut size) = (0, 0);
     for (end, two) in records.windows(2).enumerate().map(|(at, two)| (at + 1, two)) {
@@ -88,7 +79,7 @@ fn stored_size(record: &Record) -> usize {
 
 impl Segment {
     /// Of records that stand together.
-    fn of(records: &[Record]) -> Self {
+    pub(crate) fn of(records: &[Record]) -> Self {
         let size = records.iter().map(stored_size).sum();
         let squeezed = match (WORTH_SQUEEZING..=MAX_SQUEEZED).contains(&size) {
             true => squeezed(records),
@@ -272,39 +263,5 @@ impl Slot {
             header: self.header,
             body: self.body,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-
-    use pollster::block_on;
-    use rath_core::{Actor, Memory, Session};
-
-    use super::*;
-    use crate::pool::FILES;
-
-    /// The writer packs while threads for files wait for its answers.
-    #[test]
-    fn nobody_who_waits_for_the_writer_is_waited_for() {
-        let store = Memory::new();
-        let mut session = Session::create(&store, Actor::program("test"));
-        for n in 0..MANY * MAX_RECORDS {
-            session.note(n.to_string()).unwrap();
-        }
-        block_on(session.publish()).unwrap();
-        let records = block_on(async { session.view().await?.own().await }).unwrap();
-        let threads = FILES.run(rayon::current_num_threads);
-        let barrier = Barrier::new(threads + 1);
-        let segments = std::thread::scope(|scope| {
-            scope.spawn(|| FILES.run(|| rayon::broadcast(|_| (barrier.wait(), barrier.wait()))));
-            barrier.wait();
-            let segments = pack(&records);
-            barrier.wait();
-            segments
-        });
-        assert!(segments.len() >= MANY && segments.iter().all(|segment| segment.count <= MAX_RECORDS as u64));
-        assert_eq!(segments.iter().map(|segment| segment.count).sum::<u64>(), records.len() as u64);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
-use rath_core::store::{Batch, Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
+use rath_core::store::{Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
 use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, State};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -16,8 +16,9 @@ use super::log::Log;
 use super::schema::{self, sql};
 use super::soon::Soon;
 use super::{Paths, blobs, inbox, read, riders, runs, take};
+use crate::packing::Prepared;
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
-use crate::segment;
+use crate::segment::{self, Segment};
 
 /// Applies jobs to the database.
 pub(super) struct Committer {
@@ -121,8 +122,8 @@ impl Committer {
         self.doubt.settle(&self.db)
     }
 
-    pub(super) fn commit(&mut self, batch: Batch) -> Result<()> {
-        protocol::commit(&Protocol, self, batch.parts, &batch.taken)
+    pub(super) fn commit(&mut self, parts: Vec<Prepared>, taken: &[String]) -> Result<()> {
+        protocol::commit(&Protocol, self, parts, taken)
     }
 
     /// Leaves a post in its session's inbox.
@@ -137,7 +138,8 @@ impl Committer {
         }
     }
 
-    fn write(&mut self, part: Part, place: Option<i64>, known: usize) -> Result<()> {
+    fn write(&mut self, prepared: Prepared, place: Option<i64>, known: usize) -> Result<()> {
+        let Prepared { part, packing } = prepared;
         let new = &part.records[known..];
         let Some(last) = new.last() else { return Ok(()) };
         self.put_blobs(new.iter().flat_map(Record::blobs))?;
@@ -148,22 +150,10 @@ impl Committer {
         if new.iter().any(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
             self.rename(no, new)?;
         }
-        for segment in segment::pack(new) {
-            let insert = "INSERT INTO segments (session, first_seq, count, generation, kinds, data)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-            self.db
-                .prepare_cached(insert)
-                .and_then(|mut insert| {
-                    insert.execute(params![
-                        no,
-                        segment.first_seq as i64,
-                        segment.count as i64,
-                        segment.generation as i64,
-                        segment.kinds as i64,
-                        segment.data
-                    ])
-                })
-                .map_err(sql)?;
+        let put = |segment| self.put_segment(no, &segment);
+        match packing.filter(|_| known == 0) {
+            Some(packing) => packing.each(put)?,
+            None => segment::pack(new).into_iter().try_for_each(put)?,
         }
         let brought = new.iter().filter_map(|record| Some((record.seq(), record.snapshot()?)));
         let due = part.snapshot.as_deref().map(|snapshot| (last.seq(), snapshot));
@@ -175,6 +165,25 @@ impl Committer {
                 .map_err(sql)?;
         }
         Ok(())
+    }
+
+    fn put_segment(&self, no: i64, segment: &Segment) -> Result<()> {
+        let insert = "INSERT INTO segments (session, first_seq, count, generation, kinds, data)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        self.db
+            .prepare_cached(insert)
+            .and_then(|mut insert| {
+                insert.execute(params![
+                    no,
+                    segment.first_seq as i64,
+                    segment.count as i64,
+                    segment.generation as i64,
+                    segment.kinds as i64,
+                    segment.data
+                ])
+            })
+            .map(drop)
+            .map_err(sql)
     }
 
     fn update(&self, no: i64, last: &Record) -> Result<i64> {
@@ -424,7 +433,7 @@ impl Committer {
 }
 
 impl Shelf for Committer {
-    type Part = Part;
+    type Part = Prepared;
     /// Its number.
     type Place = i64;
     type Post = String;
@@ -448,14 +457,14 @@ impl Shelf for Committer {
         Ok(read::at(&self.db, point)?.map(|record| record.id()))
     }
 
-    fn may_begin(&self, part: &Part) -> Result<()> {
+    fn may_begin(&self, Prepared { part, .. }: &Prepared) -> Result<()> {
         match part.records.first().map(run_of).transpose()?.flatten() {
             Some(key) => runs::check(&self.db, key, part.session),
             None => Ok(()),
         }
     }
 
-    fn append(&mut self, part: Part, place: Option<i64>, known: usize) -> Result<()> {
+    fn append(&mut self, part: Prepared, place: Option<i64>, known: usize) -> Result<()> {
         self.write(part, place, known)
     }
 

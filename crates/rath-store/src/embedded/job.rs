@@ -1,11 +1,12 @@
 //! Something to write.
 
 use futures_channel::oneshot;
-use rath_core::store::{Batch, Error, Fence, Holder, Post, Result};
+use rath_core::store::{Error, Fence, Holder, Post, Result};
 use rath_core::{Record, SessionId};
 
 use super::commit::Committer;
 use super::ids;
+use crate::packing::Prepared;
 use crate::packs::Squeezed;
 
 /// As many bytes are little.
@@ -16,7 +17,8 @@ type Reply<T> = oneshot::Sender<Result<T>>;
 /// Something to write, and whom to tell.
 pub(super) enum Job {
     Commit {
-        batch: Batch,
+        parts: Vec<Prepared>,
+        taken: Vec<String>,
         reply: Reply<()>,
     },
     Blobs {
@@ -71,7 +73,7 @@ impl Job {
     /// The session whose records it brings, if it brings any.
     pub(super) fn writes(&self) -> Option<SessionId> {
         match self {
-            Job::Commit { batch, .. } => batch.parts.first().map(|part| part.session),
+            Job::Commit { parts, .. } => parts.first().map(|prepared| prepared.part.session),
             _ => None,
         }
     }
@@ -79,10 +81,10 @@ impl Job {
     /// Whether it brings records or blobs, and little of them.
     pub(super) fn is_little(&self) -> bool {
         match self {
-            Job::Commit { batch, .. } => {
-                let records = batch.parts.iter().flat_map(|part| &part.records);
+            Job::Commit { parts, .. } => {
+                let records = parts.iter().flat_map(|prepared| &prepared.part.records);
                 let brought = |record: &Record| record.blobs().iter().map(|blob| blob.bytes.len()).sum::<usize>();
-                let snapshots = batch.parts.iter().filter_map(|part| part.snapshot.as_ref()).map(Vec::len);
+                let snapshots = parts.iter().filter_map(|prepared| prepared.part.snapshot.as_ref()).map(Vec::len);
                 records.map(|record| record.size() + brought(record)).chain(snapshots).sum::<usize>() <= LITTLE
             }
             Job::Blobs { blobs, .. } => blobs.iter().map(Squeezed::len).sum::<usize>() <= LITTLE,
@@ -104,7 +106,7 @@ impl Job {
             (failed, Box::new(answer))
         }
         match self {
-            Job::Commit { batch, reply } => answer(reply, committer.commit(batch)),
+            Job::Commit { parts, taken, reply } => answer(reply, committer.commit(parts, &taken)),
             Job::Blobs { blobs, reply } => answer(reply, committer.put_squeezed(&blobs)),
             Job::Lease { session, reply } => answer(reply, committer.lease(session)),
             Job::Release { session, fence } => {

@@ -49,6 +49,7 @@ pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
 
+use crate::packing::Prepared;
 use crate::packs::Squeezed;
 use ahead::Ahead;
 use doubt::Doubt;
@@ -226,7 +227,9 @@ impl Embedded {
 
 impl Store for Embedded {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.write(|reply| Job::Commit { batch, reply }))
+        // What is long is laid out from now on, while the writer may have other things to do.
+        let parts = batch.parts.into_iter().map(Prepared::new).collect();
+        Box::pin(self.write(|reply| Job::Commit { parts, taken: batch.taken, reply }))
     }
 
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {

@@ -153,6 +153,7 @@ mod tests {
     use super::*;
     use crate::embedded::Embedded;
     use crate::embedded::schema::{self, Access};
+    use crate::packing::Prepared;
 
     struct Bench {
         writer: Writer,
@@ -189,7 +190,7 @@ mod tests {
     fn commit(session: SessionId, records: &[Record]) -> (Job, Answer) {
         let part = Part { session, fence: FIRST_FENCE, hold: true, records: records.to_vec(), snapshot: None };
         let (reply, answer) = oneshot::channel();
-        (Job::Commit { batch: Batch { parts: vec![part], taken: Vec::new() }, reply }, answer)
+        (Job::Commit { parts: vec![Prepared::new(part)], taken: Vec::new(), reply }, answer)
     }
 
     impl Bench {
