@@ -1,22 +1,54 @@
-//! Work that is done on a thread beside, in order.
+//! Work that is done on threads beside, in order.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// So many inputs may be under way.
+/// So many inputs may be under way on each thread.
 const UNDER_WAY: usize = 8;
 
-/// A thread that turns inputs into outputs, in the order in which they were given.
+/// Threads that turn inputs into outputs, which come in the order in which the inputs were given.
 pub(super) struct Beside<I, O> {
-    inputs: Option<SyncSender<I>>,
+    /// Each in turn gets an input.
+    threads: Vec<Thread<I, O>>,
+    given: usize,
+    taken: usize,
+}
+
+struct Thread<I, O> {
+    inputs: SyncSender<I>,
     outputs: Receiver<O>,
-    under_way: usize,
-    thread: Option<JoinHandle<()>>,
+    handle: Option<JoinHandle<()>>,
 }
 
 impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
-    /// Starts the thread, under a name that shows in a list of threads.
-    pub(super) fn new(name: &str, mut work: impl FnMut(I) -> O + Send + 'static) -> Self {
+    /// Starts a thread for each of `works`, under a name that shows in a list of threads.
+    pub(super) fn new<W: FnMut(I) -> O + Send + 'static>(name: &str, works: impl IntoIterator<Item = W>) -> Self {
+        let threads = works.into_iter().map(|work| Thread::start(name, work)).collect();
+        Self { threads, given: 0, taken: 0 }
+    }
+
+    /// Gives an input. While many are under way, the oldest is waited for and comes back.
+    pub(super) fn give(&mut self, input: I) -> Option<O> {
+        let oldest = if self.given - self.taken >= UNDER_WAY * self.threads.len() { self.take() } else { None };
+        let at = self.given % self.threads.len();
+        self.given += 1;
+        self.threads[at].give(input);
+        oldest
+    }
+
+    /// The oldest of those under way; `None` when there is none.
+    pub(super) fn take(&mut self) -> Option<O> {
+        if self.taken == self.given {
+            return None;
+        }
+        let at = self.taken % self.threads.len();
+        self.taken += 1;
+        Some(self.threads[at].take())
+    }
+}
+
+impl<I: Send + 'static, O: Send + 'static> Thread<I, O> {
+    fn start(name: &str, mut work: impl FnMut(I) -> O + Send + 'static) -> Self {
         let (inputs, given) = sync_channel::<I>(UNDER_WAY);
         let (done, outputs) = sync_channel(UNDER_WAY);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
@@ -27,31 +59,25 @@ impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
             }
         });
         // Where no thread can be had, the first input says so.
-        Self { inputs: Some(inputs), outputs, under_way: 0, thread: thread.ok() }
+        Self { inputs, outputs, handle: thread.ok() }
     }
 
-    /// Gives an input. While many are under way, the oldest is waited for and comes back.
-    pub(super) fn give(&mut self, input: I) -> Option<O> {
-        let oldest = if self.under_way >= UNDER_WAY { self.take() } else { None };
-        self.under_way += 1;
-        if self.inputs.as_ref().is_none_or(|inputs| inputs.send(input).is_err()) {
+    fn give(&mut self, input: I) {
+        if self.inputs.send(input).is_err() {
             self.fail();
         }
-        oldest
     }
 
-    /// The oldest of those under way; `None` when there is none.
-    pub(super) fn take(&mut self) -> Option<O> {
-        self.under_way = self.under_way.checked_sub(1)?;
+    fn take(&mut self) -> O {
         match self.outputs.recv() {
-            Ok(output) => Some(output),
+            Ok(output) => output,
             Err(_) => self.fail(),
         }
     }
 
     /// The thread ended before its time: its panic goes on here.
     fn fail(&mut self) -> ! {
-        match self.thread.take().map(JoinHandle::join) {
+        match self.handle.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             _ => panic!("no thread could be started"),
         }

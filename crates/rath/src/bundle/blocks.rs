@@ -33,24 +33,35 @@ impl AsRef<[u8]> for Block {
     }
 }
 
+/// Why there are no more blocks, and not because the file ends.
+pub(super) enum Cut {
+    /// The next line is too long.
+    Long,
+    Broken(Broken),
+}
+
+impl From<Broken> for Cut {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
 /// `records.jsonl` in blocks.
 pub(super) struct Blocks<R> {
     reader: R,
     /// The beginning of a line in which the last block ended.
     begun: Vec<u8>,
-    /// How many lines there were so far.
-    count: u64,
 }
 
 impl<'s> Blocks<Box<dyn Read + Send + 's>> {
     pub(super) fn new(source: &'s mut Source) -> Result<Self, Broken> {
-        Ok(Self { reader: Box::new(source.read(RECORDS)?), begun: Vec::new(), count: 0 })
+        Ok(Self { reader: Box::new(source.read(RECORDS)?), begun: Vec::new() })
     }
 }
 
 impl<R: Read + Send> Blocks<R> {
     /// Hands over one block after the other, while the next ones are read on a thread beside.
-    pub(super) fn each(mut self, mut work: impl FnMut(Block) -> Result<(), Broken>) -> Result<(), Broken> {
+    pub(super) fn each(mut self, mut work: impl FnMut(Block) -> Result<(), Broken>) -> Result<(), Cut> {
         let (read, blocks) = sync_channel(READ_AHEAD);
         std::thread::scope(|scope| {
             let reader = move || {
@@ -61,12 +72,12 @@ impl<R: Read + Send> Blocks<R> {
             };
             let reader = std::thread::Builder::new().name("rath-read".into()).spawn_scoped(scope, reader);
             reader.map_err(|error| Broken::Unreadable(format!("no thread could be started to read it: {error}")))?;
-            blocks.into_iter().try_for_each(|block| work(block?))
+            blocks.into_iter().try_for_each(|block| Ok(work(block?)?))
         })
     }
 
     /// The next lines; `None` behind the last.
-    fn next(&mut self) -> Result<Option<Block>, Broken> {
+    fn next(&mut self) -> Result<Option<Block>, Cut> {
         let mut room = BLOCK;
         loop {
             let begun = self.begun.len();
@@ -83,14 +94,13 @@ impl<R: Read + Send> Blocks<R> {
             self.begun.clear();
             self.begun.extend_from_slice(&bytes[end..all]);
             if end > 0 {
-                self.count += memchr::memchr_iter(b'\n', &bytes[..end]).count() as u64;
                 return Ok(Some(Block { bytes, end }));
             }
             if all == 0 {
                 return Ok(None);
             }
             if all > LINE {
-                return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+                return Err(Cut::Long);
             }
             room = (4 * room).min(LINE + 1 - all);
         }
@@ -122,28 +132,48 @@ pub(super) struct Parsed {
     pub(super) length: usize,
 }
 
+/// Why a line cannot be taken apart.
+pub(super) struct Unfit {
+    /// The record, where the line says which.
+    point: Option<Point>,
+    why: String,
+}
+
+impl Unfit {
+    /// The same of a line by its number.
+    pub(super) fn at(self, line: u64) -> Broken {
+        match self {
+            Unfit { point: Some(point), why } => Broken::Record { point, line, why },
+            Unfit { point: None, why } => Broken::Line { line, why },
+        }
+    }
+}
+
+impl From<String> for Unfit {
+    fn from(why: String) -> Self {
+        Self { point: None, why }
+    }
+}
+
 /// Takes lines apart.
 pub(super) struct Parsing {
     /// Whether a line must be written in the one way in which it is: nothing else vouches for what stands around a record.
     is_exact: bool,
-    /// How many lines there were so far.
-    count: u64,
     /// The actor of the last one.
     actor: Vec<u8>,
 }
 
 impl Parsing {
     pub(super) fn new(is_exact: bool) -> Self {
-        Self { is_exact, count: 0, actor: Vec::new() }
+        Self { is_exact, actor: Vec::new() }
     }
 
     /// The records of a block, whose bytes they share. Ends with the first that cannot be read.
-    pub(super) fn block(&mut self, block: &Block) -> Vec<Result<Parsed, Broken>> {
+    pub(super) fn block(&mut self, block: &Block) -> Vec<Result<Parsed, Unfit>> {
         let lines = block.as_ref();
         let mut parsed = Vec::with_capacity(lines.len() / 1024 + 1);
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', lines) {
-            self.count += 1;
             parsed.push(self.line(&block.bytes, start..end));
             if parsed.last().is_some_and(Result::is_err) {
                 return parsed;
@@ -151,20 +181,18 @@ impl Parsing {
             start = end + 1;
         }
         if start < lines.len() {
-            parsed.push(Err(Broken::Line { line: self.count + 1, why: "it is cut off".into() }));
+            parsed.push(Err("it is cut off".to_owned().into()));
         }
         parsed
     }
 
-    fn line(&mut self, block: &Arc<[u8]>, row: Range<usize>) -> Result<Parsed, Broken> {
-        let Self { is_exact, count: line, actor } = self;
-        let read = Line::read(&block[row.clone()]).and_then(|line| Ok((line.header_of_many(actor)?, line)));
-        let ((header, is_plain), text) = read.map_err(|why| Broken::Line { line: *line, why })?;
-        let point = Point { session: header.session, seq: header.seq };
-        let broken = |why| Broken::Record { point, line: *line, why };
-        let record = text.record(&header, 0, block, row.start).map_err(broken)?;
-        if *is_exact && !text.is_as_written(&record, &block[row.clone()]) {
-            return Err(broken("its line is not as it is written".into()));
+    fn line(&mut self, block: &Arc<[u8]>, row: Range<usize>) -> Result<Parsed, Unfit> {
+        let line = Line::read(&block[row.clone()])?;
+        let (header, is_plain) = line.header_of_many(&mut self.actor)?;
+        let point = Some(Point { session: header.session, seq: header.seq });
+        let record = line.record(&header, 0, block, row.start).map_err(|why| Unfit { point, why })?;
+        if self.is_exact && !line.is_as_written(&record, &block[row.clone()]) {
+            return Err(Unfit { point, why: "its line is not as it is written".into() });
         }
         Ok(Parsed { header, is_plain, record, length: row.len() })
     }

@@ -11,15 +11,19 @@ use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
 use super::blobs::{Named, Names};
-use super::blocks::{Block, Blocks, Parsed, Parsing};
+use super::blocks::{Block, Blocks, Cut, Parsed, Parsing, Unfit};
 use super::graph::{Graph, Head, Merge};
 use super::import::AT_HAND;
 use super::places::{Place, Places};
+use super::rows::LINE;
 use super::source::{Bytes, Source};
 use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, UNSUMMED, VERIFIER};
 
 /// The most that is read at once of files that must be understood as a whole.
 pub(super) const WHOLE: u64 = 256 << 20;
+
+/// So many threads take lines apart, if there are as many processors. What they make is put together by one.
+const PARSERS: usize = 4;
 
 /// A bundle that is what was exported.
 #[derive(Debug)]
@@ -187,9 +191,13 @@ impl<'a> Lines<'a> {
     fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Option<Digest>, Broken> {
         let is_summed = self.graph.bundle < UNSUMMED;
         let mut hash = is_summed.then(Sha256::new);
-        let mut parsing = Parsing::new(!is_summed);
-        let mut parser = Beside::new("rath-parse", move |block: Block| parsing.block(&block));
-        Blocks::new(source)?.each(|block| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let parsing = |_| {
+            let mut parsing = Parsing::new(!is_summed);
+            move |block: Block| parsing.block(&block)
+        };
+        let mut parser = Beside::new("rath-parse", (0..processors.min(PARSERS)).map(parsing));
+        let read = Blocks::new(source)?.each(|block| {
             if let Some(hash) = &mut hash {
                 hash.update(&block);
             }
@@ -198,18 +206,24 @@ impl<'a> Lines<'a> {
                 progress(self.count);
             }
             Ok(())
-        })?;
+        });
+        if let Err(Cut::Broken(broken)) = read {
+            return Err(broken);
+        }
         while let Some(parsed) = parser.take() {
             self.block(parsed)?;
+        }
+        if let Err(Cut::Long) = read {
+            return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
         }
         progress(self.count);
         Ok(hash.map(|hash| Digest(hash.finalize().into())))
     }
 
-    fn block(&mut self, parsed: Vec<Result<Parsed, Broken>>) -> Result<(), Broken> {
+    fn block(&mut self, parsed: Vec<Result<Parsed, Unfit>>) -> Result<(), Broken> {
         parsed.into_iter().try_for_each(|parsed| {
             self.count += 1;
-            self.record(parsed?)
+            self.record(parsed.map_err(|unfit| unfit.at(self.count))?)
         })
     }
 

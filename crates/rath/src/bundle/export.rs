@@ -168,7 +168,7 @@ impl<'a> Work<'a> {
     ) -> Result<(), Error> {
         let mut walk = Walk::new(store, heads.iter().map(|(head, _)| *head));
         let mut entry = target.begin_unsummed(RECORDS)?;
-        let mut encoder = Beside::new("rath-encode", encode);
+        let mut encoder = Beside::new("rath-encode", [encode]);
         let mut batch = Vec::with_capacity(TOGETHER);
         while let Some(step) = walk.next().await? {
             batch.push(self.record(step));

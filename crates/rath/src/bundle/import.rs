@@ -456,8 +456,9 @@ impl Writing<'_> {
         for part in &mut parts {
             part.snapshot = self.states.get(&part.session).map(State::to_snapshot);
         }
-        self.settle().await?;
+        // The store may get ready for it, but nothing of it is written before all that stands before it was.
         let mut under_way = self.store.commit(Batch { parts, taken: Vec::new() });
+        self.settle().await?;
         // What is not asked for does not begin.
         match (&mut under_way).now_or_never() {
             Some(done) => Ok(done?),

@@ -46,7 +46,7 @@ fn put(record: &Record, out: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>) -> 
     put(record.header_bytes(), out)?;
     if let Some((salt, body)) = record.salted_body() {
         out.extend_from_slice(SALT);
-        out.extend_from_slice(const_hex::Buffer::<16>::new().const_format(salt).as_bytes());
+        out.extend_from_slice(const_hex::Buffer::<16>::new().format(salt).as_bytes());
         out.extend_from_slice(BODY);
         put(body, out)?;
     }

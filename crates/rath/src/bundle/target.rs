@@ -134,7 +134,7 @@ impl Target {
             Form::Directory => {
                 let path = self.unfinished.join(&name);
                 let file = File::create_new(&path).map_err(machine(format!("creating {}", path.display())))?;
-                Out::File(BufWriter::with_capacity(1 << 18, file))
+                Out::File(BufWriter::with_capacity(1 << 16, file))
             }
             Form::Zip(zip, _) => {
                 // One moment for all, and room for any length: the same contents are the same bytes.
