@@ -60,7 +60,7 @@ pub struct Piece {
 /// conformance suite in `rath-testkit` holds for all.
 pub trait Store: Blobs {
     /// Makes all of `batch` durable, or none of it. What is there already, byte for byte, is passed over, so a
-    /// batch may be sent again when its fate is unknown.
+    /// batch may be sent again when its fate is unknown. Nothing of it is written before the future is polled.
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>>;
 
     /// The records that `lookup` names, at most a handful.

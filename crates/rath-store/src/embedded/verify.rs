@@ -569,8 +569,9 @@ impl<'a> Audit<'a> {
             let segment = read::SegmentRow::read(row, session).map_err(sql)?;
             for (i, slot) in Slots::of(&segment.data).flatten().enumerate() {
                 let (seq, generation) = (segment.first_seq + i as u64, segment.generation.wrapping_add(i as u64));
-                if let Ok(record) = Record::unchecked(slot.parts(session, seq, generation, &segment.data))
-                    && record.id() == link.parent
+                let header = &segment.data[slot.header.start as usize..slot.header.end as usize];
+                if Digest::of(header) == link.parent.0
+                    && let Ok(record) = Record::unchecked(slot.parts(session, seq, generation, &segment.data))
                 {
                     return Ok(Some(record));
                 }

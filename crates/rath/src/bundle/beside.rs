@@ -1,9 +1,10 @@
 //! Work that is done on threads beside, in order.
 
+use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// So many inputs may be under way on each thread.
+/// So many inputs may be under way: each may be large.
 const UNDER_WAY: usize = 8;
 
 /// Threads that turn inputs into outputs, which come in the order in which the inputs were given.
@@ -17,19 +18,30 @@ pub(super) struct Beside<I, O> {
 struct Thread<I, O> {
     inputs: SyncSender<I>,
     outputs: Receiver<O>,
+    /// To be waited for when it ended before its time.
     handle: Option<JoinHandle<()>>,
 }
 
 impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
-    /// Starts a thread for each of `works`, under a name that shows in a list of threads.
-    pub(super) fn new<W: FnMut(I) -> O + Send + 'static>(name: &str, works: impl IntoIterator<Item = W>) -> Self {
-        let threads = works.into_iter().map(|work| Thread::start(name, work)).collect();
-        Self { threads, given: 0, taken: 0 }
+    /// Starts a thread for each of `works`, under a name that shows in a list of threads. Where fewer can be had, those do.
+    pub(super) fn new<W: FnMut(I) -> O + Send + 'static>(
+        name: &str,
+        works: impl IntoIterator<Item = W>,
+    ) -> io::Result<Self> {
+        let mut threads = Vec::new();
+        for work in works {
+            match Thread::start(name, work) {
+                Ok(thread) => threads.push(thread),
+                Err(error) if threads.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(Self { threads, given: 0, taken: 0 })
     }
 
     /// Gives an input. While many are under way, the oldest is waited for and comes back.
     pub(super) fn give(&mut self, input: I) -> Option<O> {
-        let oldest = if self.given - self.taken >= UNDER_WAY * self.threads.len() { self.take() } else { None };
+        let oldest = if self.given - self.taken >= UNDER_WAY { self.take() } else { None };
         let at = self.given % self.threads.len();
         self.given += 1;
         self.threads[at].give(input);
@@ -48,18 +60,17 @@ impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Thread<I, O> {
-    fn start(name: &str, mut work: impl FnMut(I) -> O + Send + 'static) -> Self {
+    fn start(name: &str, mut work: impl FnMut(I) -> O + Send + 'static) -> io::Result<Self> {
         let (inputs, given) = sync_channel::<I>(UNDER_WAY);
         let (done, outputs) = sync_channel(UNDER_WAY);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let handle = std::thread::Builder::new().name(name.into()).spawn(move || {
             while let Ok(input) = given.recv() {
                 if done.send(work(input)).is_err() {
                     break;
                 }
             }
-        });
-        // Where no thread can be had, the first input says so.
-        Self { inputs, outputs, handle: thread.ok() }
+        })?;
+        Ok(Self { inputs, outputs, handle: Some(handle) })
     }
 
     fn give(&mut self, input: I) {
@@ -79,7 +90,7 @@ impl<I: Send + 'static, O: Send + 'static> Thread<I, O> {
     fn fail(&mut self) -> ! {
         match self.handle.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            _ => panic!("no thread could be started"),
+            _ => panic!("a thread ended before its time"),
         }
     }
 }

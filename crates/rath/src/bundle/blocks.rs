@@ -1,4 +1,4 @@
-//! `records.jsonl` in blocks of lines, read on one thread and taken apart on another.
+//! `records.jsonl` in blocks of lines, read on one thread and taken apart on others.
 
 use std::io::Read;
 use std::ops::Range;
@@ -33,17 +33,11 @@ impl AsRef<[u8]> for Block {
     }
 }
 
-/// Why there are no more blocks, and not because the file ends.
+/// Why the reading ended before the file does.
 pub(super) enum Cut {
     /// The next line is too long.
     Long,
-    Broken(Broken),
-}
-
-impl From<Broken> for Cut {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
-    }
+    Unreadable(Broken),
 }
 
 /// `records.jsonl` in blocks.
@@ -60,8 +54,9 @@ impl<'s> Blocks<Box<dyn Read + Send + 's>> {
 }
 
 impl<R: Read + Send> Blocks<R> {
-    /// Hands over one block after the other, while the next ones are read on a thread beside.
-    pub(super) fn each(mut self, mut work: impl FnMut(Block) -> Result<(), Broken>) -> Result<(), Cut> {
+    /// Hands over one block after the other, while the next ones are read on a thread beside. What cut the reading short
+    /// comes back, for lines before it may be worse; an error is one of `work`.
+    pub(super) fn each(mut self, mut work: impl FnMut(Block) -> Result<(), Broken>) -> Result<Option<Cut>, Broken> {
         let (read, blocks) = sync_channel(READ_AHEAD);
         std::thread::scope(|scope| {
             let reader = move || {
@@ -71,8 +66,14 @@ impl<R: Read + Send> Blocks<R> {
                 {}
             };
             let reader = std::thread::Builder::new().name("rath-read".into()).spawn_scoped(scope, reader);
-            reader.map_err(|error| Broken::Unreadable(format!("no thread could be started to read it: {error}")))?;
-            blocks.into_iter().try_for_each(|block| Ok(work(block?)?))
+            reader.map_err(threadless)?;
+            for block in blocks {
+                match block {
+                    Ok(block) => work(block)?,
+                    Err(cut) => return Ok(Some(cut)),
+                }
+            }
+            Ok(None)
         })
     }
 
@@ -85,7 +86,8 @@ impl<R: Read + Send> Blocks<R> {
             let Some(filled) = Arc::get_mut(&mut bytes) else { return Ok(None) };
             filled[..begun].copy_from_slice(&self.begun);
             let read = fill(&mut self.reader, &mut filled[begun..]);
-            let read = read.map_err(|error| Broken::File { name: RECORDS.into(), why: error.to_string() })?;
+            let unreadable = |error: std::io::Error| Broken::File { name: RECORDS.into(), why: error.to_string() };
+            let read = read.map_err(|error| Cut::Unreadable(unreadable(error)))?;
             let all = begun + read;
             let end = match read < room {
                 true => all,
@@ -105,6 +107,11 @@ impl<R: Read + Send> Blocks<R> {
             room = (4 * room).min(LINE + 1 - all);
         }
     }
+}
+
+/// Without another thread it is not read.
+pub(super) fn threadless(error: std::io::Error) -> Broken {
+    Broken::Unreadable(format!("no thread could be started to read it: {error}"))
 }
 
 /// Reads until there is no more room, or no more to read.

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
 use super::blobs::{Named, Names};
-use super::blocks::{Block, Blocks, Cut, Parsed, Parsing, Unfit};
+use super::blocks::{Block, Blocks, Cut, Parsed, Parsing, Unfit, threadless};
 use super::graph::{Graph, Head, Merge};
 use super::import::AT_HAND;
 use super::places::{Place, Places};
@@ -196,8 +196,8 @@ impl<'a> Lines<'a> {
             let mut parsing = Parsing::new(!is_summed);
             move |block: Block| parsing.block(&block)
         };
-        let mut parser = Beside::new("rath-parse", (0..processors.min(PARSERS)).map(parsing));
-        let read = Blocks::new(source)?.each(|block| {
+        let mut parser = Beside::new("rath-parse", (0..processors.min(PARSERS)).map(parsing)).map_err(threadless)?;
+        let cut = Blocks::new(source)?.each(|block| {
             if let Some(hash) = &mut hash {
                 hash.update(&block);
             }
@@ -206,15 +206,16 @@ impl<'a> Lines<'a> {
                 progress(self.count);
             }
             Ok(())
-        });
-        if let Err(Cut::Broken(broken)) = read {
-            return Err(broken);
-        }
+        })?;
         while let Some(parsed) = parser.take() {
             self.block(parsed)?;
         }
-        if let Err(Cut::Long) = read {
-            return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+        match cut {
+            None => {}
+            Some(Cut::Unreadable(broken)) => return Err(broken),
+            Some(Cut::Long) => {
+                return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+            }
         }
         progress(self.count);
         Ok(hash.map(|hash| Digest(hash.finalize().into())))

@@ -17,7 +17,7 @@ use super::left_out::LeftOut;
 use super::redact::{Finder, Redaction};
 use super::target::Target;
 use super::walk::{self, Step, Walk};
-use super::{BLOBS, Error, FORMAT, GRAPH, README, RECORDS, VERIFIER, VERIFY_PY, line};
+use super::{BLOBS, Error, FORMAT, GRAPH, README, RECORDS, VERIFIER, VERIFY_PY, line, machine};
 
 /// How to check a bundle by hand.
 const READ_ME: &str = include_str!("readme.md");
@@ -168,7 +168,7 @@ impl<'a> Work<'a> {
     ) -> Result<(), Error> {
         let mut walk = Walk::new(store, heads.iter().map(|(head, _)| *head));
         let mut entry = target.begin_unsummed(RECORDS)?;
-        let mut encoder = Beside::new("rath-encode", [encode]);
+        let mut encoder = Beside::new("rath-encode", [encode]).map_err(machine("starting a thread"))?;
         let mut batch = Vec::with_capacity(TOGETHER);
         while let Some(step) = walk.next().await? {
             batch.push(self.record(step));

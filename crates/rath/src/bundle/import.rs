@@ -236,7 +236,7 @@ impl<'s> Records<'s> {
                 let record = line.record(&header, 0, &bytes, 0).map_err(changed)?;
                 let unknown = || changed("its id is another".into());
                 let place = contents.places.get(&record.id()).ok_or_else(unknown)?;
-                let record = line.record(&header, place.generation, &bytes, 0).map_err(changed)?;
+                let record = record.with_generation(place.generation);
                 if record.body_bytes().is_some() != place.has_body {
                     return Err(changed("its body comes or goes".into()));
                 }
