@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::lines::{Repairs, field, objects};
+use super::lines::{Repairs, field, not_text, objects};
 use super::openrath::calls;
 use super::{Parsed, Said, Unreadable, What};
 
@@ -38,6 +38,7 @@ fn said(line: u64, object: &Map<String, Value>, repairs: &mut Repairs) -> Result
         "user" => What::User(text.ok_or("it has no content")?),
         "assistant" => {
             let calls = calls(object.get("tool_calls")).ok_or("its tool_calls cannot be read")?;
+            repairs.calls(line, object);
             if text.is_none() && calls.is_empty() {
                 return Err("it has neither content nor tool_calls".into());
             }
@@ -45,6 +46,7 @@ fn said(line: u64, object: &Map<String, Value>, repairs: &mut Repairs) -> Result
         }
         "tool" => {
             let call = field(object, "tool_call_id").ok_or("it has no tool_call_id")?;
+            repairs.not_text(line, "its", not_text(object, &["tool_call_id"]));
             What::Result { call, text: text.unwrap_or_default() }
         }
         other => return Err(format!("its role is {other:?}")),

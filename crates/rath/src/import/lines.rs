@@ -21,6 +21,24 @@ impl Repairs {
         }
     }
 
+    /// Notes fields that should be text, and are taken as the JSON that they are.
+    pub(super) fn not_text<'a>(&mut self, line: u64, whose: &str, names: impl IntoIterator<Item = &'a str>) {
+        for name in names {
+            self.add(line, format!("{whose} {name:?} is not text"), "its JSON is taken for its text");
+        }
+    }
+
+    /// The same of the calls in a payload.
+    pub(super) fn calls(&mut self, line: u64, payload: &Map<String, Value>) {
+        let calls = payload.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+        for call in calls.filter_map(Value::as_object) {
+            self.not_text(line, "a call's", not_text(call, &["id"]));
+            if let Some(function) = call.get("function").and_then(Value::as_object) {
+                self.not_text(line, "a call's", not_text(function, &["name", "arguments"]));
+            }
+        }
+    }
+
     /// They, in the order of the lines; what is said of the whole file comes last.
     pub(super) fn done(mut self) -> Vec<Repair> {
         self.list.sort_by_key(|repair| (repair.line == 0, repair.line));
@@ -134,6 +152,12 @@ pub(super) fn text_of(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
+}
+
+/// Those of some fields that have a value which is not text.
+pub(super) fn not_text<'a>(object: &Map<String, Value>, names: &[&'a str]) -> Vec<&'a str> {
+    let is_other = |name: &&&str| object.get(**name).is_some_and(|value| !value.is_null() && !value.is_string());
+    names.iter().filter(is_other).copied().collect()
 }
 
 /// A field as text, where it is there and not null.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rath_core::body::Repair;
 use serde_json::{Map, Value};
 
-use super::lines::{Repairs, field, objects, text_of};
+use super::lines::{Repairs, field, not_text, objects, text_of};
 use super::{Parsed, Said, ToolCall, Unreadable, What};
 
 /// The name of the format.
@@ -48,25 +48,48 @@ pub fn read(bytes: &[u8]) -> Result<Parsed, Unreadable> {
 struct File {
     header: Option<(u64, Object)>,
     trailer: Option<(u64, Object)>,
-    /// What was said, by the index of its chunk.
-    said: BTreeMap<u64, (Said, Value)>,
+    /// Whether chunks stand behind it.
+    goes_on: bool,
+    /// What was said, by its place.
+    said: BTreeMap<Place, (Said, Value)>,
     repairs: Repairs,
 }
 
+/// Where a chunk stands: its index, and how many without one stand between it and the one with that index. Those before
+/// any index have none.
+type Place = (Option<u64>, u64);
+
 impl File {
     fn header(&mut self, line: u64, object: Object) -> Result<(), Unreadable> {
-        match object.get("schema_version").and_then(Value::as_u64) {
-            Some(SCHEMA) => {}
-            Some(version) => {
-                let why = format!("the file has schema version {version}; this version of rath reads {SCHEMA}");
-                return Err(Unreadable { line, why });
-            }
-            None => self.repairs.add(line, "the header has no schema version", format!("read as version {SCHEMA}")),
+        let mut read_as = |what: String| self.repairs.add(line, what, format!("read as version {SCHEMA}"));
+        match object.get("schema_version") {
+            None | Some(Value::Null) => read_as("the header has no schema version".into()),
+            Some(version) => match text_of(version).parse() {
+                Ok(SCHEMA) if version.is_number() => {}
+                Ok::<u64, _>(SCHEMA) | Err(_) => {
+                    read_as(format!("the header's schema version is no number: {version}"))
+                }
+                Ok(version) => {
+                    let why = format!("the file has schema version {version}; this version of rath reads {SCHEMA}");
+                    return Err(Unreadable { line, why });
+                }
+            },
         }
         match &self.header {
             None => {
                 if !self.said.is_empty() {
                     self.repairs.add(line, "chunks stand before the header", "taken as they stand");
+                }
+                let names = ["id", "created_at", "lineage_operator", "lineage_kind"];
+                self.repairs.not_text(line, "the header's", not_text(&object, &names));
+                match object.get("parent_session_ids") {
+                    None | Some(Value::Null) => {}
+                    Some(Value::Array(parents)) if parents.iter().all(Value::is_string) => {}
+                    Some(Value::Array(_)) => self.repairs.not_text(line, "of the header's", ["parent_session_ids"]),
+                    Some(_) => {
+                        let what = "the header's \"parent_session_ids\" is no list";
+                        self.repairs.add(line, what, "left out; it is in the source");
+                    }
                 }
                 self.header = Some((line, object));
             }
@@ -83,14 +106,14 @@ impl File {
 
     fn chunk(&mut self, line: u64, object: &Object) {
         let last = self.said.last_key_value().map(|(last, _)| *last);
-        let next = last.map_or(0, |last| last.saturating_add(1));
-        let index = match object.get("index").and_then(Value::as_u64) {
-            Some(index) => index,
+        let place = match object.get("index").and_then(Value::as_u64) {
+            Some(index) => (Some(index), 0),
             None => {
                 self.repairs.add(line, "the chunk has no index", "taken where it stands");
-                next
+                last.map_or((None, 1), |(index, many)| (index, many + 1))
             }
         };
+        let index = place.0.unwrap_or_default();
         let payload = object.get("payload").cloned().unwrap_or_default();
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
         let Some(what) = said(kind, &payload) else {
@@ -98,17 +121,22 @@ impl File {
             self.repairs.add(line, what, "left out; it is in the source");
             return;
         };
-        if self.trailer.take().is_some() {
+        if let Value::Object(payload) = &payload {
+            self.repairs.not_text(line, "the chunk's", not_text(payload, &["content", "tool_call_id"]));
+            self.repairs.calls(line, payload);
+        }
+        if self.trailer.is_some() && !self.goes_on {
+            self.goes_on = true;
             self.repairs.add(line, "a chunk stands behind the trailer", "taken where it stands");
         }
         let content = serde_json::json!([kind, payload]);
-        match (self.said.get(&index), last) {
+        match (self.said.get(&place), last) {
             (Some((_, before)), _) if *before == content => {
                 self.repairs.add(line, format!("chunk {index} once more, with the same words"), "passed over");
                 return;
             }
             (Some(_), _) => {
-                let gone: Vec<u64> = self.said.split_off(&index).into_values().map(|(said, _)| said.line).collect();
+                let gone: Vec<u64> = self.said.split_off(&place).into_values().map(|(said, _)| said.line).collect();
                 let (first, last) = (gone.iter().min().unwrap_or(&line), gone.iter().max().unwrap_or(&line));
                 let which = match first == last {
                     true => format!("line {first} stays"),
@@ -117,19 +145,21 @@ impl File {
                 let how = format!("the later words hold; {which} in the source");
                 self.repairs.add(line, format!("chunk {index} once more, with other words"), how);
             }
-            (None, Some(last)) if last > index => {
-                let what = format!("chunk {index} stands behind chunk {last}");
+            (None, Some(last @ (Some(before), _))) if last > place => {
+                let what = format!("chunk {index} stands behind chunk {before}");
                 self.repairs.add(line, what, "taken in the order of the indexes");
             }
             (None, _) => {}
         }
-        self.said.insert(index, (Said { line, time: None, what }, content));
+        self.said.insert(place, (Said { line, time: None, what }, content));
     }
 
     /// Indexes that no chunk has.
     fn gaps(&mut self) {
         let mut next = 0;
-        for (index, (said, _)) in &self.said {
+        for ((index, many), (said, _)) in &self.said {
+            // One without an index may be the one that is missing.
+            let index = &index.filter(|_| *many == 0).unwrap_or(next);
             if *index > next {
                 let missing =
                     if index - next == 1 { format!("{next} is") } else { format!("{next} to {} are", index - 1) };
@@ -143,6 +173,7 @@ impl File {
         if self.trailer.is_some() {
             self.repairs.add(line, "a second trailer", "the later one holds");
         }
+        self.goes_on = false;
         self.trailer = Some((line, object));
     }
 

@@ -123,6 +123,62 @@ fn what_its_own_loader_rejects_is_read_and_each_repair_is_told() {
     );
 }
 
+/// The same of a text.
+fn mended(lines: &[&str]) -> (rath::import::Parsed, Vec<String>) {
+    let parsed = openrath::read((lines.join("\n") + "\n").as_bytes()).unwrap();
+    let told =
+        parsed.repairs.iter().map(|repair| format!("{}: {}; {}", repair.line, repair.what, repair.how)).collect();
+    (parsed, told)
+}
+
+const HEADER: &str = r#"{"record_type":"header","schema_version":1,"id":"a"}"#;
+const TRAILER: &str = r#"{"record_type":"trailer","final_chunk_count":2}"#;
+
+#[test]
+fn a_chunk_without_an_index_stands_beside_all_that_have_one() {
+    let bare = r#"{"record_type":"chunk","kind":"user","payload":{"content":"no index"}}"#;
+    let zero = r#"{"record_type":"chunk","index":0,"kind":"user","payload":{"content":"zero"}}"#;
+    let two = r#"{"record_type":"chunk","index":2,"kind":"user","payload":{"content":"two"}}"#;
+    let lines = |parsed: &rath::import::Parsed| parsed.said.iter().map(|said| said.line).collect::<Vec<_>>();
+    let (parsed, told) = mended(&[HEADER, bare, zero, TRAILER]);
+    assert_eq!(lines(&parsed), [2, 3]);
+    assert_eq!(told, ["2: the chunk has no index; taken where it stands"]);
+    let (parsed, told) = mended(&[HEADER, zero, bare, two, TRAILER.replace('2', "3").as_str()]);
+    assert_eq!(lines(&parsed), [2, 3, 4]);
+    assert_eq!(told, ["3: the chunk has no index; taken where it stands"]);
+}
+
+#[test]
+fn what_goes_on_behind_its_trailer_has_one() {
+    let zero = r#"{"record_type":"chunk","index":0,"kind":"user","payload":{"content":"zero"}}"#;
+    let one = r#"{"record_type":"chunk","index":1,"kind":"user","payload":{"content":"one"}}"#;
+    let (parsed, told) = mended(&[HEADER, TRAILER, zero, one]);
+    assert_eq!(told, ["3: a chunk stands behind the trailer; taken where it stands"]);
+    assert!(parsed.trailer.is_some());
+}
+
+#[test]
+fn what_is_not_text_is_told() {
+    let header = r#"{"record_type":"header","schema_version":"1","id":5,"created_at":7,"parent_session_ids":"p"}"#;
+    let said = r#"{"record_type":"chunk","index":0,"kind":"user","payload":{"content":5}}"#;
+    let call = r#"{"record_type":"chunk","index":1,"kind":"assistant","payload":{"content":null,"tool_calls":[{"id":7,"type":"function","function":{"name":"ls","arguments":{"path":"."}}}]}}"#;
+    let (parsed, told) = mended(&[header, said, call, TRAILER]);
+    assert_eq!(parsed.original.as_deref(), Some("5"));
+    assert_eq!(
+        told,
+        [
+            "1: the header's schema version is no number: \"1\"; read as version 1",
+            "1: the header's \"id\" is not text; its JSON is taken for its text",
+            "1: the header's \"created_at\" is not text; its JSON is taken for its text",
+            "1: the header's \"parent_session_ids\" is no list; left out; it is in the source",
+            "2: the chunk's \"content\" is not text; its JSON is taken for its text",
+            "3: a call's \"id\" is not text; its JSON is taken for its text",
+            "3: a call's \"arguments\" is not text; its JSON is taken for its text",
+        ]
+    );
+    assert!(openrath::read(HEADER.replace(":1", ":2").as_bytes()).is_err());
+}
+
 #[tokio::test]
 async fn repairs_are_recorded() {
     let store = Memory::new();
@@ -251,7 +307,7 @@ fn lines_that_are_damaged_are_left_out_one_by_one() {
     let said: Vec<_> = parsed.said.iter().map(|said| said.line).collect();
     assert_eq!(said, [1, 4, 7, 10]);
     let lines: Vec<_> = parsed.repairs.iter().map(|repair| repair.line).collect();
-    assert_eq!(lines, [2, 2, 3, 4, 5, 6, 7, 9, 10, 10, 10, 0], "{:#?}", parsed.repairs);
+    assert_eq!(lines, [2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10], "{:#?}", parsed.repairs);
     assert!(format!("{:?}", parsed.said[2]).contains("half \u{fffd} a character"));
 }
 
