@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::body::Source;
+use rath_core::body::{Detached, Source};
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Lookup, Store, Which};
 use rath_core::{Digest, Fault, Kind, Point, Record, RecordId, SessionId};
@@ -222,6 +222,12 @@ impl<'a> Work<'a> {
         if *record.kind() == Kind::Forked && !files.is_empty() && self.redaction.picks_records() {
             // Its file has records that are nowhere else, and nobody looked at them.
             self.told_by_files.insert(record.session());
+        }
+        if *record.kind() == Kind::Detached && !self.redaction.kinds.is_empty() {
+            // Its context has words of records of another session, of whatever kinds.
+            self.told_by_files.insert(record.session());
+            let copies = record.body::<Detached>().ok().map(|body| body.context.digest);
+            self.files.entry(record.session()).or_default().extend(copies);
         }
         if !files.is_empty() {
             self.files.entry(record.session()).or_default().extend(files.iter().map(|file| file.digest));

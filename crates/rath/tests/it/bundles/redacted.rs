@@ -248,3 +248,24 @@ async fn a_body_that_nobody_says_was_left_out_was_taken_out() {
         assert!(!verified.status.success() && said.contains("does not say why"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn words_that_were_copied_are_left_out_with_their_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Memory::new();
+    let mut session = store.create(Actor::person("ada"));
+    session.user("My name is Zebulon.").unwrap();
+    session.assistant("Hello.").unwrap();
+    session.publish().await.unwrap();
+    let mut alone = session.detach("for others").await.unwrap();
+    alone.assistant("How can I help?").unwrap();
+    alone.publish().await.unwrap();
+    let path = dir.path().join("a");
+    let redaction = Redaction { kinds: vec![Kind::User], ..Redaction::default() };
+    let graph = export(&Export { redaction, ..Export::of(alone.id(), None) }, &store, &path).await;
+    assert_eq!(graph.left_out_blobs.len(), 1);
+    for (name, bytes) in files(&path) {
+        assert!(!String::from_utf8_lossy(&bytes).contains("Zebulon"), "{}", name.display());
+    }
+    import(&embedded(dir.path(), "into"), &path).await.unwrap();
+}
