@@ -74,7 +74,7 @@ impl Export {
         bar.finish_and_clear();
         let graph = exported?.graph;
         if settings.json {
-            let value = serde_json::json!({ "bundle": self.bundle, "graph": graph });
+            let value = serde_json::json!({ "bundle": self.bundle.to_string_lossy(), "graph": graph });
             output::json(&value)?;
             return Ok(Answer::Yes);
         }

@@ -32,7 +32,7 @@ impl Init {
         }
         make(&path)?;
         match settings.json {
-            true => output::json(&serde_json::json!({ "store": path }))?,
+            true => output::json(&serde_json::json!({ "store": path.to_string_lossy() }))?,
             false => output::remark(format_args!("made a store in {}", settings.shown(&path))),
         }
         Ok(Answer::Yes)
