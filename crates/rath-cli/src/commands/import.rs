@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use rath::Store;
-use rath::bundle::{self, Fate, Import as Bundle};
+use rath::bundle::{self, Beginning, CutShort, Fate, Import as Bundle};
 use rath::import::{self, Intake, Parsed, Taken, jsonl, openrath};
 
 use super::Answer;
@@ -132,6 +132,14 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
         ));
     }
     Ok(Answer::Yes)
+}
+
+/// What is said of a bundle that did not come in whole.
+pub(super) fn cut_short(cut: &CutShort) -> String {
+    let name = cut.bundle.as_deref().map(output::harmless).unwrap_or("a bundle".into());
+    let part = |part: &Beginning| format!("{} has {} of {} records", part.session.short(), part.records, part.of);
+    let parts: Vec<String> = cut.sessions.iter().map(part).collect();
+    format!("{name} was not taken in whole: {}; import it again, and it goes on there", parts.join(", "))
 }
 
 /// A bundle that is not what was exported, or does not fit this store, is an answer: no.

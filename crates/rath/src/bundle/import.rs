@@ -19,7 +19,7 @@ use super::line::Line;
 use super::plan::Plan;
 use super::rows::Rows;
 use super::source::Source;
-use super::{BLOBS, Broken, Error, RECORDS, fork, left_out};
+use super::{BLOBS, Broken, Error, RECORDS, fork, notes};
 
 /// Records that are committed together, in bytes.
 const TOGETHER: usize = 16 << 20;
@@ -141,22 +141,26 @@ impl Import {
         take_in_blobs(store, &mut source, wanted).await?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         if !filled.is_empty() {
-            left_out::remember_filled(store, actor, name.clone(), &filled).await?;
+            notes::filled(store, actor, name.clone(), &filled).await?;
         }
         let expected = plan.new_records(&contents.graph);
         if expected > 0 {
             // What is left out is known before the first record that lacks it.
-            left_out::remember(store, actor, name.clone(), &contents.graph).await?;
+            notes::remember(store, actor, name.clone(), &contents.graph, notes::COMING).await?;
         }
-        imported.records = commit(store, &mut source, &contents, &plan, &leases, progress).await.map_err(meanwhile)?;
+        let committed = commit(store, &mut source, &contents, &plan, &leases, &mut imported.records, progress).await;
+        committed.map_err(|error| match meanwhile(error) {
+            changed @ Error::Changed(_) => changed,
+            other => Error::CutShort { taken: imported.records, of: expected, why: Box::new(other) },
+        })?;
         if imported.records != expected {
             return Err(meanwhile(changed(RECORDS)));
         }
         if !parted.is_empty() {
             fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await.map_err(meanwhile)?;
         }
-        if expected == 0 && (imported.records > 0 || imported.filled_in > 0) {
-            left_out::remember(store, actor, name, &imported.graph).await?;
+        if imported.records > 0 || imported.filled_in > 0 {
+            notes::remember(store, actor, name, &imported.graph, notes::CAME).await?;
         }
         Ok(imported)
     }
@@ -360,15 +364,17 @@ pub(crate) async fn put_large(
     Ok(store.blob_join(whole, pieces).await?)
 }
 
-/// Commits what is new, some thousand records at a time. What is cut short goes on when the bundle is imported again.
+/// Commits what is new, some thousand records at a time, and counts those that are acknowledged. What is cut short goes on
+/// when the bundle is imported again.
 async fn commit(
     store: &Arc<dyn Store>,
     source: &mut Source,
     contents: &Contents,
     plan: &Plan,
     leases: &Leases<'_>,
+    taken: &mut u64,
     progress: &mut dyn FnMut(u64),
-) -> Result<u64, Error> {
+) -> Result<(), Error> {
     let lengths: HashMap<SessionId, u64> =
         contents.graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
     let mut writing = Writing {
@@ -379,6 +385,7 @@ async fn commit(
         states: HashMap::new(),
         waiting: 0,
         under_way: None,
+        taken,
     };
     let mut records = Records::new(source, contents)?;
     let mut count = 0;
@@ -396,7 +403,7 @@ async fn commit(
     }
     writing.finish().await?;
     progress(count);
-    Ok(count)
+    Ok(())
 }
 
 /// A batch that fills.
@@ -408,8 +415,10 @@ struct Writing<'a> {
     /// The folded states of long lines: opening them needs one.
     states: HashMap<SessionId, State>,
     waiting: usize,
-    /// The batch before, which the store may still be writing.
-    under_way: Option<BoxFuture<'a, rath_core::store::Result<()>>>,
+    /// The batch before, which the store may still be writing, and how many records it has.
+    under_way: Option<(u64, BoxFuture<'a, rath_core::store::Result<()>>)>,
+    /// So many records are acknowledged.
+    taken: &'a mut u64,
 }
 
 impl Writing<'_> {
@@ -456,25 +465,28 @@ impl Writing<'_> {
         for part in &mut parts {
             part.snapshot = self.states.get(&part.session).map(State::to_snapshot);
         }
+        let records = parts.iter().map(|part| part.records.len() as u64).sum();
         // The store may get ready for it, but nothing of it is written before all that stands before it was.
         let mut under_way = self.store.commit(Batch { parts, taken: Vec::new() });
         self.settle().await?;
         // What is not asked for does not begin.
         match (&mut under_way).now_or_never() {
-            Some(done) => Ok(done?),
-            None => {
-                self.under_way = Some(under_way);
-                Ok(())
+            Some(done) => {
+                done?;
+                *self.taken += records;
             }
+            None => self.under_way = Some((records, under_way)),
         }
+        Ok(())
     }
 
     /// Waits for the batch before.
     async fn settle(&mut self) -> Result<(), Error> {
-        match self.under_way.take() {
-            Some(under_way) => Ok(under_way.await?),
-            None => Ok(()),
+        if let Some((records, under_way)) = self.under_way.take() {
+            under_way.await?;
+            *self.taken += records;
         }
+        Ok(())
     }
 
     /// Sends the batch, and waits until it is written.

@@ -9,6 +9,7 @@ mod beside;
 mod blobs;
 mod blocks;
 mod check;
+mod cut_short;
 mod export;
 mod fork;
 mod gaps;
@@ -16,6 +17,7 @@ mod graph;
 mod import;
 mod left_out;
 pub mod line;
+mod notes;
 mod places;
 mod plan;
 mod redact;
@@ -26,6 +28,7 @@ mod walk;
 
 pub(crate) use blobs::parts;
 pub use check::{Contents, read_zip};
+pub use cut_short::{Beginning, CutShort};
 pub use export::{Export, Exported};
 pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
 pub use import::{Fate, Import, Imported};
@@ -124,6 +127,18 @@ pub enum Error {
     /// It was sound when it was checked, and another one when it was read again to be taken in.
     #[error("it changed while it was taken in: {0}")]
     Changed(Broken),
+    /// The store refused in the middle.
+    #[error(
+        "{taken} of {of} records were taken in, then: {why}. When that is mended, import the bundle again: it goes on there"
+    )]
+    CutShort {
+        /// Records that are acknowledged.
+        taken: u64,
+        /// Records that were to come.
+        of: u64,
+        /// What went wrong.
+        why: Box<Error>,
+    },
     /// There is something where the bundle would go.
     #[error("{0} is there already")]
     Exists(String),
@@ -159,6 +174,7 @@ impl Error {
                 full @ Trouble::Full => full.code(),
                 _ => Trouble::Other.code(),
             },
+            Error::CutShort { why, .. } => why.code(),
             Error::Store(error) => error.code(),
             Error::Session(error) => error.code(),
         }

@@ -163,21 +163,27 @@ impl Intake {
         let (session, repairs) = (*session, parsed.repairs.clone());
         let Some(last) = sources.last().cloned() else { return self.begin(name, bytes, source, parsed).await };
         let known = Taken { session, fate: Fate::Known, repairs: Vec::new() };
-        if sources.iter().any(|have| have.digest == source.digest) {
-            return Ok(known);
-        }
+        let mut is_kept = sources.iter().any(|have| have.digest == source.digest);
         let shared = usize::try_from(last.bytes).unwrap_or(usize::MAX);
-        if bytes.get(..shared).map(Digest::of) != Some(last.digest) {
+        if !is_kept && bytes.get(..shared).map(Digest::of) != Some(last.digest) {
             let before = self.store.blob_get(last.digest).await?.unwrap_or_default();
-            if before.starts_with(bytes) {
-                return Ok(known);
+            is_kept = before.starts_with(bytes);
+            if !is_kept {
+                let same = before.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+                let line = 1 + bytes[..same].iter().filter(|byte| **byte == b'\n').count() as u64;
+                return Err(Error::Differs { name: name.into(), session, line });
             }
-            let same = before.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-            let line = 1 + bytes[..same].iter().filter(|byte| **byte == b'\n').count() as u64;
-            return Err(Error::Differs { name: name.into(), session, line });
         }
         let stuck = |why: String| Error::Stuck { name: name.into(), session, why };
-        let (count, until) = self.lines_of(session).await?.map_err(&stuck)?;
+        let lines = self.lines_of(session).await?;
+        // A bundle may have brought no more than the beginning of what the file says.
+        if is_kept && parsed.said.len() as u64 <= lines.count + lines.erased {
+            return Ok(known);
+        }
+        if let Some(why) = lines.ended {
+            return Err(stuck(why));
+        }
+        let Lines { count, until, .. } = lines;
         let is_in_order = parsed.said.is_sorted_by_key(|said| said.line > until);
         let (before, new): (Vec<Said>, Vec<Said>) = parsed.said.into_iter().partition(|said| said.line <= until);
         if !is_in_order {
@@ -188,40 +194,55 @@ impl Intake {
             let why = "its new lines replace some that were taken in; --anew makes a session of its own";
             return Err(stuck(why.into()));
         }
+        // Also a file that is known: a bundle may have come without it.
         self.keep(bytes, &source, Some(&last)).await?;
         let mut open = Session::open(&self.store, session, self.actor.clone()).await?;
-        open.append(Linked {
-            system: parsed.from.into(),
-            uri: Some(name.into()),
-            source: Some(source.clone()),
-            why: Some("the file has grown".into()),
-            heads: Vec::new(),
-            repairs: repairs.clone(),
-        })?;
+        if !is_kept {
+            open.append(Linked {
+                system: parsed.from.into(),
+                uri: Some(name.into()),
+                source: Some(source.clone()),
+                why: Some("the file has grown".into()),
+                heads: Vec::new(),
+                repairs: repairs.clone(),
+            })?;
+        }
         let records = new.len() as u64;
         for said in new {
             say(&mut open, said, source.digest)?;
         }
         open.publish().await?;
-        self.known[at].sources.push(source);
+        if !is_kept {
+            self.known[at].sources.push(source);
+        }
         Ok(Taken { session, fate: Fate::GoneOn { records }, repairs })
     }
 
-    /// How many records of a session come from files, and the furthest line of them; the reason why it cannot go on.
-    async fn lines_of(&self, session: SessionId) -> Result<Result<(u64, u64), String>, Error> {
+    /// What a session has of the lines of its files.
+    async fn lines_of(&self, session: SessionId) -> Result<Lines, Error> {
         let Reference { seq, .. } = View::of(&self.store, session, None).await?.reference();
-        let (mut count, mut until, mut from) = (0, 0, 0);
+        let (mut lines, mut from) = (Lines::default(), 0);
         loop {
             let page = self.store.scan(Scan::session(session, from, seq)).await?;
             for record in &page.records {
+                let kind = record.kind();
+                let is_said = matches!(kind, Kind::System | Kind::User | Kind::Assistant | Kind::ToolResult);
                 match Source::of(record) {
-                    Ok(Some(source)) => (count, until) = (count + 1, source.line.max(until)),
-                    _ if matches!(record.kind(), Kind::Imported | Kind::Labelled | Kind::Linked | Kind::Note) => {}
-                    _ => return Ok(Err(format!("it went on by itself at {}", record.point()))),
+                    Ok(Some(source)) => {
+                        lines.count += 1;
+                        lines.until = source.line.max(lines.until);
+                    }
+                    _ if matches!(kind, Kind::Imported | Kind::Labelled | Kind::Linked | Kind::Note) => {}
+                    _ => {
+                        let is_erased = is_said && record.body_bytes().is_none();
+                        let why = if is_erased { "it was erased at" } else { "it went on by itself at" };
+                        lines.erased += u64::from(is_erased);
+                        lines.ended.get_or_insert_with(|| format!("{why} {}", record.point()));
+                    }
                 }
             }
             if !page.more {
-                return Ok(Ok((count, until)));
+                return Ok(lines);
             }
             from = page.position;
         }
@@ -248,6 +269,19 @@ impl Intake {
         }
         Ok(self.store.blob_join(whole.clone(), pieces).await?)
     }
+}
+
+/// What a session has of the lines of its files.
+#[derive(Default)]
+struct Lines {
+    /// Records that come from lines.
+    count: u64,
+    /// The furthest of those.
+    until: u64,
+    /// Records that may have come from lines, and whose bodies are gone.
+    erased: u64,
+    /// Why it cannot go on as its files do.
+    ended: Option<String>,
 }
 
 /// Adds a record for one thing said.

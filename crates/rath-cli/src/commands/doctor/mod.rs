@@ -2,6 +2,7 @@ mod reach;
 mod unfinished;
 
 use anyhow::Result;
+use rath::bundle::CutShort;
 use rath::care::Care;
 use rath::sandbox::{Diagnosis, Local};
 use rath::{Point, SearchHealth};
@@ -18,7 +19,7 @@ use crate::space;
 /// Look at the store's health, at what this machine can isolate, and at the providers: what is wrong, what to do
 ///
 /// Every provider whose key is at hand is asked which models it offers, and servers on this machine. Of the store: sizes,
-/// how far its indexes lag, work that stopped and nobody holds, erasures that did not come to their end, files that do
+/// how far its indexes lag, work that stopped and nobody holds, erasures and imports that did not come to their end, files that do
 /// not belong there. Exit code 3 when something is wrong.
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
@@ -75,10 +76,11 @@ impl Doctor {
             Ok(erasing) => Some(super::erase::unfinished(erasing.len() as u64)),
             Err(error) => Some(error.to_string()),
         };
+        let cut_short = CutShort::of(&settings.store()?).await.unwrap_or_default();
         let lost: Vec<_> =
             health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
         let damaged = !health.damage.is_empty() || !lost.is_empty() || !unfinished.unreadable.is_empty();
-        let sick = damaged || erasing.is_some();
+        let sick = damaged || erasing.is_some() || !cut_short.is_empty();
         if settings.json {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
@@ -86,6 +88,7 @@ impl Doctor {
             value["store_well"] = (!sick).into();
             value["unfinished"] = serde_json::to_value(&unfinished)?;
             value["unfinished_erasure"] = erasing.into();
+            value["unfinished_imports"] = serde_json::to_value(&cut_short)?;
             value["providers"] = serde_json::to_value(&reach)?;
             value["sandbox"] = serde_json::to_value(&machine)?;
             value["open_sandboxes"] = serde_json::to_value(space::open_sandboxes(&path))?;
@@ -199,6 +202,9 @@ impl Doctor {
         }
         if let Some(erasing) = &erasing {
             page.line(format_args!("{} {}", style::bad("✗"), output::harmless(erasing)));
+        }
+        for line in cut_short.iter().map(super::import::cut_short) {
+            page.line(format_args!("{} {line}", style::bad("✗")));
         }
         match sick {
             false => {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rath::bundle::CutShort;
 use rath::care::Care;
 use rath::checkpoint::PublicKey;
 
@@ -75,6 +76,7 @@ impl Verify {
             Ok(erasing) => Some(super::erase::unfinished(erasing.len() as u64)),
             Err(error) => Some(error.to_string()),
         };
+        let cut_short = CutShort::of(&settings.store()?).await.unwrap_or_default();
         if settings.json {
             let mut value = serde_json::to_value(&report)?;
             if let Some(held) = &held {
@@ -83,6 +85,7 @@ impl Verify {
             value["sound"] = report.is_sound().into();
             value["left_out_blobs"] = left_out.into();
             value["unfinished_erasure"] = erasing.into();
+            value["unfinished_imports"] = serde_json::to_value(&cut_short)?;
             output::json(&value)?;
         } else {
             let mut page = Page::default();
@@ -109,6 +112,9 @@ impl Verify {
             remarks.iter().for_each(|remark| output::remark(format_args!("{} {remark}", style::label("!"))));
             if let Some(erasing) = erasing {
                 output::remark(format_args!("{} {}", style::label("!"), output::harmless(&erasing)));
+            }
+            for line in cut_short.iter().map(super::import::cut_short) {
+                output::remark(format_args!("{} {line}", style::label("!")));
             }
             if left_out > 0 {
                 let (blobs, it) = (output::count(left_out, "blob"), if left_out == 1 { "it" } else { "them" });

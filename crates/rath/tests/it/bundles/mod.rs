@@ -1,5 +1,6 @@
 //! Bundles: out of one store and into another, exact, and refused when a byte is another one.
 
+mod cut_short;
 mod diverging;
 mod formats;
 mod hostile;
