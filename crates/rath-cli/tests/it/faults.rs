@@ -104,6 +104,38 @@ fn an_erasure_that_stops_half_way_is_told_until_it_is_finished() {
 }
 
 #[test]
+fn a_bundle_of_which_a_part_came_is_told_until_the_rest_is_here() {
+    let bench = Bench::new();
+    let line = format!("{{\"role\":\"user\",\"content\":\"{}\"}}\n", "x".repeat(8000));
+    bench.put("long.jsonl", line.repeat(5000));
+    let session = bench.ok(&["import", "jsonl", "long.jsonl"]);
+    bench.ok(&["export", &session, "--bundle", "bundle"]);
+    bench.ok(&["init", "other"]);
+    let import = ["--store", "other/.rath", "import", "bundle", "bundle"];
+    let other = |arguments: &[&str]| bench.run(&[&["--store", "other/.rath"], arguments].concat());
+    let mut command = command(bench.root(), &import);
+    let faults = Faults::new("sync rath.db-wal 5 after 3");
+    let out = faults.load(&mut command, &bench.path("other/.rath")).output().unwrap();
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains(" of 5002 records were taken in, then: "), "{said}");
+    assert!(said.contains("import the bundle again: it goes on there"), "{said}");
+    let part = format!("bundle was not taken in whole: {session} has ");
+    let out = other(&["doctor", "--offline"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(text(&out.stdout).contains(&part), "{}", text(&out.stdout));
+    let out = other(&["--json", "doctor", "--offline"]);
+    let told: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(told["unfinished_imports"][0]["sessions"][0]["of"], 5002);
+    let out = other(&["verify"]);
+    assert!(out.status.success() && text(&out.stderr).contains(&part), "{}", text(&out.stderr));
+    bench.ok(&import);
+    let out = other(&["verify"]);
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", text(&out.stderr));
+    assert_eq!(other(&["doctor", "--offline"]).status.code(), Some(0));
+}
+
+#[test]
 fn a_full_disk_is_told_also_of_what_is_written_beside_the_store() {
     let bench = Bench::new();
     let session = bench.ok(&["new", "a try"]);
