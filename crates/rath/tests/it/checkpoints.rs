@@ -580,6 +580,15 @@ async fn ten_thousand_sessions_are_one_short_line() {
     let made = make(&store, ada(), &key, Wish::default()).await.unwrap();
     assert_eq!((made.sessions, made.records), (10_001, 20_002));
     assert!(made.line().len() < 600, "{}", made.line().len());
+    // Keys for which anybody can sign: of small order, with or without the bit of the sign.
+    for (first, last) in [(1, 0), (1, 0x80)] {
+        let mut small = [0; 32];
+        (small[0], small[31]) = (first, last);
+        let mut signature = [0; 64];
+        signature[0] = 1;
+        let forged = Checkpoint { key: PublicKey(small), signature: Signature(signature), ..made.clone() };
+        assert!(!is_signed(&forged));
+    }
     let seen = audit(&store, &[made], 1, &[key.public()]).await.unwrap();
     assert_eq!((seen.heads, seen.findings), (10_001, vec![]));
 }
