@@ -161,7 +161,7 @@ fn an_auditor_checks_the_lines_with_python() {
         return;
     }
     let bench = Bench::new();
-    session(&bench);
+    let session = session(&bench);
     bench.ok(&["checkpoint", "--note", "naïve \u{2028} “note”\t\u{1f}"]);
     bench.ok(&["checkpoint", "key", "rotate"]);
     let between = bench.ok(&["checkpoint", "key"]);
@@ -169,7 +169,7 @@ fn an_auditor_checks_the_lines_with_python() {
     bench.ok(&["checkpoint"]);
     bench.ok(&["checkpoint"]);
     let lines = bench.ok(&["checkpoint", "list", "--print"]);
-    let check = |lines: &str, more: &[&str]| {
+    let check = |lines: &[u8], more: &[&str]| {
         bench.put("lines", lines);
         let mut python = Command::new("python3");
         let out = python.arg(project("docs/checkpoint.py")).arg("lines").args(more).current_dir(bench.root()).output();
@@ -177,7 +177,7 @@ fn an_auditor_checks_the_lines_with_python() {
         (out.status.code().unwrap(), format!("{}{}", text(&out.stdout), text(&out.stderr)))
     };
     for key in [bench.ok(&["checkpoint", "key"]), between] {
-        let (code, words) = check(&lines, &["--key", &key]);
+        let (code, words) = check(lines.as_bytes(), &["--key", &key]);
         assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
         assert_eq!(said(&bench, &["verify", "--since", "1", "--key", &key]).0, 0);
     }
@@ -189,10 +189,43 @@ fn an_auditor_checks_the_lines_with_python() {
         ("nothing".into(), "is not a checkpoint"),
         ("{}".into(), "is not a checkpoint"),
     ] {
-        let (code, said) = check(&altered, &[]);
+        let (code, said) = check(altered.as_bytes(), &[]);
         assert!(code == 3 && said.contains(words), "{said}");
     }
-    assert_eq!(check(&lines, &["--key", &"11".repeat(32)]).0, 3);
+    let (code, words) = check(b"\xff\xfe", &[]);
+    assert!(code == 3 && words.contains("line 1 is not a checkpoint: it is not UTF-8"), "{words}");
+    assert_eq!(check(lines.as_bytes(), &["--key", &"11".repeat(32)]).0, 3);
+    // A key for which anybody can sign.
+    let mut small: Value = serde_json::from_str(all[0]).unwrap();
+    small["key"] = format!("01{}", "00".repeat(31)).into();
+    small["signature"] = format!("01{}", "00".repeat(63)).into();
+    let (code, words) = check(small.to_string().as_bytes(), &[]);
+    assert!(code == 3 && words.contains("the signature does not fit") && !words.contains("canonical"), "{words}");
+    let (code, words) = said(&bench, &["verify", "--since", &small.to_string()]);
+    assert!(code == 3 && words.contains("its signature does not fit"), "{words}");
+    // The records of a genuine store, as they are printed; headers in strings, as they were printed before.
+    let last: Value = serde_json::from_str(all[2]).unwrap();
+    let operator = last["store"].as_str().unwrap();
+    let exported = bench.ok(&["log", operator, "--raw", "--blobs", "blobs"]);
+    let records = format!("{}\n{exported}\n", bench.ok(&["log", &session, "--raw"]));
+    let heads = format!("blobs/{}", last["heads"].as_str().unwrap());
+    let hold = |records: &[u8]| {
+        bench.put("records", records);
+        check(lines.as_bytes(), &["--heads", &heads, "--records", "records"])
+    };
+    let in_strings = |line: &str| {
+        let header = line[10..].split(",\"salt\":\"").next().unwrap();
+        serde_json::json!({ "header": header }).to_string() + "\n"
+    };
+    assert!(records.starts_with("{\"header\":{"));
+    for records in [records.clone(), records.lines().map(in_strings).collect()] {
+        let (code, words) = hold(records.as_bytes());
+        assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
+    }
+    let (code, words) = hold(records.replace("\"name\":\"ada\"", "\"name\":\"bob\"").as_bytes());
+    assert!(code == 3 && words.contains("is not the one that was signed"), "{words}");
+    let (code, words) = hold(b"\xff\n");
+    assert!(code == 3 && words.contains("line 1 of the records is not UTF-8"), "{words}");
 }
 
 #[test]
@@ -211,3 +244,4 @@ fn who_writes_to_an_older_store_is_told_where_the_old_one_is() {
     assert!(words.contains(".rath/rath.db.format-2.backup") && words.contains("delete it when"), "{words}");
     assert_eq!(bench.json(&["doctor", "--offline"])["backups"][0]["format"], 2);
 }
+        (format!("{}{}", all[0], " ".repeat(40_000)), "more than 32768 bytes"),
