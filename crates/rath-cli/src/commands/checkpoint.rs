@@ -1,6 +1,6 @@
 use anyhow::{Result, anyhow, bail};
 use rath::care::Care;
-use rath::checkpoint::{self, Checkpoint as Made, Error, SigningKey, Wish};
+use rath::checkpoint::{self, Checkpoint as Made, Error, Wish};
 use serde_json::json;
 
 use super::Answer;
@@ -89,7 +89,7 @@ impl Checkpoint {
         let key = match signing::find(settings)? {
             Some((key, _)) => key,
             None => {
-                let key = SigningKey::generate()?;
+                // A chain that has a key is asked before a key is made.
                 let stored = checkpoint::chain(&store).await?.stored;
                 if let Some(last) = stored.last().filter(|_| !self.begin_anew) {
                     bail!(
@@ -98,8 +98,10 @@ impl Checkpoint {
                         last.checkpoint.key
                     );
                 }
-                let place = signing::keep(settings, &key, false)?;
-                output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                let (key, place, is_made) = signing::find_or_make(settings, false)?;
+                if is_made {
+                    output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                }
                 key
             }
         };
@@ -180,34 +182,35 @@ impl List {
 
 impl Key {
     fn run(&self, settings: &Settings) -> Result<Answer> {
-        let found = signing::find(settings)?;
-        let (key, place) = match (self.what.as_ref().unwrap_or(&KeyWhat::Show), found) {
-            (KeyWhat::Show, Some(found)) => found,
-            (KeyWhat::Show | KeyWhat::Rotate, None) => {
-                output::remark("there is no signing key; `rath checkpoint key new` makes one");
-                return Ok(Answer::No);
-            }
-            (KeyWhat::New { .. }, Some((_, place))) => {
-                bail!(
+        let none = || {
+            output::remark("there is no signing key; `rath checkpoint key new` makes one");
+            Ok(Answer::No)
+        };
+        let (key, place) = match self.what.as_ref().unwrap_or(&KeyWhat::Show) {
+            KeyWhat::Show => match signing::find(settings)? {
+                Some(found) => found,
+                None => return none(),
+            },
+            KeyWhat::New { in_keyring } => match signing::find_or_make(settings, *in_keyring)? {
+                (key, place, true) => {
+                    output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                    (key, place)
+                }
+                (_, place, false) => bail!(
                     "there is a key already: {place}\n  help: `rath checkpoint key rotate` replaces it, and the old one vouches for the new"
-                )
-            }
-            (KeyWhat::New { in_keyring }, None) => {
-                let key = SigningKey::generate()?;
-                let place = signing::keep(settings, &key, *in_keyring)?;
-                output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
-                (key, place)
-            }
-            (KeyWhat::Rotate, Some((old, place))) => {
-                let key = old.rotate()?;
-                let place = signing::keep(settings, &key, place == signing::Place::Keyring)?;
-                output::remark(format_args!(
-                    "{} the key is replaced, and the old one vouches for it: {}",
-                    style::good("✓"),
-                    old.public()
-                ));
-                (key, place)
-            }
+                ),
+            },
+            KeyWhat::Rotate => match signing::rotate(settings)? {
+                Some((old, key, place)) => {
+                    output::remark(format_args!(
+                        "{} the key is replaced, and the old one vouches for it: {}",
+                        style::good("✓"),
+                        old.public()
+                    ));
+                    (key, place)
+                }
+                None => return none(),
+            },
         };
         match settings.json {
             true => {

@@ -8,7 +8,7 @@ use std::process::Command;
 use rath_testkit::copy_dir;
 use serde_json::Value;
 
-use crate::workspace::{Bench, text};
+use crate::workspace::{Bench, command, text};
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -152,6 +152,63 @@ fn the_key_is_its_owners_and_can_be_replaced() {
     let third = bench.ok(&["checkpoint", "key"]);
     assert_eq!(said(&bench, &["verify", "--since", "--key", &third]).0, 0);
     assert_eq!(bench.ok(&["checkpoint", "list"]).lines().count(), 3);
+}
+
+/// What several that were started at once say: standard output, standard error.
+fn at_once(commands: Vec<Command>) -> Vec<(bool, String, String)> {
+    let running: Vec<_> = commands.into_iter().map(|mut command| command.spawn().unwrap()).collect();
+    let ended = running.into_iter().map(|child| child.wait_with_output().unwrap());
+    ended.map(|out| (out.status.success(), text(&out.stdout).trim().to_owned(), text(&out.stderr))).collect()
+}
+
+#[test]
+fn of_those_who_need_the_first_key_at_once_one_makes_it() {
+    let bench = Bench::new();
+    session(&bench);
+    let stores: Vec<String> = (0..4).map(|no| format!("c{no}/.rath")).collect();
+    for round in 0..4 {
+        let config = bench.path(&format!("config-{round}"));
+        let with = |arguments: &[&str]| {
+            let mut command = command(bench.root(), arguments);
+            command.env("XDG_CONFIG_HOME", &config);
+            command
+        };
+        let said = |arguments: &[&str]| at_once(vec![with(arguments)]).remove(0);
+        for store in &stores {
+            let _ = fs::remove_dir_all(bench.path(store));
+            copy_dir(&bench.path(".rath"), &bench.path(store));
+        }
+        // Each of the stores, or each of the persons, is the first.
+        let first = match round % 2 {
+            0 => at_once(stores.iter().map(|store| with(&["--store", store, "checkpoint"])).collect()),
+            _ => at_once(stores.iter().map(|_| with(&["checkpoint", "key", "new"])).collect()),
+        };
+        let made: Vec<_> = first.iter().filter(|(_, _, words)| words.contains("made a signing key")).collect();
+        assert_eq!(made.len(), 1, "{first:?}");
+        match round % 2 {
+            0 => assert!(first.iter().all(|(is_done, ..)| *is_done), "{first:?}"),
+            _ => {
+                assert_eq!(made[0].1, said(&["checkpoint", "key"]).1);
+                let told = |it: &&(bool, String, String)| !it.0 && it.2.contains("there is a key already");
+                assert_eq!(first.iter().filter(told).count(), 3, "{first:?}");
+            }
+        }
+        // Who rotates at once takes turns: each key that was told is the one at hand, or leads to it.
+        let rotated = at_once(stores.iter().map(|_| with(&["checkpoint", "key", "rotate"])).collect());
+        assert!(rotated.iter().all(|(is_done, ..)| *is_done), "{rotated:?}");
+        let key: Value = serde_json::from_str(&said(&["--json", "checkpoint", "key"]).1).unwrap();
+        let before = key["before"].as_array().unwrap();
+        assert_eq!(before.len(), stores.len());
+        for (_, told, _) in &rotated {
+            assert!(before.iter().any(|succession| succession["key"] == told.as_str()), "{told}: {key}");
+        }
+        for store in &stores {
+            for arguments in [&["checkpoint"][..], &["verify", "--since", "1"]] {
+                let (is_done, out, words) = said(&[&["--store", store], arguments].concat());
+                assert!(is_done, "{arguments:?}: {out}{words}");
+            }
+        }
+    }
 }
 
 #[test]
