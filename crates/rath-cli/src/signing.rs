@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use rath::checkpoint::SigningKey;
+use rath::checkpoint::{MOST_SUCCESSIONS, SigningKey};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, fsync, mkdir, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
@@ -21,8 +21,8 @@ const FILE: &str = "key";
 /// Whoever makes or replaces a key holds this file, so that two do not destroy each other's.
 const LOCK: &str = "lock";
 
-/// No key is longer.
-const LONGEST: u64 = 64 << 10;
+/// No key is longer. Versions that carried any number of signatures wrote some that have more than 64 KiB.
+const LONGEST: u64 = 128 << 10;
 
 /// Where the key is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +72,19 @@ pub(crate) fn find_or_make(settings: &Settings, in_keyring: bool) -> Result<(Sig
     Ok((key, place, true))
 }
 
-/// Replaces the key at hand: the old one, the new one, and where that is.
-pub(crate) fn rotate(settings: &Settings) -> Result<Option<(SigningKey, SigningKey, Place)>> {
+/// Replaces the key at hand: the old one, the new one, and where that is. What no checkpoint could tell is not begun.
+pub(crate) fn rotate(settings: &Settings, forget: bool) -> Result<Option<(SigningKey, SigningKey, Place)>> {
     let _lock = lock(settings)?;
     let Some((old, place)) = find(settings)? else { return Ok(None) };
-    let key = old.rotate()?;
+    let key = match forget {
+        true => old.rotate_and_forget()?,
+        false if old.successions().len() >= MOST_SUCCESSIONS => bail!(
+            "the key was replaced {} times, and a checkpoint can tell no more: it is not replaced\n  \
+             help: `rath checkpoint` in each of your stores tells it there; then `rath checkpoint key rotate --forget` goes on from the key at hand",
+            old.successions().len()
+        ),
+        false => old.rotate()?,
+    };
     let place = keep(settings, &key, place == Place::Keyring)?;
     Ok(Some((old, key, place)))
 }
@@ -159,7 +167,13 @@ fn read(dir: &Path) -> Result<Option<String>> {
     }
     check(&stat, &path, 0o600)?;
     let mut text = String::new();
-    File::from(file).take(LONGEST).read_to_string(&mut text).with_context(|| format!("reading {}", path.display()))?;
+    File::from(file)
+        .take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .with_context(|| format!("reading {}", path.display()))?;
+    if text.len() as u64 > LONGEST {
+        bail!("{} is too long for a signing key", path.display());
+    }
     Ok(Some(text))
 }
 

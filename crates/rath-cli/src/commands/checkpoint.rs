@@ -66,7 +66,11 @@ enum KeyWhat {
         in_keyring: bool,
     },
     /// Replace the key by a new one that it vouches for; the old one is destroyed
-    Rotate,
+    Rotate {
+        /// Carry nothing of how the key at hand came about: stores whose last checkpoint has an earlier key begin anew
+        #[arg(long)]
+        forget: bool,
+    },
 }
 
 impl Checkpoint {
@@ -108,6 +112,9 @@ impl Checkpoint {
         let wish = Wish { note: self.note, anew: self.begin_anew };
         let made = checkpoint::make(&store, settings.actor(), &key, wish).await.map_err(|error| match error {
             Error::OtherKey { .. } => anyhow!("{error}\n  help: {ANEW}"),
+            Error::TooManyRotations { .. } => {
+                anyhow!("{error}\n  help: `--begin-anew` goes on with the key at hand, for which no earlier one vouches then")
+            }
             Error::Store(error) => error.into(),
             error => anyhow!("the checkpoint cannot be made: {error}"),
         })?;
@@ -200,7 +207,7 @@ impl Key {
                     "there is a key already: {place}\n  help: `rath checkpoint key rotate` replaces it, and the old one vouches for the new"
                 ),
             },
-            KeyWhat::Rotate => match signing::rotate(settings)? {
+            KeyWhat::Rotate { forget } => match signing::rotate(settings, *forget)? {
                 Some((old, key, place)) => {
                     output::remark(format_args!(
                         "{} the key is replaced, and the old one vouches for it: {}",

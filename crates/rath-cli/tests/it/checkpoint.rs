@@ -212,6 +212,26 @@ fn of_those_who_need_the_first_key_at_once_one_makes_it() {
 }
 
 #[test]
+fn a_key_is_not_replaced_more_often_than_a_checkpoint_can_tell() {
+    let bench = Bench::new();
+    session(&bench);
+    bench.ok(&["checkpoint"]);
+    for _ in 0..64 {
+        bench.ok(&["checkpoint", "key", "rotate"]);
+    }
+    let file = bench.read("config/rath/checkpoint/key");
+    let (code, words) = said(&bench, &["checkpoint", "key", "rotate"]);
+    assert!(code == 1 && words.contains("was replaced 64 times") && words.contains("rotate --forget"), "{words}");
+    assert_eq!(bench.read("config/rath/checkpoint/key"), file, "nothing is replaced");
+    bench.ok(&["checkpoint"]);
+    bench.ok(&["checkpoint", "key", "rotate", "--forget"]);
+    bench.ok(&["checkpoint", "key", "rotate"]);
+    bench.ok(&["checkpoint"]);
+    let (code, words) = said(&bench, &["verify", "--since", "1"]);
+    assert!(code == 0 && words.contains("the chain has 3 checkpoints"), "{words}");
+}
+
+#[test]
 fn an_auditor_checks_the_lines_with_python() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: python3 is not installed");

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// The version of successions and of kept keys.
 const VERSION: u64 = 1;
 
+/// A key carries the signatures of at most so many keys before it. A checkpoint holds them all, with the longest note.
+pub const MOST_SUCCESSIONS: usize = 64;
+
 /// The points of small order, as keys, without the bit of the sign: whoever names one needs no secret to sign.
 const SMALL: [[u8; 32]; 7] = [
     ends(0, 0, 0),
@@ -107,8 +110,22 @@ impl SigningKey {
         &self.successions
     }
 
-    /// A new key that this one vouches for. This one is not needed any more.
+    /// A new key that this one vouches for. This one is not needed any more. There is none after
+    /// [so many](MOST_SUCCESSIONS): a checkpoint could not hold the signatures that lead to it.
     pub fn rotate(&self) -> Result<Self, BadKey> {
+        match self.successions.len() < MOST_SUCCESSIONS {
+            true => self.give_way(&self.successions),
+            false => Err(BadKey("it carries as many signatures of keys before it as a checkpoint holds")),
+        }
+    }
+
+    /// A new key that this one vouches for, and that carries nothing of how this one came about: a store whose last
+    /// checkpoint has an earlier key begins anew with it.
+    pub fn rotate_and_forget(&self) -> Result<Self, BadKey> {
+        self.give_way(&[])
+    }
+
+    fn give_way(&self, before: &[Succession]) -> Result<Self, BadKey> {
         let mut next = Self::generate()?;
         let nothing = Signature([0; 64]);
         let mut succession = Succession {
@@ -119,7 +136,7 @@ impl SigningKey {
             time: Time::now(),
         };
         succession.signature = self.sign(&succession.statement());
-        next.successions = [&self.successions[..], &[succession]].concat();
+        next.successions = [before, &[succession]].concat();
         Ok(next)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rath::body::Checkpointed;
 use rath::checkpoint::{
-    Checkpoint, Error, Heads, LONGEST_LINE, PublicKey, Signature, SigningKey, Wish, audit, chain, compare, is_signed,
-    make,
+    Checkpoint, Error, Heads, LONGEST_LINE, MOST_SUCCESSIONS, PublicKey, Signature, SigningKey, Wish, audit, chain,
+    compare, is_signed, make,
 };
 use rath::prelude::*;
 use rath::store::Query;
@@ -357,6 +357,39 @@ async fn two_copies_that_part_are_told_where() {
     lab.checkpoint(&here).await;
     let lacking = compare(&Embedded::open(&older).unwrap(), &Embedded::open(&here).unwrap()).await.unwrap();
     assert_eq!(whats(&lacking.findings), [What::CutOff]);
+}
+
+#[tokio::test]
+async fn keys_are_replaced_as_often_as_a_checkpoint_can_tell() {
+    let lab = Lab::new().await;
+    let store = Embedded::open(lab.original()).unwrap();
+    lab.checkpoint(&lab.original()).await;
+    let often = |key: &SigningKey, times: usize| (1..times).fold(key.rotate().unwrap(), |key, _| key.rotate().unwrap());
+    let last = often(&lab.key, MOST_SUCCESSIONS);
+    assert!(last.rotate().is_err() && last.to_text().len() < 32 << 10);
+    // With the longest note, each byte of it written as six.
+    let note = Some("\u{1}".repeat(500));
+    let line = make(&store, ada(), &last, Wish { note, anew: false }).await.unwrap();
+    assert_eq!(line.successions.len(), MOST_SUCCESSIONS);
+    // It goes on from there, and forgets what the store knows now.
+    let next = last.rotate_and_forget().unwrap();
+    assert_eq!(next.successions().len(), 1);
+    make(&store, ada(), &next, Wish::default()).await.unwrap();
+    assert_eq!(audit(&store, &[], 1, &lab.trusted()).await.unwrap().findings, []);
+    // A key that was replaced more often, before there was a bound, begins anew where it must.
+    let far = often(&next, MOST_SUCCESSIONS - 1);
+    let mut kept: serde_json::Value = serde_json::from_str(&far.to_text()).unwrap();
+    let all = [last.successions(), far.successions()].concat();
+    kept["successions"] = serde_json::to_value(&all).unwrap();
+    let far = SigningKey::from_text(&kept.to_string()).unwrap();
+    let other = Lab::new().await;
+    let other = Lab { key: SigningKey::from_text(&lab.key.to_text()).unwrap(), ..other };
+    other.checkpoint(&other.original()).await;
+    let store = Embedded::open(other.original()).unwrap();
+    let refused = make(&store, ada(), &far, Wish::default()).await;
+    assert!(matches!(refused, Err(Error::TooManyRotations { no: 1, rotations: 128 })), "{refused:?}");
+    let anew = make(&store, ada(), &far, Wish { note: None, anew: true }).await.unwrap();
+    assert!(anew.anew && anew.successions.is_empty());
 }
 
 #[tokio::test]
