@@ -352,6 +352,8 @@ async fn two_copies_that_part_are_told_where() {
     let found = lab.found(&here, std::slice::from_ref(&theirs)).await;
     assert_eq!(found[0].what, What::Equivocation);
     assert!(found[0].why.contains("Two histories were signed"), "{}", found[0].why);
+    let list = "its list of heads is not in this store";
+    assert!(found[1].why.ends_with(list), "what was never here is not lost: {}", found[1].why);
     // A copy that is older lacks what the other has signed.
     let older = lab.copy();
     lab.checkpoint(&here).await;
