@@ -81,10 +81,16 @@ fn what_is_no_checkpoint_is_said_to_be_none() {
     bench.put("forged", format!("{line}\n{forged}\n"));
     bench.put("empty", "");
     bench.put("binary", [0xff, 0xfe, 0]);
+    let cut = &line[..line.len() - 20];
+    bench.put("cut", format!("{cut}\n"));
+    bench.put("headless", &line[20..]);
     for (since, code, words) in [
         (altered.as_str(), 3, "not in canonical form"),
         (forged.as_str(), 3, "its signature does not fit"),
         ("forged", 3, "line 2 of forged is not what was signed"),
+        (cut, 3, "the line is not what was signed"),
+        ("cut", 3, "line 1 of cut is not what was signed"),
+        ("headless", 3, "line 1 of headless is not what was signed"),
         ("{", 1, "is not a checkpoint"),
         ("lines", 1, "line 2 of lines is not a checkpoint"),
         ("empty", 1, "has no checkpoint in it"),

@@ -194,9 +194,14 @@ fn read_lines(from: impl std::io::Read, name: &str, held: &mut Held) -> Result<V
 
 /// A line that its key signed. One that was altered is a finding; what never was a checkpoint is an error.
 fn parse(line: &str, name: &str, held: &mut Held) -> Result<Option<Checkpoint>> {
-    let was_one = || {
-        let value = serde_json::from_str::<serde_json::Value>(line);
-        value.is_ok_and(|value| value.get("checkpoint").is_some() && value.get("signature").is_some())
+    let was_one = || match serde_json::from_str::<serde_json::Value>(line) {
+        Ok(value) => value.get("checkpoint").is_some() && value.get("signature").is_some(),
+        // Cut off, behind or before: all lines begin and end alike.
+        Err(_) => {
+            let line = line.trim();
+            let begins = ["{\"checkpoint\":", "{\"anew\":true,\"checkpoint\":"].iter().any(|it| line.starts_with(it));
+            begins || line.contains("\"signature\":\"") && line.contains(",\"time\":")
+        }
     };
     let why = match Checkpoint::parse(line) {
         Ok(read) if checkpoint::is_signed(&read) => return Ok(Some(read)),
