@@ -238,6 +238,25 @@ fn a_key_is_not_replaced_more_often_than_a_checkpoint_can_tell() {
 }
 
 #[test]
+fn another_copy_is_a_witness_as_far_as_it_is_whole() {
+    let bench = Bench::new();
+    session(&bench);
+    bench.ok(&["checkpoint"]);
+    let database = |at: &str| rusqlite::Connection::open(bench.path(at).join("rath.db")).unwrap();
+    database(".rath").execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    for copy in ["copy/.rath", "altered", "cut"] {
+        copy_dir(&bench.path(".rath"), &bench.path(copy));
+    }
+    // The directory that holds it, or it itself.
+    for copy in ["copy", "copy/.rath"] {
+        let (code, words) = said(&bench, &["verify", "--against", copy]);
+        assert!(code == 0 && words.contains("contradicts nothing"), "{words}");
+    }
+    let (code, words) = said(&bench, &["verify", "--against", "work"]);
+    assert!(code == 2 && words.contains("there is no store in work"), "{words}");
+}
+
+#[test]
 fn an_auditor_checks_the_lines_with_python() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: python3 is not installed");

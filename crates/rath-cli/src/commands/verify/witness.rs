@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::expression;
 use crate::output::count;
-use crate::settings::Settings;
+use crate::settings::{STORE_DIR, Settings};
 use crate::{signing, time};
 
 /// A file of lines has at most so many bytes.
@@ -48,9 +48,18 @@ impl Witness {
         let mut held = Held::default();
         let mut lines = Vec::new();
         if let Some(other) = &self.against {
-            match Embedded::exists(other) {
-                true => compare(settings, other, &mut held).await?,
-                false => lines.extend(read_file(other, &mut held)?),
+            let inside = other.join(STORE_DIR);
+            match other {
+                _ if Embedded::exists(other) => compare(settings, other, &mut held).await?,
+                _ if Embedded::exists(&inside) => compare(settings, &inside, &mut held).await?,
+                _ if other.is_dir() => {
+                    let text = format!(
+                        "there is no store in {}: neither a database nor a directory {STORE_DIR} with one",
+                        other.display()
+                    );
+                    return Err(expression::unclear(text));
+                }
+                _ => lines.extend(read_file(other, &mut held)?),
             }
         }
         let mut from = u64::MAX;
