@@ -240,8 +240,11 @@ fn a_key_is_not_replaced_more_often_than_a_checkpoint_can_tell() {
 #[test]
 fn another_copy_is_a_witness_as_far_as_it_is_whole() {
     let bench = Bench::new();
-    session(&bench);
-    bench.ok(&["checkpoint"]);
+    let session = session(&bench);
+    let key = {
+        bench.ok(&["checkpoint"]);
+        bench.ok(&["checkpoint", "key"])
+    };
     let database = |at: &str| rusqlite::Connection::open(bench.path(at).join("rath.db")).unwrap();
     database(".rath").execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     for copy in ["copy/.rath", "altered", "cut"] {
@@ -249,11 +252,19 @@ fn another_copy_is_a_witness_as_far_as_it_is_whole() {
     }
     // The directory that holds it, or it itself.
     for copy in ["copy", "copy/.rath"] {
-        let (code, words) = said(&bench, &["verify", "--against", copy]);
+        let (code, words) = said(&bench, &["verify", "--against", copy, "--key", &key]);
         assert!(code == 0 && words.contains("contradicts nothing"), "{words}");
     }
     let (code, words) = said(&bench, &["verify", "--against", "work"]);
     assert!(code == 2 && words.contains("there is no store in work"), "{words}");
+    // A key is held against something, or it is a mistake.
+    let stranger = "11".repeat(32);
+    let (code, words) = said(&bench, &["verify", "--against", "copy", "--key", &stranger]);
+    assert!(code == 3 && words.contains("not with the one that you trust"), "{words}");
+    for more in [&[][..], &[session.as_str()], &["--script"]] {
+        let (code, words) = said(&bench, &[&["verify", "--key", &stranger], more].concat());
+        assert!(code == 2 && words.contains("--since"), "{words}");
+    }
 }
 
 #[test]

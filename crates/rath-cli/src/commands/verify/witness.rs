@@ -69,7 +69,8 @@ impl Witness {
             Some("-") => lines.extend(read_lines(std::io::stdin().lock(), "the standard input", &mut held)?),
             Some(text) => from = self.stored(settings, text, &mut lines, &mut held).await?,
         }
-        if self.since.is_some() || !lines.is_empty() {
+        // Against a copy alone the key is still to be behind the checkpoints.
+        if self.since.is_some() || !lines.is_empty() || self.key.is_some() {
             self.audit(settings, &lines, from, &mut held).await?;
         }
         if !held.findings.is_empty() {
@@ -135,6 +136,10 @@ impl Witness {
                 count(since.sessions, "session"),
                 count(audit.stored, "checkpoint")
             ));
+        }
+        if let (Some(key), 0, true) = (self.key, audit.stored, lines.is_empty() && self.since.is_none()) {
+            let why = format!("key {key} is behind no checkpoint: the store has none");
+            held.findings.push(Finding { what: What::Checkpoint, session: None, seq: None, why });
         }
         held.findings.extend(audit.findings);
         held.remarks.extend(audit.remarks);
