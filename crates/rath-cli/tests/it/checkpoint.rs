@@ -265,6 +265,32 @@ fn another_copy_is_a_witness_as_far_as_it_is_whole() {
         let (code, words) = said(&bench, &[&["verify", "--key", &stranger], more].concat());
         assert!(code == 2 && words.contains("--since"), "{words}");
     }
+    // A body that is not the one that was written.
+    let mut bytes = fs::read(bench.path("altered/rath.db")).unwrap();
+    let text = b"Pay invoice 17.";
+    let at: Vec<usize> = (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    at.iter().for_each(|at| bytes[at + 12] = b'7');
+    assert!(!at.is_empty());
+    fs::write(bench.path("altered/rath.db"), bytes).unwrap();
+    let (code, words) = said(&bench, &["verify", "--against", "altered"]);
+    assert!(code == 3 && words.contains("in the other copy: the body is not the one"), "{words}");
+    assert!(!words.contains("contradicts nothing"), "{words}");
+    // A session that its own checkpoint has and it has not.
+    let no: i64 = database("cut")
+        .query_row("SELECT no FROM sessions WHERE no != (SELECT max(no) FROM sessions)", [], |row| row.get(0))
+        .unwrap();
+    let gone = format!(
+        "DELETE FROM ids WHERE segment IN (SELECT cursor FROM segments WHERE session = {no});
+         DELETE FROM segments WHERE session = {no}; DELETE FROM snapshots WHERE session = {no};
+         DELETE FROM sessions WHERE no = {no};"
+    );
+    database("cut").execute_batch(&gone).unwrap();
+    assert_eq!(said(&bench, &["--store", "cut", "verify"]).0, 0, "it does not show by itself");
+    for (store, copy, whose) in [(".rath", "cut", "the other copy"), ("cut", ".rath", "this copy")] {
+        let (code, words) = said(&bench, &["--store", store, "verify", "--against", copy]);
+        let told = format!("{whose}: the session is gone: checkpoint 1 (");
+        assert!(code == 3 && words.contains(&told) && !words.contains("contradicts nothing"), "{words}");
+    }
 }
 
 #[test]
@@ -301,6 +327,7 @@ fn an_auditor_checks_the_lines_with_python() {
         (lines.replacen("\"no\":", " \"no\":", 1), "not in canonical form"),
         ("nothing".into(), "is not a checkpoint"),
         ("{}".into(), "is not a checkpoint"),
+        (format!("{}{}", all[0], " ".repeat(40_000)), "more than 32768 bytes"),
     ] {
         let (code, said) = check(altered.as_bytes(), &[]);
         assert!(code == 3 && said.contains(words), "{said}");
@@ -357,4 +384,3 @@ fn who_writes_to_an_older_store_is_told_where_the_old_one_is() {
     assert!(words.contains(".rath/rath.db.format-2.backup") && words.contains("delete it when"), "{words}");
     assert_eq!(bench.json(&["doctor", "--offline"])["backups"][0]["format"], 2);
 }
-        (format!("{}{}", all[0], " ".repeat(40_000)), "more than 32768 bytes"),

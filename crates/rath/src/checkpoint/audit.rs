@@ -71,6 +71,24 @@ pub async fn audit(
     Ok(auditor.audit)
 }
 
+/// What a copy of a store lacks of what these checkpoints vouch for; their lists of heads are looked for in `other` too.
+pub(super) async fn missing(
+    store: &Arc<dyn Store>,
+    chain: &Chain,
+    checkpoints: &[&Checkpoint],
+    other: &Arc<dyn Store>,
+) -> rath_core::Result<Vec<Finding>> {
+    let removed = match chain.store {
+        Some(operator) => removed(store, operator).await?,
+        None => BTreeMap::new(),
+    };
+    let mut auditor = Auditor { other: Some(other), ..Auditor::new(store, chain, removed) };
+    for checkpoint in checkpoints {
+        auditor.heads(checkpoint).await?;
+    }
+    Ok(auditor.audit.findings)
+}
+
 /// What an `erased` record says of sessions that went whole.
 #[derive(Deserialize)]
 struct Removals {
@@ -104,6 +122,8 @@ async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Resu
 
 struct Auditor<'a> {
     store: &'a Arc<dyn Store>,
+    /// Another copy, which may have lists of heads that this one lacks.
+    other: Option<&'a Arc<dyn Store>>,
     /// Sessions that were taken out on the record: how many records they had, and where on the operator session.
     removed: BTreeMap<SessionId, (u64, u64)>,
     /// Where the checkpoints stand on the operator session, by their numbers.
@@ -123,6 +143,7 @@ impl<'a> Auditor<'a> {
     fn new(store: &'a Arc<dyn Store>, chain: &Chain, removed: BTreeMap<SessionId, (u64, u64)>) -> Self {
         Self {
             store,
+            other: None,
             removed,
             places: chain.stored.iter().map(|it| (it.checkpoint.no, it.record.seq)).collect(),
             lists: chain.stored.iter().map(|it| it.checkpoint.heads).collect(),
@@ -300,9 +321,11 @@ impl<'a> Auditor<'a> {
 
     /// Every head that the checkpoint digests is a record of the store.
     async fn heads(&mut self, checkpoint: &Checkpoint) -> rath_core::Result<()> {
-        let Some(heads) = stored::heads(self.store, checkpoint).await else {
-            return self.without_list(checkpoint).await;
+        let heads = match (stored::heads(self.store, checkpoint).await, self.other) {
+            (None, Some(other)) => stored::heads(other, checkpoint).await,
+            (heads, _) => heads,
         };
+        let Some(heads) = heads else { return self.without_list(checkpoint).await };
         for (point, id) in heads.iter() {
             self.audit.heads += 1;
             if self.named.contains(&point.session) {

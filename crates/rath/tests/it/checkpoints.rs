@@ -362,6 +362,41 @@ async fn two_copies_that_part_are_told_where() {
 }
 
 #[tokio::test]
+async fn a_copy_that_was_cut_behind_a_checkpoint_of_its_own_contradicts() {
+    let lab = Lab::new().await;
+    let path = lab.original();
+    let before = lab.copy();
+    lab.say(&path, lab.ids[1], "it is settled").await;
+    let line = lab.checkpoint(&path).await;
+    let no = lab.no(lab.ids[2]);
+    let gone = format!(
+        "DELETE FROM ids WHERE segment IN (SELECT cursor FROM segments WHERE session = {no});
+         DELETE FROM segments WHERE session = {no}; DELETE FROM snapshots WHERE session = {no};
+         DELETE FROM sessions WHERE no = {no};"
+    );
+    let cut = lab.cut(lab.ids[1], 1, &before);
+    for lists in ["", "DELETE FROM blobs; DELETE FROM packs;"] {
+        let copy = lab.copy();
+        Connection::open(copy.join("rath.db")).unwrap().execute_batch(&format!("{cut}{gone}{lists}")).unwrap();
+        let (ours, theirs) = (Embedded::open(&copy).unwrap(), Embedded::open(&path).unwrap());
+        for (seen, whose) in [
+            (compare(&ours, &theirs).await.unwrap(), "this copy"),
+            (compare(&theirs, &ours).await.unwrap(), "the other copy"),
+        ] {
+            let mut found: Vec<_> = seen.findings.iter().map(|it| (it.session.unwrap(), it.what, &it.why)).collect();
+            found.sort_by_key(|(session, ..)| lab.ids.iter().position(|id| id == session));
+            let told = format!("{whose}: record 2 is cut off: checkpoint 1 ({})", line.time);
+            assert_eq!((found.len(), found[0].1, found[1].1), (2, What::CutOff, What::Gone), "{found:?}");
+            assert!(found[0].2.starts_with(&told), "{found:?}");
+            assert!(found[1].2.starts_with(&format!("{whose}: the session is gone: ")), "{found:?}");
+        }
+    }
+    // A copy from before the checkpoint is only older.
+    let seen = compare(&Embedded::open(&path).unwrap(), &Embedded::open(&before).unwrap()).await.unwrap();
+    assert_eq!(seen.findings, []);
+}
+
+#[tokio::test]
 async fn keys_are_replaced_as_often_as_a_checkpoint_can_tell() {
     let lab = Lab::new().await;
     let store = Embedded::open(lab.original()).unwrap();
@@ -545,6 +580,15 @@ async fn a_line_with_anything_changed_is_none() {
     for line in hostile {
         assert!(!accepted(&line), "{}", line.chars().take(80).collect::<String>());
     }
+    // Keys for which anybody can sign: of small order, with or without the bit of the sign.
+    for (first, last) in [(1, 0), (1, 0x80)] {
+        let mut small = [0; 32];
+        (small[0], small[31]) = (first, last);
+        let mut signature = [0; 64];
+        signature[0] = 1;
+        let forged = Checkpoint { key: PublicKey(small), signature: Signature(signature), ..made.clone() };
+        assert!(!is_signed(&forged));
+    }
     assert!(Checkpoint::parse("{\"checkpoint\":2}").unwrap_err().to_string().contains("use a newer one"));
     let long = Wish { note: Some("n".repeat(501)), anew: false };
     assert!(matches!(make(&store, ada(), &key, long).await, Err(Error::Beyond(_))));
@@ -615,15 +659,6 @@ async fn ten_thousand_sessions_are_one_short_line() {
     let made = make(&store, ada(), &key, Wish::default()).await.unwrap();
     assert_eq!((made.sessions, made.records), (10_001, 20_002));
     assert!(made.line().len() < 600, "{}", made.line().len());
-    // Keys for which anybody can sign: of small order, with or without the bit of the sign.
-    for (first, last) in [(1, 0), (1, 0x80)] {
-        let mut small = [0; 32];
-        (small[0], small[31]) = (first, last);
-        let mut signature = [0; 64];
-        signature[0] = 1;
-        let forged = Checkpoint { key: PublicKey(small), signature: Signature(signature), ..made.clone() };
-        assert!(!is_signed(&forged));
-    }
     let seen = audit(&store, &[made], 1, &[key.public()]).await.unwrap();
     assert_eq!((seen.heads, seen.findings), (10_001, vec![]));
 }

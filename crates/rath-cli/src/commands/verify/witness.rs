@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use rath::Embedded;
+use rath::care::Care;
 use rath::checkpoint::{self, Checkpoint, PublicKey};
 use rath::verify::{Finding, What};
 use serde::Serialize;
@@ -166,9 +167,22 @@ impl Witness {
 }
 
 async fn compare(settings: &Settings, other: &Path, held: &mut Held) -> Result<()> {
-    let there: std::sync::Arc<dyn rath::Store> = std::sync::Arc::new(Embedded::open_here(other, "rath")?);
-    let comparison = checkpoint::compare(&settings.store()?, &there).await?;
-    if comparison.findings.is_empty() {
+    let copy = Embedded::open_here(other, "rath")?;
+    // What does not verify by itself is no witness.
+    let mut report = copy.verify(None, &mut |_, _| {})?;
+    let care = Care::new(copy, settings.actor());
+    care.explain(&mut report).await;
+    let is_sound = report.is_sound();
+    let told = report.findings.into_iter();
+    held.findings.extend(told.map(|told| Finding { why: format!("in the other copy: {}", told.why), ..told }));
+    let comparison = match checkpoint::compare(&settings.store()?, care.store()).await {
+        Err(error) if !is_sound => {
+            held.remarks.push(format!("the other copy cannot be compared any further: {error}"));
+            return Ok(());
+        }
+        comparison => comparison?,
+    };
+    if is_sound && comparison.findings.is_empty() {
         held.fits.push(format!(
             "the other copy contradicts nothing: {} and {} are in both",
             count(comparison.sessions, "session"),
