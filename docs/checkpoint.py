@@ -19,6 +19,8 @@ ORDER = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, P - 2, P) % P
 ROOT = pow(2, (P - 1) // 4, P)
 
+LONGEST = 32 * 1024  # a line has no more bytes, with the blanks around it
+
 
 def recover_x(y, sign):
     if y >= P:
@@ -68,6 +70,9 @@ def signed(key, statement, signature):
     scalar = int.from_bytes(signature[32:], "little")
     if public is None or commitment is None or scalar >= ORDER:
         return False
+    small = times(8, public)
+    if small[0] % P == 0 and (small[1] - small[2]) % P == 0:
+        return False  # of small order: whoever names it needs no secret to sign
     challenge = int.from_bytes(hashlib.sha512(signature[:32] + key + statement).digest(), "little") % ORDER
     left, right = times(scalar, BASE), add(commitment, times(challenge, public))
     return (left[0] * right[2] - right[0] * left[2]) % P == 0 and (left[1] * right[2] - right[1] * left[2]) % P == 0
@@ -132,14 +137,39 @@ def check_heads(path, it, records, say):
             say(found in (None, id), f"{session}: record {seq} is not the one that was signed")
 
 
+def header_of(line):
+    """The exact bytes of the header in a line: as they stand there, or in a JSON string."""
+    if line.startswith(b'{"header":{') and line.endswith(b"}"):
+        # No header has ,"salt":" in it: the first one is behind it.
+        return line[10:-1].partition(b',"salt":"')[0]
+    return json.loads(line.decode())["header"].encode()
+
+
 def read_records(path):
     records = {}
-    with open(path, encoding="utf-8") as lines:
-        for line in filter(str.strip, lines):
-            text = json.loads(line)["header"]
-            header = json.loads(text)
-            records[header["session"], header["seq"]] = hashlib.sha256(text.encode()).hexdigest()
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                exact = header_of(line.strip())
+                header = json.loads(exact.decode())
+                place = header["session"], header["seq"]
+            except UnicodeDecodeError:
+                raise ValueError(f"line {number} of the records is not UTF-8") from None
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                raise ValueError(f"line {number} of the records is not a record: {error!r}") from None
+            records[place] = hashlib.sha256(exact).hexdigest()
     return records
+
+
+def read_lines(path):
+    """Number and bytes of each line that is not blank."""
+    with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            line = line[:-1] if line.endswith(b"\n") else line
+            if line.strip():
+                yield number, line
 
 
 def main():
@@ -151,18 +181,29 @@ def main():
     given = options.parse_args()
     if given.records and not given.heads:
         options.error("--records needs --heads")
+    try:
+        return check(given, options)
+    except OSError as error:
+        options.error(str(error))
+
+
+def check(given, options):
     wrong, before, keys = [], None, set()
-    with sys.stdin if given.lines == "-" else open(given.lines, encoding="utf-8") as lines:
-        for number, line in enumerate(filter(None, map(str.strip, lines)), 1):
-            def say(fits, why, number=number):
-                if not fits:
-                    wrong.append(f"line {number}: {why}")
-            try:
-                before = line, check_line(line, before, say)
-                keys.update(keys_behind(before[1]))
-            except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
-                wrong.append(f"line {number} is not a checkpoint: {error!r}")
-                break
+    for number, exact in read_lines(given.lines):
+        def say(fits, why, number=number):
+            if not fits:
+                wrong.append(f"line {number}: {why}")
+        try:
+            say(len(exact) <= LONGEST, f"it has more than {LONGEST} bytes")
+            line = exact.decode().strip()
+            before = line, check_line(line, before, say)
+            keys.update(keys_behind(before[1]))
+        except UnicodeDecodeError:
+            wrong.append(f"line {number} is not a checkpoint: it is not UTF-8")
+            break
+        except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+            wrong.append(f"line {number} is not a checkpoint: {error!r}")
+            break
     if before is None and not wrong:
         options.error("there is no line in the input")
     if given.key and given.key not in keys:
@@ -171,8 +212,10 @@ def main():
         try:
             records = read_records(given.records) if given.records else {}
             check_heads(given.heads, before[1], records, lambda fits, why: fits or wrong.append(why))
-        except (KeyError, TypeError, ValueError) as error:
-            wrong.append(f"the list of heads or the records cannot be read: {error!r}")
+        except UnicodeDecodeError:
+            wrong.append("the list of heads is not UTF-8")
+        except ValueError as error:
+            wrong.append(f"the list of heads or the records cannot be read: {error}")
     for why in wrong:
         print(why)
     if not wrong:

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use rath::checkpoint::SigningKey;
-use rustix::fs::{Mode, OFlags, Stat, fstat, fsync, mkdir, open, openat, renameat, unlinkat};
+use rath::checkpoint::{MOST_SUCCESSIONS, SigningKey};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, fsync, mkdir, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::settings::Settings;
@@ -18,8 +18,11 @@ const ENTRY: &str = "rath/checkpoint-key";
 /// The file's name.
 const FILE: &str = "key";
 
-/// No key is longer.
-const LONGEST: u64 = 64 << 10;
+/// Whoever makes or replaces a key holds this file, so that two do not destroy each other's.
+const LOCK: &str = "lock";
+
+/// No key is longer. Versions that carried any number of signatures wrote some that have more than 64 KiB.
+const LONGEST: u64 = 128 << 10;
 
 /// Where the key is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +61,48 @@ pub(crate) fn find(settings: &Settings) -> Result<Option<(SigningKey, Place)>> {
     }
 }
 
-/// Keeps a key, in place of the one that is there.
-pub(crate) fn keep(settings: &Settings, key: &SigningKey, in_keyring: bool) -> Result<Place> {
+/// The key at hand, or else one that is made now: then also whether it was. Of two that make the first, one does.
+pub(crate) fn find_or_make(settings: &Settings, in_keyring: bool) -> Result<(SigningKey, Place, bool)> {
+    let _lock = lock(settings)?;
+    if let Some((key, place)) = find(settings)? {
+        return Ok((key, place, false));
+    }
+    let key = SigningKey::generate()?;
+    let place = keep(settings, &key, in_keyring)?;
+    Ok((key, place, true))
+}
+
+/// Replaces the key at hand: the old one, the new one, and where that is. What no checkpoint could tell is not begun.
+pub(crate) fn rotate(settings: &Settings, forget: bool) -> Result<Option<(SigningKey, SigningKey, Place)>> {
+    let _lock = lock(settings)?;
+    let Some((old, place)) = find(settings)? else { return Ok(None) };
+    let key = match forget {
+        true => old.rotate_and_forget()?,
+        false if old.successions().len() >= MOST_SUCCESSIONS => bail!(
+            "the key was replaced {} times, and a checkpoint can tell no more: it is not replaced\n  \
+             help: `rath checkpoint` in each of your stores tells it there; then `rath checkpoint key rotate --forget` goes on from the key at hand",
+            old.successions().len()
+        ),
+        false => old.rotate()?,
+    };
+    let place = keep(settings, &key, place == Place::Keyring)?;
+    Ok(Some((old, key, place)))
+}
+
+/// Held for as long as it is there. Where there is no directory for it, there is nothing to lose in it.
+fn lock(settings: &Settings) -> Result<Option<File>> {
+    let Some(dir) = dir(settings) else { return Ok(None) };
+    let failed = || format!("locking {}", dir.join(LOCK).display());
+    let at = make_dir(&dir)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&at, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(std::io::Error::from).with_context(failed)?;
+    let file = File::from(file);
+    file.lock().with_context(failed)?;
+    Ok(Some(file))
+}
+
+/// Keeps a key, in place of the one that is there. Whoever calls holds the lock.
+fn keep(settings: &Settings, key: &SigningKey, in_keyring: bool) -> Result<Place> {
     if in_keyring {
         let help = "without `--in-keyring` the key is kept in a file that only you can read";
         settings.keyring.set(ENTRY, &key.to_text()).map_err(|trouble| anyhow::anyhow!("{trouble}\n  help: {help}"))?;
@@ -124,19 +167,32 @@ fn read(dir: &Path) -> Result<Option<String>> {
     }
     check(&stat, &path, 0o600)?;
     let mut text = String::new();
-    File::from(file).take(LONGEST).read_to_string(&mut text).with_context(|| format!("reading {}", path.display()))?;
+    File::from(file)
+        .take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .with_context(|| format!("reading {}", path.display()))?;
+    if text.len() as u64 > LONGEST {
+        bail!("{} is too long for a signing key", path.display());
+    }
     Ok(Some(text))
 }
 
-/// Writes the file whole, or not at all.
-fn write(dir: &Path, text: &str) -> Result<()> {
-    let failed = || format!("writing {}", dir.join(FILE).display());
+/// Makes the directory, if it is not there.
+fn make_dir(dir: &Path) -> Result<OwnedFd> {
+    let failed = || format!("making {}", dir.display());
     std::fs::create_dir_all(dir.parent().unwrap_or(dir)).with_context(failed)?;
     match mkdir(dir, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error).with_context(failed),
     }
-    let at = open_dir(dir)?.with_context(failed)?;
+    open_dir(dir)?.with_context(failed)
+}
+
+/// Writes the file whole, or not at all.
+fn write(dir: &Path, text: &str) -> Result<()> {
+    let failed = || format!("writing {}", dir.join(FILE).display());
+    let at = make_dir(dir)?;
+    clear(&at).with_context(failed)?;
     let unfinished = format!("{FILE}.{}.new", rath::fresh_name());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let writing = || -> std::io::Result<()> {
@@ -148,9 +204,22 @@ fn write(dir: &Path, text: &str) -> Result<()> {
     };
     let written = writing();
     if written.is_err() {
-        let _ = unlinkat(&at, &unfinished, rustix::fs::AtFlags::empty());
+        let _ = unlinkat(&at, &unfinished, AtFlags::empty());
     }
     written.with_context(failed)
+}
+
+/// Takes away keys that were not written to their end: they never were one.
+fn clear(at: &OwnedFd) -> Result<()> {
+    for entry in Dir::read_from(at)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        let between = name.strip_prefix(b"key.").and_then(|rest| rest.strip_suffix(b".new"));
+        if between.is_some_and(|between| between.iter().all(u8::is_ascii_hexdigit)) {
+            unlinkat(at, entry.file_name(), AtFlags::empty())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -173,6 +242,8 @@ mod tests {
         let dir = home.path().join("rath/checkpoint");
         assert!(read(&dir).unwrap().is_none());
         write(&dir, "first").unwrap();
+        // One that was killed while it wrote left a secret behind.
+        std::fs::write(dir.join("key.00ff.new"), "half").unwrap();
         write(&dir, "second").unwrap();
         assert_eq!(read(&dir).unwrap().unwrap(), "second");
         assert_eq!((mode(&dir), mode(&dir.join(FILE))), (0o700, 0o600));

@@ -1,6 +1,6 @@
 use anyhow::{Result, anyhow, bail};
 use rath::care::Care;
-use rath::checkpoint::{self, Checkpoint as Made, Error, SigningKey, Wish};
+use rath::checkpoint::{self, Checkpoint as Made, Error, Wish};
 use serde_json::json;
 
 use super::Answer;
@@ -66,7 +66,11 @@ enum KeyWhat {
         in_keyring: bool,
     },
     /// Replace the key by a new one that it vouches for; the old one is destroyed
-    Rotate,
+    Rotate {
+        /// Carry nothing of how the key at hand came about: stores whose last checkpoint has an earlier key begin anew
+        #[arg(long)]
+        forget: bool,
+    },
 }
 
 impl Checkpoint {
@@ -89,7 +93,7 @@ impl Checkpoint {
         let key = match signing::find(settings)? {
             Some((key, _)) => key,
             None => {
-                let key = SigningKey::generate()?;
+                // A chain that has a key is asked before a key is made.
                 let stored = checkpoint::chain(&store).await?.stored;
                 if let Some(last) = stored.last().filter(|_| !self.begin_anew) {
                     bail!(
@@ -98,14 +102,19 @@ impl Checkpoint {
                         last.checkpoint.key
                     );
                 }
-                let place = signing::keep(settings, &key, false)?;
-                output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                let (key, place, is_made) = signing::find_or_make(settings, false)?;
+                if is_made {
+                    output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                }
                 key
             }
         };
         let wish = Wish { note: self.note, anew: self.begin_anew };
         let made = checkpoint::make(&store, settings.actor(), &key, wish).await.map_err(|error| match error {
             Error::OtherKey { .. } => anyhow!("{error}\n  help: {ANEW}"),
+            Error::TooManyRotations { .. } => {
+                anyhow!("{error}\n  help: `--begin-anew` goes on with the key at hand, for which no earlier one vouches then")
+            }
             Error::Store(error) => error.into(),
             error => anyhow!("the checkpoint cannot be made: {error}"),
         })?;
@@ -180,34 +189,35 @@ impl List {
 
 impl Key {
     fn run(&self, settings: &Settings) -> Result<Answer> {
-        let found = signing::find(settings)?;
-        let (key, place) = match (self.what.as_ref().unwrap_or(&KeyWhat::Show), found) {
-            (KeyWhat::Show, Some(found)) => found,
-            (KeyWhat::Show | KeyWhat::Rotate, None) => {
-                output::remark("there is no signing key; `rath checkpoint key new` makes one");
-                return Ok(Answer::No);
-            }
-            (KeyWhat::New { .. }, Some((_, place))) => {
-                bail!(
+        let none = || {
+            output::remark("there is no signing key; `rath checkpoint key new` makes one");
+            Ok(Answer::No)
+        };
+        let (key, place) = match self.what.as_ref().unwrap_or(&KeyWhat::Show) {
+            KeyWhat::Show => match signing::find(settings)? {
+                Some(found) => found,
+                None => return none(),
+            },
+            KeyWhat::New { in_keyring } => match signing::find_or_make(settings, *in_keyring)? {
+                (key, place, true) => {
+                    output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                    (key, place)
+                }
+                (_, place, false) => bail!(
                     "there is a key already: {place}\n  help: `rath checkpoint key rotate` replaces it, and the old one vouches for the new"
-                )
-            }
-            (KeyWhat::New { in_keyring }, None) => {
-                let key = SigningKey::generate()?;
-                let place = signing::keep(settings, &key, *in_keyring)?;
-                output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
-                (key, place)
-            }
-            (KeyWhat::Rotate, Some((old, place))) => {
-                let key = old.rotate()?;
-                let place = signing::keep(settings, &key, place == signing::Place::Keyring)?;
-                output::remark(format_args!(
-                    "{} the key is replaced, and the old one vouches for it: {}",
-                    style::good("✓"),
-                    old.public()
-                ));
-                (key, place)
-            }
+                ),
+            },
+            KeyWhat::Rotate { forget } => match signing::rotate(settings, *forget)? {
+                Some((old, key, place)) => {
+                    output::remark(format_args!(
+                        "{} the key is replaced, and the old one vouches for it: {}",
+                        style::good("✓"),
+                        old.public()
+                    ));
+                    (key, place)
+                }
+                None => return none(),
+            },
         };
         match settings.json {
             true => {

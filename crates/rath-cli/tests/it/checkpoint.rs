@@ -8,7 +8,7 @@ use std::process::Command;
 use rath_testkit::copy_dir;
 use serde_json::Value;
 
-use crate::workspace::{Bench, text};
+use crate::workspace::{Bench, command, text};
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -81,10 +81,16 @@ fn what_is_no_checkpoint_is_said_to_be_none() {
     bench.put("forged", format!("{line}\n{forged}\n"));
     bench.put("empty", "");
     bench.put("binary", [0xff, 0xfe, 0]);
+    let cut = &line[..line.len() - 20];
+    bench.put("cut", format!("{cut}\n"));
+    bench.put("headless", &line[20..]);
     for (since, code, words) in [
         (altered.as_str(), 3, "not in canonical form"),
         (forged.as_str(), 3, "its signature does not fit"),
         ("forged", 3, "line 2 of forged is not what was signed"),
+        (cut, 3, "the line is not what was signed"),
+        ("cut", 3, "line 1 of cut is not what was signed"),
+        ("headless", 3, "line 1 of headless is not what was signed"),
         ("{", 1, "is not a checkpoint"),
         ("lines", 1, "line 2 of lines is not a checkpoint"),
         ("empty", 1, "has no checkpoint in it"),
@@ -154,6 +160,139 @@ fn the_key_is_its_owners_and_can_be_replaced() {
     assert_eq!(bench.ok(&["checkpoint", "list"]).lines().count(), 3);
 }
 
+/// What several that were started at once say: standard output, standard error.
+fn at_once(commands: Vec<Command>) -> Vec<(bool, String, String)> {
+    let running: Vec<_> = commands.into_iter().map(|mut command| command.spawn().unwrap()).collect();
+    let ended = running.into_iter().map(|child| child.wait_with_output().unwrap());
+    ended.map(|out| (out.status.success(), text(&out.stdout).trim().to_owned(), text(&out.stderr))).collect()
+}
+
+#[test]
+fn of_those_who_need_the_first_key_at_once_one_makes_it() {
+    let bench = Bench::new();
+    session(&bench);
+    let stores: Vec<String> = (0..4).map(|no| format!("c{no}/.rath")).collect();
+    for round in 0..4 {
+        let config = bench.path(&format!("config-{round}"));
+        let with = |arguments: &[&str]| {
+            let mut command = command(bench.root(), arguments);
+            command.env("XDG_CONFIG_HOME", &config);
+            command
+        };
+        let said = |arguments: &[&str]| at_once(vec![with(arguments)]).remove(0);
+        for store in &stores {
+            let _ = fs::remove_dir_all(bench.path(store));
+            copy_dir(&bench.path(".rath"), &bench.path(store));
+        }
+        // Each of the stores, or each of the persons, is the first.
+        let first = match round % 2 {
+            0 => at_once(stores.iter().map(|store| with(&["--store", store, "checkpoint"])).collect()),
+            _ => at_once(stores.iter().map(|_| with(&["checkpoint", "key", "new"])).collect()),
+        };
+        let made: Vec<_> = first.iter().filter(|(_, _, words)| words.contains("made a signing key")).collect();
+        assert_eq!(made.len(), 1, "{first:?}");
+        match round % 2 {
+            0 => assert!(first.iter().all(|(is_done, ..)| *is_done), "{first:?}"),
+            _ => {
+                assert_eq!(made[0].1, said(&["checkpoint", "key"]).1);
+                let told = |it: &&(bool, String, String)| !it.0 && it.2.contains("there is a key already");
+                assert_eq!(first.iter().filter(told).count(), 3, "{first:?}");
+            }
+        }
+        // Who rotates at once takes turns: each key that was told is the one at hand, or leads to it.
+        let rotated = at_once(stores.iter().map(|_| with(&["checkpoint", "key", "rotate"])).collect());
+        assert!(rotated.iter().all(|(is_done, ..)| *is_done), "{rotated:?}");
+        let key: Value = serde_json::from_str(&said(&["--json", "checkpoint", "key"]).1).unwrap();
+        let before = key["before"].as_array().unwrap();
+        assert_eq!(before.len(), stores.len());
+        for (_, told, _) in &rotated {
+            assert!(before.iter().any(|succession| succession["key"] == told.as_str()), "{told}: {key}");
+        }
+        for store in &stores {
+            for arguments in [&["checkpoint"][..], &["verify", "--since", "1"]] {
+                let (is_done, out, words) = said(&[&["--store", store], arguments].concat());
+                assert!(is_done, "{arguments:?}: {out}{words}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_is_not_replaced_more_often_than_a_checkpoint_can_tell() {
+    let bench = Bench::new();
+    session(&bench);
+    bench.ok(&["checkpoint"]);
+    for _ in 0..64 {
+        bench.ok(&["checkpoint", "key", "rotate"]);
+    }
+    let file = bench.read("config/rath/checkpoint/key");
+    let (code, words) = said(&bench, &["checkpoint", "key", "rotate"]);
+    assert!(code == 1 && words.contains("was replaced 64 times") && words.contains("rotate --forget"), "{words}");
+    assert_eq!(bench.read("config/rath/checkpoint/key"), file, "nothing is replaced");
+    bench.ok(&["checkpoint"]);
+    bench.ok(&["checkpoint", "key", "rotate", "--forget"]);
+    bench.ok(&["checkpoint", "key", "rotate"]);
+    bench.ok(&["checkpoint"]);
+    let (code, words) = said(&bench, &["verify", "--since", "1"]);
+    assert!(code == 0 && words.contains("the chain has 3 checkpoints"), "{words}");
+}
+
+#[test]
+fn another_copy_is_a_witness_as_far_as_it_is_whole() {
+    let bench = Bench::new();
+    let session = session(&bench);
+    let key = {
+        bench.ok(&["checkpoint"]);
+        bench.ok(&["checkpoint", "key"])
+    };
+    let database = |at: &str| rusqlite::Connection::open(bench.path(at).join("rath.db")).unwrap();
+    database(".rath").execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    for copy in ["copy/.rath", "altered", "cut"] {
+        copy_dir(&bench.path(".rath"), &bench.path(copy));
+    }
+    // The directory that holds it, or it itself.
+    for copy in ["copy", "copy/.rath"] {
+        let (code, words) = said(&bench, &["verify", "--against", copy, "--key", &key]);
+        assert!(code == 0 && words.contains("contradicts nothing"), "{words}");
+    }
+    let (code, words) = said(&bench, &["verify", "--against", "work"]);
+    assert!(code == 2 && words.contains("there is no store in work"), "{words}");
+    // A key is held against something, or it is a mistake.
+    let stranger = "11".repeat(32);
+    let (code, words) = said(&bench, &["verify", "--against", "copy", "--key", &stranger]);
+    assert!(code == 3 && words.contains("not with the one that you trust"), "{words}");
+    for more in [&[][..], &[session.as_str()], &["--script"]] {
+        let (code, words) = said(&bench, &[&["verify", "--key", &stranger], more].concat());
+        assert!(code == 2 && words.contains("--since"), "{words}");
+    }
+    // A body that is not the one that was written.
+    let mut bytes = fs::read(bench.path("altered/rath.db")).unwrap();
+    let text = b"Pay invoice 17.";
+    let at: Vec<usize> = (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    at.iter().for_each(|at| bytes[at + 12] = b'7');
+    assert!(!at.is_empty());
+    fs::write(bench.path("altered/rath.db"), bytes).unwrap();
+    let (code, words) = said(&bench, &["verify", "--against", "altered"]);
+    assert!(code == 3 && words.contains("in the other copy: the body is not the one"), "{words}");
+    assert!(!words.contains("contradicts nothing"), "{words}");
+    // A session that its own checkpoint has and it has not.
+    let no: i64 = database("cut")
+        .query_row("SELECT no FROM sessions WHERE no != (SELECT max(no) FROM sessions)", [], |row| row.get(0))
+        .unwrap();
+    let gone = format!(
+        "DELETE FROM ids WHERE segment IN (SELECT cursor FROM segments WHERE session = {no});
+         DELETE FROM segments WHERE session = {no}; DELETE FROM snapshots WHERE session = {no};
+         DELETE FROM sessions WHERE no = {no};"
+    );
+    database("cut").execute_batch(&gone).unwrap();
+    assert_eq!(said(&bench, &["--store", "cut", "verify"]).0, 0, "it does not show by itself");
+    for (store, copy, whose) in [(".rath", "cut", "the other copy"), ("cut", ".rath", "this copy")] {
+        let (code, words) = said(&bench, &["--store", store, "verify", "--against", copy]);
+        let told = format!("{whose}: the session is gone: checkpoint 1 (");
+        assert!(code == 3 && words.contains(&told) && !words.contains("contradicts nothing"), "{words}");
+    }
+}
+
 #[test]
 fn an_auditor_checks_the_lines_with_python() {
     if Command::new("python3").arg("--version").output().is_err() {
@@ -161,7 +300,7 @@ fn an_auditor_checks_the_lines_with_python() {
         return;
     }
     let bench = Bench::new();
-    session(&bench);
+    let session = session(&bench);
     bench.ok(&["checkpoint", "--note", "naïve \u{2028} “note”\t\u{1f}"]);
     bench.ok(&["checkpoint", "key", "rotate"]);
     let between = bench.ok(&["checkpoint", "key"]);
@@ -169,7 +308,7 @@ fn an_auditor_checks_the_lines_with_python() {
     bench.ok(&["checkpoint"]);
     bench.ok(&["checkpoint"]);
     let lines = bench.ok(&["checkpoint", "list", "--print"]);
-    let check = |lines: &str, more: &[&str]| {
+    let check = |lines: &[u8], more: &[&str]| {
         bench.put("lines", lines);
         let mut python = Command::new("python3");
         let out = python.arg(project("docs/checkpoint.py")).arg("lines").args(more).current_dir(bench.root()).output();
@@ -177,7 +316,7 @@ fn an_auditor_checks_the_lines_with_python() {
         (out.status.code().unwrap(), format!("{}{}", text(&out.stdout), text(&out.stderr)))
     };
     for key in [bench.ok(&["checkpoint", "key"]), between] {
-        let (code, words) = check(&lines, &["--key", &key]);
+        let (code, words) = check(lines.as_bytes(), &["--key", &key]);
         assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
         assert_eq!(said(&bench, &["verify", "--since", "1", "--key", &key]).0, 0);
     }
@@ -188,11 +327,45 @@ fn an_auditor_checks_the_lines_with_python() {
         (lines.replacen("\"no\":", " \"no\":", 1), "not in canonical form"),
         ("nothing".into(), "is not a checkpoint"),
         ("{}".into(), "is not a checkpoint"),
+        (format!("{}{}", all[0], " ".repeat(40_000)), "more than 32768 bytes"),
     ] {
-        let (code, said) = check(&altered, &[]);
+        let (code, said) = check(altered.as_bytes(), &[]);
         assert!(code == 3 && said.contains(words), "{said}");
     }
-    assert_eq!(check(&lines, &["--key", &"11".repeat(32)]).0, 3);
+    let (code, words) = check(b"\xff\xfe", &[]);
+    assert!(code == 3 && words.contains("line 1 is not a checkpoint: it is not UTF-8"), "{words}");
+    assert_eq!(check(lines.as_bytes(), &["--key", &"11".repeat(32)]).0, 3);
+    // A key for which anybody can sign.
+    let mut small: Value = serde_json::from_str(all[0]).unwrap();
+    small["key"] = format!("01{}", "00".repeat(31)).into();
+    small["signature"] = format!("01{}", "00".repeat(63)).into();
+    let (code, words) = check(small.to_string().as_bytes(), &[]);
+    assert!(code == 3 && words.contains("the signature does not fit") && !words.contains("canonical"), "{words}");
+    let (code, words) = said(&bench, &["verify", "--since", &small.to_string()]);
+    assert!(code == 3 && words.contains("its signature does not fit"), "{words}");
+    // The records of a genuine store, as they are printed; headers in strings, as they were printed before.
+    let last: Value = serde_json::from_str(all[2]).unwrap();
+    let operator = last["store"].as_str().unwrap();
+    let exported = bench.ok(&["log", operator, "--raw", "--blobs", "blobs"]);
+    let records = format!("{}\n{exported}\n", bench.ok(&["log", &session, "--raw"]));
+    let heads = format!("blobs/{}", last["heads"].as_str().unwrap());
+    let hold = |records: &[u8]| {
+        bench.put("records", records);
+        check(lines.as_bytes(), &["--heads", &heads, "--records", "records"])
+    };
+    let in_strings = |line: &str| {
+        let header = line[10..].split(",\"salt\":\"").next().unwrap();
+        serde_json::json!({ "header": header }).to_string() + "\n"
+    };
+    assert!(records.starts_with("{\"header\":{"));
+    for records in [records.clone(), records.lines().map(in_strings).collect()] {
+        let (code, words) = hold(records.as_bytes());
+        assert!(code == 0 && words.starts_with("fits: 3 checkpoints"), "{words}");
+    }
+    let (code, words) = hold(records.replace("\"name\":\"ada\"", "\"name\":\"bob\"").as_bytes());
+    assert!(code == 3 && words.contains("is not the one that was signed"), "{words}");
+    let (code, words) = hold(b"\xff\n");
+    assert!(code == 3 && words.contains("line 1 of the records is not UTF-8"), "{words}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rath_core::checkpoint::{Checkpoint, Heads, PublicKey};
 use rath_core::store::{Error as StoreError, Lookup, Query, Scan};
 use rath_core::verify::{Finding, What};
-use rath_core::{Kind, Point, RecordId, SessionId, Store};
+use rath_core::{Digest, Kind, Point, RecordId, SessionId, Store};
 use serde::Deserialize;
 
 use super::key::is_signed;
@@ -41,15 +41,7 @@ pub async fn audit(
         Some(operator) => removed(store, operator).await?,
         None => BTreeMap::new(),
     };
-    let mut auditor = Auditor {
-        store,
-        removed,
-        places: chain.stored.iter().map(|it| (it.checkpoint.no, it.record.seq)).collect(),
-        excused: BTreeSet::new(),
-        audit: Audit::default(),
-        known: BTreeMap::new(),
-        named: BTreeSet::new(),
-    };
+    let mut auditor = Auditor::new(store, &chain, removed);
     auditor.audit.stored = chain.stored.len() as u64;
     auditor.audit.findings.extend(chain.findings.iter().cloned());
     auditor.links(&chain).await;
@@ -57,17 +49,16 @@ pub async fn audit(
     auditor.given(&chain, lines);
     // Oldest first, so that what is named is named by the first that misses it.
     let first = lines.iter().map(|line| line.no).min().unwrap_or(since);
-    let mut all: BTreeMap<u64, Checkpoint> = chain
-        .stored
-        .iter()
-        .map(|it| (it.checkpoint.no, it.checkpoint.clone()))
-        .filter(|(no, _)| *no >= first)
-        .collect();
+    let mut all: Vec<&Checkpoint> =
+        chain.stored.iter().map(|it| &it.checkpoint).filter(|checkpoint| checkpoint.no >= first).collect();
     for line in lines.iter().filter(|line| chain.store == Some(line.store)) {
-        all.insert(line.no, line.clone());
+        if !all.contains(&line) {
+            all.push(line);
+        }
     }
-    auditor.audit.since = all.values().next().cloned();
-    for checkpoint in all.values() {
+    all.sort_by_key(|checkpoint| checkpoint.no);
+    auditor.audit.since = all.first().map(|checkpoint| Checkpoint::clone(checkpoint));
+    for checkpoint in all {
         auditor.heads(checkpoint).await?;
     }
     if !auditor.excused.is_empty() {
@@ -78,6 +69,24 @@ pub async fn audit(
             .push(format!("{count} of the sessions were removed since, on the record of the operator session"));
     }
     Ok(auditor.audit)
+}
+
+/// What a copy of a store lacks of what these checkpoints vouch for; their lists of heads are looked for in `other` too.
+pub(super) async fn missing(
+    store: &Arc<dyn Store>,
+    chain: &Chain,
+    checkpoints: &[&Checkpoint],
+    other: &Arc<dyn Store>,
+) -> rath_core::Result<Vec<Finding>> {
+    let removed = match chain.store {
+        Some(operator) => removed(store, operator).await?,
+        None => BTreeMap::new(),
+    };
+    let mut auditor = Auditor { other: Some(other), ..Auditor::new(store, chain, removed) };
+    for checkpoint in checkpoints {
+        auditor.heads(checkpoint).await?;
+    }
+    Ok(auditor.audit.findings)
 }
 
 /// What an `erased` record says of sessions that went whole.
@@ -113,10 +122,14 @@ async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Resu
 
 struct Auditor<'a> {
     store: &'a Arc<dyn Store>,
+    /// Another copy, which may have lists of heads that this one lacks.
+    other: Option<&'a Arc<dyn Store>>,
     /// Sessions that were taken out on the record: how many records they had, and where on the operator session.
     removed: BTreeMap<SessionId, (u64, u64)>,
     /// Where the checkpoints stand on the operator session, by their numbers.
     places: BTreeMap<u64, u64>,
+    /// The digests of the lists of heads that the store should have.
+    lists: BTreeSet<Digest>,
     /// Those of them that a checkpoint has.
     excused: BTreeSet<SessionId>,
     audit: Audit,
@@ -126,7 +139,21 @@ struct Auditor<'a> {
     named: BTreeSet<SessionId>,
 }
 
-impl Auditor<'_> {
+impl<'a> Auditor<'a> {
+    fn new(store: &'a Arc<dyn Store>, chain: &Chain, removed: BTreeMap<SessionId, (u64, u64)>) -> Self {
+        Self {
+            store,
+            other: None,
+            removed,
+            places: chain.stored.iter().map(|it| (it.checkpoint.no, it.record.seq)).collect(),
+            lists: chain.stored.iter().map(|it| it.checkpoint.heads).collect(),
+            excused: BTreeSet::new(),
+            audit: Audit::default(),
+            known: BTreeMap::new(),
+            named: BTreeSet::new(),
+        }
+    }
+
     fn find(&mut self, what: What, why: String) {
         self.audit.findings.push(Finding { what, session: None, seq: None, why });
     }
@@ -294,9 +321,11 @@ impl Auditor<'_> {
 
     /// Every head that the checkpoint digests is a record of the store.
     async fn heads(&mut self, checkpoint: &Checkpoint) -> rath_core::Result<()> {
-        let Some(heads) = stored::heads(self.store, checkpoint).await else {
-            return self.without_list(checkpoint).await;
+        let heads = match (stored::heads(self.store, checkpoint).await, self.other) {
+            (None, Some(other)) => stored::heads(other, checkpoint).await,
+            (heads, _) => heads,
         };
+        let Some(heads) = heads else { return self.without_list(checkpoint).await };
         for (point, id) in heads.iter() {
             self.audit.heads += 1;
             if self.named.contains(&point.session) {
@@ -362,26 +391,31 @@ impl Auditor<'_> {
         Ok(found)
     }
 
-    /// The list of heads is lost. The store's commits in their order give the heads at the count of the checkpoint: if
+    /// The list of heads is not there. The store's commits in their order give the heads at the count of the checkpoint: if
     /// those have its digest, all is as it was.
     async fn without_list(&mut self, checkpoint: &Checkpoint) -> rath_core::Result<()> {
         let (no, time) = (checkpoint.no, checkpoint.time);
+        // A line that was given may be of a history that was never here.
+        let list = match self.lists.contains(&checkpoint.heads) {
+            true => "is lost",
+            false => "is not in this store",
+        };
         let now = Heads::of(&self.store.sessions(Query::default()).await?);
         if now.digest() == checkpoint.heads || self.heads_at(checkpoint.records).await?.digest() == checkpoint.heads {
             self.audit
                 .remarks
-                .push(format!("the list of heads of checkpoint {no} is lost; all that it digests is there"));
+                .push(format!("the list of heads of checkpoint {no} {list}; all that it digests is there"));
             return Ok(());
         }
         let why = match now.records() < checkpoint.records {
             true => format!(
-                "checkpoint {no} ({time}) counts {} records, {} are left: {} were cut off. Which ones cannot be said, its list of heads is lost",
+                "checkpoint {no} ({time}) counts {} records, {} are left: {} were cut off. Which ones cannot be said, its list of heads {list}",
                 checkpoint.records,
                 now.records(),
                 checkpoint.records - now.records()
             ),
             false => format!(
-                "the store is not the one that checkpoint {no} ({time}) vouches for. What was changed cannot be said, its list of heads is lost"
+                "the store is not the one that checkpoint {no} ({time}) vouches for. What was changed cannot be said, its list of heads {list}"
             ),
         };
         self.find(What::CutOff, why);

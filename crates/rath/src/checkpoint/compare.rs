@@ -8,7 +8,8 @@ use rath_core::verify::{Finding, What};
 use rath_core::{Point, RecordId, SessionId, Store};
 
 use super::key::is_signed;
-use super::stored::chain;
+use super::stored::{Chain, Stored, chain};
+use super::{Checkpoint, audit};
 use crate::care::Erasures;
 
 /// What two copies have in common, and where they part.
@@ -25,11 +26,15 @@ pub struct Comparison {
 }
 
 /// Compares this copy (`here`) with another (`there`): their chains of checkpoints, and every session that both have. A
-/// copy may be behind; it may not contradict.
+/// copy may be behind; it may not contradict, nor lack what a checkpoint vouches for that it has itself.
 pub async fn compare(here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<Comparison> {
     let mut comparison = Comparison::default();
-    comparison.chains(here, there).await?;
+    let (ours, theirs) = (chain(here).await?, chain(there).await?);
+    let are_copies = comparison.chains(&ours, &theirs);
     comparison.sessions(here, there).await?;
+    if are_copies {
+        comparison.vouched((here, &ours), (there, &theirs)).await?;
+    }
     Ok(comparison)
 }
 
@@ -39,26 +44,27 @@ impl Comparison {
         self.findings.push(Finding { what, session, seq, why });
     }
 
-    async fn chains(&mut self, here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<()> {
-        let (ours, theirs) = (chain(here).await?, chain(there).await?);
+    /// Whether they are copies of one store.
+    fn chains(&mut self, ours: &Chain, theirs: &Chain) -> bool {
         match (ours.store, theirs.store) {
             (Some(ours), Some(theirs)) if ours != theirs => {
                 let why = format!("these are two stores, not two copies of one: {ours} here, {theirs} there");
                 self.find(What::Foreign, None, why);
-                return Ok(());
+                return false;
             }
             (Some(_), Some(_)) => {}
             _ => {
                 self.remarks.push("one of the two never had a checkpoint: only their sessions are compared".into());
-                return Ok(());
+                return true;
+            }
+        }
+        for (chain, whose) in [(ours, "this"), (theirs, "the other")] {
+            for finding in &chain.findings {
+                self.findings.push(Finding { why: format!("{whose} copy: {}", finding.why), ..finding.clone() });
             }
         }
         for (mine, other) in ours.stored.iter().zip(&theirs.stored) {
             let (mine, other) = (&mine.checkpoint, &other.checkpoint);
-            if mine == other {
-                self.checkpoints += 1;
-                continue;
-            }
             for (it, whose) in [(mine, "this"), (other, "the other")] {
                 if !is_signed(it) {
                     let why = format!(
@@ -66,19 +72,22 @@ impl Comparison {
                         it.no
                     );
                     self.find(What::Checkpoint, None, why);
-                    return Ok(());
+                    return true;
                 }
             }
+            if mine == other {
+                self.checkpoints += 1;
+                continue;
+            }
             let (no, what) = (mine.no, if mine.key == other.key { What::Equivocation } else { What::Rewritten });
-            let signed =
-                |it: &super::Checkpoint| format!("{} signed with key {}", &it.digest().to_string()[..12], it.key);
+            let signed = |it: &Checkpoint| format!("{} signed with key {}", &it.digest().to_string()[..12], it.key);
             let why = format!(
                 "the two copies have different checkpoints {no}: {} here, {} there. Two histories were signed",
                 signed(mine),
                 signed(other)
             );
             self.find(what, None, why);
-            return Ok(());
+            return true;
         }
         let (mine, other) = (ours.stored.len(), theirs.stored.len());
         if let Some(lacking) = theirs.stored.get(mine) {
@@ -89,6 +98,28 @@ impl Comparison {
             self.find(What::CutOff, None, why);
         } else if mine > other {
             self.remarks.push(format!("the other copy is older: it has {other} of {mine} checkpoints"));
+        }
+        true
+    }
+
+    /// Each copy has what the checkpoints vouch for that it has itself. This copy has also what the other's later ones
+    /// vouch for; the other may be from before this copy's later ones.
+    async fn vouched(
+        &mut self,
+        (here, ours): (&Arc<dyn Store>, &Chain),
+        (there, theirs): (&Arc<dyn Store>, &Chain),
+    ) -> rath_core::Result<()> {
+        fn signed(stored: &[Stored]) -> Vec<&Checkpoint> {
+            stored.iter().map(|it| &it.checkpoint).filter(|it| is_signed(it)).collect()
+        }
+        let is_behind = ours.stored.iter().zip(&theirs.stored).all(|(mine, other)| mine.checkpoint == other.checkpoint);
+        let later = theirs.stored.get(ours.stored.len()..).filter(|_| is_behind).unwrap_or_default();
+        let (all, own) = ([signed(&ours.stored), signed(later)].concat(), signed(&theirs.stored));
+        let copies = [("this copy", here, ours, all, there), ("the other copy", there, theirs, own, here)];
+        for (whose, store, chain, checkpoints, other) in copies {
+            for finding in audit::missing(store, chain, &checkpoints, other).await? {
+                self.findings.push(Finding { why: format!("{whose}: {}", finding.why), ..finding });
+            }
         }
         Ok(())
     }

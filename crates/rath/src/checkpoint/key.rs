@@ -9,6 +9,33 @@ use serde::{Deserialize, Serialize};
 /// The version of successions and of kept keys.
 const VERSION: u64 = 1;
 
+/// A key carries the signatures of at most so many keys before it. A checkpoint holds them all, with the longest note.
+pub const MOST_SUCCESSIONS: usize = 64;
+
+/// The points of small order, as keys, without the bit of the sign: whoever names one needs no secret to sign.
+const SMALL: [[u8; 32]; 7] = [
+    ends(0, 0, 0),
+    ends(1, 0, 0),
+    ends(0xec, 0xff, 0x7f),
+    ends(0xed, 0xff, 0x7f),
+    ends(0xee, 0xff, 0x7f),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf,
+        0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20,
+        0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+];
+
+const fn ends(first: u8, between: u8, last: u8) -> [u8; 32] {
+    let mut bytes = [between; 32];
+    bytes[0] = first;
+    bytes[31] = last;
+    bytes
+}
+
 /// A key of Ed25519, with how it came after the keys before it.
 pub struct SigningKey {
     seed: [u8; 32],
@@ -83,8 +110,22 @@ impl SigningKey {
         &self.successions
     }
 
-    /// A new key that this one vouches for. This one is not needed any more.
+    /// A new key that this one vouches for. This one is not needed any more. There is none after
+    /// [so many](MOST_SUCCESSIONS): a checkpoint could not hold the signatures that lead to it.
     pub fn rotate(&self) -> Result<Self, BadKey> {
+        match self.successions.len() < MOST_SUCCESSIONS {
+            true => self.give_way(&self.successions),
+            false => Err(BadKey("it carries as many signatures of keys before it as a checkpoint holds")),
+        }
+    }
+
+    /// A new key that this one vouches for, and that carries nothing of how this one came about: a store whose last
+    /// checkpoint has an earlier key begins anew with it.
+    pub fn rotate_and_forget(&self) -> Result<Self, BadKey> {
+        self.give_way(&[])
+    }
+
+    fn give_way(&self, before: &[Succession]) -> Result<Self, BadKey> {
         let mut next = Self::generate()?;
         let nothing = Signature([0; 64]);
         let mut succession = Succession {
@@ -95,7 +136,7 @@ impl SigningKey {
             time: Time::now(),
         };
         succession.signature = self.sign(&succession.statement());
-        next.successions = [&self.successions[..], &[succession]].concat();
+        next.successions = [before, &[succession]].concat();
         Ok(next)
     }
 
@@ -132,5 +173,8 @@ fn is_succession(succession: &Succession) -> bool {
 }
 
 fn signed(key: PublicKey, statement: &str, signature: &Signature) -> bool {
-    UnparsedPublicKey::new(&ED25519, key.0).verify(statement.as_bytes(), &signature.0).is_ok()
+    let mut unsigned = key.0;
+    unsigned[31] &= 0x7f;
+    !SMALL.contains(&unsigned)
+        && UnparsedPublicKey::new(&ED25519, key.0).verify(statement.as_bytes(), &signature.0).is_ok()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rath_core::body::Checkpointed;
-use rath_core::checkpoint::{Checkpoint, Heads, NotACheckpoint, PublicKey, Signature, VERSION};
+use rath_core::checkpoint::{Checkpoint, Heads, LONGEST_LINE, NotACheckpoint, PublicKey, Signature, VERSION};
 use rath_core::store::Query;
 use rath_core::{Actor, Store, Time};
 
@@ -34,6 +34,16 @@ pub enum Error {
         theirs: PublicKey,
         /// The key at hand.
         ours: PublicKey,
+    },
+    /// The key was replaced too often since the checkpoint before.
+    #[error(
+        "the key was replaced {rotations} times since checkpoint {no} of this store: a checkpoint cannot tell so many"
+    )]
+    TooManyRotations {
+        /// The last checkpoint's number.
+        no: u64,
+        /// How often.
+        rotations: usize,
     },
     /// The last checkpoint cannot be gone on from.
     #[error("the last checkpoint of this store cannot be read: {0}")]
@@ -77,6 +87,14 @@ pub async fn make(store: &Arc<dyn Store>, actor: Actor, key: &SigningKey, wish: 
         time: Time::now().max(before.map_or(Time(0), |before| before.time)),
     };
     checkpoint.check()?;
+    let rotations = checkpoint.successions.len();
+    if let (Some(before), true) = (before, rotations > 0 && checkpoint.line().len() > LONGEST_LINE) {
+        if !wish.anew {
+            return Err(Error::TooManyRotations { no: before.no, rotations });
+        }
+        checkpoint.successions.clear();
+        checkpoint.anew = true;
+    }
     checkpoint.signature = key.sign(&checkpoint.statement());
     let checkpoint = Checkpoint::parse(&checkpoint.line())?;
     operator.append(Checkpointed::new(&checkpoint, &heads))?;

@@ -13,7 +13,7 @@ mod stored;
 
 pub use audit::{Audit, audit};
 pub use compare::{Comparison, compare};
-pub use key::{BadKey, SigningKey, is_signed};
+pub use key::{BadKey, MOST_SUCCESSIONS, SigningKey, is_signed};
 pub use make::{Error, Wish, make};
 pub use rath_core::checkpoint::*;
 pub use stored::{Chain, Stored, chain};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rath::body::Checkpointed;
 use rath::checkpoint::{
-    Checkpoint, Error, Heads, LONGEST_LINE, PublicKey, Signature, SigningKey, Wish, audit, chain, compare, is_signed,
-    make,
+    Checkpoint, Error, Heads, LONGEST_LINE, MOST_SUCCESSIONS, PublicKey, Signature, SigningKey, Wish, audit, chain,
+    compare, is_signed, make,
 };
 use rath::prelude::*;
 use rath::store::Query;
@@ -352,11 +352,81 @@ async fn two_copies_that_part_are_told_where() {
     let found = lab.found(&here, std::slice::from_ref(&theirs)).await;
     assert_eq!(found[0].what, What::Equivocation);
     assert!(found[0].why.contains("Two histories were signed"), "{}", found[0].why);
+    let list = "its list of heads is not in this store";
+    assert!(found[1].why.ends_with(list), "what was never here is not lost: {}", found[1].why);
     // A copy that is older lacks what the other has signed.
     let older = lab.copy();
     lab.checkpoint(&here).await;
     let lacking = compare(&Embedded::open(&older).unwrap(), &Embedded::open(&here).unwrap()).await.unwrap();
     assert_eq!(whats(&lacking.findings), [What::CutOff]);
+}
+
+#[tokio::test]
+async fn a_copy_that_was_cut_behind_a_checkpoint_of_its_own_contradicts() {
+    let lab = Lab::new().await;
+    let path = lab.original();
+    let before = lab.copy();
+    lab.say(&path, lab.ids[1], "it is settled").await;
+    let line = lab.checkpoint(&path).await;
+    let no = lab.no(lab.ids[2]);
+    let gone = format!(
+        "DELETE FROM ids WHERE segment IN (SELECT cursor FROM segments WHERE session = {no});
+         DELETE FROM segments WHERE session = {no}; DELETE FROM snapshots WHERE session = {no};
+         DELETE FROM sessions WHERE no = {no};"
+    );
+    let cut = lab.cut(lab.ids[1], 1, &before);
+    for lists in ["", "DELETE FROM blobs; DELETE FROM packs;"] {
+        let copy = lab.copy();
+        Connection::open(copy.join("rath.db")).unwrap().execute_batch(&format!("{cut}{gone}{lists}")).unwrap();
+        let (ours, theirs) = (Embedded::open(&copy).unwrap(), Embedded::open(&path).unwrap());
+        for (seen, whose) in [
+            (compare(&ours, &theirs).await.unwrap(), "this copy"),
+            (compare(&theirs, &ours).await.unwrap(), "the other copy"),
+        ] {
+            let mut found: Vec<_> = seen.findings.iter().map(|it| (it.session.unwrap(), it.what, &it.why)).collect();
+            found.sort_by_key(|(session, ..)| lab.ids.iter().position(|id| id == session));
+            let told = format!("{whose}: record 2 is cut off: checkpoint 1 ({})", line.time);
+            assert_eq!((found.len(), found[0].1, found[1].1), (2, What::CutOff, What::Gone), "{found:?}");
+            assert!(found[0].2.starts_with(&told), "{found:?}");
+            assert!(found[1].2.starts_with(&format!("{whose}: the session is gone: ")), "{found:?}");
+        }
+    }
+    // A copy from before the checkpoint is only older.
+    let seen = compare(&Embedded::open(&path).unwrap(), &Embedded::open(&before).unwrap()).await.unwrap();
+    assert_eq!(seen.findings, []);
+}
+
+#[tokio::test]
+async fn keys_are_replaced_as_often_as_a_checkpoint_can_tell() {
+    let lab = Lab::new().await;
+    let store = Embedded::open(lab.original()).unwrap();
+    lab.checkpoint(&lab.original()).await;
+    let often = |key: &SigningKey, times: usize| (1..times).fold(key.rotate().unwrap(), |key, _| key.rotate().unwrap());
+    let last = often(&lab.key, MOST_SUCCESSIONS);
+    assert!(last.rotate().is_err() && last.to_text().len() < 32 << 10);
+    // With the longest note, each byte of it written as six.
+    let note = Some("\u{1}".repeat(500));
+    let line = make(&store, ada(), &last, Wish { note, anew: false }).await.unwrap();
+    assert_eq!(line.successions.len(), MOST_SUCCESSIONS);
+    // It goes on from there, and forgets what the store knows now.
+    let next = last.rotate_and_forget().unwrap();
+    assert_eq!(next.successions().len(), 1);
+    make(&store, ada(), &next, Wish::default()).await.unwrap();
+    assert_eq!(audit(&store, &[], 1, &lab.trusted()).await.unwrap().findings, []);
+    // A key that was replaced more often, before there was a bound, begins anew where it must.
+    let far = often(&next, MOST_SUCCESSIONS - 1);
+    let mut kept: serde_json::Value = serde_json::from_str(&far.to_text()).unwrap();
+    let all = [last.successions(), far.successions()].concat();
+    kept["successions"] = serde_json::to_value(&all).unwrap();
+    let far = SigningKey::from_text(&kept.to_string()).unwrap();
+    let other = Lab::new().await;
+    let other = Lab { key: SigningKey::from_text(&lab.key.to_text()).unwrap(), ..other };
+    other.checkpoint(&other.original()).await;
+    let store = Embedded::open(other.original()).unwrap();
+    let refused = make(&store, ada(), &far, Wish::default()).await;
+    assert!(matches!(refused, Err(Error::TooManyRotations { no: 1, rotations: 128 })), "{refused:?}");
+    let anew = make(&store, ada(), &far, Wish { note: None, anew: true }).await.unwrap();
+    assert!(anew.anew && anew.successions.is_empty());
 }
 
 #[tokio::test]
@@ -509,6 +579,15 @@ async fn a_line_with_anything_changed_is_none() {
     ];
     for line in hostile {
         assert!(!accepted(&line), "{}", line.chars().take(80).collect::<String>());
+    }
+    // Keys for which anybody can sign: of small order, with or without the bit of the sign.
+    for (first, last) in [(1, 0), (1, 0x80)] {
+        let mut small = [0; 32];
+        (small[0], small[31]) = (first, last);
+        let mut signature = [0; 64];
+        signature[0] = 1;
+        let forged = Checkpoint { key: PublicKey(small), signature: Signature(signature), ..made.clone() };
+        assert!(!is_signed(&forged));
     }
     assert!(Checkpoint::parse("{\"checkpoint\":2}").unwrap_err().to_string().contains("use a newer one"));
     let long = Wish { note: Some("n".repeat(501)), anew: false };

@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// anew as a whole. `--since` finds both, behind a checkpoint (`rath checkpoint`): whoever has this machine has its
 /// signing key too, so only a line that left the machine, or a key that is pinned elsewhere, protects against them.
 #[derive(clap::Args)]
-#[command(after_help = expression::HELP)]
+#[command(after_help = expression::HELP, group(clap::ArgGroup::new("witness").args(["since", "against"]).multiple(true)))]
 pub(crate) struct Verify {
     /// A session, checked with everything it stands on; without it, the whole store
     session: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "COPY", conflicts_with_all = ["session", "script"])]
     against: Option<PathBuf>,
     /// The public key that must be behind the checkpoints; else `checkpoint.key` of your configuration, else your own
-    #[arg(long, value_name = "HEX")]
+    #[arg(long, value_name = "HEX", requires = "witness")]
     key: Option<PublicKey>,
 }
 

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use rath::Embedded;
+use rath::care::Care;
 use rath::checkpoint::{self, Checkpoint, PublicKey};
 use rath::verify::{Finding, What};
 use serde::Serialize;
 
 use crate::expression;
 use crate::output::count;
-use crate::settings::Settings;
+use crate::settings::{STORE_DIR, Settings};
 use crate::{signing, time};
 
 /// A file of lines has at most so many bytes.
@@ -48,9 +49,18 @@ impl Witness {
         let mut held = Held::default();
         let mut lines = Vec::new();
         if let Some(other) = &self.against {
-            match Embedded::exists(other) {
-                true => compare(settings, other, &mut held).await?,
-                false => lines.extend(read_file(other, &mut held)?),
+            let inside = other.join(STORE_DIR);
+            match other {
+                _ if Embedded::exists(other) => compare(settings, other, &mut held).await?,
+                _ if Embedded::exists(&inside) => compare(settings, &inside, &mut held).await?,
+                _ if other.is_dir() => {
+                    let text = format!(
+                        "there is no store in {}: neither a database nor a directory {STORE_DIR} with one",
+                        other.display()
+                    );
+                    return Err(expression::unclear(text));
+                }
+                _ => lines.extend(read_file(other, &mut held)?),
             }
         }
         let mut from = u64::MAX;
@@ -60,7 +70,8 @@ impl Witness {
             Some("-") => lines.extend(read_lines(std::io::stdin().lock(), "the standard input", &mut held)?),
             Some(text) => from = self.stored(settings, text, &mut lines, &mut held).await?,
         }
-        if self.since.is_some() || !lines.is_empty() {
+        // Against a copy alone the key is still to be behind the checkpoints.
+        if self.since.is_some() || !lines.is_empty() || self.key.is_some() {
             self.audit(settings, &lines, from, &mut held).await?;
         }
         if !held.findings.is_empty() {
@@ -127,6 +138,10 @@ impl Witness {
                 count(audit.stored, "checkpoint")
             ));
         }
+        if let (Some(key), 0, true) = (self.key, audit.stored, lines.is_empty() && self.since.is_none()) {
+            let why = format!("key {key} is behind no checkpoint: the store has none");
+            held.findings.push(Finding { what: What::Checkpoint, session: None, seq: None, why });
+        }
         held.findings.extend(audit.findings);
         held.remarks.extend(audit.remarks);
         Ok(())
@@ -152,9 +167,22 @@ impl Witness {
 }
 
 async fn compare(settings: &Settings, other: &Path, held: &mut Held) -> Result<()> {
-    let there: std::sync::Arc<dyn rath::Store> = std::sync::Arc::new(Embedded::open_here(other, "rath")?);
-    let comparison = checkpoint::compare(&settings.store()?, &there).await?;
-    if comparison.findings.is_empty() {
+    let copy = Embedded::open_here(other, "rath")?;
+    // What does not verify by itself is no witness.
+    let mut report = copy.verify(None, &mut |_, _| {})?;
+    let care = Care::new(copy, settings.actor());
+    care.explain(&mut report).await;
+    let is_sound = report.is_sound();
+    let told = report.findings.into_iter();
+    held.findings.extend(told.map(|told| Finding { why: format!("in the other copy: {}", told.why), ..told }));
+    let comparison = match checkpoint::compare(&settings.store()?, care.store()).await {
+        Err(error) if !is_sound => {
+            held.remarks.push(format!("the other copy cannot be compared any further: {error}"));
+            return Ok(());
+        }
+        comparison => comparison?,
+    };
+    if is_sound && comparison.findings.is_empty() {
         held.fits.push(format!(
             "the other copy contradicts nothing: {} and {} are in both",
             count(comparison.sessions, "session"),
@@ -194,9 +222,14 @@ fn read_lines(from: impl std::io::Read, name: &str, held: &mut Held) -> Result<V
 
 /// A line that its key signed. One that was altered is a finding; what never was a checkpoint is an error.
 fn parse(line: &str, name: &str, held: &mut Held) -> Result<Option<Checkpoint>> {
-    let was_one = || {
-        let value = serde_json::from_str::<serde_json::Value>(line);
-        value.is_ok_and(|value| value.get("checkpoint").is_some() && value.get("signature").is_some())
+    let was_one = || match serde_json::from_str::<serde_json::Value>(line) {
+        Ok(value) => value.get("checkpoint").is_some() && value.get("signature").is_some(),
+        // Cut off, behind or before: all lines begin and end alike.
+        Err(_) => {
+            let line = line.trim();
+            let begins = ["{\"checkpoint\":", "{\"anew\":true,\"checkpoint\":"].iter().any(|it| line.starts_with(it));
+            begins || line.contains("\"signature\":\"") && line.contains(",\"time\":")
+        }
     };
     let why = match Checkpoint::parse(line) {
         Ok(read) if checkpoint::is_signed(&read) => return Ok(Some(read)),
