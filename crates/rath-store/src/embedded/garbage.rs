@@ -15,7 +15,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, anew, blobs, read, riders};
+use super::{Embedded, anew, blobs, lines, read, riders};
 use crate::packs::{self, Held, PackWriter, Place};
 use crate::workspace::forget_index;
 
@@ -99,6 +99,8 @@ impl Embedded {
             self.let_writer_catch_up();
         }
         let mut marks = Marks::default();
+        // What is not listed would not be found, and what it names would go.
+        self.read(lines::check)?;
         self.read(|db| self.mark(db, &mut marks, progress))?;
         self.mark_beside(&mut marks)?;
         if dry {
@@ -110,7 +112,8 @@ impl Embedded {
         }
         let db = self.connect_to_write()?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
-        let swept = self.mark(&db, &mut marks, progress).and_then(|()| sweep(&db, &marks));
+        let swept = lines::check(&db);
+        let swept = swept.and_then(|()| self.mark(&db, &mut marks, progress)).and_then(|()| sweep(&db, &marks));
         let mut garbage = match swept {
             Ok(garbage) => garbage,
             Err(error) => {

@@ -9,7 +9,7 @@ use rath_core::store::Result;
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Backup, Embedded, holder, ids, raise, schema};
+use super::{Backup, Embedded, holder, ids, lines, raise, schema};
 use crate::search::SearchHealth;
 
 /// What `rath doctor` tells.
@@ -97,7 +97,7 @@ impl Embedded {
             strangers.retain(|name| !is_part(name));
             let last = count("SELECT coalesce(max(cursor), 0) FROM segments")?;
             let mut check = db.prepare("PRAGMA quick_check(10)").map_err(sql)?;
-            let damage = match check.query_map([], |row| row.get::<_, String>(0)) {
+            let mut damage: Vec<String> = match check.query_map([], |row| row.get::<_, String>(0)) {
                 Ok(lines) => lines
                     .map(|line| line.unwrap_or_else(|error| error.to_string()))
                     .filter(|line| line != "ok")
@@ -107,12 +107,14 @@ impl Embedded {
             Ok(Health {
                 format: schema::format(db)?,
                 sqlite: rusqlite::version().into(),
-                sessions: count("SELECT count(*) FROM sessions")?,
+                sessions: count("SELECT count(*) FROM sessions NOT INDEXED")?,
                 closed: count("SELECT count(*) FROM sessions WHERE closed")?,
                 records: count("SELECT coalesce(sum(count), 0) FROM segments")?,
                 segments: count("SELECT count(*) FROM segments")?,
                 database_bytes: size(&self.paths.database),
                 log_bytes: size(&self.paths.database.with_extension("db-wal")),
+            damage.extend(lines::check_list(db).err().map(|error| error.to_string()));
+            damage.extend(lines::faults(db).unwrap_or_else(|error| vec![error.to_string()]));
                 packs,
                 ids_behind: last.saturating_sub(ids::cursor(db)? as u64),
                 search,

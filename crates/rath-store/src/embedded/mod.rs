@@ -13,6 +13,7 @@ mod holder;
 mod ids;
 mod inbox;
 mod job;
+pub(crate) mod lines;
 mod log;
 mod pace;
 mod raise;

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, raise, riders};
+use super::{Embedded, blobs, garbage, holder, lines, raise, riders};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -186,6 +186,7 @@ impl Embedded {
             namers.read(self, db, progress)?;
             namers.walk(self, db)?;
             let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
+            lines::check(db)?;
             destroyed.records = strip::living(db, &doom)?;
             namers.sentence(db, &mut destroyed)?;
             destroyed.backups = raise::backups(&self.paths.database).into_iter().map(|backup| backup.path).collect();
@@ -248,6 +249,7 @@ impl Embedded {
         }
         let doom = Doom::of(&db, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
+        lines::check(&db)?;
         let mut namers = Namers::new(&wanted, &doom);
         namers.read(self, &db, progress)?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;

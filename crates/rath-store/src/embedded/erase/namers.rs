@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{Destroyed, Doom, Kept};
 use crate::embedded::schema::sql;
-use crate::embedded::{Embedded, blobs, garbage};
+use crate::embedded::{Embedded, blobs, garbage, lines};
 use crate::packs::Held;
 use crate::segment::{self, Slots};
 
@@ -52,14 +52,16 @@ impl<'a> Namers<'a> {
         if self.wanted.is_empty() {
             return Ok(());
         }
-        let query = "SELECT g.cursor, g.first_seq, g.data, s.id FROM segments g JOIN sessions s ON s.no = g.session
+        let query =
+            "SELECT g.cursor, g.first_seq, g.data, s.id FROM segments g LEFT JOIN sessions s ON s.no = g.session
             WHERE g.cursor > ?1 ORDER BY g.cursor";
         let mut query = db.prepare(query).map_err(sql)?;
         let mut rows = query.query([self.cursor]).map_err(sql)?;
         while let Some(row) = rows.next().map_err(sql)? {
             self.cursor = row.get(0).map_err(sql)?;
             let first_seq = row.get::<_, i64>(1).map_err(sql)? as u64;
-            let session = SessionId(uuid::Uuid::from_bytes(row.get(3).map_err(sql)?));
+            let Some(id) = row.get(3).map_err(sql)? else { return Err(lines::unlisted(self.cursor)) };
+            let session = SessionId(uuid::Uuid::from_bytes(id));
             let data = segment::unfold(row.get_ref(2).and_then(|data| Ok(data.as_blob()?)).map_err(sql)?);
             let names_none = self.digest.find(&data).is_none() && self.escape.find(&data).is_none();
             for (i, slot) in Slots::of(&data).enumerate() {
