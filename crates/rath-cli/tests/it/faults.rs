@@ -309,3 +309,23 @@ fn go_on(worker: &std::process::Child, copy: &Path) {
     fs::write(copy.join("go"), "").unwrap();
     kill_process(Pid::from_child(worker), Signal::CONT).unwrap();
 }
+
+#[test]
+fn what_cannot_be_said_is_dropped_and_the_answer_stays() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try", "--message", "a needle"]);
+    let unheard = |arguments: &[&str]| {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        command(bench.root(), arguments).stderr(full).output().unwrap()
+    };
+    assert_eq!(unheard(&["grep", "nothere"]).status.code(), Some(3));
+    assert_eq!(unheard(&["add", "nosuch", "x"]).status.code(), bench.run(&["add", "nosuch", "x"]).status.code());
+    assert_eq!(unheard(&["--json", "show", "nosuch"]).status.code(), Some(1));
+    // Where the index cannot be written a search says so, and answers.
+    let mut command = command(bench.root(), &["--json", "grep", "needle"]);
+    let faults = Faults::new("open search.lock 30");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let out = faults.load(&mut command, &bench.path(".rath")).stderr(full).output().unwrap();
+    assert_eq!(out.status.code(), Some(0));
+    assert!(text(&out.stdout).contains(&session), "{}", text(&out.stdout));
+}
