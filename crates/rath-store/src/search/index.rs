@@ -21,8 +21,8 @@ use crate::embedded::{Embedded, blobs, lines, schema};
 use crate::packs::Held;
 use crate::segment::{self, Slots};
 
-/// Changes with what is indexed and how: another one is made anew.
-const VERSION: i64 = 2;
+/// Changes with what is indexed and how: another one is made anew. 3: Hebrew points and Arabic vowels do not count.
+const VERSION: i64 = 3;
 
 /// "rths" in ASCII.
 const APPLICATION: i64 = 0x7274_6873;
@@ -591,9 +591,9 @@ pub(super) fn look(root: &Path) -> rusqlite::Result<(u64, u64, Vec<String>)> {
     db.busy_timeout(Duration::from_secs(30))?;
     match marks(&db)? {
         (APPLICATION, VERSION) => {}
-        // Nothing is in it yet.
-        (0, 0) => return Ok((0, 0, Vec::new())),
-        _ => return Ok((0, 0, vec!["it is not of this version".into()])),
+        // Nothing is in it yet, or what another version of us put there: the next search makes it anew.
+        (0, 0) | (APPLICATION, _) => return Ok((0, 0, Vec::new())),
+        _ => return Ok((0, 0, vec!["it is not an index of ours".into()])),
     }
     let mut check = db.prepare("PRAGMA quick_check(3)")?;
     let lines = check.query_map([], |row| row.get::<_, String>(0))?;
