@@ -64,3 +64,31 @@ fn show_says_who_erased_and_why() {
         "{shown}"
     );
 }
+
+#[test]
+fn blame_says_where_the_record_is_erased() {
+    let bench = Bench::new();
+    bench.put("work/kept.txt", "kept\n");
+    let session = bench.copied();
+    bench.sh(&session, "echo one > log.txt");
+    bench.sh(&session, "echo two >> log.txt");
+    bench.sh(&session, "echo three >> log.txt");
+    let calls: Vec<String> = bench
+        .ok(&["log", "--json", &session])
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|record| record["header"]["kind"] == "tool_finished")
+        .map(|record| format!("{session}@{}", record["header"]["seq"]))
+        .collect();
+    let before = bench.ok(&["blame", "log.txt", "-S", &session]);
+    bench.ok(&["erase", &calls[0], &calls[1], "--why", "ticket 12", "--yes"]);
+    let blamed = bench.ok(&["blame", "log.txt", "-S", &session]);
+    let lines: Vec<&str> = blamed.lines().collect();
+    for at in 0..2 {
+        assert!(lines[at].starts_with(&calls[at]) && lines[at].contains("(erased)"), "{before}\n{blamed}");
+    }
+    assert!(lines[2].starts_with(&calls[2]) && lines[2].contains("echo three"), "{blamed}");
+    assert!(bench.ok(&["blame", "kept.txt", "-S", &session]).contains("there when the session was placed"));
+    let first = bench.ok(&["--json", "blame", "log.txt:1", "-S", &session]);
+    assert!(first.contains("\"erased\":true"), "{first}");
+}
