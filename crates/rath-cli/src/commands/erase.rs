@@ -176,6 +176,7 @@ fn stays(records: u64) -> String {
 
 fn nothing(plan: &Plan) -> &'static str {
     match plan.refused.is_empty() {
+        true if !plan.files.is_empty() => "no record is left that says it",
         true => "there is nothing to erase",
         false => "nothing is erased",
     }

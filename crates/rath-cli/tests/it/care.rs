@@ -65,6 +65,28 @@ fn show_says_who_erased_and_why() {
     );
 }
 
+const NAME: &str = "Zebulon Quistgaard";
+
+/// A session that wrote a name into a file, by hand or in layers.
+fn wrote_a_name(bench: &Bench, layered: bool) -> String {
+    bench.put("work/kept.txt", "kept");
+    let session = if layered { bench.isolated() } else { bench.copied() };
+    bench.sh(&session, &format!("echo '{NAME}' | tee log.txt"));
+    session
+}
+
+#[test]
+fn files_are_named_that_only_a_folded_state_still_knows() {
+    let bench = Bench::new();
+    let session = wrote_a_name(&bench, false);
+    bench.ok(&["erase", "--about", NAME, "--derived", "--why", "ticket 12", "--yes"]);
+    assert_eq!(bench.ok(&["cat", &format!("{session}:log.txt")]), NAME);
+    let out = bench.run(&["erase", "--about", NAME, "--why", "ticket 12", "--dry-run"]);
+    let said = text(&out.stderr);
+    assert!(said.contains("versions of files hold it and stay: log.txt"), "{said}");
+    assert!(!said.contains("there is nothing to erase"), "{said}");
+}
+
 #[test]
 fn blame_says_where_the_record_is_erased() {
     let bench = Bench::new();

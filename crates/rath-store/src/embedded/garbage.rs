@@ -186,16 +186,24 @@ impl Embedded {
         for blob in remembered(&self.paths.root)? {
             self.read(|db| self.mark_blob(db, &blob, marks))?;
         }
+        for blob in self.folded_blobs()? {
+            self.read(|db| self.mark_blob(db, &blob, marks))?;
+        }
+        Ok(())
+    }
+
+    /// The blobs that folded states name, each once.
+    pub fn folded_blobs(&self) -> Result<Vec<BlobRef>> {
         self.read(|db| {
+            let (mut blobs, mut seen) = (Vec::new(), HashSet::new());
             let mut query = db.prepare("SELECT state FROM snapshots").map_err(sql)?;
             let mut rows = query.query([]).map_err(sql)?;
             while let Some(row) = rows.next().map_err(sql)? {
                 let state = row.get_ref(0).and_then(|state| Ok(state.as_blob()?)).map_err(sql)?;
-                for blob in blob_references(state) {
-                    self.mark_blob(db, &blob, marks)?;
-                }
+                let new = |blob: &BlobRef| seen.insert((blob.digest, blob.media_type == TREE));
+                blobs.extend(blob_references(state).into_iter().filter(new));
             }
-            Ok(())
+            Ok(blobs)
         })
     }
 
