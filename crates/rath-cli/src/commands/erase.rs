@@ -248,6 +248,11 @@ fn beyond(plan: &Plan) {
         let forks: Vec<_> = plan.standing.iter().map(|fork| fork.short()).collect();
         output::remark(format_args!("forked behind it, and losing it too: {}", list(&forks)));
     }
+    if !plan.weight.places.is_empty() {
+        let copies = plan.weight.places.len() as u64;
+        let (goes, size) = (if copies == 1 { "goes" } else { "go" }, output::bytes(plan.weight.place_bytes));
+        output::remark(format_args!("{} of files on disk {goes} too, {size}", count(copies, "copy")));
+    }
     for backup in &plan.weight.backups {
         let name = backup.file_name().unwrap_or_default().to_string_lossy();
         output::remark(format_args!("{name} goes too: the database of an older format still holds it"));

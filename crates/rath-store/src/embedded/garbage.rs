@@ -183,7 +183,7 @@ impl Embedded {
 
     /// What is named beside records: by workspaces, and by folded states whose record was erased.
     fn mark_beside(&self, marks: &mut Marks) -> Result<()> {
-        for blob in remembered(&self.paths.root)? {
+        for blob in remembered(&self.paths.root, &|_| false)? {
             self.read(|db| self.mark_blob(db, &blob, marks))?;
         }
         for blob in self.folded_blobs()? {
@@ -334,14 +334,16 @@ fn workspaces(root: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(root.join("workspaces")).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// What workspaces are about to need: versions between which a restore was interrupted, and those last seen.
-pub(super) fn remembered(root: &Path) -> Result<Vec<BlobRef>> {
+/// What workspaces are about to need: versions between which a restore was interrupted, and those last seen. `gone` says
+/// which of the files that remember it do not count.
+pub(super) fn remembered(root: &Path, gone: &dyn Fn(&Path) -> bool) -> Result<Vec<BlobRef>> {
     let mut blobs = Vec::new();
     for state in workspaces(root) {
         for entry in fs::read_dir(&state).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name == "restoring" || name.starts_with("at-") || name.starts_with("going-") {
+            let remembers = name == "restoring" || name.starts_with("at-") || name.starts_with("going-");
+            if remembers && !gone(&entry.path()) {
                 let unreadable = |error: std::io::Error| {
                     let doing = format!("reading {}, which names versions to keep", entry.path().display());
                     Error::machine(doing, error)

@@ -8,6 +8,7 @@ use rath_core::store::{Error, Result};
 use rath_core::{BlobRef, Digest, Fault, Malformed, Point, SessionId, blob_references};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::places::Places;
 use super::{Destroyed, Doom, Kept};
 use crate::embedded::schema::sql;
 use crate::embedded::{Embedded, blobs, garbage, lines};
@@ -21,6 +22,7 @@ const JOINED_ABOVE: i64 = 1 << 20;
 pub(super) struct Namers<'a> {
     wanted: &'a HashSet<Digest>,
     doom: &'a Doom,
+    places: &'a Places,
     named: HashMap<Digest, Vec<Point>>,
     /// Trees that something living names.
     roots: HashSet<Digest>,
@@ -33,10 +35,11 @@ pub(super) struct Namers<'a> {
 }
 
 impl<'a> Namers<'a> {
-    pub(super) fn new(wanted: &'a HashSet<Digest>, doom: &'a Doom) -> Self {
+    pub(super) fn new(wanted: &'a HashSet<Digest>, doom: &'a Doom, places: &'a Places) -> Self {
         Self {
             wanted,
             doom,
+            places,
             named: HashMap::new(),
             roots: HashSet::new(),
             cursor: 0,
@@ -123,7 +126,7 @@ impl<'a> Namers<'a> {
 
     /// What workspaces are about to need.
     fn read_workspaces(&mut self, store: &Embedded) -> Result<()> {
-        for blob in garbage::remembered(&store.paths.root)? {
+        for blob in garbage::remembered(&store.paths.root, &|path| self.places.cover(path))? {
             self.name(&blob, None);
         }
         Ok(())
