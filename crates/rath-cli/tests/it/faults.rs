@@ -329,3 +329,32 @@ fn what_cannot_be_said_is_dropped_and_the_answer_stays() {
     assert_eq!(out.status.code(), Some(0));
     assert!(text(&out.stdout).contains(&session), "{}", text(&out.stdout));
 }
+
+#[test]
+fn the_doctor_is_not_content_with_what_is_damaged_beside_the_records() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try", "--message", "a needle"]);
+    bench.put("large", (0..40_000u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect::<String>());
+    bench.ok(&["add", "@", "--file", "large"]);
+    bench.ok(&["grep", "needle"]);
+    assert!(bench.run(&["doctor", "--offline"]).status.success());
+    let sick = |why: &str| {
+        let out = bench.run(&["doctor", "--offline"]);
+        let said = text(&out.stdout);
+        assert_eq!(out.status.code(), Some(3), "{said}");
+        assert!(said.contains(why) && !said.contains("the store is well"), "{said}");
+        assert_eq!(bench.json(&["doctor", "--offline"])["store_well"], false);
+    };
+    let index = bench.path(".rath/search.db");
+    let mut bytes = fs::read(&index).unwrap();
+    let clean = bytes.clone();
+    bytes[4096..8192].fill(0);
+    fs::write(&index, bytes).unwrap();
+    sick("searches may miss something");
+    fs::write(&index, clean).unwrap();
+    // Root reads whatever it likes, but no directory.
+    let pack = fs::read_dir(bench.path(".rath/packs")).unwrap().next().unwrap().unwrap().path();
+    fs::rename(&pack, bench.path("aside")).unwrap();
+    fs::create_dir(&pack).unwrap();
+    sick("cannot be read");
+}
