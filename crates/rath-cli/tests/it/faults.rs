@@ -331,6 +331,35 @@ fn what_cannot_be_said_is_dropped_and_the_answer_stays() {
 }
 
 #[test]
+fn a_store_whose_sessions_were_lost_is_not_empty() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try", "--message", "a needle"]);
+    lose_sessions(&bench);
+    for arguments in [&["log"][..], &["new", "another"], &["grep", "needle"], &["gc", "--yes"], &["gc", "--dry-run"]] {
+        assert_eq!(bench.code(arguments), "store-damaged", "{arguments:?}");
+    }
+    assert_eq!(bench.code(&["grep", "needle", "--count"]), "store-damaged");
+    let out = bench.run(&["doctor", "--offline"]);
+    let said = text(&out.stdout);
+    assert!(out.status.code() == Some(3) && said.contains("a session that is not listed"), "{said}");
+    assert_eq!(bench.code(&["doctor", "--offline", "--reindex"]), "store-damaged");
+}
+
+/// Has the page of the table of sessions say that it is empty.
+fn lose_sessions(bench: &Bench) {
+    let database = bench.path(".rath/rath.db");
+    let db = rusqlite::Connection::open(&database).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let page = "SELECT rootpage FROM sqlite_master WHERE name = 'sessions'";
+    let page: i64 = db.query_row(page, [], |row| row.get(0)).unwrap();
+    drop(db);
+    let mut bytes = fs::read(&database).unwrap();
+    let at = (page as usize - 1) * 4096 + 3;
+    bytes[at..at + 2].fill(0);
+    fs::write(database, bytes).unwrap();
+}
+
+#[test]
 fn the_doctor_is_not_content_with_what_is_damaged_beside_the_records() {
     let bench = Bench::new();
     bench.ok(&["new", "a try", "--message", "a needle"]);
