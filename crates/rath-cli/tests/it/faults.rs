@@ -387,3 +387,15 @@ fn the_doctor_is_not_content_with_what_is_damaged_beside_the_records() {
     fs::create_dir(&pack).unwrap();
     sick("cannot be read");
 }
+
+#[test]
+fn a_pack_that_is_gone_is_damage() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try"]);
+    bench.put("large", (0..40_000u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect::<String>());
+    let at = bench.ok(&["add", "@", "--file", "large"]);
+    for pack in fs::read_dir(bench.path(".rath/packs")).unwrap() {
+        fs::remove_file(pack.unwrap().path()).unwrap();
+    }
+    assert_eq!(bench.code(&["show", &at]), "store-damaged");
+}
