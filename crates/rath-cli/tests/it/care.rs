@@ -189,3 +189,14 @@ fn blame_says_where_the_record_is_erased() {
     let first = bench.ok(&["--json", "blame", "log.txt:1", "-S", &session]);
     assert!(first.contains("\"erased\":true"), "{first}");
 }
+
+#[test]
+fn what_goes_is_called_as_elsewhere_and_the_operators_account_takes_no_words() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try"]);
+    bench.ok(&["fork", &session, "another way"]);
+    let said = bench.ok(&["gc", "--older-than", "0h", "--dry-run"]);
+    assert!(said.contains(&format!("fork of {session}@1")), "{said}");
+    bench.ok(&["hold", &session, "--why", "case 17"]);
+    assert!(bench.fails(2, &["add", "operator", "x"]).contains("nothing is added"));
+}
