@@ -99,7 +99,7 @@ fn a_session_that_is_erased_whole_takes_its_copy_along() {
         assert!(out.status.success() && said.contains("1 copy of files on disk goes too"), "{said}");
         assert!(!place.exists() && !has_name(&bench), "layered: {layered}");
         bench.ok(&["sandbox", "prune", "--all"]);
-        assert_eq!(bench.json(&["gc"])["dead"], 0);
+        bench.ok(&["gc"]);
         bench.sound();
     }
 }
