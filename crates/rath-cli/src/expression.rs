@@ -130,7 +130,8 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
     }
 }
 
-async fn operator_session(store: &Arc<dyn Store>) -> Result<Option<Row>> {
+/// The session that is the store's account of what was done to it.
+pub(crate) async fn operator_session(store: &Arc<dyn Store>) -> Result<Option<Row>> {
     Ok(store.sessions(Which::Run(rath::OPERATOR.into()).into()).await?.into_iter().next())
 }
 

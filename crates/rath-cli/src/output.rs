@@ -115,9 +115,9 @@ pub(crate) fn answer(text: impl std::fmt::Display) -> Result<()> {
     write_out(format!("{text}\n").as_bytes())
 }
 
-/// A remark for the person: not data.
+/// A remark for the person: not data. One that cannot be written is dropped: the answer is worth more.
 pub(crate) fn remark(text: impl std::fmt::Display) {
-    anstream::eprintln!("{text}");
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// Asks the person at the terminal. Where nobody can be asked, that is an error.
@@ -127,7 +127,7 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
         let text = "there is nobody to ask here: nothing was done\n  help: --yes does it without asking, --dry-run only says what would be done";
         return Err(crate::expression::unclear(text));
     }
-    anstream::eprint!("{question} [y/N] ");
+    let _ = write!(anstream::stderr(), "{question} [y/N] ");
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -163,7 +163,7 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         if let Some(help) = help {
             value["error"]["help"] = help.into();
         }
-        eprintln!("{value}");
+        let _ = writeln!(std::io::stderr(), "{value}");
         return;
     }
     remark(format_args!("{} {}", style::bad("error:"), harmless(&format!("{error:#}"))));

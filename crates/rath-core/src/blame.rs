@@ -55,6 +55,10 @@ pub struct Origin {
     /// Whether somebody changed the file between two records; the record is the one that noticed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
+    /// Whether the record is erased: it changed the file, and nobody knows how. What came from a branch that it merged, or
+    /// from a record that it restored, counts as its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub erased: bool,
 }
 
 impl View {
@@ -289,6 +293,7 @@ impl Search<'_> {
             what: event.what(),
             step,
             outside: event.outside,
+            erased: event.erased,
         });
         self.known.insert(key, self.origins.len() - 1);
         Ok(self.origins.len() - 1)

@@ -47,6 +47,8 @@ pub(crate) struct Event {
     /// The command of a call.
     command: Option<String>,
     pub(crate) outside: bool,
+    /// Whether its body is gone: what files there were before and after is all that is known of it.
+    pub(crate) erased: bool,
 }
 
 impl Event {
@@ -54,6 +56,7 @@ impl Event {
     pub(crate) fn what(&self) -> String {
         match &self.command {
             Some(command) => command.clone(),
+            None if self.erased => "(erased)".into(),
             None if self.outside => "changed outside, before this record".into(),
             None if self.before.is_none() => "there when the session was placed".into(),
             None => summary::of(&self.record),
@@ -133,7 +136,18 @@ impl Trail {
                     }
                     continue;
                 }
-                // A body that is erased, or was written freely before its kind had a type, says nothing.
+                // What an erased body did to the files is told by the states on both sides.
+                if record.body_bytes().is_none() {
+                    let after = reader.state_at(record.point()).await?.workspace;
+                    let changed = after
+                        .as_ref()
+                        .is_some_and(|after| version.as_ref().is_none_or(|before| !before.same_files(after)));
+                    if let Some(after) = after.filter(|_| changed) {
+                        events.push(Arc::new(erased(record, version.replace(after.clone()), after)));
+                    }
+                    continue;
+                }
+                // One that was written freely before its kind had a type says nothing.
                 if let Ok(Some(event)) = event(record, &version, &mut calls) {
                     version = Some(event.after.clone());
                     events.push(Arc::new(event));
@@ -144,6 +158,21 @@ impl Trail {
             }
             from = page.position;
         }
+    }
+}
+
+/// A change of which nothing is known but that it was here.
+fn erased(record: Record, before: Option<Version>, after: Version) -> Event {
+    Event {
+        record,
+        before,
+        after,
+        changes: Changes { total: 1, paths: Vec::new() },
+        sources: Vec::new(),
+        jumps: false,
+        command: None,
+        outside: false,
+        erased: true,
     }
 }
 
@@ -195,5 +224,5 @@ fn event(
         _ => return Ok(None),
     };
     let Some(after) = after else { return Ok(None) };
-    Ok(Some(Event { record, before: before.clone(), after, changes, sources, jumps, command, outside }))
+    Ok(Some(Event { record, before: before.clone(), after, changes, sources, jumps, command, outside, erased: false }))
 }

@@ -50,6 +50,11 @@ impl Add {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         let id = expression::resolve_session(&store, &self.session).await?;
+        let operator = expression::operator_session(&store).await?;
+        if operator.is_some_and(|row| row.id == id) {
+            let text = "the operator session is the store's own account of what was done to it: nothing is added there";
+            return Err(expression::unclear(text));
+        }
         let text = self.text()?;
         let mut session = store.open(id, settings.actor()).await?;
         if let Some(kind) = &self.raw {

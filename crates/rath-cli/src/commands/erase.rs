@@ -176,6 +176,7 @@ fn stays(records: u64) -> String {
 
 fn nothing(plan: &Plan) -> &'static str {
     match plan.refused.is_empty() {
+        true if !plan.files.is_empty() => "no record is left that says it",
         true => "there is nothing to erase",
         false => "nothing is erased",
     }
@@ -246,6 +247,11 @@ fn beyond(plan: &Plan) {
     if !plan.standing.is_empty() {
         let forks: Vec<_> = plan.standing.iter().map(|fork| fork.short()).collect();
         output::remark(format_args!("forked behind it, and losing it too: {}", list(&forks)));
+    }
+    if !plan.weight.places.is_empty() {
+        let copies = plan.weight.places.len() as u64;
+        let (goes, size) = (if copies == 1 { "goes" } else { "go" }, output::bytes(plan.weight.place_bytes));
+        output::remark(format_args!("{} of files on disk {goes} too, {size}", count(copies, "copy")));
     }
     for backup in &plan.weight.backups {
         let name = backup.file_name().unwrap_or_default().to_string_lossy();

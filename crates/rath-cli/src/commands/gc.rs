@@ -21,7 +21,7 @@ pub(crate) struct Gc {
     /// Only sessions with this label (NAME or NAME=VALUE)
     #[arg(long, value_name = "LABEL")]
     label: Option<String>,
-    /// The sessions that rested longest, until records and blobs take no more than this: 500MB, 10GB
+    /// The sessions that rested longest, until records, blobs and copies of files take no more than this: 500MB, 10GB
     #[arg(long, value_name = "SIZE")]
     to_size: Option<Size>,
     /// The reason that goes on the record
@@ -127,7 +127,7 @@ fn tell(collection: &Collection, settings: &Settings) -> Result<()> {
             "{}  {:<11}  {}  {}",
             style::session(row.id.short()),
             time::ago(row.time),
-            style::title(row.title.as_deref().map_or("(untitled)".into(), |title| super::log::clip(title, 50))),
+            style::title(super::log::clip(&super::sessions::title_of(row), 50)),
             style::dim(format!("({})", due.rule))
         ));
     }
@@ -136,7 +136,7 @@ fn tell(collection: &Collection, settings: &Settings) -> Result<()> {
         let why = output::harmless(&kept.why.to_string());
         output::remark(format_args!("{} stays: {why}", kept.session.short()));
     }
-    let room = collection.record_bytes + collection.weight.blob_bytes;
+    let room = collection.record_bytes + collection.weight.blob_bytes + collection.weight.place_bytes;
     output::remark(match collection.due.len() {
         0 => "no session goes".to_owned(),
         due => format!("{}, about {}", count(due as u64, "session"), bytes(room)),

@@ -74,7 +74,7 @@ pub(crate) struct Grep {
     /// Only say how many records there are
     #[arg(long)]
     count: bool,
-    /// Show at most this many records
+    /// Show at most this many records; 0 for all
     #[arg(long, short = 'n', value_name = "N", default_value_t = LIMIT)]
     limit: usize,
     /// The newest first, as without a flag
@@ -121,7 +121,7 @@ impl Grep {
             if found.more {
                 output::remark(format_args!(
                     "there is more\n  help: -n {} shows more, --count counts all",
-                    self.limit.max(1) * 10
+                    self.limit.saturating_mul(10)
                 ));
             }
         }
@@ -143,7 +143,7 @@ impl Grep {
         (question.since, question.until) = (self.since, self.until);
         question.within = self.within(store).await?;
         question.order = if self.oldest { Order::Oldest } else { Order::Newest };
-        question.limit = Some(self.limit);
+        question.limit = Some(self.limit).filter(|limit| *limit > 0);
         Ok(question)
     }
 

@@ -227,11 +227,7 @@ fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
     )));
     for one in listed {
         let row = &one.row;
-        let title = match (&row.title, row.origin) {
-            (Some(title), _) => title.clone(),
-            (None, Some(origin)) => format!("fork of {}", origin.point()),
-            (None, None) => "(untitled)".to_owned(),
-        };
+        let title = title_of(row);
         let labels: Vec<String> = row
             .labels
             .iter()
@@ -255,4 +251,13 @@ fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
         ));
     }
     page.show(settings)
+}
+
+/// What a session is called.
+pub(super) fn title_of(row: &Row) -> String {
+    match (&row.title, row.origin) {
+        (Some(title), _) => title.clone(),
+        (None, Some(origin)) => format!("fork of {}", origin.point()),
+        (None, None) => "(untitled)".to_owned(),
+    }
 }

@@ -64,3 +64,139 @@ fn show_says_who_erased_and_why() {
         "{shown}"
     );
 }
+
+const NAME: &str = "Zebulon Quistgaard";
+
+/// A session that wrote a name into a file, by hand or in layers.
+fn wrote_a_name(bench: &Bench, layered: bool) -> String {
+    bench.put("work/kept.txt", "kept");
+    let session = if layered { bench.isolated() } else { bench.copied() };
+    bench.sh(&session, &format!("echo '{NAME}' | tee log.txt"));
+    session
+}
+
+/// The ways that copies are made here.
+fn ways() -> Vec<bool> {
+    if crate::local::isolates() { vec![false, true] } else { vec![false] }
+}
+
+/// Whether any file of the store has the name, squeezed in a pack or not.
+fn has_name(bench: &Bench) -> bool {
+    !rath_testkit::traces::find(&bench.path(".rath"), NAME).is_empty()
+}
+
+#[test]
+fn a_session_that_is_erased_whole_takes_its_copy_along() {
+    for layered in ways() {
+        let bench = Bench::new();
+        let session = wrote_a_name(&bench, layered);
+        let place = bench.copy(&session);
+        assert!(place.exists() && has_name(&bench));
+        bench.ok(&["erase", "--about", NAME, "--derived", "--why", "ticket 12", "--yes"]);
+        assert!(place.exists(), "the session goes on");
+        let out = bench.run(&["erase", &session, "--why", "ticket 12", "--yes"]);
+        let said = text(&out.stderr);
+        assert!(out.status.success() && said.contains("1 copy of files on disk goes too"), "{said}");
+        assert!(!place.exists() && !has_name(&bench), "layered: {layered}");
+        bench.ok(&["sandbox", "prune", "--all"]);
+        bench.ok(&["gc"]);
+        bench.sound();
+    }
+}
+
+#[test]
+fn sessions_that_are_collected_take_their_copies_along() {
+    for layered in ways() {
+        let bench = Bench::new();
+        let session = wrote_a_name(&bench, layered);
+        let place = bench.copy(&session);
+        // The clock has to go on for a while, however short.
+        bench.ok(&["gc", "--older-than", "0h", "--yes"]);
+        assert!(!place.exists() && !has_name(&bench), "layered: {layered}");
+        let left = std::fs::read_dir(bench.path(".rath/workspaces")).unwrap().flatten();
+        let left: Vec<_> = left.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        assert!(left.iter().all(|name| !name.contains(&session)), "{left:?}");
+        bench.sound();
+    }
+}
+
+#[test]
+fn a_size_counts_copies() {
+    let bench = Bench::new();
+    let old = bench.copied();
+    bench.sh(&old, "head -c 3000000 /dev/zero > zeros");
+    let place = bench.copy(&old);
+    let new = bench.ok(&["new", "a new one"]);
+    // Squeezed, the contents are next to nothing; the copy is not.
+    bench.ok(&["gc", "--to-size", "2MB", "--yes"]);
+    assert!(!place.exists());
+    bench.ok(&["show", &new]);
+}
+
+#[test]
+fn a_place_that_nobody_comes_back_to_is_pruned_and_a_bad_one_is_passed_over() {
+    let bench = Bench::new();
+    let (bad, good) = (wrote_a_name(&bench, false), wrote_a_name(&bench, false));
+    let (bad_place, good_place) = (bench.copy(&bad), bench.copy(&good));
+    std::fs::write(bad_place.with_file_name("restoring"), "no journal").unwrap();
+    // As a version left it that did not take places along.
+    let lost = bench.path(".rath/workspaces/01a1f076-a61f-72e7-a279-d15036f78467");
+    std::fs::create_dir_all(lost.join("files")).unwrap();
+    std::fs::write(lost.join("lock"), "").unwrap();
+    let out = bench.run(&["sandbox", "prune", "--all"]);
+    let said = text(&out.stderr);
+    assert!(out.status.success() && said.contains("kept "), "{said}");
+    assert!(bad_place.exists() && !good_place.exists() && !lost.exists(), "{said}");
+    assert_eq!(bench.ok(&["cat", &format!("{good}:log.txt")]), NAME);
+}
+
+#[test]
+fn files_are_named_that_only_a_folded_state_still_knows() {
+    let bench = Bench::new();
+    let session = wrote_a_name(&bench, false);
+    bench.ok(&["erase", "--about", NAME, "--derived", "--why", "ticket 12", "--yes"]);
+    assert_eq!(bench.ok(&["cat", &format!("{session}:log.txt")]), NAME);
+    let out = bench.run(&["erase", "--about", NAME, "--why", "ticket 12", "--dry-run"]);
+    let said = text(&out.stderr);
+    assert!(said.contains("versions of files hold it and stay: log.txt"), "{said}");
+    assert!(!said.contains("there is nothing to erase"), "{said}");
+}
+
+#[test]
+fn blame_says_where_the_record_is_erased() {
+    let bench = Bench::new();
+    bench.put("work/kept.txt", "kept\n");
+    let session = bench.copied();
+    bench.sh(&session, "echo one > log.txt");
+    bench.sh(&session, "echo two >> log.txt");
+    bench.sh(&session, "echo three >> log.txt");
+    let calls: Vec<String> = bench
+        .ok(&["log", "--json", &session])
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|record| record["header"]["kind"] == "tool_finished")
+        .map(|record| format!("{session}@{}", record["header"]["seq"]))
+        .collect();
+    let before = bench.ok(&["blame", "log.txt", "-S", &session]);
+    bench.ok(&["erase", &calls[0], &calls[1], "--why", "ticket 12", "--yes"]);
+    let blamed = bench.ok(&["blame", "log.txt", "-S", &session]);
+    let lines: Vec<&str> = blamed.lines().collect();
+    for at in 0..2 {
+        assert!(lines[at].starts_with(&calls[at]) && lines[at].contains("(erased)"), "{before}\n{blamed}");
+    }
+    assert!(lines[2].starts_with(&calls[2]) && lines[2].contains("echo three"), "{blamed}");
+    assert!(bench.ok(&["blame", "kept.txt", "-S", &session]).contains("there when the session was placed"));
+    let first = bench.ok(&["--json", "blame", "log.txt:1", "-S", &session]);
+    assert!(first.contains("\"erased\":true"), "{first}");
+}
+
+#[test]
+fn what_goes_is_called_as_elsewhere_and_the_operators_account_takes_no_words() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try"]);
+    bench.ok(&["fork", &session, "another way"]);
+    let said = bench.ok(&["gc", "--older-than", "0h", "--dry-run"]);
+    assert!(said.contains(&format!("fork of {session}@1")), "{said}");
+    bench.ok(&["hold", &session, "--why", "case 17"]);
+    assert!(bench.fails(2, &["add", "operator", "x"]).contains("nothing is added"));
+}

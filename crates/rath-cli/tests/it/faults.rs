@@ -341,3 +341,93 @@ fn go_on(worker: &std::process::Child, copy: &Path) {
     fs::write(copy.join("go"), "").unwrap();
     kill_process(Pid::from_child(worker), Signal::CONT).unwrap();
 }
+
+#[test]
+fn what_cannot_be_said_is_dropped_and_the_answer_stays() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "a try", "--message", "a needle"]);
+    let unheard = |arguments: &[&str]| {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        command(bench.root(), arguments).stderr(full).output().unwrap()
+    };
+    assert_eq!(unheard(&["grep", "nothere"]).status.code(), Some(3));
+    assert_eq!(unheard(&["add", "nosuch", "x"]).status.code(), bench.run(&["add", "nosuch", "x"]).status.code());
+    assert_eq!(unheard(&["--json", "show", "nosuch"]).status.code(), Some(1));
+    // Where the index cannot be written a search says so, and answers.
+    let mut command = command(bench.root(), &["--json", "grep", "needle"]);
+    let faults = Faults::new("open search.lock 30");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let out = faults.load(&mut command, &bench.path(".rath")).stderr(full).output().unwrap();
+    assert_eq!(out.status.code(), Some(0));
+    assert!(text(&out.stdout).contains(&session), "{}", text(&out.stdout));
+}
+
+#[test]
+fn a_store_whose_sessions_were_lost_is_not_empty() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try", "--message", "a needle"]);
+    lose_sessions(&bench);
+    for arguments in [&["log"][..], &["new", "another"], &["grep", "needle"], &["gc", "--yes"], &["gc", "--dry-run"]] {
+        assert_eq!(bench.code(arguments), "store-damaged", "{arguments:?}");
+    }
+    assert_eq!(bench.code(&["grep", "needle", "--count"]), "store-damaged");
+    let out = bench.run(&["doctor", "--offline"]);
+    let said = text(&out.stdout);
+    assert!(out.status.code() == Some(3) && said.contains("a session that is not listed"), "{said}");
+    assert_eq!(bench.code(&["doctor", "--offline", "--reindex"]), "store-damaged");
+}
+
+/// Has the page of the table of sessions say that it is empty.
+fn lose_sessions(bench: &Bench) {
+    let database = bench.path(".rath/rath.db");
+    let db = rusqlite::Connection::open(&database).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let page = "SELECT rootpage FROM sqlite_master WHERE name = 'sessions'";
+    let page: i64 = db.query_row(page, [], |row| row.get(0)).unwrap();
+    drop(db);
+    let mut bytes = fs::read(&database).unwrap();
+    let at = (page as usize - 1) * 4096 + 3;
+    bytes[at..at + 2].fill(0);
+    fs::write(database, bytes).unwrap();
+}
+
+#[test]
+fn the_doctor_is_not_content_with_what_is_damaged_beside_the_records() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try", "--message", "a needle"]);
+    bench.put("large", (0..40_000u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect::<String>());
+    bench.ok(&["add", "@", "--file", "large"]);
+    bench.ok(&["grep", "needle"]);
+    assert!(bench.run(&["doctor", "--offline"]).status.success());
+    let sick = |why: &str| {
+        let out = bench.run(&["doctor", "--offline"]);
+        let said = text(&out.stdout);
+        assert_eq!(out.status.code(), Some(3), "{said}");
+        assert!(said.contains(why) && !said.contains("the store is well"), "{said}");
+        assert_eq!(bench.json(&["doctor", "--offline"])["store_well"], false);
+    };
+    let index = bench.path(".rath/search.db");
+    let mut bytes = fs::read(&index).unwrap();
+    let clean = bytes.clone();
+    bytes[4096..8192].fill(0);
+    fs::write(&index, bytes).unwrap();
+    sick("searches may miss something");
+    fs::write(&index, clean).unwrap();
+    // Root reads whatever it likes, but no directory.
+    let pack = fs::read_dir(bench.path(".rath/packs")).unwrap().next().unwrap().unwrap().path();
+    fs::rename(&pack, bench.path("aside")).unwrap();
+    fs::create_dir(&pack).unwrap();
+    sick("cannot be read");
+}
+
+#[test]
+fn a_pack_that_is_gone_is_damage() {
+    let bench = Bench::new();
+    bench.ok(&["new", "a try"]);
+    bench.put("large", (0..40_000u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect::<String>());
+    let at = bench.ok(&["add", "@", "--file", "large"]);
+    for pack in fs::read_dir(bench.path(".rath/packs")).unwrap() {
+        fs::remove_file(pack.unwrap().path()).unwrap();
+    }
+    assert_eq!(bench.code(&["show", &at]), "store-damaged");
+}

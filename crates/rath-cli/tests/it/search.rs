@@ -212,3 +212,18 @@ fn work_that_stopped_is_found_by_the_operator() {
     let said = bench.ok(&["doctor", "--offline"]);
     assert!(said.contains("a person is asked") && said.contains("`rath inbox`"), "{said}");
 }
+
+#[test]
+fn no_limit_and_no_points_are_no_reason_to_find_nothing() {
+    let bench = Bench::new();
+    let session = bench.ok(&["new", "Names", "--message", "needle"]);
+    for n in 0..60 {
+        bench.ok(&["add", &session, &format!("needle {n}")]);
+    }
+    let found = bench.ok(&["grep", "needle", "-n", "0", "--json"]);
+    assert_eq!(found.lines().count(), 61);
+    bench.ok(&["add", &session, "שָׁלוֹם and مُحَمَّد"]);
+    for word in ["שלום", "שָׁלוֹם", "محمد", "مُحَمَّد"] {
+        assert_eq!(bench.ok(&["grep", word, "--count"]), "1", "{word}");
+    }
+}

@@ -1,10 +1,11 @@
 //! Where blobs lie, in packs or in the database, and what is read there.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
 use rath_core::Digest;
-use rath_core::store::{Error, Piece, Result};
+use rath_core::store::{Error, Piece, Result, Trouble};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, RIDERS, sql};
@@ -85,7 +86,14 @@ pub(crate) fn held(db: &Connection, dir: &Path, digest: &Digest) -> Result<Optio
             Ok(held) => return Ok(Some(held)),
             // The pack may have been cleared out since the index was asked: then the index knows another place.
             Err(Damage::Pack(..)) if std::mem::take(&mut again) => {}
-            Err(damage @ Damage::Pack(..)) => return Err(Error::machine(format!("reading blob {digest}"), damage)),
+            Err(damage @ Damage::Pack(..)) => {
+                let doing = format!("reading blob {digest}");
+                let is_gone = matches!(&damage, Damage::Pack(_, why) if why.kind() == ErrorKind::NotFound);
+                return Err(match is_gone {
+                    true => Error::trouble(doing, Trouble::Damaged, damage),
+                    false => Error::machine(doing, damage),
+                });
+            }
             Err(damage) => return Err(Error::BlobAltered { digest: *digest, why: damage.to_string() }),
         }
     }

@@ -15,7 +15,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, anew, blobs, read, riders};
+use super::{Embedded, anew, blobs, lines, read, riders};
 use crate::packs::{self, Held, PackWriter, Place};
 use crate::workspace::forget_index;
 
@@ -99,6 +99,8 @@ impl Embedded {
             self.let_writer_catch_up();
         }
         let mut marks = Marks::default();
+        // What is not listed would not be found, and what it names would go.
+        self.read(lines::check)?;
         self.read(|db| self.mark(db, &mut marks, progress))?;
         self.mark_beside(&mut marks)?;
         if dry {
@@ -110,7 +112,8 @@ impl Embedded {
         }
         let db = self.connect_to_write()?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
-        let swept = self.mark(&db, &mut marks, progress).and_then(|()| sweep(&db, &marks));
+        let swept = lines::check(&db);
+        let swept = swept.and_then(|()| self.mark(&db, &mut marks, progress)).and_then(|()| sweep(&db, &marks));
         let mut garbage = match swept {
             Ok(garbage) => garbage,
             Err(error) => {
@@ -180,19 +183,27 @@ impl Embedded {
 
     /// What is named beside records: by workspaces, and by folded states whose record was erased.
     fn mark_beside(&self, marks: &mut Marks) -> Result<()> {
-        for blob in remembered(&self.paths.root)? {
+        for blob in remembered(&self.paths.root, &|_| false)? {
             self.read(|db| self.mark_blob(db, &blob, marks))?;
         }
+        for blob in self.folded_blobs()? {
+            self.read(|db| self.mark_blob(db, &blob, marks))?;
+        }
+        Ok(())
+    }
+
+    /// The blobs that folded states name, each once.
+    pub fn folded_blobs(&self) -> Result<Vec<BlobRef>> {
         self.read(|db| {
+            let (mut blobs, mut seen) = (Vec::new(), HashSet::new());
             let mut query = db.prepare("SELECT state FROM snapshots").map_err(sql)?;
             let mut rows = query.query([]).map_err(sql)?;
             while let Some(row) = rows.next().map_err(sql)? {
                 let state = row.get_ref(0).and_then(|state| Ok(state.as_blob()?)).map_err(sql)?;
-                for blob in blob_references(state) {
-                    self.mark_blob(db, &blob, marks)?;
-                }
+                let new = |blob: &BlobRef| seen.insert((blob.digest, blob.media_type == TREE));
+                blobs.extend(blob_references(state).into_iter().filter(new));
             }
-            Ok(())
+            Ok(blobs)
         })
     }
 
@@ -323,14 +334,16 @@ fn workspaces(root: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(root.join("workspaces")).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// What workspaces are about to need: versions between which a restore was interrupted, and those last seen.
-pub(super) fn remembered(root: &Path) -> Result<Vec<BlobRef>> {
+/// What workspaces are about to need: versions between which a restore was interrupted, and those last seen. `gone` says
+/// which of the files that remember it do not count.
+pub(super) fn remembered(root: &Path, gone: &dyn Fn(&Path) -> bool) -> Result<Vec<BlobRef>> {
     let mut blobs = Vec::new();
     for state in workspaces(root) {
         for entry in fs::read_dir(&state).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name == "restoring" || name.starts_with("at-") || name.starts_with("going-") {
+            let remembers = name == "restoring" || name.starts_with("at-") || name.starts_with("going-");
+            if remembers && !gone(&entry.path()) {
                 let unreadable = |error: std::io::Error| {
                     let doing = format!("reading {}, which names versions to keep", entry.path().display());
                     Error::machine(doing, error)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use rath_core::SessionId;
@@ -9,7 +10,7 @@ use rath_core::store::Result;
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Backup, Embedded, holder, ids, raise, schema};
+use super::{Backup, Embedded, holder, ids, lines, raise, schema};
 use crate::search::SearchHealth;
 
 /// What `rath doctor` tells.
@@ -41,6 +42,8 @@ pub struct Health {
     pub dead_holders: Vec<String>,
     /// Sessions held by a process that is gone. They are free to take.
     pub orphaned: u64,
+    /// Bytes that may still be written to the disk that the store is on, where the system says so.
+    pub room: Option<u64>,
     /// Databases of older formats, kept when the store was raised.
     pub backups: Vec<Backup>,
     /// Files in the directory of packs that the index does not name.
@@ -60,6 +63,9 @@ pub struct PackHealth {
     pub bytes: Option<u64>,
     /// Bytes the index names.
     pub indexed: u64,
+    /// Why its file cannot be read, where it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
 }
 
 impl Embedded {
@@ -86,8 +92,11 @@ impl Embedded {
             let packs =
                 packs.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))).map_err(sql)?;
             let pack = |(name, indexed): (String, i64)| {
-                let bytes = fs::metadata(self.paths.packs.join(&name)).ok().map(|meta| meta.len());
-                PackHealth { name, bytes, indexed: indexed as u64 }
+                let path = self.paths.packs.join(&name);
+                let bytes = fs::metadata(&path).ok().map(|meta| meta.len());
+                let opened = fs::File::open(&path).and_then(|mut file| file.read(&mut [0]));
+                let unreadable = opened.err().filter(|_| bytes.is_some()).map(|error| error.to_string());
+                PackHealth { name, bytes, indexed: indexed as u64, unreadable }
             };
             let packs: Vec<PackHealth> =
                 packs.map(|row| row.map(pack)).collect::<rusqlite::Result<_>>().map_err(sql)?;
@@ -97,17 +106,19 @@ impl Embedded {
             strangers.retain(|name| !is_part(name));
             let last = count("SELECT coalesce(max(cursor), 0) FROM segments")?;
             let mut check = db.prepare("PRAGMA quick_check(10)").map_err(sql)?;
-            let damage = match check.query_map([], |row| row.get::<_, String>(0)) {
+            let mut damage: Vec<String> = match check.query_map([], |row| row.get::<_, String>(0)) {
                 Ok(lines) => lines
                     .map(|line| line.unwrap_or_else(|error| error.to_string()))
                     .filter(|line| line != "ok")
                     .collect(),
                 Err(error) => vec![error.to_string()],
             };
+            damage.extend(lines::check_list(db).err().map(|error| error.to_string()));
+            damage.extend(lines::faults(db).unwrap_or_else(|error| vec![error.to_string()]));
             Ok(Health {
                 format: schema::format(db)?,
                 sqlite: rusqlite::version().into(),
-                sessions: count("SELECT count(*) FROM sessions")?,
+                sessions: count("SELECT count(*) FROM sessions NOT INDEXED")?,
                 closed: count("SELECT count(*) FROM sessions WHERE closed")?,
                 records: count("SELECT coalesce(sum(count), 0) FROM segments")?,
                 segments: count("SELECT count(*) FROM segments")?,
@@ -118,6 +129,7 @@ impl Embedded {
                 search,
                 dead_holders,
                 orphaned,
+                room: room(&self.paths.root),
                 backups: raise::backups(&self.paths.database),
                 unnamed_packs,
                 strangers,
@@ -143,6 +155,13 @@ impl Embedded {
     pub fn checkpoint(&self) -> Result<()> {
         self.doubt.empty_log(&self.connect_to_write()?)
     }
+}
+
+/// What is left on the disk for who is not root.
+fn room(path: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    // A file system that counts nothing has no blocks at all.
+    (disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// The names of what is in a directory, in order.

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::Embedded;
 use super::job::Job;
+use super::lines;
 use super::read::SegmentRow;
 use super::schema::sql;
 use crate::segment::{self, Slots};
@@ -84,12 +85,12 @@ impl Embedded {
         let (low, high) = (bound(digits, '0'), bound(digits, 'f'));
         self.read(|db| {
             let indexed = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM ids i
-                JOIN segments g ON g.cursor = i.segment JOIN sessions s ON s.no = g.session
+                JOIN segments g ON g.cursor = i.segment LEFT JOIN sessions s ON s.no = g.session
                 WHERE i.prefix BETWEEN ?1 AND ?2 LIMIT 40";
             let mut found = matching(db, indexed, params![low, high], prefix)?;
             // What the index has not seen, where it cannot be written.
             let unseen = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
-                JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1 ORDER BY g.cursor";
+                LEFT JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1 ORDER BY g.cursor";
             found.extend(matching(db, unseen, params![cursor(db)?], prefix)?);
             found.dedup_by_key(|record| record.id());
             found.truncate(MATCHES);
@@ -104,8 +105,8 @@ fn matching(db: &Connection, query: &str, values: &[&dyn rusqlite::ToSql], prefi
     let mut rows = query.query(values).map_err(sql)?;
     let mut found: Vec<Record> = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
-        let records = SegmentRow::read(row, session).map_err(sql)?.records()?;
+        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        let records = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?.records()?;
         for record in records.into_iter().filter(|record| record.id().to_string().starts_with(prefix)) {
             // Two records of one segment make it come twice.
             if found.iter().all(|known| known.id() != record.id()) {

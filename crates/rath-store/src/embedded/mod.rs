@@ -13,6 +13,7 @@ mod holder;
 mod ids;
 mod inbox;
 mod job;
+pub(crate) mod lines;
 mod log;
 mod pace;
 mod raise;
@@ -123,8 +124,13 @@ impl Embedded {
     /// offers what the trait does not: [`verify`](Self::verify) and [`health`](Self::health).
     pub fn open_here(root: impl AsRef<Path>, program: &str) -> Result<Self> {
         let paths = Paths::of(root.as_ref());
-        if !paths.database.is_file() {
-            return Err(Error::NotAStore(paths.root.display().to_string()));
+        match fs::metadata(&paths.database) {
+            Ok(meta) if meta.is_file() => {}
+            // Who may not look cannot say what it is.
+            Err(error) if error.kind() == PermissionDenied => {
+                return Err(Error::machine(format!("opening {}", paths.root.display()), error));
+            }
+            _ => return Err(Error::NotAStore(paths.root.display().to_string())),
         }
         let readers = Arc::new(Readers::new(paths.database.clone())?);
         Ok(Self {

@@ -8,6 +8,7 @@ use rath_core::{Fault, Malformed, Point, Record, SessionId, kind_mask};
 use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, Rows, params};
 
+use super::lines;
 use super::schema::{LINEAGE, sql};
 use crate::pool::UNFOLDERS;
 use crate::segment::{self, Slots};
@@ -266,15 +267,15 @@ fn segment_end(segment: &SegmentRow) -> u64 {
 pub(super) fn store_page(db: &Connection, after: Cursor, scan: &Scan) -> Result<Page> {
     let mask = kind_mask(&scan.kinds);
     let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
-        JOIN sessions s ON s.no = g.session
+        LEFT JOIN sessions s ON s.no = g.session
         WHERE g.cursor > ?1 AND (?2 = 0 OR g.kinds & ?2 != 0) ORDER BY g.cursor";
     let mut query = db.prepare_cached(query).map_err(sql)?;
     let mut rows = query.query(params![after as i64, mask as i64]).map_err(sql)?;
     let mut page = Page { position: after, ..Page::default() };
     let mut bytes = 0;
     while let Some(row) = rows.next().map_err(sql)? {
-        let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(sql)?));
-        let segment = SegmentRow::read(row, session).map_err(sql)?;
+        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?;
         bytes += segment.data.len();
         let mut records = segment.filtered(|(_, code)| wanted(mask, code))?;
         if !scan.kinds.is_empty() {

@@ -8,8 +8,8 @@ use rath_core::{Digest, Kind, RecordId, Reference, SessionId, Time};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row as SqlRow, params_from_iter};
 
-use super::holder;
 use super::schema::{self, sql};
+use super::{holder, lines};
 
 const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
     origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
@@ -27,6 +27,9 @@ pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
             (filter, vec![Value::Text(plain.replace(['%', '_'], "?"))])
         }
     };
+    if matches!(query.which, Which::All) {
+        lines::check_list(db)?;
+    }
     let limit = query.limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
     let text = format!("SELECT {COLUMNS} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
     let statement = match &query.which {

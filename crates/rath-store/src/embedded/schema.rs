@@ -117,10 +117,21 @@ pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> 
 fn trouble(error: &rusqlite::Error) -> Trouble {
     use rusqlite::ErrorCode as Code;
     match error.sqlite_error_code() {
+        // A column that holds what we never write there.
+        None if matches!(
+            error,
+            rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+        ) =>
+        {
+            Trouble::Damaged
+        }
         Some(Code::DiskFull) => Trouble::Full,
         Some(Code::ReadOnly | Code::PermissionDenied) => Trouble::ReadOnly,
         Some(Code::SystemIoFailure) => Trouble::Disk,
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
+        // What we write fits into the tables, and what is in them fits into memory: else they are not what they were.
+        Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::ConstraintViolation | Code::TooBig) => Trouble::Damaged,
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => Trouble::Busy,
         _ => Trouble::Other,
     }

@@ -17,12 +17,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transac
 use super::text;
 use super::words::{self, Sort};
 use crate::embedded::read::SegmentRow;
-use crate::embedded::{Embedded, blobs, schema};
+use crate::embedded::{Embedded, blobs, lines, schema};
 use crate::packs::Held;
 use crate::segment::{self, Slots};
 
-/// Changes with what is indexed and how: another one is made anew.
-const VERSION: i64 = 2;
+/// Changes with what is indexed and how: another one is made anew. 3: Hebrew points and Arabic vowels do not count.
+const VERSION: i64 = 3;
 
 /// "rths" in ASCII.
 const APPLICATION: i64 = 0x7274_6873;
@@ -193,11 +193,16 @@ impl Index {
         let mut seen = 0;
         loop {
             let last = store.read(last_segment)?;
-            if self.reached()?.cursor >= last {
+            let from = self.reached()?.cursor;
+            if from >= last {
                 return Ok(());
             }
             seen += self.catch_up_a_piece(store)?;
             progress(seen);
+            // Others may have come further meanwhile, or removed what was left; else it stands still for good.
+            if self.reached()?.cursor == from && store.read(last_segment)? == last {
+                return Err(lines::unreadable(last as i64).into());
+            }
         }
     }
 
@@ -396,13 +401,16 @@ pub(super) fn last_segment(db: &Connection) -> Result<u64> {
 /// The next segments, some megabytes of them.
 fn segments_after(db: &Connection, cursor: u64) -> Result<Vec<SegmentRow>> {
     let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
-        JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1 ORDER BY g.cursor";
+        LEFT JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1 ORDER BY g.cursor";
     let mut query = db.prepare_cached(query).map_err(schema::sql)?;
     let mut rows = query.query([cursor as i64]).map_err(schema::sql)?;
     let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(schema::sql)? {
-        let session = SessionId(uuid::Uuid::from_bytes(row.get(4).map_err(schema::sql)?));
-        let segment = SegmentRow::read(row, session).map_err(schema::sql)?;
+        // One without a session would be passed over for ever, and never come to its end.
+        let Some(id) = row.get(4).map_err(schema::sql)? else {
+            return Err(lines::unlisted(row.get(0).map_err(schema::sql)?));
+        };
+        let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(schema::sql)?;
         bytes += segment.data.len();
         found.push(segment);
         if bytes >= PIECE {
@@ -583,9 +591,9 @@ pub(super) fn look(root: &Path) -> rusqlite::Result<(u64, u64, Vec<String>)> {
     db.busy_timeout(Duration::from_secs(30))?;
     match marks(&db)? {
         (APPLICATION, VERSION) => {}
-        // Nothing is in it yet.
-        (0, 0) => return Ok((0, 0, Vec::new())),
-        _ => return Ok((0, 0, vec!["it is not of this version".into()])),
+        // Nothing is in it yet, or what another version of us put there: the next search makes it anew.
+        (0, 0) | (APPLICATION, _) => return Ok((0, 0, Vec::new())),
+        _ => return Ok((0, 0, vec!["it is not an index of ours".into()])),
     }
     let mut check = db.prepare("PRAGMA quick_check(3)")?;
     let lines = check.query_map([], |row| row.get::<_, String>(0))?;

@@ -153,9 +153,31 @@ pub(crate) fn fold(text: &str) -> String {
         .collect()
 }
 
-/// Accents of Latin, Greek and Cyrillic letters. Marks of other scripts are letters of theirs.
+/// Accents of Latin, Greek and Cyrillic letters, and what Hebrew, Arabic and Syriac put at their letters and mostly leave
+/// away: points, vowels, signs of reading aloud, the stroke that makes a word longer. Marks of other scripts are letters
+/// of theirs.
 fn is_accent(c: char) -> bool {
-    matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}')
+    match c {
+        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' => true,
+        // Hebrew; between them are signs of its own.
+        '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}' | '\u{5c2}' | '\u{5c4}' | '\u{5c5}' | '\u{5c7}' => true,
+        // Arabic.
+        '\u{610}'..='\u{61a}'
+        | '\u{640}'
+        | '\u{64b}'..='\u{65f}'
+        | '\u{670}'
+        | '\u{6d6}'..='\u{6dc}'
+        | '\u{6df}'..='\u{6e4}'
+        | '\u{6e7}'
+        | '\u{6e8}'
+        | '\u{6ea}'..='\u{6ed}'
+        | '\u{898}'..='\u{89f}'
+        | '\u{8ca}'..='\u{8e1}'
+        | '\u{8e3}'..='\u{8ff}' => true,
+        // Syriac.
+        '\u{711}' | '\u{730}'..='\u{74a}' => true,
+        _ => false,
+    }
 }
 
 /// Soft hyphens, joiners, marks of direction and of variants.
@@ -278,6 +300,14 @@ mod tests {
         assert_eq!(words("не\u{ad}видно עברית مرحبا"), ["невидно", "עברית", "مرحبا"]);
         assert_eq!(words("हिन्दी नमस्ते"), ["हिन्दी", "नमस्ते"].map(fold));
         assert_eq!(words(" \n ->"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn points_and_vowels_do_not_count() {
+        assert_eq!(words("שָׁלוֹם שלום \u{fb2a}לום"), ["שלום"; 3]);
+        assert_eq!(words("בְּרֵאשִׁית־בָּרָא"), ["בראשית", "ברא"]);
+        assert_eq!(words("مُحَمَّد محمد محمـــد مُحَمَّدٌ"), ["محمد"; 4]);
+        assert_eq!(words("أَحْمَد احمد آخر"), ["احمد", "احمد", "اخر"]);
     }
 
     #[test]

@@ -18,6 +18,21 @@ impl Drop for Lock {
     }
 }
 
+/// A place that nobody works in, kept so while the value lives.
+pub struct Vacant {
+    _lock: Lock,
+}
+
+impl Vacant {
+    /// Takes the place that is remembered in `state`, and writes nothing there. `None` while a process has it, or makes
+    /// it.
+    pub fn claim(state: &Path) -> Option<Self> {
+        let file = File::open(state.join("lock")).ok()?;
+        file.try_lock().ok()?;
+        Some(Self { _lock: Lock { file } })
+    }
+}
+
 impl Lock {
     pub(super) fn take(state: &Path, directory: &Path) -> Result<Self> {
         let path = state.join("lock");

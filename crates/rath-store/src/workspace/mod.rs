@@ -32,6 +32,7 @@ use rath_core::{Digest, Store};
 pub use error::{Error, Result};
 pub use journal::Recovered;
 pub use layers::{CollectedLayers, Laid, Overlay, Sealed, collect_layers, remove_tree};
+pub use lock::Vacant;
 pub use restore::Restored;
 pub use rules::{BadRule, MEDIA_TYPE as RULES};
 pub use save::Saved;

@@ -90,6 +90,87 @@ fn a_page_that_was_written_over_is_found() {
     assert!(found * 2 > pages, "only {found} of {pages} pages were missed");
 }
 
+/// Has the leaf that a small table is lose its rows: two bytes of its page say how many there are.
+fn lose_rows(path: &Path, table: &str) {
+    let db = rusqlite::Connection::open(path.join("rath.db")).unwrap();
+    let query = "SELECT rootpage FROM sqlite_master WHERE name = ?1";
+    let page: u64 = db.query_row(query, [table], |row| Ok(row.get::<_, i64>(0)? as u64)).unwrap();
+    drop(db);
+    let mut bytes = fs::read(path.join("rath.db")).unwrap();
+    let at = (page as usize - 1) * 4096;
+    assert!(matches!(bytes[at], 10 | 13), "{table} is more than a leaf");
+    bytes[at + 3..at + 5].fill(0);
+    put_database(path, &bytes);
+}
+
+/// A session with contents of its own, so few that each table is one page.
+fn with_contents() -> (TempDir, PathBuf) {
+    let (store, dir) = fresh();
+    for seed in 0..3 {
+        let mut session = rath_core::Session::create(&store, rath_core::Actor::person("ada"));
+        session.user("What is in the file?").unwrap();
+        session.tool_result("c1", crate::support::noise(60_000, seed)).unwrap();
+        block_on(session.publish()).unwrap();
+    }
+    drop(store);
+    let path = dir.path().join("store");
+    Embedded::open_here(&path, "test").unwrap().checkpoint().unwrap();
+    (dir, path)
+}
+
+fn packed(path: &Path) -> u64 {
+    fs::read_dir(path.join("packs")).unwrap().map(|pack| pack.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn nothing_is_destroyed_that_only_lost_rows_do_not_name() {
+    for table in ["sessions", "segments", "packs"] {
+        let (_dir, path) = with_contents();
+        let (before, row) = {
+            let store = Embedded::open(&path).unwrap();
+            (packed(&path), block_on(store.sessions(Which::All.into())).unwrap().remove(0))
+        };
+        lose_rows(&path, table);
+        let store = Embedded::open_here(&path, "test").unwrap();
+        for dry in [true, false] {
+            let error = store.collect(dry, &mut |_| {}).unwrap_err();
+            assert_eq!(error.code(), "store-damaged", "{table}: {error}");
+        }
+        let doomed = rath_store::Doomed { sessions: vec![row.head_reference()], ..rath_store::Doomed::new() };
+        assert_eq!(store.weigh(&doomed, &mut |_| {}).unwrap_err().code(), "store-damaged", "{table}");
+        let quiet = store.quiet().unwrap();
+        assert_eq!(store.destroy(&quiet, &doomed, &mut |_| {}).unwrap_err().code(), "store-damaged", "{table}");
+        assert!(store.unfinished().unwrap().is_empty(), "{table}: an erasure was begun");
+        assert_eq!(packed(&path), before, "{table}");
+        assert!(!store.health().unwrap().damage.is_empty(), "{table}");
+    }
+}
+
+#[test]
+fn a_list_that_lost_rows_is_no_empty_store() {
+    let (_dir, path) = with_contents();
+    lose_rows(&path, "sessions");
+    let store = Embedded::open(&path).unwrap();
+    assert_eq!(block_on(store.sessions(Which::All.into())).unwrap_err().code(), "store-damaged");
+    assert_eq!(block_on(store.scan(Scan::store(0))).unwrap_err().code(), "store-damaged");
+    let mut session = rath_core::Session::create(&store, rath_core::Actor::person("ada"));
+    session.user("Is anybody here?").unwrap();
+    assert_eq!(block_on(session.publish()).unwrap_err().code(), "store-damaged");
+}
+
+#[test]
+fn a_search_over_lost_rows_comes_to_an_end() {
+    let (_dir, path) = with_contents();
+    lose_rows(&path, "sessions");
+    let store = Embedded::open_here(&path, "test").unwrap();
+    let question = rath_store::Question::new("file".parse().unwrap());
+    assert_eq!(store.search(&question).unwrap_err().code(), "store-damaged");
+    assert_eq!(store.reindex(&mut |_| {}).unwrap_err().code(), "store-damaged");
+    // There is an index now, which is held against the records.
+    let health = store.health().unwrap();
+    assert!(health.damage.iter().any(|line| line.contains("not listed")), "{:?}", health.damage);
+}
+
 /// Every blob that records name.
 fn blobs(store: &Arc<dyn Store>) -> Vec<Digest> {
     let page = block_on(store.scan(Scan::store(0).limit(100_000))).unwrap();

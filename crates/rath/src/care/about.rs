@@ -63,6 +63,9 @@ impl Care {
             }
             after = page.position;
         }
+        // Behind erased records only folded states name the files.
+        let folded = self.embedded.folded_blobs()?.into_iter();
+        trees.extend(folded.filter(|blob| blob.media_type == TREE).map(|blob| blob.digest));
         let posts = self.embedded.waiting_posts()?.into_iter();
         about.posts = posts.filter(|(.., body)| needle.in_body(body)).map(|(session, id, _)| (session, id)).collect();
         about.files = self.files_about(&needle, &mut contents, trees).await?;

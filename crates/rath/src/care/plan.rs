@@ -304,6 +304,9 @@ impl Care {
             }
         }
         plan.weight = self.embedded.weigh(&plan.doomed(), progress)?;
+        // Copies that go with their sessions need no care.
+        let goes = |session: &SessionId| plan.weight.places.iter().any(|place| place.ends_with(session.to_string()));
+        plan.placed.retain(|session| !goes(session));
         Ok(plan)
     }
 }

@@ -360,8 +360,8 @@ impl Care {
             let heads: Vec<_> = all.filter_map(|id| rows.get(&id)).map(Row::head_reference).collect();
             let records: u64 = heads.iter().filter_map(|head| weights.get(&head.session)).sum();
             let doomed = Doomed { sessions: heads, ..Doomed::new() };
-            let blobs = self.embedded.weigh(&doomed, &mut |_| {})?.blob_bytes;
-            Ok(now.saturating_sub(records + blobs))
+            let weight = self.embedded.weigh(&doomed, &mut |_| {})?;
+            Ok(now.saturating_sub(records + weight.blob_bytes + weight.place_bytes))
         };
         // The fewest that make it fit: more of them never take less away.
         let (mut few, mut many) = (0, groups.len());

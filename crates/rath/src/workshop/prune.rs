@@ -1,11 +1,12 @@
 //! Looking after the directories that sessions work in.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rath_core::store::{Query, Which};
+use rath_core::store::{Query, Row};
 use rath_core::{Placement, SessionId, View};
-use rath_store::workspace::{Workspace, collect_layers, disk_use, remove_tree};
+use rath_store::workspace::{Vacant, Workspace, collect_layers, disk_use, remove_tree};
 use serde::Serialize;
 
 use super::site::{Paths, machine};
@@ -58,6 +59,27 @@ pub struct Pruned {
     pub kept: Vec<Kept>,
 }
 
+/// A copy that may go. While the value lives nobody begins to work there.
+enum Freed {
+    /// There are no files.
+    Nothing,
+    Copy {
+        _ours: Box<Workspace>,
+    },
+    /// Nobody comes back there.
+    Left {
+        _ours: Vacant,
+    },
+}
+
+/// Takes a place that no session comes back to.
+fn vacant(state: &Path) -> Result<Freed, String> {
+    match Vacant::claim(state) {
+        Some(ours) => Ok(Freed::Left { _ours: ours }),
+        None => Err("a process has it open, or makes it".into()),
+    }
+}
+
 /// A copy that was not removed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kept {
@@ -102,6 +124,9 @@ impl Workshop {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(pruned),
             Err(error) => return Err(machine(format!("reading {}", self.home.display()), error)),
         };
+        // Fails where the list has lost some: then nobody knows whose places are needed.
+        let rows = self.store.sessions(Query::default()).await?;
+        let rows: HashMap<SessionId, Row> = rows.into_iter().map(|row| (row.id, row)).collect();
         for entry in entries.flatten() {
             // What setups left is made again when somebody needs it.
             if what.all && entry.file_name().to_string_lossy().starts_with("setup-") {
@@ -111,16 +136,27 @@ impl Workshop {
                 continue;
             };
             let state = entry.path();
-            match self.free(session, &state, what).await? {
+            // What is wrong with one place is no reason to leave the others.
+            let freed = match rows.get(&session) {
+                Some(row) => self.free(row, &state, what).await.unwrap_or_else(|error| Err(error.to_string())),
+                None => vacant(&state),
+            };
+            match freed {
                 Err(why) => pruned.kept.push(Kept { directory: state, why }),
                 // While it is ours nobody begins to work there.
                 Ok(_ours) => {
-                    pruned.bytes += disk_use(&state);
-                    if !what.dry {
-                        let removed = remove_tree(&state);
-                        removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
+                    let bytes = disk_use(&state);
+                    let removed = if what.dry { Ok(()) } else { remove_tree(&state) };
+                    match removed {
+                        Ok(()) => {
+                            pruned.bytes += bytes;
+                            pruned.removed.push(state);
+                        }
+                        Err(error) => {
+                            let why = format!("removing it: {error}");
+                            pruned.kept.push(Kept { directory: state, why });
+                        }
                     }
-                    pruned.removed.push(state);
                 }
             }
         }
@@ -146,21 +182,23 @@ impl Workshop {
     }
 
     /// Takes a copy that may go; else says why it stays.
-    async fn free(&self, session: SessionId, state: &Path, what: Prune) -> Result<Result<Option<Workspace>, String>> {
-        let Some(row) = self.store.sessions(Query::from(Which::Id(session))).await?.into_iter().next() else {
-            return Ok(Err("the store does not know its session".into()));
-        };
-        if let Some(holder) = row.holder.filter(|_| !row.closed) {
+    async fn free(&self, row: &Row, state: &Path, what: Prune) -> Result<Result<Freed, String>> {
+        if let Some(holder) = row.holder.as_ref().filter(|_| !row.closed) {
             return Ok(Err(format!("its session is held by process {}", holder.process)));
+        }
+        let view = View::of(&self.store, row.id, None).await?;
+        let known = view.state().workspace.clone();
+        if known.is_none() && view.state().placement.is_none() {
+            // Where it worked and on what is erased: it does not come back here.
+            return Ok(vacant(state));
         }
         if !row.closed && !what.all {
             return Ok(Err("its session goes on".into()));
         }
-        let known = View::of(&self.store, session, None).await?.state().workspace.clone();
         let files = state.join("files");
         let (mut workspace, _) = match self.open_workspace(&files, state, &self.options()) {
             Ok(opened) => opened,
-            Err(Error::Workspace(rath_store::workspace::Error::Missing(_))) => return Ok(Ok(None)),
+            Err(Error::Workspace(rath_store::workspace::Error::Missing(_))) => return Ok(Ok(Freed::Nothing)),
             Err(error) => return Ok(Err(error.to_string())),
         };
         let saved = workspace.save()?;
@@ -172,7 +210,7 @@ impl Workshop {
             Some(first) if !what.ignored => {
                 Ok(Err(format!("it holds {} not versioned, {first} for one", others.len())))
             }
-            _ => Ok(Ok(Some(workspace))),
+            _ => Ok(Ok(Freed::Copy { _ours: Box::new(workspace) })),
         }
     }
 }

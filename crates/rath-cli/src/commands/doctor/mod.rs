@@ -79,8 +79,11 @@ impl Doctor {
         let cut_short = CutShort::of(&settings.store()?).await.unwrap_or_default();
         let lost: Vec<_> =
             health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
+        let closed: Vec<_> = health.packs.iter().filter(|pack| pack.unreadable.is_some()).collect();
+        let is_full = health.room.is_some_and(|room| room < ROOM);
         let damaged = !health.damage.is_empty() || !lost.is_empty() || !unfinished.unreadable.is_empty();
-        let sick = damaged || erasing.is_some() || !cut_short.is_empty();
+        let unwell = erasing.is_some() || !cut_short.is_empty() || is_full || !closed.is_empty();
+        let sick = damaged || unwell || !health.search.damage.is_empty();
         if settings.json {
             let mut value = serde_json::to_value(&health)?;
             value["store"] = serde_json::to_value(&path)?;
@@ -197,6 +200,17 @@ impl Doctor {
                 pack.name
             ));
         }
+        for pack in closed {
+            let why = pack.unreadable.as_deref().unwrap_or_default();
+            page.line(format_args!("{} pack {} cannot be read: {why}", style::bad("✗"), pack.name));
+        }
+        if is_full {
+            let room = bytes(health.room.unwrap_or_default());
+            page.line(format_args!("{} the disk is full, {room} are left: nothing can be recorded", style::bad("✗")));
+        }
+        if !health.search.damage.is_empty() {
+            page.line(format_args!("{} searches may miss something: see above", style::bad("✗")));
+        }
         for line in &health.damage {
             page.line(format_args!("{} {line}", style::bad("✗")));
         }
@@ -220,6 +234,9 @@ impl Doctor {
         Ok(if sick || out_of_reach { Answer::No } else { Answer::Yes })
     }
 }
+
+/// With less room on the disk than this there is none: a commit takes a page or two of the log, and more.
+const ROOM: u64 = 256 * 1024;
 
 /// Makes the indexes anew.
 fn reindex(settings: &Settings) -> Result<Answer> {

@@ -26,7 +26,9 @@ impl Unfinished {
     /// Looks into every session that is not closed.
     pub(super) async fn look(store: &Arc<dyn Store>, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         let mut found = Self::default();
-        let open = store.sessions(Query::default()).await?.into_iter().filter(|row| !row.closed);
+        // Where they cannot be listed, what the store says of its health says why.
+        let Ok(rows) = store.sessions(Query::default()).await else { return Ok(found) };
+        let open = rows.into_iter().filter(|row| !row.closed);
         for (n, row) in open.enumerate() {
             progress(n as u64);
             let view = match View::of(store, row.id, Some(row.seq)).await {

@@ -7,6 +7,7 @@
 mod clear;
 mod journal;
 mod namers;
+mod places;
 mod strip;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -23,10 +24,11 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, raise, riders};
+use super::{Embedded, blobs, garbage, holder, lines, raise, riders};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
+use places::Places;
 
 /// How often an erasure looks whether those who work on files are done, and how long it waits in between.
 const LOOKS: u32 = 500;
@@ -77,6 +79,10 @@ pub struct Destroyed {
     pub freed: u64,
     /// Databases of older formats that were kept beside this one: they held what was destroyed.
     pub backups: Vec<PathBuf>,
+    /// Copies of files that sessions worked in which are gone whole.
+    pub places: Vec<PathBuf>,
+    /// Bytes that those take on disk.
+    pub place_bytes: u64,
     /// Blobs that stay, because something that stays names them.
     pub kept: Vec<Kept>,
 }
@@ -180,12 +186,15 @@ impl Embedded {
     pub fn weigh(&self, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
         self.read(|db| {
             let _moment = db.unchecked_transaction().map_err(sql)?;
+            lines::check(db)?;
             let doom = Doom::of(db, doomed)?;
             let wanted = self.blobs_of(db, doomed, &doom)?;
-            let mut namers = Namers::new(&wanted, &doom);
+            let places = Places::look(&self.paths.root, &doom.whole);
+            let mut namers = Namers::new(&wanted, &doom, &places);
             namers.read(self, db, progress)?;
             namers.walk(self, db)?;
             let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
+            (destroyed.places, destroyed.place_bytes) = places.copies();
             destroyed.records = strip::living(db, &doom)?;
             namers.sentence(db, &mut destroyed)?;
             destroyed.backups = raise::backups(&self.paths.database).into_iter().map(|backup| backup.path).collect();
@@ -197,7 +206,8 @@ impl Embedded {
     pub fn who_names(&self, blobs: &HashSet<Digest>) -> Result<HashMap<Digest, Vec<Point>>> {
         let nobody = Doom { records: HashMap::new(), whole: HashSet::new(), gone: HashSet::new() };
         self.read(|db| {
-            let mut namers = Namers::new(blobs, &nobody);
+            let places = Places::default();
+            let mut namers = Namers::new(blobs, &nobody, &places);
             namers.read(self, db, &mut |_| {})?;
             Ok(namers.into_named())
         })
@@ -239,6 +249,7 @@ impl Embedded {
         let known = journal::read(&self.paths.root)?.into_iter().find(|entry| entry.doomed.name == doomed.name);
         let mut entry = known.unwrap_or_else(|| journal::Entry { doomed: doomed.clone(), packs: Vec::new() });
         let db = self.connect_to_write()?;
+        lines::check(&db)?;
         strip::check(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
         let few =
@@ -248,7 +259,8 @@ impl Embedded {
         }
         let doom = Doom::of(&db, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
-        let mut namers = Namers::new(&wanted, &doom);
+        let places = Places::claim(&self.paths.root, &doom.whole);
+        let mut namers = Namers::new(&wanted, &doom, &places);
         namers.read(self, &db, progress)?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
         let mut work = || -> Result<Destroyed> {
@@ -279,6 +291,8 @@ impl Embedded {
                 return Err(error);
             }
         };
+        (destroyed.places, destroyed.place_bytes) = places.copies();
+        destroyed.freed += places.remove()?;
         self.ahead.forget();
         if !few {
             // What can no longer be read is not learnt again.
@@ -372,7 +386,7 @@ impl Embedded {
         self.forget(&points)
     }
 
-    /// Bytes that records and blobs take on disk.
+    /// Bytes that records, blobs and copies of files take on disk.
     pub fn size(&self) -> Result<u64> {
         let health = |db: &Connection| {
             let ask = |query: &str| db.query_row(query, [], |row| row.get::<_, i64>(0)).map_err(sql);
@@ -381,7 +395,7 @@ impl Embedded {
             )?;
             Ok((pages + ask("SELECT coalesce(sum(length), 0) FROM packs")?) as u64)
         };
-        self.read(health)
+        Ok(self.read(health)? + places::size(&self.paths.root))
     }
 
     /// The posts that wait in inboxes, as they lie there: session, id and content.

@@ -8,9 +8,10 @@ use rath_core::store::{Error, Result};
 use rath_core::{BlobRef, Digest, Fault, Malformed, Point, SessionId, blob_references};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::places::Places;
 use super::{Destroyed, Doom, Kept};
 use crate::embedded::schema::sql;
-use crate::embedded::{Embedded, blobs, garbage};
+use crate::embedded::{Embedded, blobs, garbage, lines};
 use crate::packs::Held;
 use crate::segment::{self, Slots};
 
@@ -21,6 +22,7 @@ const JOINED_ABOVE: i64 = 1 << 20;
 pub(super) struct Namers<'a> {
     wanted: &'a HashSet<Digest>,
     doom: &'a Doom,
+    places: &'a Places,
     named: HashMap<Digest, Vec<Point>>,
     /// Trees that something living names.
     roots: HashSet<Digest>,
@@ -33,10 +35,11 @@ pub(super) struct Namers<'a> {
 }
 
 impl<'a> Namers<'a> {
-    pub(super) fn new(wanted: &'a HashSet<Digest>, doom: &'a Doom) -> Self {
+    pub(super) fn new(wanted: &'a HashSet<Digest>, doom: &'a Doom, places: &'a Places) -> Self {
         Self {
             wanted,
             doom,
+            places,
             named: HashMap::new(),
             roots: HashSet::new(),
             cursor: 0,
@@ -52,14 +55,16 @@ impl<'a> Namers<'a> {
         if self.wanted.is_empty() {
             return Ok(());
         }
-        let query = "SELECT g.cursor, g.first_seq, g.data, s.id FROM segments g JOIN sessions s ON s.no = g.session
+        let query =
+            "SELECT g.cursor, g.first_seq, g.data, s.id FROM segments g LEFT JOIN sessions s ON s.no = g.session
             WHERE g.cursor > ?1 ORDER BY g.cursor";
         let mut query = db.prepare(query).map_err(sql)?;
         let mut rows = query.query([self.cursor]).map_err(sql)?;
         while let Some(row) = rows.next().map_err(sql)? {
             self.cursor = row.get(0).map_err(sql)?;
             let first_seq = row.get::<_, i64>(1).map_err(sql)? as u64;
-            let session = SessionId(uuid::Uuid::from_bytes(row.get(3).map_err(sql)?));
+            let Some(id) = row.get(3).map_err(sql)? else { return Err(lines::unlisted(self.cursor)) };
+            let session = SessionId(uuid::Uuid::from_bytes(id));
             let data = segment::unfold(row.get_ref(2).and_then(|data| Ok(data.as_blob()?)).map_err(sql)?);
             let names_none = self.digest.find(&data).is_none() && self.escape.find(&data).is_none();
             for (i, slot) in Slots::of(&data).enumerate() {
@@ -121,7 +126,7 @@ impl<'a> Namers<'a> {
 
     /// What workspaces are about to need.
     fn read_workspaces(&mut self, store: &Embedded) -> Result<()> {
-        for blob in garbage::remembered(&store.paths.root)? {
+        for blob in garbage::remembered(&store.paths.root, &|path| self.places.cover(path))? {
             self.name(&blob, None);
         }
         Ok(())
