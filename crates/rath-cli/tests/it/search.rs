@@ -189,8 +189,10 @@ fn the_doctor_tells_of_lag_leftovers_and_strangers() {
     let said = doctor();
     assert!(said.contains("notes.txt; move them elsewhere") && said.contains("left.pack; `rath gc`"), "{said}");
     fs::write(bench.path(".rath/search.db"), "not a database ".repeat(100)).unwrap();
-    let said = doctor();
+    let out = bench.run(&["doctor", "--offline"]);
+    let said = text(&out.stdout);
     assert!(said.contains("damaged") && said.contains("makes it anew"), "{said}");
+    assert!(out.status.code() == Some(3) && !said.contains("the store is well"), "{said}");
     let said = bench.ok(&["doctor", "--reindex"]);
     assert!(said.starts_with("made anew: the search index over 4 records"), "{said}");
     assert!(doctor().contains("id index     up to date"));
