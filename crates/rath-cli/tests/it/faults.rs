@@ -365,9 +365,16 @@ fn what_cannot_be_said_is_dropped_and_the_answer_stays() {
 #[test]
 fn a_store_whose_sessions_were_lost_is_not_empty() {
     let bench = Bench::new();
-    bench.ok(&["new", "a try", "--message", "a needle"]);
+    let session = bench.ok(&["new", "a try", "--message", "a needle"]);
     lose_sessions(&bench);
-    for arguments in [&["log"][..], &["new", "another"], &["grep", "needle"], &["gc", "--yes"], &["gc", "--dry-run"]] {
+    for arguments in [
+        &["log"][..],
+        &["show", &session],
+        &["new", "another"],
+        &["grep", "needle"],
+        &["gc", "--yes"],
+        &["gc", "--dry-run"],
+    ] {
         assert_eq!(bench.code(arguments), "store-damaged", "{arguments:?}");
     }
     assert_eq!(bench.code(&["grep", "needle", "--count"]), "store-damaged");

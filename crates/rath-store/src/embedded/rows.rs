@@ -49,6 +49,10 @@ pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
     }
     if let Which::Prefix(prefix) = &query.which {
         found.retain(|row| row.id.matches(prefix));
+        if found.is_empty() {
+            // It may have been among rows that were lost.
+            lines::check_list(db)?;
+        }
     }
     Ok(found)
 }
