@@ -512,8 +512,6 @@ def main():
                          help="the record in which a session must end; can be given several times")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     given = options.parse_args()
-    # Names of files need not be text.
-    sys.stdout.reconfigure(errors="backslashreplace")
     records, findings, bundle, heads = [], [], None, dict(given.head)
     try:
         if Path(given.files[0]).is_dir():
@@ -554,4 +552,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # Names of files need not be text.
+    sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())
