@@ -74,14 +74,14 @@ fn what_it_changes_is_its_own_whenever_that_is() {
     let bench = bench(
         r#"
 [[turn]]
-call = [{ tool = "shell", arguments = { command = "until test -e go; do sleep 0.02; done; echo x > early; until test -e on; do sleep 0.02; done; echo x > late; sleep 100", background = true } }]
+call = [{ tool = "shell", arguments = { command = "until test -e go; do sleep 0.02; done; sleep 0.5; echo x > early; until test -e on; do sleep 0.02; done; sleep 0.5; echo x > late; sleep 100", background = true } }]
 [[turn]]
 call = [{ tool = "shell", arguments = { command = ": > go" } }]
 [[turn]]
-delay_ms = 600
+delay_ms = 2000
 call = [{ tool = "shell", arguments = { command = ": > on" } }]
 [[turn]]
-delay_ms = 600
+delay_ms = 2000
 text = "End."
 "#,
     );
