@@ -85,9 +85,16 @@ impl Header {
         plain::parse(bytes, actor)
     }
 
-    /// Whether these header bytes vouch for a body with this digest.
-    pub(crate) fn vouches_for(bytes: &[u8], body: &Digest) -> bool {
-        plain::says_body(bytes, body) || Self::body_digest_in(bytes).is_ok_and(|vouched| vouched == *body)
+    /// Whether these header bytes vouch for a body with this digest, where there is one, and the first parent that they name.
+    pub(crate) fn ties(bytes: &[u8], body: Option<&Digest>) -> (bool, Option<RecordId>) {
+        if let Some((digits, parent)) = plain::ties(bytes)
+            && body.is_none_or(|body| body.hex().as_bytes() == digits)
+        {
+            return (true, parent);
+        }
+        // There are other ways to say it, and a header of which the rest cannot be read.
+        let fits = body.is_none_or(|body| Self::body_digest_in(bytes).is_ok_and(|vouched| vouched == *body));
+        (fits, Self::parse(bytes).ok().and_then(|header| header.parents.first().copied()))
     }
 
     /// The digest of the body that these header bytes vouch for.
@@ -104,11 +111,6 @@ impl Header {
             Some(time) => Ok(time),
             None => Ok(Self::parse(bytes)?.time),
         }
-    }
-
-    /// The first parent that these header bytes name.
-    pub(crate) fn first_parent_in(bytes: &[u8]) -> Option<RecordId> {
-        plain::first_parent(bytes).or_else(|| Self::parse(bytes).ok()?.parents.first().copied())
     }
 
     /// The canonical bytes of this header.

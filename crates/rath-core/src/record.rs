@@ -27,6 +27,8 @@ struct Inner {
     seq: u64,
     generation: u64,
     kind: Kind,
+    /// The first that the header names: who writes it or reads on looks at that, long after the bytes were.
+    parent: Option<RecordId>,
     bytes: Arc<[u8]>,
     header: Range<u32>,
     body: Option<(Salt, Range<u32>)>,
@@ -90,6 +92,7 @@ impl Record {
             seq: draft.seq,
             generation,
             kind: draft.kind.clone(),
+            parent: draft.parents.first().copied(),
             bytes,
             header: 0..header_len as u32,
             body: Some(body),
@@ -133,14 +136,15 @@ impl Record {
         let inside = |range: &Range<u32>| parts.bytes.get(range.start as usize..range.end as usize);
         let outside = || Fault::Header(Malformed::NotAHeader("it lies outside its bytes".into()));
         let header = inside(&parts.header).ok_or_else(outside)?;
-        let (id, body_fits) = match &parts.body {
-            None => (Digest::of(header), true),
+        let (id, body_digest) = match &parts.body {
+            None => (Digest::of(header), None),
             Some((salt, body)) => {
                 let body = inside(body).ok_or_else(outside)?;
                 let (id, body_digest) = hash::of_record(header, salt, body);
-                (id, Header::vouches_for(header, &body_digest))
+                (id, Some(body_digest))
             }
         };
+        let (body_fits, parent) = Header::ties(header, body_digest.as_ref());
         let kind = match parts.kind {
             Some(kind) => kind,
             None => Header::parse(header)?.kind,
@@ -151,6 +155,7 @@ impl Record {
             seq: parts.point.seq,
             generation: parts.generation,
             kind,
+            parent,
             bytes: parts.bytes,
             header: parts.header,
             body: parts.body,
@@ -219,9 +224,9 @@ impl Record {
         Header::time_in(self.header_bytes())
     }
 
-    /// The id of the previous record of the line (or of the fork point), without reading the whole header.
+    /// The id of the previous record of the line (or of the fork point), without reading the header.
     pub fn first_parent(&self) -> Option<RecordId> {
-        Header::first_parent_in(self.header_bytes())
+        self.0.parent
     }
 
     /// Where the session was forked off, if this is the first record of a fork.
@@ -282,6 +287,7 @@ impl Record {
             seq: self.0.seq,
             generation: self.0.generation,
             kind: self.0.kind.clone(),
+            parent: self.0.parent,
             bytes: header,
             header: 0..len,
             body: None,

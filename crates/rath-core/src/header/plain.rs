@@ -85,28 +85,28 @@ fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
     Some((actor, rest))
 }
 
-/// Whether this stands there as the digest of the body. `false` says nothing about other ways to say it.
-pub(super) fn says_body(bytes: &[u8], digest: &Digest) -> bool {
-    behind_actor(bytes).is_some_and(|(_, rest)| rest.0.starts_with(digest.hex().as_bytes()))
-}
-
 /// The digest of the body, without reading the rest.
 pub(super) fn body_digest(bytes: &[u8]) -> Option<Digest> {
     behind_actor(bytes)?.1.digest()
 }
 
-/// The first parent, without reading the rest.
-pub(super) fn first_parent(bytes: &[u8]) -> Option<RecordId> {
+/// What a header ties together: the hex digits of its body's digest, and the first parent, where it has one.
+pub(super) fn ties(bytes: &[u8]) -> Option<(&[u8], Option<RecordId>)> {
     let (_, mut rest) = behind_actor(bytes)?;
-    rest.0 = rest.0.get(64..)?;
+    let (body, behind) = rest.0.split_at_checked(64)?;
+    rest.0 = behind;
     rest.expect(b"\"")?;
     if rest.expect(b",\"clock_behind\":").is_some() {
         rest.number()?;
     }
     rest.expect(b",\"kind\":\"")?;
     rest.take(memchr::memchr(b'"', rest.0)?)?;
-    rest.expect(b"\",\"parents\":[\"")?;
-    rest.digest().map(RecordId)
+    rest.expect(b"\",\"parents\":[")?;
+    if rest.expect(b"]").is_some() {
+        return Some((body, None));
+    }
+    rest.expect(b"\"")?;
+    Some((body, Some(RecordId(rest.digest()?))))
 }
 
 /// The time, which stands last but one.

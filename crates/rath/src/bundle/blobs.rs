@@ -31,10 +31,14 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn of(&mut self, record: &Record) {
-        for BlobRef { digest, bytes, media_type } in rath_core::blob_references(record.body_bytes().unwrap_or_default())
-        {
-            self.add(digest, Named { bytes, by: record.point(), tree: media_type == TREE });
-        }
+        let named = rath_core::blob_references(record.body_bytes().unwrap_or_default());
+        named.into_iter().for_each(|blob| self.named(blob, record.point()));
+    }
+
+    /// Adds one that a record names.
+    pub(super) fn named(&mut self, blob: BlobRef, by: Point) {
+        let BlobRef { digest, bytes, media_type } = blob;
+        self.add(digest, Named { bytes, by, tree: media_type == TREE });
     }
 
     /// Adds one. Says whether what is in it is still to be named.

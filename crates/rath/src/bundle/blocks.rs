@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use rath_core::{Header, Point, Record};
+use rath_core::{BlobRef, Header, Point, Record};
 
 use super::line::Line;
 use super::rows::LINE;
@@ -135,6 +135,8 @@ pub(super) struct Parsed {
     /// Whether the header is one that [`Header::parse_plain`] reads.
     pub(super) is_plain: bool,
     pub(super) record: Record,
+    /// The blobs that its body names.
+    pub(super) names: Vec<BlobRef>,
     /// How many bytes of its block are the line's.
     pub(super) length: usize,
 }
@@ -201,6 +203,7 @@ impl Parsing {
         if self.is_exact && !line.is_as_written(&record, &block[row.clone()]) {
             return Err(Unfit { point, why: "its line is not as it is written".into() });
         }
-        Ok(Parsed { header, is_plain, record, length: row.len() })
+        let names = rath_core::blob_references(record.body_bytes().unwrap_or_default());
+        Ok(Parsed { header, is_plain, record, names, length: row.len() })
     }
 }

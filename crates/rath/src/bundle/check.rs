@@ -83,13 +83,15 @@ pub(super) fn check(
     if let Some(name) = sums.keys().find(|name| !source.names.contains_key(*name) || *name == SUMS) {
         return Err(bad(name, "SHA256SUMS lists it, and it is not there or is the list"));
     }
-    let Lines { heads, merges, count, without_body, order, mut places, records, seen, runs, .. } = lines;
+    let Lines { lines, merges, count, without_body, order, mut places, records, seen, runs, .. } = lines;
     if records.is_none() {
         // They are read once more, and each is looked for.
         places.catch_up();
     }
+    let mut sessions: Vec<Head> = lines.into_iter().filter_map(|line| line.head).collect();
+    sessions.sort_unstable_by_key(|head| head.session);
     let is = Graph {
-        sessions: heads.into_values().collect(),
+        sessions,
         merges,
         records: count,
         order: (graph.bundle >= UNSUMMED).then(|| Digest(order.finalize().into())),
@@ -147,8 +149,11 @@ struct Lines<'a> {
     graph: &'a Graph,
     watched: &'a HashSet<Point>,
     at_hand: usize,
-    chains: HashMap<SessionId, Chain>,
-    heads: BTreeMap<SessionId, Head>,
+    lines: Vec<Line>,
+    /// Where those are, by session.
+    by_session: HashMap<SessionId, usize>,
+    /// Where the last one is: most records go on with it.
+    last: usize,
     places: Places,
     seen: HashMap<Point, RecordId>,
     merges: Vec<Merge>,
@@ -163,6 +168,14 @@ struct Lines<'a> {
     left_out: usize,
 }
 
+/// The records of a session.
+struct Line {
+    session: SessionId,
+    chain: Chain,
+    /// `None` before the first.
+    head: Option<Head>,
+}
+
 impl<'a> Lines<'a> {
     fn new(graph: &'a Graph, watched: &'a HashSet<Point>, at_hand: usize, bytes: u64) -> Self {
         // The graph may say anything, but no line is shorter than this.
@@ -171,8 +184,9 @@ impl<'a> Lines<'a> {
             graph,
             watched,
             at_hand,
-            chains: HashMap::new(),
-            heads: BTreeMap::new(),
+            lines: Vec::new(),
+            by_session: HashMap::new(),
+            last: 0,
             places: Places::with_capacity(expected),
             seen: HashMap::new(),
             merges: Vec::new(),
@@ -233,17 +247,13 @@ impl<'a> Lines<'a> {
     }
 
     fn record(&mut self, parsed: Parsed) -> Result<(), Broken> {
-        let Parsed { header, is_plain, record, length } = parsed;
+        let Parsed { header, is_plain, record, names, length } = parsed;
         let point = Point { session: header.session, seq: header.seq };
         let elsewhere = self.elsewhere(point, &header)?;
-        let own = self.chains.get(&header.session).and_then(|chain| chain.last()).map(|last| last.generation + 1);
+        let chain = &mut self.line(point.session).chain;
+        let own = chain.last().map(|last| last.generation + 1);
         let others = elsewhere.iter().map(|place| place.generation + 1).max();
         let record = record.with_generation(own.max(others).unwrap_or(0));
-        let chain = self.chains.entry(point.session).or_insert_with(|| {
-            let mut chain = Chain::new(point.session);
-            chain.state = None;
-            chain
-        });
         let (mut findings, mut links) = (Vec::new(), Vec::new());
         match is_plain {
             true => chain.check_plain(&record, &header, &mut findings, &mut links),
@@ -259,8 +269,22 @@ impl<'a> Lines<'a> {
         }
         // A record keeps its block, whatever else stands in that.
         self.size += length;
+        names.into_iter().for_each(|blob| self.names.named(blob, point));
         self.note(record, &header, &elsewhere);
         Ok(())
+    }
+
+    fn line(&mut self, session: SessionId) -> &mut Line {
+        if self.lines.get(self.last).is_none_or(|line| line.session != session) {
+            let Self { lines, by_session, .. } = self;
+            self.last = *by_session.entry(session).or_insert_with(|| {
+                let mut chain = Chain::new(session);
+                chain.state = None;
+                lines.push(Line { session, chain, head: None });
+                lines.len() - 1
+            });
+        }
+        &mut self.lines[self.last]
     }
 
     /// The parents on other lines: they stand before their children.
@@ -322,7 +346,6 @@ impl<'a> Lines<'a> {
     fn note(&mut self, record: Record, header: &Header, elsewhere: &[Place]) {
         let point = record.point();
         self.without_body += u64::from(record.body_bytes().is_none());
-        self.names.of(&record);
         let references: Vec<Reference> = {
             let parents = if header.seq == 0 { &header.parents[..] } else { &header.parents[1..] };
             let pairs = elsewhere.iter().zip(parents);
@@ -331,7 +354,7 @@ impl<'a> Lines<'a> {
         if *record.kind() == Kind::Merged {
             self.merges.push(Merge { into: record.reference(), took: references.clone() });
         }
-        let head = self.heads.entry(point.session).or_insert_with(|| Head {
+        let head = self.line(point.session).head.get_or_insert_with(|| Head {
             session: point.session,
             birth: record.kind().to_string(),
             origin: references.first().copied(),
@@ -373,14 +396,14 @@ impl<'a> Lines<'a> {
         let bad = |why: String| Broken::File { name: GRAPH.into(), why };
         let mut findings = Vec::new();
         for head in &self.graph.sessions {
-            match self.chains.get_mut(&head.session) {
-                Some(chain) => chain.finish(head.head, head.seq, &mut findings),
+            match self.by_session.get(&head.session) {
+                Some(at) => self.lines[*at].chain.finish(head.head, head.seq, &mut findings),
                 None => return Err(bad(format!("it names session {}, which has no records", head.session.short()))),
             }
             self.fail_on(&findings)?;
         }
         let listed: HashSet<_> = self.graph.sessions.iter().map(|head| head.session).collect();
-        if let Some(other) = self.chains.keys().find(|session| !listed.contains(session)) {
+        if let Some(other) = self.by_session.keys().find(|session| !listed.contains(session)) {
             return Err(bad(format!("it does not name session {}, which has records", other.short())));
         }
         if let Some(other) = self.graph.of.iter().find(|session| !listed.contains(session)) {

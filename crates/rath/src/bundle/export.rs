@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rath_core::body::{Detached, Source};
 use rath_core::files::{TREE, Tree};
 use rath_core::store::{self, Lookup, Store, Which};
-use rath_core::{Digest, Fault, Kind, Point, Record, RecordId, SessionId};
+use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, RecordId, SessionId};
 use sha2::{Digest as _, Sha256};
 
 use super::beside::Beside;
@@ -15,15 +15,15 @@ use super::blobs::{self, Named, Names};
 use super::graph::{ERASED, Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
 use super::left_out::LeftOut;
 use super::redact::{Finder, Redaction};
-use super::target::Target;
+use super::target::{Entry, Target};
 use super::walk::{self, Step, Walk};
 use super::{BLOBS, Error, FORMAT, GRAPH, README, RECORDS, VERIFIER, VERIFY_PY, line, machine};
 
 /// How to check a bundle by hand.
 const READ_ME: &str = include_str!("readme.md");
 
-/// Records that are written together.
-const TOGETHER: usize = 256;
+/// As many bytes of records are written together, or one that is longer.
+const TOGETHER: usize = 1 << 20;
 
 /// The rule for blobs that nobody left out.
 const NOT_HERE: &str = "not in the store";
@@ -101,14 +101,37 @@ impl Export {
     }
 }
 
-/// The lines of some records.
-fn encode(records: Vec<Record>) -> Result<Vec<u8>, Error> {
-    let mut lines = Vec::with_capacity(records.iter().map(|record| record.size() + line::AROUND).sum());
-    for record in &records {
-        let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
-        line::write(record, &mut lines).map_err(unfit)?;
+/// Records on their way into the bundle.
+#[derive(Default)]
+struct Pile {
+    records: Vec<Record>,
+    /// About how many bytes their lines have.
+    size: usize,
+}
+
+/// What becomes of them.
+struct Lines {
+    bytes: Vec<u8>,
+    /// The blobs that they name.
+    names: Vec<(Point, BlobRef)>,
+}
+
+impl Pile {
+    fn push(&mut self, record: Record) {
+        self.size += record.size() + line::AROUND;
+        self.records.push(record);
     }
-    Ok(lines)
+
+    fn lines(self) -> Result<Lines, Error> {
+        let mut lines = Lines { bytes: Vec::with_capacity(self.size), names: Vec::new() };
+        for record in &self.records {
+            let unfit = |why: std::io::Error| Error::Unfit { point: record.point(), why: why.to_string() };
+            line::write(record, &mut lines.bytes).map_err(unfit)?;
+            let named = rath_core::blob_references(record.body_bytes().unwrap_or_default());
+            lines.names.extend(named.into_iter().map(|blob| (record.point(), blob)));
+        }
+        Ok(lines)
+    }
 }
 
 /// An export under way.
@@ -168,22 +191,22 @@ impl<'a> Work<'a> {
     ) -> Result<(), Error> {
         let mut walk = Walk::new(store, heads.iter().map(|(head, _)| *head));
         let mut entry = target.begin_unsummed(RECORDS)?;
-        let mut encoder = Beside::new("rath-encode", [encode]).map_err(machine("starting a thread"))?;
-        let mut batch = Vec::with_capacity(TOGETHER);
+        let mut encoder = Beside::new("rath-encode", [Pile::lines]).map_err(machine("starting a thread"))?;
+        let mut pile = Pile::default();
         while let Some(step) = walk.next().await? {
-            batch.push(self.record(step));
-            if batch.len() >= TOGETHER {
-                if let Some(lines) = encoder.give(std::mem::take(&mut batch)) {
-                    entry.write(&lines?)?;
+            pile.push(self.record(step));
+            if pile.size >= TOGETHER {
+                if let Some(lines) = encoder.give(std::mem::take(&mut pile)) {
+                    self.write(lines?, &mut entry)?;
                 }
                 progress(self.graph.records);
             }
         }
-        if let Some(lines) = encoder.give(batch) {
-            entry.write(&lines?)?;
+        if let Some(lines) = encoder.give(pile) {
+            self.write(lines?, &mut entry)?;
         }
         while let Some(lines) = encoder.take() {
-            entry.write(&lines?)?;
+            self.write(lines?, &mut entry)?;
         }
         entry.end()?;
         progress(self.graph.records);
@@ -199,6 +222,11 @@ impl<'a> Work<'a> {
             Some(point) => Err(Error::NotInIt(*point)),
             None => Ok(()),
         }
+    }
+
+    fn write(&mut self, lines: Lines, entry: &mut Entry<'_>) -> Result<(), Error> {
+        lines.names.into_iter().for_each(|(point, blob)| self.names.named(blob, point));
+        entry.write(&lines.bytes)
     }
 
     /// Notes a record; as it is to be written it comes back.
@@ -232,7 +260,6 @@ impl<'a> Work<'a> {
         if !files.is_empty() {
             self.files.entry(record.session()).or_default().extend(files.iter().map(|file| file.digest));
         }
-        self.names.of(&record);
         self.graph.records += 1;
         self.order.update(record.id().0.0);
         self.graph.without_body += u64::from(record.body_bytes().is_none());

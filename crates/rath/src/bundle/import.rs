@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rath_core::store::{Batch, BoxFuture, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
-use rath_core::{Actor, Blob, BlobRef, Digest, Kind, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View};
+use rath_core::{
+    Actor, Blob, BlobRef, Digest, Fault, Kind, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
+};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -210,7 +212,7 @@ async fn part(
         }
     }
     let point = Point { session, seq: until };
-    Err(rath_core::store::Error::Tampered { point, why: rath_core::Fault::Chain }.into())
+    Err(rath_core::store::Error::Tampered { point, why: Fault::Chain }.into())
 }
 
 /// The records of a checked bundle once more: at hand, or read and checked again.
@@ -380,9 +382,10 @@ async fn commit(
     let mut writing = Writing {
         store,
         leases,
+        lines: Vec::new(),
+        places: HashMap::new(),
+        last: 0,
         parts: Vec::new(),
-        at: HashMap::new(),
-        states: HashMap::new(),
         waiting: 0,
         under_way: None,
         taken,
@@ -393,8 +396,7 @@ async fn commit(
         if !plan.wants(record.point()) {
             continue;
         }
-        let long = lengths.get(&record.session()).is_some_and(|length| *length >= SNAPSHOT_EVERY);
-        writing.add(record, long).await?;
+        writing.add(record, &lengths).await?;
         count += 1;
         if writing.waiting >= TOGETHER {
             writing.flush().await?;
@@ -410,10 +412,13 @@ async fn commit(
 struct Writing<'a> {
     store: &'a Arc<dyn Store>,
     leases: &'a Leases<'a>,
-    parts: Vec<Part>,
-    at: HashMap<SessionId, usize>,
-    /// The folded states of long lines: opening them needs one.
-    states: HashMap<SessionId, State>,
+    lines: Vec<Going>,
+    /// Where those are, by session.
+    places: HashMap<SessionId, usize>,
+    /// Where the last one is: most records go on with it.
+    last: usize,
+    /// Each with the place of its line.
+    parts: Vec<(usize, Part)>,
     waiting: usize,
     /// The batch before, which the store may still be writing, and how many records it has.
     under_way: Option<(u64, BoxFuture<'a, rath_core::store::Result<()>>)>,
@@ -421,50 +426,67 @@ struct Writing<'a> {
     taken: &'a mut u64,
 }
 
+/// A session that goes on.
+struct Going {
+    session: SessionId,
+    /// The folded state of a long line: opening it needs one.
+    state: Option<State>,
+    /// Which part of the batch is its own.
+    part: Option<usize>,
+}
+
 impl Writing<'_> {
-    async fn add(&mut self, record: Record, long: bool) -> Result<(), Error> {
+    async fn add(&mut self, record: Record, lengths: &HashMap<SessionId, u64>) -> Result<(), Error> {
         let session = record.session();
-        let tampered = |why| rath_core::store::Error::Tampered { point: record.point(), why };
-        if long && !self.states.contains_key(&session) {
-            let before = match (record.origin().map_err(tampered)?, record.seq().checked_sub(1)) {
-                (Some(origin), _) => Some(origin.point()),
-                (None, Some(seq)) => Some(Point { session, seq }),
-                (None, None) => None,
-            };
-            let state = match before {
-                Some(at) => {
-                    self.finish().await?;
-                    View::of(self.store, at.session, Some(at.seq)).await?.state().clone()
+        if self.lines.get(self.last).is_none_or(|line| line.session != session) {
+            self.last = match self.places.get(&session) {
+                Some(place) => *place,
+                None => {
+                    let is_long = lengths.get(&session).is_some_and(|length| *length >= SNAPSHOT_EVERY);
+                    let state = if is_long { Some(self.before(&record).await?) } else { None };
+                    self.places.insert(session, self.lines.len());
+                    self.lines.push(Going { session, state, part: None });
+                    self.lines.len() - 1
                 }
-                None => State::default(),
             };
-            self.states.insert(session, state);
         }
-        if let Some(state) = self.states.get_mut(&session) {
-            state.apply(&record).map_err(tampered)?;
+        let line = &mut self.lines[self.last];
+        if let Some(state) = &mut line.state {
+            state.apply(&record).map_err(|why| tampered(&record, why))?;
         }
         self.waiting += record.size();
-        let parts = &mut self.parts;
-        let fence = self.leases.fences.get(&session).copied().unwrap_or(FIRST_FENCE);
-        let at = *self.at.entry(session).or_insert_with(|| {
-            parts.push(Part { session, fence, hold: false, records: Vec::new(), snapshot: None });
-            parts.len() - 1
+        let part = *line.part.get_or_insert_with(|| {
+            let fence = self.leases.fences.get(&session).copied().unwrap_or(FIRST_FENCE);
+            self.parts.push((self.last, Part { session, fence, hold: false, records: Vec::new(), snapshot: None }));
+            self.parts.len() - 1
         });
-        parts[at].records.push(record);
+        self.parts[part].1.records.push(record);
         Ok(())
+    }
+
+    /// What is folded of the line that a record goes on with.
+    async fn before(&mut self, record: &Record) -> Result<State, Error> {
+        let before = match (record.origin().map_err(|why| tampered(record, why))?, record.seq().checked_sub(1)) {
+            (Some(origin), _) => origin.point(),
+            (None, Some(seq)) => Point { session: record.session(), seq },
+            (None, None) => return Ok(State::default()),
+        };
+        self.finish().await?;
+        Ok(View::of(self.store, before.session, Some(before.seq)).await?.state().clone())
     }
 
     /// Sends the batch. It is written while the next one fills.
     async fn flush(&mut self) -> Result<(), Error> {
-        self.at.clear();
         self.waiting = 0;
-        let mut parts = std::mem::take(&mut self.parts);
-        if parts.is_empty() {
+        if self.parts.is_empty() {
             return Ok(());
         }
-        for part in &mut parts {
-            part.snapshot = self.states.get(&part.session).map(State::to_snapshot);
-        }
+        let folded = |(line, part): (usize, Part)| {
+            let line = &mut self.lines[line];
+            line.part = None;
+            Part { snapshot: line.state.as_ref().map(State::to_snapshot), ..part }
+        };
+        let parts: Vec<_> = std::mem::take(&mut self.parts).into_iter().map(folded).collect();
         let records = parts.iter().map(|part| part.records.len() as u64).sum();
         // The store may get ready for it, but nothing of it is written before all that stands before it was.
         let mut under_way = self.store.commit(Batch { parts, taken: Vec::new() });
@@ -494,4 +516,8 @@ impl Writing<'_> {
         self.flush().await?;
         self.settle().await
     }
+}
+
+fn tampered(record: &Record, why: Fault) -> rath_core::store::Error {
+    rath_core::store::Error::Tampered { point: record.point(), why }
 }
