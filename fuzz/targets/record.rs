@@ -2,8 +2,7 @@
 
 #![no_main]
 
-use std::sync::Arc;
-
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use rath_core::body::*;
 use rath_core::{Actor, Digest, Header, Kind, Parts, Point, Record, SessionId, State, Time, blob_references, summary};
@@ -30,12 +29,12 @@ fn header(data: &[u8]) {
 
 /// Records that come out of a segment come out of the segment that they are put into.
 fn segment(data: &[u8]) {
-    let bytes: Arc<[u8]> = segment::unfold(data).into();
+    let bytes = Bytes::from(segment::unfold(data).into_owned());
     let Ok(records) = segment::read(SESSION, 0, 0, &bytes, |_| true) else { return };
     records.iter().for_each(look);
     let packed = segment::pack(&records);
     let again = packed.iter().flat_map(|segment| {
-        let data: Arc<[u8]> = segment::unfold(&segment.data).into();
+        let data = Bytes::from(segment::unfold(&segment.data).into_owned());
         segment::read(SESSION, segment.first_seq, segment.generation, &data, |_| true).expect("what was packed is read")
     });
     let again: Vec<Record> = again.collect();

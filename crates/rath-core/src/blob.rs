@@ -99,7 +99,8 @@ pub fn references(body: &[u8]) -> Vec<BlobRef> {
     static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u"));
     let mut found = Vec::new();
     // Most bodies name no blob: one search is cheaper than parsing them all.
-    if (DIGEST.find(body).is_some() || ESCAPE.find(body).is_some())
+    let has_escape = || memchr::memchr(b'\\', body).is_some() && ESCAPE.find(body).is_some();
+    if (DIGEST.find(body).is_some() || has_escape())
         && let Ok(value) = serde_json::from_slice(body)
     {
         walk(value, &mut found);

@@ -74,7 +74,7 @@ pub use divergence::Divergence;
 pub use entropy::{Salt, fresh_name, random_number};
 pub use equipment::{Equipment, Missing};
 pub use error::{Diverged, Error, ErrorKind, Result};
-pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed, Parents};
+pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed, Parents, Recurring};
 pub use history::History;
 pub use id::{Digest, NotAnId, Point, RecordId, Reference, SessionId};
 pub use kind::{Kind, NotAKind, mask as kind_mask};

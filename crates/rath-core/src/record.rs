@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::blob::Blob;
 use crate::body::{Body, Forked};
 use crate::clock::Time;
@@ -29,7 +31,7 @@ struct Inner {
     kind: Kind,
     /// The first that the header names: who writes it or reads on looks at that, long after the bytes were.
     parent: Option<RecordId>,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
     header: Range<u32>,
     body: Option<(Salt, Range<u32>)>,
     /// Whether the body, if there is one, is the one the header vouches for.
@@ -58,7 +60,7 @@ pub struct Parts {
     /// Its kind by code, where a store keeps it; else the header is read.
     pub kind: Option<Kind>,
     /// Bytes that hold header and body.
-    pub bytes: Arc<[u8]>,
+    pub bytes: Bytes,
     /// The header in them.
     pub header: Range<u32>,
     /// Salt, and the body in them; `None` when erased.
@@ -83,7 +85,7 @@ impl Record {
             let body_digest = Digest::of(&scratch[header_len..]);
             scratch[digest_at..digest_at + 64].copy_from_slice(body_digest.hex().as_bytes());
             let id = RecordId(Digest::of(&scratch[..header_len]));
-            (Arc::<[u8]>::from(scratch.as_slice()), header_len, id)
+            (Bytes::copy_from_slice(scratch), header_len, id)
         });
         let body = (salt, (header_len + salt.len()) as u32..bytes.len() as u32);
         Self(Arc::new(Inner {
@@ -133,6 +135,22 @@ impl Record {
 
     /// Takes stored parts as they are: for a verifier, which looks closer.
     pub fn unchecked(parts: Parts) -> Result<Self, Fault> {
+        Self::tied(parts, Header::ties)
+    }
+
+    /// The same of parts whose header was read.
+    pub fn unchecked_with(header: &Header, parts: Parts) -> Result<Self, Fault> {
+        let parts = Parts { kind: Some(header.kind.clone()), ..parts };
+        Self::tied(parts, |_, body| {
+            (body.is_none_or(|body| *body == header.body_digest), header.parents.first().copied())
+        })
+    }
+
+    /// `ties` says whether a header vouches for a body with this digest, and its first parent.
+    fn tied(
+        parts: Parts,
+        ties: impl FnOnce(&[u8], Option<&Digest>) -> (bool, Option<RecordId>),
+    ) -> Result<Self, Fault> {
         let inside = |range: &Range<u32>| parts.bytes.get(range.start as usize..range.end as usize);
         let outside = || Fault::Header(Malformed::NotAHeader("it lies outside its bytes".into()));
         let header = inside(&parts.header).ok_or_else(outside)?;
@@ -144,7 +162,7 @@ impl Record {
                 (id, Some(body_digest))
             }
         };
-        let (body_fits, parent) = Header::ties(header, body_digest.as_ref());
+        let (body_fits, parent) = ties(header, body_digest.as_ref());
         let kind = match parts.kind {
             Some(kind) => kind,
             None => Header::parse(header)?.kind,
@@ -279,7 +297,7 @@ impl Record {
 
     /// The same record without salt and body, as it is after an erasure.
     pub fn erased(&self) -> Self {
-        let header: Arc<[u8]> = self.header_bytes().into();
+        let header = Bytes::copy_from_slice(self.header_bytes());
         let len = header.len() as u32;
         Self(Arc::new(Inner {
             id: self.0.id,

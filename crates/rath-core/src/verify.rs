@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::body::Stripped;
 use crate::clock::Time;
-use crate::header::{Header, MAX_PARENTS, Malformed};
+use crate::header::{Header, MAX_PARENTS, Malformed, Recurring};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
@@ -104,7 +104,7 @@ pub struct Chain {
     misfit: Option<(u64, u64)>,
     /// What the records fold into, while every one so far could be read or has no body.
     pub state: Option<Refold>,
-    last_actor: Vec<u8>,
+    recurring: Recurring,
 }
 
 /// The last record that was checked.
@@ -125,7 +125,14 @@ pub struct Last {
 impl Chain {
     /// A line before its first record.
     pub fn new(session: SessionId) -> Self {
-        Self { session, next: 0, last: None, misfit: None, state: Some(Refold::default()), last_actor: Vec::new() }
+        Self {
+            session,
+            next: 0,
+            last: None,
+            misfit: None,
+            state: Some(Refold::default()),
+            recurring: Recurring::default(),
+        }
     }
 
     /// The last record.
@@ -209,7 +216,7 @@ impl Chain {
 
     fn read_header(&mut self, record: &Record) -> Result<Header, (What, String)> {
         let bytes = record.header_bytes();
-        if let Some(header) = Header::parse_plain(bytes, &mut self.last_actor) {
+        if let Some(header) = Header::parse_plain(bytes, &mut self.recurring) {
             return Ok(header);
         }
         let header = Header::parse(bytes).map_err(|why| match why {

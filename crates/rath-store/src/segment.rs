@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use rath_core::store::{Error, Result};
 use rath_core::{Fault, Kind, Malformed, Parts, Point, Record, Salt, SessionId};
 use zstd::zstd_safe;
 
-use crate::squeeze::{squeeze, unsqueeze, unsqueeze_into};
+use crate::squeeze::{squeeze, unsqueeze};
 
 /// A segment is cut before it has more bytes, or more records, than this.
 const MAX_BYTES: usize = 256 * 1024;
@@ -134,13 +134,11 @@ pub fn unfold(row: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The same, for records that share them.
-pub(crate) fn unfold_shared(row: &[u8]) -> Arc<[u8]> {
-    let unfolded = in_frame(row).and_then(|size| {
-        let mut data: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
-        unsqueeze_into(row, Arc::get_mut(&mut data)?).ok()?;
-        Some(data)
-    });
-    unfolded.unwrap_or_else(|| row.into())
+pub(crate) fn unfold_shared(row: &[u8]) -> Bytes {
+    match unfold(row) {
+        Cow::Owned(data) => data.into(),
+        Cow::Borrowed(data) => Bytes::copy_from_slice(data),
+    }
 }
 
 fn push(data: &mut Vec<u8>, record: &Record) {
@@ -164,7 +162,7 @@ pub fn read(
     session: SessionId,
     first_seq: u64,
     generation: u64,
-    data: &Arc<[u8]>,
+    data: &Bytes,
     wanted: impl Fn((u64, u8)) -> bool,
 ) -> Result<Vec<Record>> {
     let mut records = Vec::new();
@@ -254,7 +252,7 @@ impl Iterator for Slots<'_> {
 
 impl Slot {
     /// The stored parts, for [`Record`].
-    pub(crate) fn parts(self, session: SessionId, seq: u64, generation: u64, bytes: &Arc<[u8]>) -> Parts {
+    pub(crate) fn parts(self, session: SessionId, seq: u64, generation: u64, bytes: &Bytes) -> Parts {
         Parts {
             point: Point { session, seq },
             generation,

@@ -36,28 +36,16 @@ pub(crate) fn squeeze(bytes: &[u8]) -> io::Result<Vec<u8>> {
     })
 }
 
-fn with_unsqueezer<T>(work: impl FnOnce(&mut Decompressor<'static>) -> io::Result<T>) -> io::Result<T> {
+/// The `raw` bytes that a frame holds. A large claim is not trusted: memory grows with what really comes out.
+pub(crate) fn unsqueeze(frame: &[u8], raw: u64) -> io::Result<Vec<u8>> {
     thread_local! {
         static UNSQUEEZER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
-    UNSQUEEZER.with_borrow_mut(|unsqueezer| match unsqueezer {
-        Some(unsqueezer) => work(unsqueezer),
-        None => work(unsqueezer.insert(Decompressor::new()?)),
-    })
-}
-
-/// What a frame holds, which must be as many bytes as there is room.
-pub(crate) fn unsqueeze_into(frame: &[u8], room: &mut [u8]) -> io::Result<()> {
-    match with_unsqueezer(|unsqueezer| unsqueezer.decompress_to_buffer(frame, room))? == room.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-/// The `raw` bytes that a frame holds. A large claim is not trusted: memory grows with what really comes out.
-pub(crate) fn unsqueeze(frame: &[u8], raw: u64) -> io::Result<Vec<u8>> {
     let content = match raw <= TRUSTED {
-        true => with_unsqueezer(|unsqueezer| unsqueezer.decompress(frame, raw as usize))?,
+        true => UNSQUEEZER.with_borrow_mut(|unsqueezer| match unsqueezer {
+            Some(unsqueezer) => unsqueezer.decompress(frame, raw as usize),
+            None => unsqueezer.insert(Decompressor::new()?).decompress(frame, raw as usize),
+        })?,
         false => {
             let mut content = Vec::new();
             zstd::stream::Decoder::new(frame)?.take(raw.saturating_add(1)).read_to_end(&mut content)?;

@@ -1,15 +1,18 @@
 //! A reader for headers as this version writes them. It accepts only canonical bytes without unknown fields, so
 //! what it accepts need not be checked for form again. A test holds it against the general reader.
 
-use super::{ENVELOPE, Header, Parents};
+use super::{ENVELOPE, Header, Parents, Recurring};
+use uuid::Uuid;
+
 use crate::actor::Actor;
 use crate::clock::Time;
 use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
 
-pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
+/// A header, and how many of the bytes it is.
+pub(super) fn read(bytes: &[u8], recurring: &mut Recurring) -> Option<(Header, usize)> {
     let (actor_json, mut rest) = behind_actor(bytes)?;
-    let actor: Actor = if actor_json == last_actor.as_slice() {
+    let actor: Actor = if actor_json == recurring.actor.as_slice() {
         // Known to be canonical; who verifies does not look at it again.
         Actor::new("", "")
     } else {
@@ -17,8 +20,8 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
         if *super::ActorJson::new(&actor).0 != *actor_json {
             return None;
         }
-        last_actor.clear();
-        last_actor.extend_from_slice(actor_json);
+        recurring.actor.clear();
+        recurring.actor.extend_from_slice(actor_json);
         actor
     };
     let body_digest = rest.digest()?;
@@ -46,15 +49,7 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
     rest.expect(b",\"seq\":")?;
     let seq = rest.number()?;
     rest.expect(b",\"session\":\"")?;
-    let session = rest.take(36)?;
-    // The general parser takes other spellings, which are not canonical.
-    if !session.bytes().enumerate().all(|(i, b)| match i {
-        8 | 13 | 18 | 23 => b == b'-',
-        _ => matches!(b, b'0'..=b'9' | b'a'..=b'f'),
-    }) {
-        return None;
-    }
-    let session = SessionId(uuid::Uuid::try_parse(session).ok()?);
+    let session = rest.session(&mut recurring.session)?;
     rest.expect(b"\"")?;
     let step = match rest.expect(b",\"step\":\"") {
         Some(()) => {
@@ -66,8 +61,9 @@ pub(super) fn parse(bytes: &[u8], last_actor: &mut Vec<u8>) -> Option<Header> {
     };
     rest.expect(b",\"time\":")?;
     let time = Time(rest.number()?);
-    (rest.0 == b",\"v\":1}").then_some(())?;
-    Some(Header { actor, body_digest, clock_behind, kind, parents, seq, session, step, time, v: ENVELOPE })
+    rest.expect(b",\"v\":1}")?;
+    let header = Header { actor, body_digest, clock_behind, kind, parents, seq, session, step, time, v: ENVELOPE };
+    Some((header, bytes.len() - rest.0.len()))
 }
 
 /// The actor's JSON, and what stands behind `"body_digest":"`. The actor is one flat object: braces elsewhere, in a
@@ -117,6 +113,9 @@ pub(super) fn time(bytes: &[u8]) -> Option<Time> {
     before.ends_with(b",\"time\":").then(|| Rest(number).number().map(Time))?
 }
 
+/// A session's id as it is written.
+pub(super) type Uuid36 = [u8; 36];
+
 /// What is left to read.
 struct Rest<'a>(&'a [u8]);
 
@@ -139,12 +138,34 @@ impl<'a> Rest<'a> {
         Digest::from_hex(digits)
     }
 
+    /// A session's id, which most headers share with the one before.
+    fn session(&mut self, last: &mut Option<(Uuid36, SessionId)>) -> Option<SessionId> {
+        let (text, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        if let Some((_, session)) = last.as_ref().filter(|(known, _)| known == text) {
+            return Some(*session);
+        }
+        let id = Uuid::try_parse_ascii(text).ok()?;
+        // The general parser takes other spellings, which are not canonical.
+        let mut canonical = Uuid::encode_buffer();
+        (id.hyphenated().encode_lower(&mut canonical).as_bytes() == text).then_some(())?;
+        *last = Some((*text, SessionId(id)));
+        Some(SessionId(id))
+    }
+
     /// An integer without sign or leading zeros that a double holds exactly.
     fn number(&mut self) -> Option<u64> {
-        let digits = self.0.iter().take_while(|b| b.is_ascii_digit()).count();
-        let text = self.take(digits)?;
-        let canonical = digits == 1 || (1..=16).contains(&digits) && !text.starts_with('0');
-        let number: u64 = text.parse().ok()?;
+        let (mut number, mut digits) = (0u64, 0);
+        // More digits than these are too many.
+        while let Some(digit) = self.0.get(digits).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10)
+            && digits < 17
+        {
+            number = number * 10 + u64::from(digit);
+            digits += 1;
+        }
+        let (text, rest) = self.0.split_at(digits);
+        self.0 = rest;
+        let canonical = digits == 1 || (1..=16).contains(&digits) && text[0] != b'0';
         (canonical && number <= 1 << 53).then_some(number)
     }
 }

@@ -19,8 +19,8 @@ use rath_core::body::{Assistant, Block, ModelResponded, Outcome, ToolResult};
 use rath_core::store::{Query, Scan};
 use rath_core::verify::{Chain, Finding, Link, Report, What};
 use rath_core::{
-    Actor, Blob, Digest, Header, How, Kind, Memory, Parts, Point, Record, RecordId, Reference, Session, SessionId,
-    Store, Time, Usage, blob_references,
+    Actor, Blob, Digest, Header, How, Kind, Memory, Parts, Point, Record, RecordId, Recurring, Reference, Session,
+    SessionId, Store, Time, Usage, blob_references,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ impl Line {
     /// The record, taken as it is.
     fn record(&self, point: Point, generation: u64, kind: Kind) -> Record {
         let body = self.body.as_deref().unwrap_or_default();
-        let bytes: Arc<[u8]> = [self.header.as_bytes(), body.as_bytes()].concat().into();
+        let bytes = [self.header.as_bytes(), body.as_bytes()].concat().into();
         let split = self.header.len() as u32;
         let salted = self.salt.as_ref().map(|salt| {
             let mut bytes = [0; 16];
@@ -464,6 +464,44 @@ proptest! {
         let record = erased_record(&header, &bytes);
         prop_assert_eq!(record.time().unwrap(), header.time);
         prop_assert_eq!(record.first_parent(), header.parents.first().copied());
+    }
+
+    #[test]
+    fn what_the_plain_reader_takes_is_canonical_and_says_the_same(
+        header in any_header(),
+        (at, to) in (any::<proptest::sample::Index>(), "[0-9a-fA-F\"{},:\\-]"),
+        (long, next) in ("[0-9]{1,20}", 0..1u64 << 53),
+    ) {
+        let bytes = header.to_bytes();
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let place = at.index(text.len());
+        let place = (place..text.len()).find(|place| text.is_char_boundary(*place)).unwrap_or(0);
+        let one_other = text.char_indices().map(|(at, c)| if at == place { to.clone() } else { c.into() }).collect();
+        let (before, session) = (format!("\"seq\":{},", header.seq), header.session.0.to_string());
+        let respelled: [String; 5] = [
+            one_other,
+            text.replace(&before, &format!("\"seq\":{long},")),
+            text.replace(&before, &format!("\"seq\":0{},", header.seq)),
+            text.replace(&session, &session.to_uppercase()),
+            Header { seq: next, ..header.clone() }.to_bytes().try_into().unwrap(),
+        ];
+        for text in respelled {
+            // Alone, and behind the header as it was.
+            let mut recurring = Recurring::default();
+            let plain = Header::parse_plain(text.as_bytes(), &mut Recurring::default());
+            let _ = Header::parse_plain(&bytes, &mut recurring);
+            let behind = Header::parse_plain(text.as_bytes(), &mut recurring);
+            let same_actor = |header: Header| Header { actor: Actor::new("", ""), ..header };
+            prop_assert_eq!(plain.clone().map(same_actor), behind.map(same_actor), "{}", text);
+            if let Some(plain) = plain {
+                prop_assert_eq!(serde_json::from_str::<Header>(&text).unwrap(), plain.clone(), "{}", text);
+                prop_assert!(plain.is_canonical(text.as_bytes()), "{}", text);
+                let more = format!("{text},\"salt\"");
+                let begun = Header::begin_plain(more.as_bytes(), &mut Recurring::default());
+                prop_assert_eq!(begun, Some((plain, text.len())));
+                prop_assert_eq!(Header::parse_plain(more.as_bytes(), &mut Recurring::default()), None);
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Records from the database.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use rath_core::store::{Cursor, Error, Of, Page, Result, Scan};
 use rath_core::{Fault, Malformed, Point, Record, SessionId, kind_mask};
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ pub(crate) struct SegmentRow {
     pub(crate) session: SessionId,
     pub(crate) first_seq: u64,
     pub(crate) generation: u64,
-    pub(crate) data: Arc<[u8]>,
+    pub(crate) data: Bytes,
 }
 
 pub(super) const COLUMNS: &str = "cursor, first_seq, generation, data, count";
@@ -75,7 +75,7 @@ impl FoldedRow {
             session,
             first_seq: row.get::<_, i64>(1)? as u64,
             generation: row.get::<_, i64>(2)? as u64,
-            data: if frame.is_some() { Arc::default() } else { stored.into() },
+            data: if frame.is_some() { Bytes::new() } else { Bytes::copy_from_slice(stored) },
         };
         Ok(Self { segment, frame })
     }

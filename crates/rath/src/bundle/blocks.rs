@@ -2,10 +2,10 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use rath_core::{BlobRef, Header, Point, Record};
+use bytes::Bytes;
+use rath_core::{BlobRef, Header, Point, Record, Recurring};
 
 use super::line::Line;
 use super::rows::LINE;
@@ -22,7 +22,7 @@ const READ_AHEAD: usize = 2;
 /// Some lines together, with their line breaks. The file's last may lack its own.
 #[derive(Clone)]
 pub(super) struct Block {
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
     /// Where the last of them ends.
     end: usize,
 }
@@ -82,11 +82,10 @@ impl<R: Read + Send> Blocks<R> {
         let mut room = BLOCK;
         loop {
             let begun = self.begun.len();
-            let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, begun + room).collect();
-            let Some(filled) = Arc::get_mut(&mut bytes) else { return Ok(None) };
-            filled[..begun].copy_from_slice(&self.begun);
-            let read = fill(&mut self.reader, &mut filled[begun..]);
+            let mut bytes = Vec::with_capacity(begun + room);
+            bytes.extend_from_slice(&self.begun);
             let unreadable = |error: std::io::Error| Broken::File { name: RECORDS.into(), why: error.to_string() };
+            let read = (&mut self.reader).take(room as u64).read_to_end(&mut bytes);
             let read = read.map_err(|error| Cut::Unreadable(unreadable(error)))?;
             let all = begun + read;
             let end = match read < room {
@@ -96,7 +95,7 @@ impl<R: Read + Send> Blocks<R> {
             self.begun.clear();
             self.begun.extend_from_slice(&bytes[end..all]);
             if end > 0 {
-                return Ok(Some(Block { bytes, end }));
+                return Ok(Some(Block { bytes: bytes.into(), end }));
             }
             if all == 0 {
                 return Ok(None);
@@ -114,24 +113,10 @@ pub(super) fn threadless(error: std::io::Error) -> Broken {
     Broken::Unreadable(format!("no thread could be started to read it: {error}"))
 }
 
-/// Reads until there is no more room, or no more to read.
-fn fill(reader: &mut impl Read, room: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < room.len() {
-        match reader.read(&mut room[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 /// A line that was taken apart.
 pub(super) struct Parsed {
     /// Without an actor where that is the one of the line before.
-    pub(super) header: Header,
+    pub(super) header: Box<Header>,
     /// Whether the header is one that [`Header::parse_plain`] reads.
     pub(super) is_plain: bool,
     pub(super) record: Record,
@@ -168,19 +153,20 @@ impl From<String> for Unfit {
 pub(super) struct Parsing {
     /// Whether a line must be written in the one way in which it is: nothing else vouches for what stands around a record.
     is_exact: bool,
-    /// The actor of the last one.
-    actor: Vec<u8>,
+    recurring: Recurring,
+    /// How many lines the block before had.
+    before: usize,
 }
 
 impl Parsing {
     pub(super) fn new(is_exact: bool) -> Self {
-        Self { is_exact, actor: Vec::new() }
+        Self { is_exact, recurring: Recurring::default(), before: 0 }
     }
 
     /// The records of a block, whose bytes they share. Ends with the first that cannot be read.
     pub(super) fn block(&mut self, block: &Block) -> Vec<Result<Parsed, Unfit>> {
         let lines = block.as_ref();
-        let mut parsed = Vec::with_capacity(lines.len() / 1024 + 1);
+        let mut parsed = Vec::with_capacity(self.before + self.before / 8);
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', lines) {
             parsed.push(self.line(&block.bytes, start..end));
@@ -192,12 +178,12 @@ impl Parsing {
         if start < lines.len() {
             parsed.push(Err("it is cut off".to_owned().into()));
         }
+        self.before = parsed.len();
         parsed
     }
 
-    fn line(&mut self, block: &Arc<[u8]>, row: Range<usize>) -> Result<Parsed, Unfit> {
-        let line = Line::read(&block[row.clone()])?;
-        let (header, is_plain) = line.header_of_many(&mut self.actor)?;
+    fn line(&mut self, block: &Bytes, row: Range<usize>) -> Result<Parsed, Unfit> {
+        let (line, header, is_plain) = Line::read_of_many(&block[row.clone()], &mut self.recurring)?;
         let point = Some(Point { session: header.session, seq: header.seq });
         let record = line.record(&header, 0, block, row.start).map_err(|why| Unfit { point, why })?;
         if self.is_exact && !line.is_as_written(&record, &block[row.clone()]) {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use rath_core::store::{Batch, BoxFuture, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
 use rath_core::{
@@ -238,7 +239,7 @@ impl<'s> Records<'s> {
                 let Some(row) = rows.next()? else { return Ok(None) };
                 let line = Line::read(row).map_err(changed)?;
                 let header = line.header().map_err(changed)?;
-                let bytes = Arc::from(row);
+                let bytes = Bytes::copy_from_slice(row);
                 let record = line.record(&header, 0, &bytes, 0).map_err(changed)?;
                 let unknown = || changed("its id is another".into());
                 let place = contents.places.get(&record.id()).ok_or_else(unknown)?;

@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
+use bytes::Bytes;
 use memchr::memmem::Finder;
-use rath_core::{Header, Parts, Point, Record};
+use rath_core::{Header, Parts, Point, Record, Recurring};
 use serde::Deserialize;
 
 const HEADER: &[u8] = b"{\"header\":";
@@ -23,8 +24,8 @@ pub(super) const AROUND: usize = HEADER.len() + SALT.len() + 32 + BODY.len() + "
 /// Appends `record` and a line break to `out`. Fails when its bytes are not text.
 pub fn write(record: &Record, out: &mut Vec<u8>) -> io::Result<()> {
     let header = record.header_bytes();
-    let fits = fits_in_a_line(header) && FIND_SALT.find(header).is_none();
-    match fits && record.body_bytes().is_none_or(fits_in_a_line) {
+    let fits = Look::at(header).fits_in_a_line() && FIND_SALT.find(header).is_none();
+    match fits && record.body_bytes().is_none_or(|body| Look::at(body).fits_in_a_line()) {
         true => put(record, out, |bytes, out| {
             out.extend_from_slice(bytes);
             Ok(())
@@ -54,24 +55,43 @@ fn put(record: &Record, out: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// Whether an object in JSON, which header and body are, has no line break, and can be told from a string.
-fn fits_in_a_line(bytes: &[u8]) -> bool {
-    is_one_line(bytes) && std::str::from_utf8(bytes).is_ok()
+/// What shows of some bytes in one pass over them.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    bytes: &'a [u8],
+    is_ascii: bool,
+    has_controls: bool,
 }
 
-/// The same of what is known to be text.
-fn is_one_line(bytes: &[u8]) -> bool {
-    let has_controls = || bytes.iter().fold(false, |has, byte| has | (*byte < b' '));
-    bytes.starts_with(b"{") && bytes.ends_with(b"}") && !has_controls()
+impl<'a> Look<'a> {
+    fn at(bytes: &'a [u8]) -> Self {
+        // Without a way out in the middle: this is done for many at once.
+        let (all, controls) =
+            bytes.iter().fold((0, false), |(all, controls), byte| (all | byte, controls | (*byte < b' ')));
+        Self { bytes, is_ascii: all.is_ascii(), has_controls: controls }
+    }
+
+    /// Whether an object in JSON, which header and body are, has no line break, and can be told from a string.
+    fn fits_in_a_line(&self) -> bool {
+        self.is_one_line() && self.is_text()
+    }
+
+    fn is_one_line(&self) -> bool {
+        self.bytes.starts_with(b"{") && self.bytes.ends_with(b"}") && !self.has_controls
+    }
+
+    fn is_text(&self) -> bool {
+        self.is_ascii || std::str::from_utf8(self.bytes).is_ok()
+    }
 }
 
 /// A line, taken apart.
 pub(super) enum Line<'a> {
-    /// The row, and where header and body stand in it.
+    /// The row, and where header and body stand in it, with the salt and whether the body is one line.
     AsItIs {
         row: &'a [u8],
         header: Range<usize>,
-        body: Option<(&'a [u8], Range<usize>)>,
+        body: Option<(&'a [u8], Range<usize>, bool)>,
     },
     InStrings(Strings<'a>),
 }
@@ -109,18 +129,48 @@ impl<'a> Line<'a> {
         let Some(end) = FIND_SALT.find(inside) else {
             return Ok(Self::AsItIs { row, header: HEADER.len()..inside.len(), body: None });
         };
-        let salt = end + SALT.len();
-        let body = salt + 32 + BODY.len();
-        let digits = inside.get(salt..salt + 32).filter(|_| inside.get(salt + 32..body) == Some(BODY));
-        let digits = digits.ok_or("behind its header are not a salt of 32 lower-case hex digits and a body")?;
-        Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some((digits, body..inside.len())) })
+        let (salt, body) =
+            salted(row, end).ok_or("behind its header are not a salt of 32 lower-case hex digits and a body")?;
+        let is_one_line = Look::at(&row[body.clone()]).is_one_line();
+        Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some((salt, body, is_one_line)) })
+    }
+
+    /// Takes a line of many apart, and reads its header: without an actor where that is the one of the header before. Says
+    /// whether the header is plain.
+    pub(super) fn read_of_many(row: &'a [u8], recurring: &mut Recurring) -> Result<(Self, Box<Header>, bool), String> {
+        if let Some(begins) = row.strip_prefix(HEADER)
+            && let Some((header, length)) = Header::begin_plain(begins, recurring)
+            && let Some(line) = Self::behind(row, HEADER.len() + length)
+        {
+            return Ok((line, Box::new(header), true));
+        }
+        let line = Self::read(row)?;
+        match Header::parse_plain(line.header_bytes(), recurring) {
+            Some(header) => Ok((line, Box::new(header), true)),
+            None => {
+                let header = line.header()?;
+                Ok((line, Box::new(header), false))
+            }
+        }
+    }
+
+    /// A line whose header ends there: no plain header has in it what stands behind one.
+    fn behind(row: &'a [u8], end: usize) -> Option<Self> {
+        let header = HEADER.len()..end;
+        if &row[end..] == b"}" {
+            return Some(Self::AsItIs { row, header, body: None });
+        }
+        let (salt, body) = salted(row, end)?;
+        let look = Look::at(&row[body.clone()]);
+        let is_text = row.ends_with(b"}") && look.is_text();
+        is_text.then(|| Self::AsItIs { row, header, body: Some((salt, body, look.is_one_line())) })
     }
 
     /// Whether this is the one way to write a record's line: header and body as they are where they fit, else in strings, of
     /// which there are many ways. A header that was read is canonical, and fits.
     pub(super) fn is_as_written(&self, record: &Record, row: &[u8]) -> bool {
         match self {
-            Self::AsItIs { .. } => record.body_bytes().is_none_or(is_one_line),
+            Self::AsItIs { body, .. } => body.as_ref().is_none_or(|(_, _, is_one_line)| *is_one_line),
             Self::InStrings(_) => {
                 let mut line = Vec::with_capacity(row.len() + 1);
                 write(record, &mut line).is_ok() && line.strip_suffix(b"\n") == Some(row)
@@ -140,58 +190,46 @@ impl<'a> Line<'a> {
         Header::parse(self.header_bytes()).map_err(|error| error.to_string())
     }
 
-    /// The header, of many: without an actor where that is the one before, which `actor` remembers. Says whether it is
-    /// plain.
-    pub(super) fn header_of_many(&self, actor: &mut Vec<u8>) -> Result<(Header, bool), String> {
-        match Header::parse_plain(self.header_bytes(), actor) {
-            Some(header) => Ok((header, true)),
-            None => Ok((self.header()?, false)),
-        }
-    }
-
     /// The record, of a generation that the caller has found out. Its hashes are not looked at. The line stands in
     /// `block` from byte `at` on.
-    pub(super) fn record(
-        &self,
-        header: &Header,
-        generation: u64,
-        block: &Arc<[u8]>,
-        at: usize,
-    ) -> Result<Record, String> {
+    pub(super) fn record(&self, header: &Header, generation: u64, block: &Bytes, at: usize) -> Result<Record, String> {
         let within = |range: &Range<usize>, at: usize| -> Result<Range<u32>, String> {
             let place = |byte: usize| u32::try_from(at + byte).map_err(|_| "it is too long".to_owned());
             Ok(place(range.start)?..place(range.end)?)
         };
-        let salted = |salt: &[u8]| salt_of(salt).ok_or("its salt is not 32 lower-case hex digits");
+        let salt_in = |salt: &[u8]| salt_of(salt).ok_or("its salt is not 32 lower-case hex digits");
         let (bytes, header_at, body) = match self {
             Self::AsItIs { header, body, .. } => {
                 let body = match body {
-                    Some((salt, body)) => Some((salted(salt)?, within(body, at)?)),
+                    Some((salt, body, _)) => Some((salt_in(salt)?, within(body, at)?)),
                     None => None,
                 };
                 (block.clone(), within(header, at)?, body)
             }
             Self::InStrings(Strings { header, salt, body }) => {
                 let body_text = body.as_deref().unwrap_or_default();
-                let bytes: Arc<[u8]> = [header.as_bytes(), body_text.as_bytes()].concat().into();
+                let bytes: Bytes = [header.as_bytes(), body_text.as_bytes()].concat().into();
                 let body = match salt {
-                    Some(salt) => Some((salted(salt.as_bytes())?, within(&(header.len()..bytes.len()), 0)?)),
+                    Some(salt) => Some((salt_in(salt.as_bytes())?, within(&(header.len()..bytes.len()), 0)?)),
                     None => None,
                 };
                 let header = within(&(0..header.len()), 0)?;
                 (bytes, header, body)
             }
         };
-        let parts = Parts {
-            point: Point { session: header.session, seq: header.seq },
-            generation,
-            kind: Some(header.kind.clone()),
-            bytes,
-            header: header_at,
-            body,
-        };
-        Record::unchecked(parts).map_err(|fault| fault.to_string())
+        let point = Point { session: header.session, seq: header.seq };
+        let parts = Parts { point, generation, kind: None, bytes, header: header_at, body };
+        Record::unchecked_with(header, parts).map_err(|fault| fault.to_string())
     }
+}
+
+/// The salt that stands in a row behind its header, and where the body does, if something else does not.
+fn salted(row: &[u8], header_end: usize) -> Option<(&[u8], Range<usize>)> {
+    let salt = header_end + SALT.len();
+    let body = salt + 32 + BODY.len()..row.len().checked_sub(1)?;
+    let digits = row.get(salt..salt + 32)?;
+    let is_there = row.get(header_end..salt) == Some(SALT) && row.get(salt + 32..body.start) == Some(BODY);
+    (is_there && body.start <= body.end).then_some((digits, body))
 }
 
 fn salt_of(text: &[u8]) -> Option<[u8; 16]> {
@@ -214,7 +252,7 @@ mod tests {
         block_on(session.publish()).unwrap();
         let plain = block_on(store.get(Lookup::Id(session.head().id))).unwrap().remove(0);
         let header = header.unwrap_or(plain.header_bytes());
-        let bytes: Arc<[u8]> = [header, body.unwrap_or_default()].concat().into();
+        let bytes: Bytes = [header, body.unwrap_or_default()].concat().into();
         let (middle, end) = (header.len() as u32, bytes.len() as u32);
         let body = body.map(|_| ([0xa5; 16], middle..end));
         let kind = Some(plain.kind().clone());
@@ -234,10 +272,13 @@ mod tests {
 
     /// What stands in a line, byte for byte.
     fn read(line: &[u8]) -> Read {
-        let block: Arc<[u8]> = [b"before\n", line].concat().into();
+        let block: Bytes = [b"before\n", line].concat().into();
         let row = &block[7..block.len() - 1];
         let line = Line::read(row).unwrap();
-        let record = line.record(&line.header().unwrap(), 0, &block, 7).unwrap();
+        let (of_many, header, is_plain) = Line::read_of_many(row, &mut Recurring::default()).unwrap();
+        assert_eq!((&*header, is_plain), (&line.header().unwrap(), true));
+        let [record, same] = [line, of_many].map(|line| line.record(&header, 0, &block, 7).unwrap());
+        assert_eq!((same.header_bytes(), same.salted_body()), (record.header_bytes(), record.salted_body()));
         let salted = record.salted_body().map(|(salt, body)| (salt.to_vec(), body.to_vec()));
         (record.header_bytes().to_vec(), salted)
     }
@@ -292,6 +333,7 @@ mod tests {
         ] {
             let read = Line::read(line).map(|line| line.header());
             assert!(!matches!(read, Ok(Ok(_))), "{}", String::from_utf8_lossy(line));
+            assert!(Line::read_of_many(line, &mut Recurring::default()).is_err());
         }
     }
 }
