@@ -23,7 +23,7 @@ pub(super) struct Walk {
     heads: Vec<Point>,
     /// Lines under way: each waits for the one behind it.
     open: Vec<Frame>,
-    /// How many records of each line were given, and the id of the last.
+    /// How many records of each line were given, and the id of the last, but for the one under way.
     given: HashMap<SessionId, (u64, RecordId)>,
 }
 
@@ -33,6 +33,8 @@ struct Frame {
     page: VecDeque<Record>,
     /// How many records the next page has: more with every page, as long as nothing is waited for.
     limit: usize,
+    /// How many records of the line were given, and the id of the last: noted when another line is looked at.
+    given: Option<(u64, RecordId)>,
     /// The next record, while something that it stands on is missing.
     next: Option<(Record, Vec<Reference>)>,
 }
@@ -61,11 +63,12 @@ impl Walk {
                 }
                 continue;
             };
-            let before = self.given.get(&frame.session).copied();
+            let before = frame.given;
             let next = before.map_or(0, |(next, _)| next);
             let (record, elsewhere) = match frame.next.take() {
                 Some(next) => next,
                 None if next > frame.to => {
+                    self.note();
                     self.open.pop();
                     continue;
                 }
@@ -90,9 +93,14 @@ impl Walk {
                     (record, elsewhere)
                 }
             };
+            if !elsewhere.is_empty() {
+                self.note();
+            }
             match elsewhere.iter().find(|parent| !self.is_given(parent.point())).map(Reference::point) {
                 None => {
-                    self.given.insert(record.session(), (record.seq() + 1, record.id()));
+                    if let Some(frame) = self.open.last_mut() {
+                        frame.given = Some((record.seq() + 1, record.id()));
+                    }
                     return Ok(Some(Step { record, elsewhere }));
                 }
                 Some(parent) => {
@@ -122,7 +130,16 @@ impl Walk {
     }
 
     fn push(&mut self, head: Point) {
-        self.open.push(Frame { session: head.session, to: head.seq, page: VecDeque::new(), limit: KEPT, next: None });
+        let Point { session, seq: to } = head;
+        let given = self.given.get(&session).copied();
+        self.open.push(Frame { session, to, page: VecDeque::new(), limit: KEPT, given, next: None });
+    }
+
+    /// Notes how far the line under way has come.
+    fn note(&mut self) {
+        if let Some(Frame { session, given: Some(given), .. }) = self.open.last() {
+            self.given.insert(*session, *given);
+        }
     }
 
     fn is_given(&self, point: Point) -> bool {
