@@ -24,8 +24,8 @@ use super::rows::Rows;
 use super::source::Source;
 use super::{BLOBS, Broken, Error, RECORDS, fork, notes};
 
-/// Records that are committed together, in bytes.
-const TOGETHER: usize = 16 << 20;
+/// Records that are committed together, in bytes: few at first, so that laying them out and writing them overlap soon.
+const TOGETHER: [usize; 2] = [1 << 20, 8 << 20];
 
 /// As many bytes of records stay at hand between checking and taking in, unless somebody wants it otherwise.
 pub(super) const AT_HAND: usize = 256 << 20;
@@ -104,7 +104,7 @@ impl Import {
         let mut source = Source::open(path)?;
         let rows = stored(store, &mut source).await?;
         let watched = rows.iter().map(|(session, (seq, _))| Point { session: *session, seq: *seq }).collect();
-        let contents = check::check(&mut source, &watched, self.at_hand, progress)?;
+        let mut contents = check::check(&mut source, &watched, self.at_hand, progress)?;
         let mut plan = Plan::new(store, &contents, &rows).await?;
         if let Some((session, at)) = plan.diverged.iter().next() {
             let (session, at) = (*session, *at);
@@ -151,7 +151,13 @@ impl Import {
             // What is left out is known before the first record that lacks it.
             notes::remember(store, actor, name.clone(), &contents.graph, notes::COMING).await?;
         }
-        let committed = commit(store, &mut source, &contents, &plan, &leases, &mut imported.records, progress).await;
+        // Unless some are kept as forks, nobody else wants those at hand.
+        let given_up = if parted.is_empty() { contents.records.take() } else { None };
+        let records = match given_up {
+            Some(records) => Records::GivenUp(records.into_iter()),
+            None => Records::new(&mut source, &contents)?,
+        };
+        let committed = commit(store, records, &contents.graph, &plan, &leases, &mut imported.records, progress).await;
         committed.map_err(|error| match meanwhile(error) {
             changed @ Error::Changed(_) => changed,
             other => Error::CutShort { taken: imported.records, of: expected, why: Box::new(other) },
@@ -219,6 +225,8 @@ async fn part(
 /// The records of a checked bundle once more: at hand, or read and checked again.
 pub(super) enum Records<'s> {
     AtHand(std::slice::Iter<'s, Record>),
+    /// The last that wants them: each is given up when it was taken in.
+    GivenUp(std::vec::IntoIter<Record>),
     Read(Box<Rows<Box<dyn Read + 's>>>, &'s Contents, u64),
 }
 
@@ -233,6 +241,7 @@ impl<'s> Records<'s> {
     pub(super) fn next(&mut self) -> Result<Option<Record>, Broken> {
         match self {
             Self::AtHand(records) => Ok(records.next().cloned()),
+            Self::GivenUp(records) => Ok(records.next()),
             Self::Read(rows, contents, count) => {
                 *count += 1;
                 let changed = |why: String| Broken::Line { line: *count, why: format!("it changed meanwhile: {why}") };
@@ -371,15 +380,14 @@ pub(crate) async fn put_large(
 /// when the bundle is imported again.
 async fn commit(
     store: &Arc<dyn Store>,
-    source: &mut Source,
-    contents: &Contents,
+    mut records: Records<'_>,
+    graph: &Graph,
     plan: &Plan,
     leases: &Leases<'_>,
     taken: &mut u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
-    let lengths: HashMap<SessionId, u64> =
-        contents.graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
+    let lengths: HashMap<SessionId, u64> = graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
     let mut writing = Writing {
         store,
         leases,
@@ -391,7 +399,7 @@ async fn commit(
         under_way: None,
         taken,
     };
-    let mut records = Records::new(source, contents)?;
+    let [mut together, most] = TOGETHER;
     let mut count = 0;
     while let Some(record) = records.next()? {
         if !plan.wants(record.point()) {
@@ -399,8 +407,9 @@ async fn commit(
         }
         writing.add(record, &lengths).await?;
         count += 1;
-        if writing.waiting >= TOGETHER {
+        if writing.waiting >= together {
             writing.flush().await?;
+            together = most.min(2 * together);
             progress(count);
         }
     }

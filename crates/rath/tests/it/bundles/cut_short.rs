@@ -9,7 +9,7 @@ use rath_testkit::{Moment, Mortal};
 
 use super::{embedded, export, import, is_sound, records_in};
 
-/// More than two commits of an import hold.
+/// More than a commit of an import holds.
 async fn long(store: &Arc<dyn Store>) -> SessionId {
     let mut session = store.create(Actor::person("ada"));
     let text = "x".repeat(8000);
@@ -58,8 +58,11 @@ async fn what_did_not_begin_to_come_is_no_part() {
     let dying: Arc<dyn Store> = Mortal::new(into.clone(), 2, Moment::Before);
     assert!(matches!(import(&dying, &path).await.unwrap_err(), Error::CutShort { taken: 0, .. }));
     assert_eq!(CutShort::of(&into).await.unwrap(), []);
-    // All of it came, and nobody was told.
-    let dying: Arc<dyn Store> = Mortal::new(into.clone(), 3, Moment::After);
+    let whole = Mortal::new(embedded(dir.path(), "whole"), u64::MAX, Moment::Before);
+    let store_of_whole: Arc<dyn Store> = whole.clone();
+    import(&store_of_whole, &path).await.unwrap();
+    // All of it came, and nobody was told: this one begins no operator session, and dies before it notes that all came.
+    let dying: Arc<dyn Store> = Mortal::new(into.clone(), whole.commits() - 3, Moment::After);
     import(&dying, &path).await.unwrap_err();
     assert_eq!(records_in(&into).await, records_in(&store).await);
     assert_eq!(CutShort::of(&into).await.unwrap(), []);
