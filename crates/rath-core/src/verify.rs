@@ -147,24 +147,27 @@ impl Chain {
     /// Checks the record stored at the next place. `record.seq()` is the place where it was found.
     pub fn check(&mut self, record: &Record, findings: &mut Vec<Finding>, links: &mut Vec<Link>) {
         let header = self.read_header(record);
-        self.check_read(record, header.as_ref(), findings, links);
+        self.check_read(record, header.as_ref(), is_json_object(record), findings, links);
     }
 
-    /// The same, of a record whose header was read before, by [`Header::parse_plain`].
+    /// The same, of a record whose header was read before, by [`Header::parse_plain`], and whose body was
+    /// [looked at](is_json_object).
     pub fn check_plain(
         &mut self,
         record: &Record,
         header: &Header,
+        is_json_object: bool,
         findings: &mut Vec<Finding>,
         links: &mut Vec<Link>,
     ) {
-        self.check_read(record, Ok(header), findings, links);
+        self.check_read(record, Ok(header), is_json_object, findings, links);
     }
 
     fn check_read(
         &mut self,
         record: &Record,
         header: Result<&Header, &(What, String)>,
+        is_json_object: bool,
         findings: &mut Vec<Finding>,
         links: &mut Vec<Link>,
     ) {
@@ -196,7 +199,7 @@ impl Chain {
                 return;
             }
         };
-        if let Err((what, why)) = self.check_rules(record, header) {
+        if let Err((what, why)) = self.check_rules(record, header, is_json_object) {
             findings.push(self.finding(what, place, why));
         }
         self.check_link(record, header, findings);
@@ -241,7 +244,7 @@ impl Chain {
         Ok(header)
     }
 
-    fn check_rules(&self, record: &Record, header: &Header) -> Result<(), (What, String)> {
+    fn check_rules(&self, record: &Record, header: &Header, is_json_object: bool) -> Result<(), (What, String)> {
         let rule = |why: &str| Err((What::Malformed, why.to_owned()));
         if header.kind != *record.kind() {
             return Err((What::Index, format!("the index says {}, the header {}", record.kind(), header.kind)));
@@ -249,7 +252,7 @@ impl Chain {
         if record.check_body().is_err() {
             return Err((What::AlteredBody, Fault::Body.to_string()));
         }
-        if record.body_bytes().is_some_and(|body| !is_json_object(body)) {
+        if !is_json_object {
             return rule("the body is not a JSON object");
         }
         if header.kind.begins_a_session() != (header.seq == 0) {
@@ -325,8 +328,12 @@ impl Chain {
     }
 }
 
-fn is_json_object(body: &[u8]) -> bool {
-    body.first() == Some(&b'{') && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
+/// Whether the body is a JSON object, where there is one: the dearest question about a record that needs no other to be
+/// answered.
+pub fn is_json_object(record: &Record) -> bool {
+    let is_object =
+        |body: &[u8]| body.first() == Some(&b'{') && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+    record.body_bytes().is_none_or(is_object)
 }
 
 /// What a verification saw.

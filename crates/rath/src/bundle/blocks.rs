@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
 use bytes::Bytes;
+use rath_core::verify::is_json_object;
 use rath_core::{BlobRef, Header, Point, Record, Recurring};
 
 use super::line::Line;
@@ -120,6 +121,8 @@ pub(super) struct Parsed {
     /// Whether the header is one that [`Header::parse_plain`] reads.
     pub(super) is_plain: bool,
     pub(super) record: Record,
+    /// Whether its body is a JSON object, if it has one.
+    pub(super) is_object: bool,
     /// The blobs that its body names.
     pub(super) names: Vec<BlobRef>,
     /// How many bytes of its block are the line's.
@@ -190,6 +193,7 @@ impl Parsing {
             return Err(Unfit { point, why: "its line is not as it is written".into() });
         }
         let names = rath_core::blob_references(record.body_bytes().unwrap_or_default());
-        Ok(Parsed { header, is_plain, record, names, length: row.len() })
+        let is_object = is_json_object(&record);
+        Ok(Parsed { header, is_plain, record, is_object, names, length: row.len() })
     }
 }

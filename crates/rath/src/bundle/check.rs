@@ -247,7 +247,7 @@ impl<'a> Lines<'a> {
     }
 
     fn record(&mut self, parsed: Parsed) -> Result<(), Broken> {
-        let Parsed { header, is_plain, record, names, length } = parsed;
+        let Parsed { header, is_plain, record, is_object, names, length } = parsed;
         let point = Point { session: header.session, seq: header.seq };
         let elsewhere = self.elsewhere(point, &header)?;
         let chain = &mut self.line(point.session).chain;
@@ -256,7 +256,7 @@ impl<'a> Lines<'a> {
         let record = record.with_generation(own.max(others).unwrap_or(0));
         let (mut findings, mut links) = (Vec::new(), Vec::new());
         match is_plain {
-            true => chain.check_plain(&record, &header, &mut findings, &mut links),
+            true => chain.check_plain(&record, &header, is_object, &mut findings, &mut links),
             false => chain.check(&record, &mut findings, &mut links),
         }
         self.fail_on(&findings)?;
