@@ -30,6 +30,7 @@ BUNDLE = ["README.md", "SHA256SUMS", "graph.json", "records.jsonl", "verify.py"]
 GRAPH = {"bundle", "of", "graph", "sessions", "merges", "records", "without_body", "blobs", "blob_bytes", "left_out",
          "left_out_blobs"}
 LINE = 64 << 20  # a line of a bundle has no more bytes
+NESTING = 127  # objects and arrays in a body stand in each other at most so deeply
 DIGEST = "[0-9a-f]{64}"
 SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -44,6 +45,17 @@ def parse(text, **more):
         return json.loads(text, parse_constant=lambda constant: int(constant), **more)  # int("NaN") is a ValueError
     except (ValueError, RecursionError):
         return None
+
+
+def is_deeper(value, most):
+    """Whether objects and arrays stand in each other more deeply than that."""
+    layer, depth = [value], 0
+    while layer := [outer for outer in layer if isinstance(outer, (dict, list))]:
+        depth += 1
+        if depth > most:
+            return True
+        layer = [inside for outer in layer for inside in (outer.values() if isinstance(outer, dict) else outer)]
+    return False
 
 
 def once(pairs):
@@ -146,6 +158,8 @@ class Record:
         if not self.erased and not (is_text(salt, "[0-9a-f]{32}") and is_text(body)):
             raise ValueError("there is no salt of 32 hex digits, or no body")
         self.body = None if self.erased or body[:1] != "{" else parse(body)
+        if is_deeper(self.body, NESTING):
+            self.body = None
         self.body_digest = None if self.erased else sha256(bytes.fromhex(salt) + body.encode("utf-8"))
 
 
@@ -172,7 +186,7 @@ def fault_of_record(record, before):
     if not record.erased and record.body_digest != header["body_digest"]:
         return "altered_body", "the body is not the one its header vouches for"
     if not record.erased and not isinstance(record.body, dict):
-        return "malformed", "the body is not a JSON object"
+        return "malformed", "the body is not a JSON object, or is nested too deeply"
     if (kind in ROOTS or kind == "forked") != (header["seq"] == 0):
         return "malformed", "created, forked, detached and imported begin a session, and nothing else does"
     least, most = (0, 0) if kind in ROOTS else (2, 64) if kind == "merged" else (1, 1)

@@ -118,6 +118,15 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     let two = json!([base[5].id(), base[4].id()]);
     case("note_of_two", next(&|fields| fields["parents"] = two.clone()), Some(("malformed", 6)), &[]);
 
+    // As deeply as readers of JSON read, brackets in texts not counted, and deeper.
+    let nested = |levels: usize| {
+        let inside = format!("{}\"]]\\\"{}\"{}", "[".repeat(levels - 2), "[{".repeat(levels), "]".repeat(levels - 2));
+        and_then(base, sealed(successor(&base[5], "my.kind"), &format!("{{\"in\":[{inside}]}}")))
+    };
+    case("nested_deeply", nested(127), None, &[]);
+    case("nested_too_deeply", nested(128), Some(("malformed", 6)), &[]);
+    case("nested_without_end", nested(5000), Some(("malformed", 6)), &[]);
+
     let not_json = spelled("{\"actor\"", "\"actor\"");
     let nowhere = Some(Place { what: "unreadable".into(), session: None, seq: None });
     cases.push(Case { name: "not_json", lines: not_json, first: nowhere, heads: vec![] });
