@@ -384,7 +384,10 @@ impl<'a> Lines<'a> {
     fn fail_on(&self, findings: &[Finding]) -> Result<(), Broken> {
         match findings.first() {
             Some(Finding { session: Some(session), seq: Some(seq), why, .. }) => {
-                Err(self.broken(Point { session: *session, seq: *seq }, why.clone()))
+                // That one was altered may show only in the next.
+                let point = Point { session: *session, seq: *seq };
+                let line = self.places.line_of(point).unwrap_or(self.count);
+                Err(Broken::Record { point, line, why: why.clone() })
             }
             Some(finding) => Err(Broken::Line { line: self.count, why: finding.why.clone() }),
             None => Ok(()),

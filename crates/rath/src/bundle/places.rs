@@ -31,6 +31,12 @@ impl Places {
         self.all.push((id, place));
     }
 
+    /// The number of the line in which the record at a place stands, if it was among them.
+    pub(super) fn line_of(&self, point: Point) -> Option<u64> {
+        let before = self.all.iter().position(|(_, place)| place.point == point)?;
+        Some(before as u64 + 1)
+    }
+
     /// Indexes what came since.
     pub(super) fn catch_up(&mut self) {
         let behind = self.index.len();
