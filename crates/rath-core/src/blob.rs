@@ -1,12 +1,15 @@
 //! Content too large for a body: named by digest, stored beside the records.
 
-use std::fmt;
-use std::sync::{Arc, LazyLock};
+mod named;
 
-use memchr::memmem::Finder;
+use std::fmt;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::Digest;
+
+pub use named::references;
 
 /// Content above this many bytes leaves the body and becomes a blob.
 pub const INLINE_LIMIT: usize = 8 * 1024;
@@ -79,31 +82,4 @@ impl fmt::Display for Content {
             Content::Blob(blob) => write!(f, "[{} bytes, blob {:?}]", blob.bytes, blob.digest),
         }
     }
-}
-
-/// Every blob named in a body of any kind, known or not.
-pub fn references(body: &[u8]) -> Vec<BlobRef> {
-    fn walk(value: serde_json::Value, found: &mut Vec<BlobRef>) {
-        match value {
-            serde_json::Value::Array(items) => items.into_iter().for_each(|item| walk(item, found)),
-            serde_json::Value::Object(fields) => {
-                match BlobRef::deserialize(serde_json::Value::Object(fields.clone())) {
-                    Ok(blob) => found.push(blob),
-                    Err(_) => fields.into_iter().for_each(|(_, value)| walk(value, found)),
-                }
-            }
-            _ => {}
-        }
-    }
-    static DIGEST: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"digest\""));
-    static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u"));
-    let mut found = Vec::new();
-    // Most bodies name no blob: one search is cheaper than parsing them all.
-    let has_escape = || memchr::memchr(b'\\', body).is_some() && ESCAPE.find(body).is_some();
-    if (DIGEST.find(body).is_some() || has_escape())
-        && let Ok(value) = serde_json::from_slice(body)
-    {
-        walk(value, &mut found);
-    }
-    found
 }
