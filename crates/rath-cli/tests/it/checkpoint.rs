@@ -103,6 +103,13 @@ fn what_is_no_checkpoint_is_said_to_be_none() {
         let (exit, said) = said(&bench, &["verify", "--since", since]);
         assert!(exit == code && said.contains(words), "{since}: {exit} {said}");
     }
+    // A line is one behind either flag.
+    for (against, code, words) in
+        [(line.as_str(), 0, "vouches for is there"), (&forged, 3, "its signature does not fit")]
+    {
+        let (exit, said) = said(&bench, &["verify", "--against", against]);
+        assert!(exit == code && said.contains(words), "{against}: {exit} {said}");
+    }
     let (code, words) = said(&bench, &["verify", "--key", "abc", "--since"]);
     assert!(code == 2 && words.contains("a public key: 64 lower-case hex digits"), "{words}");
     let (code, words) = said(&bench, &["checkpoint", "--note", &"n".repeat(501)]);

@@ -408,12 +408,17 @@ impl<'a> Auditor<'a> {
             return Ok(());
         }
         let why = match now.records() < checkpoint.records {
-            true => format!(
-                "checkpoint {no} ({time}) counts {} records, {} are left: {} were cut off. Which ones cannot be said, its list of heads {list}",
-                checkpoint.records,
-                now.records(),
-                checkpoint.records - now.records()
-            ),
+            true => {
+                let cut = match checkpoint.records - now.records() {
+                    1 => "1 was".to_owned(),
+                    cut => format!("{cut} were"),
+                };
+                format!(
+                    "checkpoint {no} ({time}) counts {} records, {} are left: {cut} cut off. Which ones cannot be said, its list of heads {list}",
+                    checkpoint.records,
+                    now.records(),
+                )
+            }
             false => format!(
                 "the store is not the one that checkpoint {no} ({time}) vouches for. What was changed cannot be said, its list of heads {list}"
             ),

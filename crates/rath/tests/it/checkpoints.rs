@@ -166,7 +166,7 @@ async fn a_tail_that_was_cut_off_is_missed() {
     assert_eq!(found[1].session, Some(lab.ids[1]), "the list is still there, and names it");
     // With the list: the count says so.
     let found = lab.sabotaged(&format!("{both} DELETE FROM blobs; DELETE FROM packs;"), &[line]).await;
-    assert!(found[1].why.contains("counts 9 records, 8 are left: 1 were cut off"), "{}", found[1].why);
+    assert!(found[1].why.contains("counts 9 records, 8 are left: 1 was cut off"), "{}", found[1].why);
 }
 
 impl Lab {

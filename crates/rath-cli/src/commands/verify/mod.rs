@@ -32,7 +32,7 @@ pub(crate) struct Verify {
     /// the store; without a value, the last one
     #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, default_missing_value = "last", conflicts_with_all = ["session", "script"])]
     since: Option<String>,
-    /// Hold it also against another copy of the store, or against a file of checkpoints from one
+    /// Hold it also against another copy of the store, or against checkpoints from one: a file of lines, or a line
     #[arg(long, value_name = "COPY", conflicts_with_all = ["session", "script"])]
     against: Option<PathBuf>,
     /// The public key that must be behind the checkpoints; else `checkpoint.key` of your configuration, else your own

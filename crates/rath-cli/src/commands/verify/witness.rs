@@ -50,7 +50,9 @@ impl Witness {
         let mut lines = Vec::new();
         if let Some(other) = &self.against {
             let inside = other.join(STORE_DIR);
+            let line = other.to_str().filter(|text| is_line(text) && !other.exists());
             match other {
+                _ if let Some(line) = line => lines.extend(parse(line, "the line", &mut held)?),
                 _ if Embedded::exists(other) => compare(settings, other, &mut held).await?,
                 _ if Embedded::exists(&inside) => compare(settings, &inside, &mut held).await?,
                 _ if other.is_dir() => {
@@ -66,7 +68,7 @@ impl Witness {
         let mut from = u64::MAX;
         match self.since.as_deref() {
             None => {}
-            Some(text) if text.trim_start().starts_with('{') => lines.extend(parse(text, "the line", &mut held)?),
+            Some(text) if is_line(text) => lines.extend(parse(text, "the line", &mut held)?),
             Some("-") => lines.extend(read_lines(std::io::stdin().lock(), "the standard input", &mut held)?),
             Some(text) => from = self.stored(settings, text, &mut lines, &mut held).await?,
         }
@@ -164,6 +166,11 @@ impl Witness {
             }
         }
     }
+}
+
+/// Whether this is a checkpoint itself, not what one is called.
+fn is_line(text: &str) -> bool {
+    text.trim_start().starts_with('{')
 }
 
 async fn compare(settings: &Settings, other: &Path, held: &mut Held) -> Result<()> {
