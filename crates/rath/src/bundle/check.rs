@@ -32,7 +32,7 @@ pub struct Contents {
     pub graph: Graph,
     /// Where each record stands.
     pub(super) places: Places,
-    /// Its records, in order, where they are few enough.
+    /// Its records, in order, where they are few enough, until the last who wants them takes them.
     pub(super) records: Option<Vec<Record>>,
     /// Records that somebody waited for, by place.
     pub(super) seen: HashMap<Point, RecordId>,

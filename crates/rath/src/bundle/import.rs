@@ -6,11 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use rath_core::store::{Batch, BoxFuture, FIRST_FENCE, Fence, Lookup, Part, Piece, Scan, Store, Which};
-use rath_core::{
-    Actor, Blob, BlobRef, Digest, Fault, Kind, Point, Record, Reference, SNAPSHOT_EVERY, SessionId, State, View,
-};
+use rath_core::store::{Lookup, Piece, Scan, Store, Which};
+use rath_core::{Actor, Blob, BlobRef, Digest, Fault, Kind, Point, Record, Reference, SessionId};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -22,10 +19,8 @@ use super::line::Line;
 use super::plan::Plan;
 use super::rows::Rows;
 use super::source::Source;
+use super::writing::{Leases, commit};
 use super::{BLOBS, Broken, Error, RECORDS, fork, notes};
-
-/// Records that are committed together, in bytes: few at first, so that laying them out and writing them overlap soon.
-const TOGETHER: [usize; 2] = [1 << 20, 8 << 20];
 
 /// As many bytes of records stay at hand between checking and taking in, unless somebody wants it otherwise.
 pub(super) const AT_HAND: usize = 256 << 20;
@@ -151,9 +146,8 @@ impl Import {
             // What is left out is known before the first record that lacks it.
             notes::remember(store, actor, name.clone(), &contents.graph, notes::COMING).await?;
         }
-        // Unless some are kept as forks, nobody else wants those at hand.
-        let given_up = if parted.is_empty() { contents.records.take() } else { None };
-        let records = match given_up {
+        // Unless some are kept as forks, nobody wants those at hand any more.
+        let records = match contents.records.take_if(|_| parted.is_empty()) {
             Some(records) => Records::GivenUp(records.into_iter()),
             None => Records::new(&mut source, &contents)?,
         };
@@ -225,7 +219,7 @@ async fn part(
 /// The records of a checked bundle once more: at hand, or read and checked again.
 pub(super) enum Records<'s> {
     AtHand(std::slice::Iter<'s, Record>),
-    /// The last that wants them: each is given up when it was taken in.
+    /// For the last who wants them: each is given up when it was taken in.
     GivenUp(std::vec::IntoIter<Record>),
     Read(Box<Rows<Box<dyn Read + 's>>>, &'s Contents, u64),
 }
@@ -270,38 +264,6 @@ impl<'s> Records<'s> {
                     None => record,
                 }))
             }
-        }
-    }
-}
-
-/// The sessions that go on, held while they do.
-struct Leases<'a> {
-    store: &'a Arc<dyn Store>,
-    fences: HashMap<SessionId, Fence>,
-}
-
-impl<'a> Leases<'a> {
-    async fn take(store: &'a Arc<dyn Store>, plan: &Plan) -> Result<Self, Error> {
-        let mut leases = Self { store, fences: HashMap::new() };
-        for (session, fate) in &plan.fates {
-            if matches!(fate, Fate::Forwarded { .. }) {
-                leases.fences.insert(*session, store.lease(*session).await?);
-                // It may have gone on between the look and the lease.
-                let known = plan.known.get(session).copied().unwrap_or(0);
-                let row = store.sessions(Which::Id(*session).into()).await?.into_iter().next();
-                if let Some(row) = row.filter(|row| row.seq + 1 != known) {
-                    return Err(rath_core::store::Error::Conflict { session: *session, seq: row.seq }.into());
-                }
-            }
-        }
-        Ok(leases)
-    }
-}
-
-impl Drop for Leases<'_> {
-    fn drop(&mut self) {
-        for (session, fence) in &self.fences {
-            self.store.release(*session, *fence);
         }
     }
 }
@@ -374,160 +336,4 @@ pub(crate) async fn put_large(
         return Err(changed(name));
     }
     Ok(store.blob_join(whole, pieces).await?)
-}
-
-/// Commits what is new, some thousand records at a time, and counts those that are acknowledged. What is cut short goes on
-/// when the bundle is imported again.
-async fn commit(
-    store: &Arc<dyn Store>,
-    mut records: Records<'_>,
-    graph: &Graph,
-    plan: &Plan,
-    leases: &Leases<'_>,
-    taken: &mut u64,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), Error> {
-    let lengths: HashMap<SessionId, u64> = graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
-    let mut writing = Writing {
-        store,
-        leases,
-        lines: Vec::new(),
-        places: HashMap::new(),
-        last: 0,
-        parts: Vec::new(),
-        waiting: 0,
-        under_way: None,
-        taken,
-    };
-    let [mut together, most] = TOGETHER;
-    let mut count = 0;
-    while let Some(record) = records.next()? {
-        if !plan.wants(record.point()) {
-            continue;
-        }
-        writing.add(record, &lengths).await?;
-        count += 1;
-        if writing.waiting >= together {
-            writing.flush().await?;
-            together = most.min(2 * together);
-            progress(count);
-        }
-    }
-    writing.finish().await?;
-    progress(count);
-    Ok(())
-}
-
-/// A batch that fills.
-struct Writing<'a> {
-    store: &'a Arc<dyn Store>,
-    leases: &'a Leases<'a>,
-    lines: Vec<Going>,
-    /// Where those are, by session.
-    places: HashMap<SessionId, usize>,
-    /// Where the last one is: most records go on with it.
-    last: usize,
-    /// Each with the place of its line.
-    parts: Vec<(usize, Part)>,
-    waiting: usize,
-    /// The batch before, which the store may still be writing, and how many records it has.
-    under_way: Option<(u64, BoxFuture<'a, rath_core::store::Result<()>>)>,
-    /// So many records are acknowledged.
-    taken: &'a mut u64,
-}
-
-/// A session that goes on.
-struct Going {
-    session: SessionId,
-    /// The folded state of a long line: opening it needs one.
-    state: Option<State>,
-    /// Which part of the batch is its own.
-    part: Option<usize>,
-}
-
-impl Writing<'_> {
-    async fn add(&mut self, record: Record, lengths: &HashMap<SessionId, u64>) -> Result<(), Error> {
-        let session = record.session();
-        if self.lines.get(self.last).is_none_or(|line| line.session != session) {
-            self.last = match self.places.get(&session) {
-                Some(place) => *place,
-                None => {
-                    let is_long = lengths.get(&session).is_some_and(|length| *length >= SNAPSHOT_EVERY);
-                    let state = if is_long { Some(self.before(&record).await?) } else { None };
-                    self.places.insert(session, self.lines.len());
-                    self.lines.push(Going { session, state, part: None });
-                    self.lines.len() - 1
-                }
-            };
-        }
-        let line = &mut self.lines[self.last];
-        if let Some(state) = &mut line.state {
-            state.apply(&record).map_err(|why| tampered(&record, why))?;
-        }
-        self.waiting += record.size();
-        let part = *line.part.get_or_insert_with(|| {
-            let fence = self.leases.fences.get(&session).copied().unwrap_or(FIRST_FENCE);
-            self.parts.push((self.last, Part { session, fence, hold: false, records: Vec::new(), snapshot: None }));
-            self.parts.len() - 1
-        });
-        self.parts[part].1.records.push(record);
-        Ok(())
-    }
-
-    /// What is folded of the line that a record goes on with.
-    async fn before(&mut self, record: &Record) -> Result<State, Error> {
-        let before = match (record.origin().map_err(|why| tampered(record, why))?, record.seq().checked_sub(1)) {
-            (Some(origin), _) => origin.point(),
-            (None, Some(seq)) => Point { session: record.session(), seq },
-            (None, None) => return Ok(State::default()),
-        };
-        self.finish().await?;
-        Ok(View::of(self.store, before.session, Some(before.seq)).await?.state().clone())
-    }
-
-    /// Sends the batch. It is written while the next one fills.
-    async fn flush(&mut self) -> Result<(), Error> {
-        self.waiting = 0;
-        if self.parts.is_empty() {
-            return Ok(());
-        }
-        let folded = |(line, part): (usize, Part)| {
-            let line = &mut self.lines[line];
-            line.part = None;
-            Part { snapshot: line.state.as_ref().map(State::to_snapshot), ..part }
-        };
-        let parts: Vec<_> = std::mem::take(&mut self.parts).into_iter().map(folded).collect();
-        let records = parts.iter().map(|part| part.records.len() as u64).sum();
-        // The store may get ready for it, but nothing of it is written before all that stands before it was.
-        let mut under_way = self.store.commit(Batch { parts, taken: Vec::new() });
-        self.settle().await?;
-        // What is not asked for does not begin.
-        match (&mut under_way).now_or_never() {
-            Some(done) => {
-                done?;
-                *self.taken += records;
-            }
-            None => self.under_way = Some((records, under_way)),
-        }
-        Ok(())
-    }
-
-    /// Waits for the batch before.
-    async fn settle(&mut self) -> Result<(), Error> {
-        if let Some((records, under_way)) = self.under_way.take() {
-            under_way.await?;
-            *self.taken += records;
-        }
-        Ok(())
-    }
-
-    /// Sends the batch, and waits until it is written.
-    async fn finish(&mut self) -> Result<(), Error> {
-        self.flush().await?;
-        self.settle().await
-    }
-}
-
-fn tampered(record: &Record, why: Fault) -> rath_core::store::Error {
-    rath_core::store::Error::Tampered { point: record.point(), why }
 }

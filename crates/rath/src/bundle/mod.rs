@@ -25,6 +25,7 @@ mod rows;
 mod source;
 mod target;
 mod walk;
+mod writing;
 
 pub(crate) use blobs::parts;
 pub use check::{Contents, read_zip};
