@@ -29,7 +29,7 @@ ROOTS = {"created", "detached", "imported"}
 BUNDLE = ["README.md", "SHA256SUMS", "graph.json", "records.jsonl", "verify.py"]
 GRAPH = {"bundle", "of", "graph", "sessions", "merges", "records", "without_body", "blobs", "blob_bytes", "left_out",
          "left_out_blobs"}
-LINE = 64 << 20  # a line of a bundle has no more bytes
+LINE = 64 << 20  # a line of a bundle has no more bytes, without its line break
 NESTING = 127  # objects and arrays in a body stand in each other at most so deeply
 DIGEST = "[0-9a-f]{64}"
 SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -484,7 +484,7 @@ def read(name, records, findings, is_exact=False, is_summed=True):
             try:
                 if is_exact and not (line.startswith(b"{") and line.endswith(b"\n")):
                     raise ValueError("it is blank, or cut off")
-                if is_exact and len(line) > LINE:
+                if is_exact and len(line) > LINE + 1:
                     raise ValueError(f"it is longer than {LINE} bytes")
                 if not is_summed and not is_as_written(line.decode("utf-8").rstrip("\n")):
                     raise ValueError("it is not written as it should be")

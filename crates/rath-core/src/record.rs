@@ -138,7 +138,7 @@ impl Record {
         Self::tied(parts, Header::ties)
     }
 
-    /// The same of parts whose header was read.
+    /// The same of parts whose header was read: that it was read from these very bytes nobody checks.
     pub fn unchecked_with(header: &Header, parts: Parts) -> Result<Self, Fault> {
         let parts = Parts { kind: Some(header.kind.clone()), ..parts };
         Self::tied(parts, |_, body| {

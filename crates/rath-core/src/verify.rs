@@ -155,7 +155,7 @@ impl Chain {
     }
 
     /// The same, of a record whose header was read before, by [`Header::parse_plain`], and whose body was
-    /// [looked at](is_json_object).
+    /// [looked at](is_json_object): that both were this record's nobody checks.
     pub fn check_plain(
         &mut self,
         record: &Record,

@@ -468,6 +468,35 @@ proptest! {
     }
 
     #[test]
+    fn a_header_that_was_read_ties_as_its_bytes_do(
+        header in any_header(),
+        body in proptest::option::of("\\PC{0,40}"),
+        fits in any::<bool>(),
+        more in prop_oneof![Just(""), Just(",\"z\":1")],
+    ) {
+        let salt = [7; 16];
+        let text = body.unwrap_or_default();
+        let body_digest = if fits { Digest::of_parts(&[&salt, text.as_bytes()]) } else { header.body_digest };
+        let bytes = String::from_utf8(Header { body_digest, ..header }.to_bytes()).unwrap();
+        let bytes = format!("{}{more}}}", &bytes[..bytes.len() - 1]);
+        let header = Header::parse(bytes.as_bytes()).unwrap();
+        let split = bytes.len() as u32;
+        let point = Point { session: header.session, seq: header.seq };
+        for body in [None, Some((salt, split..split + text.len() as u32))] {
+            let parts = || {
+                let bytes = [bytes.as_bytes(), text.as_bytes()].concat().into();
+                Parts { point, generation: 3, kind: None, bytes, header: 0..split, body: body.clone() }
+            };
+            let said = |record: Record| {
+                let fits = record.check_body().is_ok();
+                (record.reference(), record.kind().clone(), record.first_parent(), fits, record.generation())
+            };
+            let (read, unread) = (Record::unchecked_with(&header, parts()), Record::unchecked(parts()));
+            prop_assert_eq!(said(read.unwrap()), said(unread.unwrap()));
+        }
+    }
+
+    #[test]
     fn what_the_plain_reader_takes_is_canonical_and_says_the_same(
         header in any_header(),
         (at, to) in (any::<proptest::sample::Index>(), "[0-9a-fA-F\"{},:\\-]"),
@@ -479,12 +508,26 @@ proptest! {
         let place = (place..text.len()).find(|place| text.is_char_boundary(*place)).unwrap_or(0);
         let one_other = text.char_indices().map(|(at, c)| if at == place { to.clone() } else { c.into() }).collect();
         let (before, session) = (format!("\"seq\":{},", header.seq), header.session.0.to_string());
-        let respelled: [String; 5] = [
+        let mut neighbour = *header.session.0.as_bytes();
+        neighbour[15] ^= 1;
+        let neighbour = SessionId(uuid::Uuid::from_bytes(neighbour));
+        let stranger = Header { actor: Actor::person("somebody else"), ..header.clone() };
+        let mut recurring = Recurring::default();
+        let of_many = [&header, &stranger, &stranger, &header];
+        let actors = of_many.map(|header| Some(Header::parse_plain(&header.to_bytes(), &mut recurring)?.actor));
+        if actors[0].is_some() {
+            let said = [&header.actor, &stranger.actor, &Actor::new("", ""), &header.actor];
+            prop_assert_eq!(actors, said.map(|actor| Some(actor.clone())));
+        }
+        let respelled: [String; 8] = [
             one_other,
             text.replace(&before, &format!("\"seq\":{long},")),
             text.replace(&before, &format!("\"seq\":0{},", header.seq)),
             text.replace(&session, &session.to_uppercase()),
             Header { seq: next, ..header.clone() }.to_bytes().try_into().unwrap(),
+            Header { session: neighbour, ..header.clone() }.to_bytes().try_into().unwrap(),
+            stranger.to_bytes().try_into().unwrap(),
+            String::from_utf8(stranger.to_bytes()).unwrap().replace(",\"v\":1}", ",\"v\":2}"),
         ];
         for text in respelled {
             // Alone, and behind the header as it was.

@@ -56,7 +56,6 @@ fn put(record: &Record, out: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>) -> 
 }
 
 /// What shows of some bytes in one pass over them.
-#[derive(Clone, Copy)]
 struct Look<'a> {
     bytes: &'a [u8],
     is_ascii: bool,
@@ -87,13 +86,21 @@ impl<'a> Look<'a> {
 
 /// A line, taken apart.
 pub(super) enum Line<'a> {
-    /// The row, and where header and body stand in it, with the salt and whether the body is one line.
+    /// The row, and where header and body stand in it.
     AsItIs {
         row: &'a [u8],
         header: Range<usize>,
-        body: Option<(&'a [u8], Range<usize>, bool)>,
+        body: Option<Salted<'a>>,
     },
     InStrings(Strings<'a>),
+}
+
+/// A body in a row, and its salt in hex digits.
+pub(super) struct Salted<'a> {
+    salt: &'a [u8],
+    body: Range<usize>,
+    /// Whether the body could not be written otherwise.
+    is_one_line: bool,
 }
 
 #[derive(Deserialize)]
@@ -132,7 +139,7 @@ impl<'a> Line<'a> {
         let (salt, body) =
             salted(row, end).ok_or("behind its header are not a salt of 32 lower-case hex digits and a body")?;
         let is_one_line = Look::at(&row[body.clone()]).is_one_line();
-        Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some((salt, body, is_one_line)) })
+        Ok(Self::AsItIs { row, header: HEADER.len()..end, body: Some(Salted { salt, body, is_one_line }) })
     }
 
     /// Takes a line of many apart, and reads its header: without an actor where that is the one of the header before. Says
@@ -163,14 +170,15 @@ impl<'a> Line<'a> {
         let (salt, body) = salted(row, end)?;
         let look = Look::at(&row[body.clone()]);
         let is_text = row.ends_with(b"}") && look.is_text();
-        is_text.then(|| Self::AsItIs { row, header, body: Some((salt, body, look.is_one_line())) })
+        let is_one_line = look.is_one_line();
+        is_text.then_some(Self::AsItIs { row, header, body: Some(Salted { salt, body, is_one_line }) })
     }
 
     /// Whether this is the one way to write a record's line: header and body as they are where they fit, else in strings, of
     /// which there are many ways. A header that was read is canonical, and fits.
     pub(super) fn is_as_written(&self, record: &Record, row: &[u8]) -> bool {
         match self {
-            Self::AsItIs { body, .. } => body.as_ref().is_none_or(|(_, _, is_one_line)| *is_one_line),
+            Self::AsItIs { body, .. } => body.as_ref().is_none_or(|body| body.is_one_line),
             Self::InStrings(_) => {
                 let mut line = Vec::with_capacity(row.len() + 1);
                 write(record, &mut line).is_ok() && line.strip_suffix(b"\n") == Some(row)
@@ -201,7 +209,7 @@ impl<'a> Line<'a> {
         let (bytes, header_at, body) = match self {
             Self::AsItIs { header, body, .. } => {
                 let body = match body {
-                    Some((salt, body, _)) => Some((salt_in(salt)?, within(body, at)?)),
+                    Some(Salted { salt, body, .. }) => Some((salt_in(salt)?, within(body, at)?)),
                     None => None,
                 };
                 (block.clone(), within(header, at)?, body)
@@ -240,6 +248,8 @@ fn salt_of(text: &[u8]) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use pollster::block_on;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
     use rath_core::store::Lookup;
     use rath_core::{Actor, Memory, Session};
 
@@ -334,6 +344,47 @@ mod tests {
             let read = Line::read(line).map(|line| line.header());
             assert!(!matches!(read, Ok(Ok(_))), "{}", String::from_utf8_lossy(line));
             assert!(Line::read_of_many(line, &mut Recurring::default()).is_err());
+        }
+    }
+
+    /// What a line says, read in one way or the other; and whether it is written as it should be.
+    type Said = Option<(Header, Vec<u8>, Option<([u8; 16], Vec<u8>)>, bool, bool)>;
+
+    fn said(row: &[u8], line: &Line<'_>, header: Header) -> Said {
+        let block = Bytes::copy_from_slice(row);
+        let record = line.record(&header, 0, &block, 0).ok()?;
+        let salted = record.salted_body().map(|(salt, body)| (*salt, body.to_vec()));
+        let is_believed = record.check_body().is_ok();
+        // Of many, the one before may have said who it was.
+        let header = Header { actor: Actor::new("", ""), ..header };
+        Some((header, record.header_bytes().to_vec(), salted, is_believed, line.is_as_written(&record, row)))
+    }
+
+    proptest! {
+        #[test]
+        fn one_of_many_is_read_as_it_is_alone(
+            bodies in proptest::collection::vec("\\{\\PC{0,12}\\}", 1..4),
+            splices in proptest::collection::vec((any::<Index>(), any::<bool>(), 0..3usize, prop::sample::select(vec![
+                &b""[..], b"}", b"{", b"\"", b",\"salt\":\"", b"\",\"body\":", b",\"v\":1}", b"0", b"A", b" ", b"\xff", b"\n",
+            ])), 1..12),
+        ) {
+            let rows: Vec<Vec<u8>> = bodies
+                .iter()
+                .flat_map(|body| lines(&record(None, Some(body.as_bytes()))))
+                .chain(lines(&record(None, None)))
+                .map(|mut line| { line.pop(); line })
+                .collect();
+            let mut recurring = Recurring::default();
+            for (at, is_behind, over, put) in splices {
+                let mut row = rows[at.index(rows.len())].clone();
+                // What stands behind the header is the shorter part.
+                let at = if is_behind { row.len() - 1 - at.index(row.len().min(80)) } else { at.index(row.len()) };
+                row.splice(at..row.len().min(at + over), put.iter().copied());
+                let alone = Line::read(&row).ok().and_then(|line| said(&row, &line, line.header().ok()?));
+                let of_many = Line::read_of_many(&row, &mut recurring).ok();
+                let of_many = of_many.and_then(|(line, header, _)| said(&row, &line, *header));
+                prop_assert_eq!(of_many, alone, "{}", String::from_utf8_lossy(&row));
+            }
         }
     }
 }

@@ -41,15 +41,21 @@ async fn they_are_refused_and_the_first_other_record_is_named() {
 
 #[tokio::test]
 async fn as_a_fork_both_are_kept() {
+    are_both_kept(Import::default().at_hand).await;
+}
+
+#[tokio::test]
+async fn as_a_fork_both_are_kept_of_what_is_read_twice() {
+    are_both_kept(0).await;
+}
+
+async fn are_both_kept(at_hand: usize) {
     let dir = tempfile::tempdir().unwrap();
     let (Family { store, main, .. }, other) = two_ways(dir.path()).await;
     let bundle = dir.path().join("there");
     let there = export(&Export { graph: true, ..Export::of(main, None) }, &other, &bundle).await;
     let take = || async {
-        Import { as_fork: true, ..Import::default() }
-            .read(&store, &Actor::person("ada"), &bundle, &mut |_| {})
-            .await
-            .unwrap()
+        Import { as_fork: true, at_hand }.read(&store, &Actor::person("ada"), &bundle, &mut |_| {}).await.unwrap()
     };
     let imported = take().await;
     let Fate::Forked { into, at } = imported.sessions[&main] else { panic!("{:?}", imported.sessions) };

@@ -90,12 +90,12 @@ async fn the_sum_of_the_records_is_asked_for_where_there_is_one_and_nowhere_else
 
 /// A bundle of one session with these bodies in the place of the ones it had, and everything that vouches for them made
 /// anew; as lines of the records, each to be written in its own way.
-async fn with_body(dir: &Path, body: &str) -> (PathBuf, Vec<[String; 3]>) {
+async fn with_body(dir: &Path, body: &[u8]) -> (PathBuf, Vec<[Vec<u8>; 3]>) {
     let store = Memory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("Hello.").unwrap();
     session.publish().await.unwrap();
-    let bundle = dir.join(format!("bundle-{}", rath::Digest::of(body.as_bytes())));
+    let bundle = dir.join(format!("bundle-{}", rath::Digest::of(body)));
     export(&Export::of(session.id(), None), &store, &bundle).await;
     let read = |name: &str| std::fs::read_to_string(bundle.join(name)).unwrap();
     let (lines, graph, sums) = (read("records.jsonl"), read("graph.json"), read("SHA256SUMS"));
@@ -113,29 +113,31 @@ async fn with_body(dir: &Path, body: &str) -> (PathBuf, Vec<[String; 3]>) {
     let (old_id, old_order) = (id(&records, last).to_string(), order(&records));
     let salt: Vec<u8> =
         (0..16).map(|at| u8::from_str_radix(&records[last][1][2 * at..2 * at + 2], 16).unwrap()).collect();
-    let digest = |body: &str| rath::Digest::of(&[&salt, body.as_bytes()].concat()).to_string();
-    records[last][0] = records[last][0].replace(&digest(&records[last][2]), &digest(body));
-    records[last][2] = body.to_owned();
+    let digest = |body: &[u8]| rath::Digest::of(&[&salt, body].concat()).to_string();
+    records[last][0] = records[last][0].replace(&digest(records[last][2].as_bytes()), &digest(body));
     let graph = graph.replace(&old_id, &id(&records, last).to_string()).replace(&old_order, &order(&records));
     let old = sums.lines().find(|line| line.ends_with("graph.json")).unwrap();
     let sums = sums.replace(old, &format!("{}  graph.json", rath::Digest::of(graph.as_bytes())));
     std::fs::write(bundle.join("graph.json"), graph).unwrap();
     std::fs::write(bundle.join("SHA256SUMS"), sums).unwrap();
+    let mut records: Vec<_> = records.into_iter().map(|record| record.map(String::into_bytes)).collect();
+    records[last][2] = body.to_owned();
     (bundle, records)
 }
 
-fn as_it_is([header, salt, body]: &[String; 3]) -> String {
-    format!("{{\"header\":{header},\"salt\":\"{salt}\",\"body\":{body}}}")
+fn as_it_is([header, salt, body]: &[Vec<u8>; 3]) -> Vec<u8> {
+    [&b"{\"header\":"[..], header, b",\"salt\":\"", salt, b"\",\"body\":", body, b"}"].concat()
 }
 
-fn in_strings([header, salt, body]: &[String; 3]) -> String {
+fn in_strings([header, salt, body]: &[Vec<u8>; 3]) -> String {
+    let [header, salt, body] = [header, salt, body].map(|text| std::str::from_utf8(text).unwrap());
     let [header, body] = [header, body].map(|text| serde_json::to_string(text).unwrap());
     format!("{{\"header\":{header},\"salt\":\"{salt}\",\"body\":{body}}}")
 }
 
 /// Whether import takes it in; the verifier in Python must think the same.
-async fn is_believed(bundle: &Path, lines: &[String]) -> bool {
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+async fn is_believed(bundle: &Path, lines: &[Vec<u8>]) -> bool {
+    let text: Vec<u8> = lines.iter().flat_map(|line| [line, &b"\n"[..]].concat()).collect();
     std::fs::write(bundle.join("records.jsonl"), text).unwrap();
     let imported = import(&Memory::new(), bundle).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
@@ -158,18 +160,30 @@ async fn a_record_has_one_way_to_stand_in_a_line() {
         ("{\"text\":\"Hello.\"} ", false),
         ("{\n\"text\":\"Hello.\"}", false),
     ] {
-        let (bundle, records) = with_body(dir.path(), body).await;
+        let (bundle, records) = with_body(dir.path(), body.as_bytes()).await;
         let (last, before) = records.split_last().unwrap();
-        let with = |last: String| before.iter().map(as_it_is).chain([last]).collect::<Vec<String>>();
-        let (plain, strings) = (as_it_is(last), in_strings(last));
+        let with = |last: String| before.iter().map(as_it_is).chain([last.into_bytes()]).collect::<Vec<_>>();
+        let (plain, strings) = (String::from_utf8(as_it_is(last)).unwrap(), in_strings(last));
         assert_eq!(is_believed(&bundle, &with(plain.clone())).await, fits, "{body:?} as it is");
         assert_eq!(is_believed(&bundle, &with(strings.clone())).await, !fits, "{body:?} in strings");
         let spaced = strings.replacen("{\"header\":", "{\"header\": ", 1);
-        let turned =
-            format!("{{\"salt\":\"{}\",{}", last[1], &strings[1..].replace(&format!("\"salt\":\"{}\",", last[1]), ""));
+        let salt = std::str::from_utf8(&last[1]).unwrap();
+        let turned = format!("{{\"salt\":\"{salt}\",{}", &strings[1..].replace(&format!("\"salt\":\"{salt}\","), ""));
         for other in [spaced, turned, plain.replacen("\"salt\":\"", "\"salt\": \"", 1), format!("{plain} ")] {
             assert!(!is_believed(&bundle, &with(other.clone())).await, "{other:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_text() {
+    let dir = tempfile::tempdir().unwrap();
+    for (body, is_text) in
+        [(&b"{\"text\":\"\xc3\xa9\"}"[..], true), (b"{\"text\":\"\xff\"}", false), (b"{\"\xe9\":1}", false)]
+    {
+        let (bundle, records) = with_body(dir.path(), body).await;
+        let lines: Vec<_> = records.iter().map(as_it_is).collect();
+        assert_eq!(is_believed(&bundle, &lines).await, is_text, "{}", String::from_utf8_lossy(body));
     }
 }
 
@@ -187,10 +201,10 @@ async fn the_order_of_the_records_is_vouched_for() {
     let bundle = dir.path().join("bundle");
     export(&Export { graph: true, ..Export::of(session.id(), None) }, &store, &bundle).await;
     let lines = std::fs::read_to_string(bundle.join("records.jsonl")).unwrap();
-    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+    let mut lines: Vec<Vec<u8>> = lines.lines().map(|line| line.as_bytes().to_vec()).collect();
     assert!(is_believed(&bundle, &lines).await);
     // What stands on different lines may change places, and no link breaks.
-    let at = lines.iter().position(|line| line.contains("Anybody?")).unwrap();
+    let at = lines.iter().position(|line| String::from_utf8_lossy(line).contains("Anybody?")).unwrap();
     let moved = lines.remove(at);
     let to = if at == lines.len() { lines.len() - 2 } else { lines.len() };
     lines.insert(to, moved);

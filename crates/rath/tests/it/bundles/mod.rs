@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rath::body::Outcome;
 use rath::bundle::{Export, Fate, Graph, Import, Imported};
 use rath::prelude::*;
-use rath::store::{Piece, Scan, Which};
+use rath::store::{Batch, Piece, Scan, Which};
 use rath::{Blob, BlobRef, Digest, Kind, OPERATOR, Reference};
 
 /// A store with a family of sessions: forks, a merge, long contents, a step, an erased record.
@@ -230,6 +230,85 @@ async fn a_long_line_is_opened_from_a_snapshot() {
     assert_eq!(into.open(id, Actor::person("eve")).await.unwrap().state().labels["colour"], "red");
     drop(into);
     is_sound(dir.path(), "into");
+}
+
+/// A batch is written while the next ones fill, and lines go on that were not in the last one.
+#[tokio::test]
+async fn long_lines_that_part_and_meet_come_in_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Memory::new();
+    let speak = |session: &mut Session, who: &str| {
+        for n in 0..400 {
+            session.note(format!("{who} {n} {}", "x".repeat(6000))).unwrap();
+        }
+        session.label(who, "spoke").unwrap();
+    };
+    let mut main = store.create(Actor::person("ada"));
+    speak(&mut main, "first");
+    let mut branch = main.fork("aside");
+    speak(&mut branch, "branch");
+    speak(&mut main, "meanwhile");
+    let mut main = main.merge([branch], How::Append).await.unwrap();
+    speak(&mut main, "last");
+    main.publish().await.unwrap();
+    let id = main.id();
+    let what = Export { graph: true, ..Export::of(id, None) };
+    let said = export(&what, &store, &dir.path().join("a")).await;
+    let into = embedded(dir.path(), "into");
+    assert_eq!(import(&into, &dir.path().join("a")).await.unwrap().records, said.records);
+    assert_eq!(export(&what, &into, &dir.path().join("b")).await, said);
+    assert_eq!(files(&dir.path().join("a")), files(&dir.path().join("b")));
+    for head in &said.sessions {
+        let [here, there] = [&store, &into].map(|store| View::of(store, head.session, None));
+        assert_eq!(here.await.unwrap().state(), there.await.unwrap().state());
+    }
+    drop(into);
+    is_sound(dir.path(), "into");
+}
+
+/// Headers of a later version, with fields that nobody here knows.
+#[tokio::test]
+async fn what_is_not_understood_goes_through_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../rath-core/tests/vectors/unknown.jsonl");
+    let text = std::fs::read_to_string(vectors).unwrap();
+    let mut records: BTreeMap<SessionId, Vec<rath::Record>> = BTreeMap::new();
+    for line in text.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let [header, body, salt] = ["header", "body", "salt"].map(|part| line[part].as_str().unwrap().to_owned());
+        let read = rath::Header::parse(header.as_bytes()).unwrap();
+        let (split, end) = (header.len() as u32, (header.len() + body.len()) as u32);
+        let salt = std::array::from_fn(|at| u8::from_str_radix(&salt[2 * at..2 * at + 2], 16).unwrap());
+        let parts = rath::Parts {
+            point: rath::Point { session: read.session, seq: read.seq },
+            generation: read.seq,
+            kind: None,
+            bytes: format!("{header}{body}").into_bytes().into(),
+            header: 0..split,
+            body: Some((salt, split..end)),
+        };
+        records.entry(read.session).or_default().push(rath::Record::from_parts(parts).unwrap());
+    }
+    let store = Memory::new();
+    let part = |(session, records): (&SessionId, &Vec<rath::Record>)| rath::store::Part {
+        session: *session,
+        fence: rath::store::FIRST_FENCE,
+        hold: false,
+        records: records.clone(),
+        snapshot: None,
+    };
+    store.commit(Batch { parts: records.iter().map(part).collect(), taken: Vec::new() }).await.unwrap();
+    let what = Export { of: records.keys().map(|session| (*session, None)).collect(), ..Export::default() };
+    let said = export(&what, &store, &dir.path().join("a")).await;
+    assert_eq!(said.records, text.lines().count() as u64);
+    for at_hand in [0, Import::default().at_hand] {
+        let into = embedded(dir.path(), &format!("into-{at_hand}"));
+        let import = Import { at_hand, ..Import::default() };
+        let actor = Actor::person("bob");
+        import.read(&into, &actor, &dir.path().join("a"), &mut |_| {}).await.unwrap();
+        export(&what, &into, &dir.path().join(format!("b-{at_hand}"))).await;
+        assert_eq!(files(&dir.path().join("a")), files(&dir.path().join(format!("b-{at_hand}"))));
+    }
 }
 
 #[tokio::test]
