@@ -5,7 +5,7 @@ use std::io::{Cursor, Read};
 
 use rath_core::body::{Created, Forked, Merged};
 use rath_core::files::Tree;
-use rath_core::verify::{Chain, Finding};
+use rath_core::verify::{Chain, Finding, What};
 use rath_core::{Digest, Fault, Header, Kind, Point, Record, RecordId, Reference, SessionId, State};
 use sha2::{Digest as _, Sha256};
 
@@ -383,10 +383,10 @@ impl<'a> Lines<'a> {
 
     fn fail_on(&self, findings: &[Finding]) -> Result<(), Broken> {
         match findings.first() {
-            Some(Finding { session: Some(session), seq: Some(seq), why, .. }) => {
-                // That one was altered may show only in the next.
+            Some(Finding { what, session: Some(session), seq: Some(seq), why }) => {
+                // That one was altered may show only in the next. Of two in one place the second is one too many.
                 let point = Point { session: *session, seq: *seq };
-                let line = self.places.line_of(point).unwrap_or(self.count);
+                let line = self.places.line_of(point).filter(|_| *what != What::Duplicate).unwrap_or(self.count);
                 Err(Broken::Record { point, line, why: why.clone() })
             }
             Some(finding) => Err(Broken::Line { line: self.count, why: finding.why.clone() }),

@@ -89,7 +89,8 @@ async fn a_changed_record_is_named() {
     let torn = says(text[..text.len() - 5].to_owned()).await;
     assert!(torn.contains("it is cut off"), "{torn}");
     let twice = says(format!("{text}{}\n", text.lines().last().unwrap())).await;
-    assert!(twice.contains("two records claim this place"), "{twice}");
+    let line = text.lines().count() + 1;
+    assert!(twice.contains(&format!("(line {line} of records.jsonl): two records claim this place")), "{twice}");
     let swapped: Vec<&str> = text.lines().rev().collect();
     let swapped = says(swapped.join("\n") + "\n").await;
     assert!(swapped.starts_with("record"), "{swapped}");
