@@ -268,6 +268,8 @@ impl Session {
         if kind.is_written_by_operation() {
             return Err(bad("it is written by the operation of that name".into()).into());
         }
+        // What stands before it is no part of it: a body begins with its brace.
+        let body = body.trim_ascii_start();
         let value: serde_json::Value = serde_json::from_str(body).map_err(|e| bad(e.to_string()))?;
         if !value.is_object() {
             return Err(bad("it must be a JSON object".into()).into());

@@ -276,12 +276,24 @@ fn bad_bodies_are_refused_and_change_nothing() {
         ("created", "{}"),
         ("merged", "{}"),
         ("closed", "{}"),
+        ("my.kind", r#"{"in":"\ud800"}"#),
+        ("my.kind", r#"{"in":1e999}"#),
+        ("my.kind", &format!("{{\"in\":{}{}}}", "[".repeat(127), "]".repeat(127))),
     ] {
         assert_eq!(session.append_json(kind, body).unwrap_err().code(), "bad-body", "{kind} {body}");
     }
     let huge = format!("{{\"x\":\"{}\"}}", "y".repeat(rath_core::BODY_LIMIT));
     assert_eq!(session.append_json("my.kind", &huge).unwrap_err().code(), "body-too-large");
     assert_eq!(session.head(), head);
+}
+
+#[test]
+fn a_body_begins_with_its_brace() {
+    let mut session = session();
+    session.append_json("my.kind", " \r\n\t{ \"a\" : 1 } ").unwrap();
+    let record = block_on(session.view()).unwrap().record().clone();
+    assert_eq!(record.body_bytes().unwrap(), b"{ \"a\" : 1 } ");
+    assert!(rath_core::verify::is_json_object(&record));
 }
 
 #[test]
