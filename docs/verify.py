@@ -21,6 +21,7 @@ Exit code: 0 sound, 3 something is not what was written, 2 usage.
 import argparse
 import hashlib
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -40,22 +41,36 @@ def sha256(data):
 
 
 def parse(text, **more):
-    """Reads JSON; None for what is not JSON, such as NaN, and for what is nested too deeply."""
+    """Reads JSON; None for what is not JSON, such as NaN, for numbers that no double holds, and for what is nested too
+    deeply."""
     try:
-        return json.loads(text, parse_constant=lambda constant: int(constant), **more)  # int("NaN") is a ValueError
+        return json.loads(text, parse_constant=number, parse_int=number, parse_float=number, **more)
     except (ValueError, RecursionError):
         return None
 
 
-def is_deeper(value, most):
-    """Whether objects and arrays stand in each other more deeply than that."""
-    layer, depth = [value], 0
-    while layer := [outer for outer in layer if isinstance(outer, (dict, list))]:
-        depth += 1
-        if depth > most:
-            return True
-        layer = [inside for outer in layer for inside in (outer.values() if isinstance(outer, dict) else outer)]
-    return False
+def number(text):
+    """A number of JSON: -0 is none of the whole ones."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("not a number, or one that no double holds")
+    return int(text) if text != "-0" and text.lstrip("-").isdigit() else value
+
+
+def parse_body(text):
+    """The object that a body is; None for what is none, or holds what readers stop at."""
+    body = parse(text) if text[:1] == "{" else None
+    if text.count("{") + text.count("[") <= NESTING and "\\u" not in text:
+        return body
+    # Of a name that stands twice the last value holds, but the others must be read too.
+    layer, depth = [parse(text, object_pairs_hook=lambda pairs: [part for pair in pairs for part in pair])], 0
+    while layer:
+        if any(isinstance(part, str) and re.search("[\ud800-\udfff]", part) for part in layer):
+            return None
+        layer, depth = [part for outer in layer if isinstance(outer, list) for part in outer], depth + 1
+        if depth >= NESTING and any(isinstance(part, list) for part in layer):
+            return None
+    return body
 
 
 def once(pairs):
@@ -157,9 +172,7 @@ class Record:
         self.erased = salt is None and body is None
         if not self.erased and not (is_text(salt, "[0-9a-f]{32}") and is_text(body)):
             raise ValueError("there is no salt of 32 hex digits, or no body")
-        self.body = None if self.erased or body[:1] != "{" else parse(body)
-        if is_deeper(self.body, NESTING):
-            self.body = None
+        self.body = None if self.erased else parse_body(body)
         self.body_digest = None if self.erased else sha256(bytes.fromhex(salt) + body.encode("utf-8"))
 
 
@@ -186,7 +199,7 @@ def fault_of_record(record, before):
     if not record.erased and record.body_digest != header["body_digest"]:
         return "altered_body", "the body is not the one its header vouches for"
     if not record.erased and not isinstance(record.body, dict):
-        return "malformed", "the body is not a JSON object, or is nested too deeply"
+        return "malformed", "the body is not a JSON object that can be read"
     if (kind in ROOTS or kind == "forked") != (header["seq"] == 0):
         return "malformed", "created, forked, detached and imported begin a session, and nothing else does"
     least, most = (0, 0) if kind in ROOTS else (2, 64) if kind == "merged" else (1, 1)
@@ -312,7 +325,8 @@ def blobs_in(body):
         value = inside.pop()
         if isinstance(value, dict):
             digest, size, media_type = value.get("digest"), value.get("bytes"), value.get("media_type")
-            if len(value) == 3 and is_text(digest, DIGEST) and is_number(size) and is_text(media_type):
+            is_size = is_number(size) and size < 2**64
+            if len(value) == 3 and is_text(digest, DIGEST) and is_size and is_text(media_type):
                 yield digest, size, media_type == "application/vnd.rath.tree+json"
             else:
                 inside.extend(value.values())

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::Digest;
 
+pub(crate) use named::is_object;
 pub use named::references;
 
 /// Content above this many bytes leaves the body and becomes a blob.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::blob;
 use crate::body::Stripped;
 use crate::clock::Time;
 use crate::header::{Header, MAX_PARENTS, Malformed, Recurring};
@@ -14,10 +15,6 @@ use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
 use crate::state::Refold;
-
-/// Objects and arrays in a body stand in each other at most so deeply: `serde_json` reads no deeper, and of what nobody reads
-/// nobody knows which blobs it names.
-const MAX_NESTING: usize = 127;
 
 /// Something that cannot be what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -257,7 +254,7 @@ impl Chain {
             return Err((What::AlteredBody, Fault::Body.to_string()));
         }
         if !is_json_object {
-            return rule("the body is not a JSON object, or is nested too deeply");
+            return rule("the body is not a JSON object that can be read");
         }
         if header.kind.begins_a_session() != (header.seq == 0) {
             return rule("a session begins with created, forked, detached or imported, and only begins with them");
@@ -332,36 +329,10 @@ impl Chain {
     }
 }
 
-/// Whether the body is a JSON object that readers of JSON can read, where there is one: the dearest question about a record
-/// that needs no other to be answered.
+/// Whether the body is a JSON object that can be read, where there is one: the dearest question about a record that needs no
+/// other to be answered.
 pub fn is_json_object(record: &Record) -> bool {
-    let is_object = |body: &[u8]| {
-        body.first() == Some(&b'{')
-            && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
-            && is_nested_at_most(MAX_NESTING, body)
-    };
-    record.body_bytes().is_none_or(is_object)
-}
-
-/// Whether objects and arrays stand in each other at most so deeply, in what is JSON.
-fn is_nested_at_most(most: usize, json: &[u8]) -> bool {
-    // So deep there are so many: those in most bodies are few. In short stretches they are counted many bytes at once.
-    let opened = |stretch: &[u8]| stretch.iter().fold(0u8, |count, byte| count + u8::from(byte | 0x20 == b'{'));
-    if json.chunks(255).map(|stretch| usize::from(opened(stretch))).sum::<usize>() <= most {
-        return true;
-    }
-    let (mut depth, mut in_text, mut is_escaped) = (0, false, false);
-    json.iter().all(|byte| {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = true,
-            b'"' => in_text = !in_text,
-            b'{' | b'[' if !in_text => depth += 1,
-            b'}' | b']' if !in_text => depth -= 1,
-            _ => {}
-        }
-        depth <= most
-    })
+    record.body_bytes().is_none_or(blob::is_object)
 }
 
 /// What a verification saw.

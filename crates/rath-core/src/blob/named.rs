@@ -1,5 +1,5 @@
 //! The blobs that a body names, read out of its JSON without keeping anything else of that: bodies come from anywhere, and as
-//! values they take many times their room.
+//! values they take many times their room. What cannot be read so is no body: it would name blobs that nobody sees.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,12 +20,21 @@ pub fn references(body: &[u8]) -> Vec<BlobRef> {
     if DIGEST.find(body).is_none() && !has_escape() {
         return Vec::new();
     }
+    read(body).unwrap_or_default()
+}
+
+/// Whether a body is a JSON object, and nothing in it is what readers stop at: numbers that no double holds, halves of
+/// characters, more than 127 objects and arrays in each other.
+pub(crate) fn is_object(body: &[u8]) -> bool {
+    body.first() == Some(&b'{') && read(body).is_ok()
+}
+
+fn read(body: &[u8]) -> serde_json::Result<Vec<BlobRef>> {
     let mut found = Vec::new();
     let mut json = serde_json::Deserializer::from_slice(body);
-    match Search(&mut found).deserialize(&mut json).and_then(|_| json.end()) {
-        Ok(()) => found,
-        Err(_) => Vec::new(),
-    }
+    Search(&mut found).deserialize(&mut json)?;
+    json.end()?;
+    Ok(found)
 }
 
 /// Looks through a value.

@@ -126,6 +126,21 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     case("nested_deeply", nested(127), None, &[]);
     case("nested_too_deeply", nested(128), Some(("malformed", 6)), &[]);
     case("nested_without_end", nested(5000), Some(("malformed", 6)), &[]);
+    // What one reader takes and another does not is no body, also where a name stands twice and the last one is good.
+    let saying = |body: &str| and_then(base, sealed(successor(&base[5], "my.kind"), body));
+    let twice = format!("{{\"in\":{}{},\"in\":0}}", "[".repeat(127), "]".repeat(127));
+    let digits = format!("{{\"in\":1{}}}", "0".repeat(400));
+    case("nested_too_deeply_before", saying(&twice), Some(("malformed", 6)), &[]);
+    case("half_a_character", saying(r#"{"in":"\ud800"}"#), Some(("malformed", 6)), &[]);
+    case("half_a_name", saying(r#"{"\udc00":1,"a":{"b":2}}"#), Some(("malformed", 6)), &[]);
+    case("half_a_character_before", saying(r#"{"in":"\ud83e","in":1}"#), Some(("malformed", 6)), &[]);
+    case("whole_character", saying(r#"{"in":"\ud83e\udd80 \\ud800"}"#), None, &[]);
+    case("number_without_end", saying(r#"{"in":[1e999]}"#), Some(("malformed", 6)), &[]);
+    case("digits_without_end", saying(&digits), Some(("malformed", 6)), &[]);
+    case("numbers_of_all_kinds", saying(r#"{"in":[-0,0e9,1e308,1e-999,18446744073709551616,1.50]}"#), None, &[]);
+    let lengths = ["-0", "-1", "1.0", "1e2", "true", "18446744073709551616"]
+        .map(|length| format!(r#"{{"digest":"{}","bytes":{length},"media_type":"x"}}"#, Digest::of(b"nowhere")));
+    case("no_blobs", saying(&format!("{{\"in\":[{}]}}", lengths.join(","))), None, &[]);
 
     let not_json = spelled("{\"actor\"", "\"actor\"");
     let nowhere = Some(Place { what: "unreadable".into(), session: None, seq: None });
