@@ -115,8 +115,11 @@ fn a_frame_that_was_altered_is_found() {
     claims_more[5..9].copy_from_slice(&u32::MAX.to_le_bytes());
     let followed = [&frame[..], &[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0], b"???"].concat();
     let halves = [frame[..frame.len() / 2].to_vec(), frame[..4].to_vec(), Vec::new()];
-    let flips = (0..frame.len()).step_by(frame.len() / 40).map(flipped);
-    for altered in flips.chain(halves).chain([claims_more, followed]) {
+    // A few bits of a frame mean nothing: what it holds is what is vouched for.
+    let means_another = |altered: &Vec<u8>| segment::unfold(altered) != segment::unfold(&frame);
+    let flips: Vec<_> = (0..frame.len()).step_by(frame.len() / 40).map(flipped).filter(means_another).collect();
+    assert!(flips.len() > 35);
+    for altered in flips.into_iter().chain(halves).chain([claims_more, followed]) {
         put(&path, cursor, &altered);
         let report = verify(&path);
         let finding = report.findings.first().expect("it is found");
