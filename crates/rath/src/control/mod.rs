@@ -6,6 +6,7 @@
 //! ```
 //! use rath::control::{Answer, Control};
 //! # use rath::prelude::*;
+//! # /// Rings the bell.
 //! # #[tool(effect = "irreversible")] fn ring() -> &'static str { "It rang." }
 //! # pollster::block_on(async {
 //! # let store = Memory::new();
