@@ -45,11 +45,13 @@ impl Care {
             None => true,
         });
         late.into_iter().for_each(|(session, why)| plan.refuse(session, why));
+        plan.emptied.retain(|first| holds.over(first.point()).is_none());
+        plan.keep_files_of(&holds);
         if plan.is_empty() {
             return Ok(None);
         }
         let doomed = plan.doomed();
-        let points = plan.targets.iter().map(|target| target.record.point());
+        let points = plan.records().map(|record| record.point());
         let erased = Erased {
             erasure: doomed.name.clone(),
             why: why.into(),

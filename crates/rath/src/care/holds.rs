@@ -131,6 +131,11 @@ impl Holds {
         reach.iter().find(|(to, _)| point.seq <= *to).map(|(_, at)| &self.all[*at])
     }
 
+    /// The sessions that holds cover.
+    pub(super) fn sessions(&self) -> Vec<SessionId> {
+        self.reach.keys().copied().collect()
+    }
+
     /// A hold that covers any part of a session.
     pub fn over_session(&self, session: SessionId) -> Option<&Hold> {
         self.over(Point { session, seq: 0 })

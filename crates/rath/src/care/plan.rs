@@ -105,6 +105,11 @@ pub struct Plan {
     pub files: Vec<String>,
     /// Sessions concerned that work on files: copies on disk are not looked at.
     pub placed: Vec<SessionId>,
+    /// Sessions without any body left that are to lose their versions of files too, by their first records.
+    pub emptied: Vec<Reference>,
+    /// Sessions that holds cover: they keep their versions of files.
+    #[serde(skip)]
+    held: Vec<SessionId>,
     /// What else goes with the bodies, and what stays.
     pub weight: Destroyed,
 }
@@ -112,17 +117,27 @@ pub struct Plan {
 impl Plan {
     /// Whether nothing would go.
     pub fn is_empty(&self) -> bool {
-        self.targets.is_empty() && self.posts.is_empty()
+        let leaves_files = self.emptied.is_empty() || self.weight.blobs == 0;
+        self.targets.is_empty() && self.posts.is_empty() && leaves_files
     }
 
     /// The sessions whose records go.
     pub fn sessions(&self) -> BTreeSet<SessionId> {
-        self.targets.iter().map(|target| target.record.session).chain(self.posts.iter().map(|(id, _)| *id)).collect()
+        self.records().map(|record| record.session).chain(self.posts.iter().map(|(id, _)| *id)).collect()
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = Reference> {
+        self.targets.iter().map(|target| target.record).chain(self.emptied.iter().copied())
+    }
+
+    pub(super) fn keep_files_of(&mut self, holds: &Holds) {
+        self.held = holds.sessions();
     }
 
     pub(super) fn doomed(&self) -> Doomed {
         Doomed {
-            records: self.targets.iter().map(|target| target.record).collect(),
+            records: self.records().collect(),
+            held: self.held.clone(),
             posts: self.posts.iter().map(|(_, id)| id.clone()).collect(),
             recorded: true,
             ..Doomed::new()
@@ -246,8 +261,13 @@ impl Care {
         for record in wish.records {
             meant.insert(record.point(), (record, Because::Named));
         }
+        let mut emptied = Vec::new();
         for session in wish.sessions {
-            for record in View::of(&self.store, session, None).await?.own_as_stored().await? {
+            let own = View::of(&self.store, session, None).await?.own_as_stored().await?;
+            if own.iter().all(|record| record.body_bytes().is_none()) {
+                emptied.extend(own.first().cloned());
+            }
+            for record in own {
                 meant.insert(record.point(), (record, Because::Named));
             }
         }
@@ -269,6 +289,12 @@ impl Care {
             }
         }
         let mut obstacles = Obstacles::of(self).await?;
+        plan.keep_files_of(&obstacles.holds);
+        for record in emptied {
+            if obstacles.against(self, &record).await?.is_none() {
+                plan.emptied.push(record.reference());
+            }
+        }
         for (record, because) in meant.into_values() {
             match obstacles.against(self, &record).await? {
                 None => plan.targets.push(target(&record, because)),

@@ -412,7 +412,7 @@ impl Care {
             collection.due.clear();
             return Ok(None);
         }
-        let doomed = Doomed { recorded: true, ..collection.doomed() };
+        let doomed = Doomed { recorded: true, held: holds.sessions(), ..collection.doomed() };
         self.embedded.may_go(&quiet, &doomed)?;
         let mut by_rule: BTreeMap<&str, Vec<Removed>> = BTreeMap::new();
         for Due { session, rule } in &collection.due {
