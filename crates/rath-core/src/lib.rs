@@ -25,6 +25,7 @@
 
 mod actor;
 mod ancestry;
+mod arrivals;
 mod blame;
 mod blob;
 pub mod body;
@@ -65,6 +66,7 @@ mod workflow;
 
 pub use actor::Actor;
 pub use ancestry::Ancestry;
+pub use arrivals::last_place;
 pub use blame::{Blame, Origin};
 pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_references};
 pub use cancel::Cancel;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Content;
 use crate::body::{Assistant, Block};
 use crate::context::{ContextFold, Item, Shape, items_at_point};
@@ -25,6 +26,10 @@ pub struct View {
     pub(crate) reader: Reader,
     at: Record,
     state: State,
+    /// The state as the records say it, where they were made elsewhere and not all of it counts here.
+    recorded: Option<Box<State>>,
+    /// That what the line says here was said elsewhere.
+    pub(crate) arrival: Option<Arrival>,
     /// What a fork from here stands on and the store does not have.
     pub(crate) unpublished: List<Unpublished>,
 }
@@ -36,13 +41,24 @@ impl View {
             Some(seq) => seq,
             None => row(store, session).await?.seq,
         };
-        Ok(Self::at(Reader::new(store.clone()), Point { session, seq }).await?)
+        let view = Self::at(Reader::new(store.clone()), Point { session, seq }).await?;
+        let arrival = Arrivals::of(store).await?.at(&view.reader, view.at.point()).await?;
+        Ok(view.arrived(arrival))
     }
 
     pub(crate) async fn at(reader: Reader, point: Point) -> Result<Self> {
         let at = reader.record(point).await?;
         let state = reader.state_at(point).await?;
-        Ok(Self { reader, at, state, unpublished: List::new() })
+        Ok(Self { reader, at, state, recorded: None, arrival: None, unpublished: List::new() })
+    }
+
+    /// Leaves out what does not count here, if the records were made elsewhere.
+    pub(crate) fn arrived(mut self, arrival: Option<Arrival>) -> Self {
+        if arrival.is_some() && self.state.would_leave() {
+            self.recorded = Some(Box::new(self.state.clone()));
+            self.state.arrive();
+        }
+        Self { arrival, ..self }
     }
 
     /// The record looked at.
@@ -55,9 +71,19 @@ impl View {
         self.at.reference()
     }
 
-    /// The folded state.
+    /// The folded state. Of records that were made elsewhere, place, permissions and open questions do not count.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// The folded state as the records say it, wherever they were made.
+    pub fn recorded_state(&self) -> &State {
+        self.recorded.as_deref().unwrap_or(&self.state)
+    }
+
+    /// Whether the records up to here were made elsewhere, and nobody has gone on with the session here.
+    pub fn is_from_elsewhere(&self) -> bool {
+        self.arrival.is_some()
     }
 
     /// What everything up to here used.

@@ -186,6 +186,9 @@ fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<
             false => page.line(format_args!("{}, {}", style::dim(works), style::label("not isolated"))),
         }
     }
+    if state.arrived {
+        page.line(style::label("came from elsewhere: it has no place here, and no permissions of before"));
+    }
     if state.closed {
         page.line(style::dim("closed"));
     }

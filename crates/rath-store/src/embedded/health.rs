@@ -177,5 +177,8 @@ const PARTS: &[&str] =
     &["packs", "holders", "workspaces", "erasing", ".gitignore", "gc.lock", "search.lock", "config.toml"];
 
 fn is_part(name: &str) -> bool {
-    PARTS.contains(&name) || name.starts_with("rath.db") || name.starts_with("search.db")
+    PARTS.contains(&name)
+        || name.starts_with("rath.db")
+        || name.starts_with("search.db")
+        || name.starts_with("written-by.json")
 }

@@ -16,6 +16,7 @@ mod job;
 pub(crate) mod lines;
 mod log;
 mod pace;
+mod provenance;
 mod raise;
 pub(crate) mod read;
 mod readers;
@@ -39,7 +40,7 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Provenance, Query, Result, Row, Scan, Store,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -69,6 +70,8 @@ pub struct Embedded {
     soon: Arc<Soon>,
     doubt: Doubt,
     writer: OnceLock<Writer>,
+    /// Set once the store is known to be written by this user of this machine.
+    is_ours: OnceLock<()>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
     /// Told when the store was brought to the current format.
@@ -111,6 +114,8 @@ impl Embedded {
             let _ = fs::remove_file(unfinished.with_extension(leftover));
         }
         made?;
+        // Nothing depends on it yet: a store without it is of nobody else.
+        let _ = provenance::claim(&paths.root);
         crate::packs::sync_dir(&paths.root).map_err(at)?;
         Self::open(&paths.root)
     }
@@ -141,6 +146,7 @@ impl Embedded {
             soon: Arc::default(),
             doubt: Doubt::default(),
             writer: OnceLock::new(),
+            is_ours: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
         })
@@ -264,6 +270,21 @@ impl Store for Embedded {
         if let Some(writer) = self.writer.get() {
             writer.send(Job::Release { session, fence });
         }
+    }
+
+    fn provenance(&self) -> Result<Provenance> {
+        if self.is_ours.get().is_some() {
+            return Ok(Provenance::Here);
+        }
+        let found = provenance::of(&self.paths.root, &self.paths.database)?;
+        if found == Provenance::Here {
+            let _ = self.is_ours.set(());
+        }
+        Ok(found)
+    }
+
+    fn claim(&self) -> Result<()> {
+        provenance::claim(&self.paths.root)
     }
 
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rath_core::body::{Assistant, ModelFailed};
 use rath_core::store::{BoxFuture, Post, Scan};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
+use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time, Touches};
 
 use super::asker::Asker;
 use super::call::{changed_beside, of_workshop};
@@ -94,7 +94,21 @@ impl Agent {
         }
     }
 
+    /// Fails where the session came from elsewhere and the agent's tools would work in a place that nobody gave it here.
+    async fn check_place(&self, session: &mut Session) -> Result<()> {
+        let works_on_files = self.tools.iter().any(|tool| tool.spec().touches != Touches::Nothing);
+        if !works_on_files || !session.state().arrived {
+            return Ok(());
+        }
+        session.publish().await?;
+        match rath_core::last_place(session.store(), session.head().point()).await? {
+            Some(placed) => Err(ErrorKind::NoPlaceHere { session: session.id(), was: placed.in_words() }.into()),
+            None => Ok(()),
+        }
+    }
+
     async fn work(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        self.check_place(session).await?;
         loop {
             self.look_around(session, bench).await?;
             match session.state().next() {

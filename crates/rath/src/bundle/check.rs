@@ -34,6 +34,8 @@ pub struct Contents {
     pub(super) places: Places,
     /// Its records, in order, where they are few enough, until the last who wants them takes them.
     pub(super) records: Option<Vec<Record>>,
+    /// Whether the `verify.py` in it is not one that a version of rath wrote.
+    pub another_verifier: bool,
     /// Records that somebody waited for, by place.
     pub(super) seen: HashMap<Point, RecordId>,
     /// Keys of runs, with the sessions that were created for them.
@@ -73,9 +75,9 @@ pub(super) fn check(
         None => {}
     }
     expect(GRAPH, Digest::of(&graph_bytes))?;
-    for name in [README, VERIFIER] {
-        expect(name, Digest::of(&source.whole(name, WHOLE)?))?;
-    }
+    expect(README, Digest::of(&source.whole(README, WHOLE)?))?;
+    let verifier = source.whole(VERIFIER, WHOLE)?;
+    expect(VERIFIER, Digest::of(&verifier))?;
     let (blobs, blob_bytes) = check_blobs(source, &graph, &mut lines.names)?;
     for digest in source.blobs() {
         expect(&format!("{BLOBS}{digest}"), digest)?;
@@ -103,7 +105,7 @@ pub(super) fn check(
     if is != graph {
         return Err(bad(GRAPH, "it does not say what the records say"));
     }
-    Ok(Contents { graph, places, records, seen, runs })
+    Ok(Contents { graph, places, records, seen, runs, another_verifier: !super::is_our_verifier(&verifier) })
 }
 
 /// The sessions that the graph names, before anything was checked.

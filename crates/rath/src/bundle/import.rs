@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rath_core::body::{ArrivedLine, Placed};
 use rath_core::store::{Lookup, Piece, Scan, Store, Which};
 use rath_core::{Actor, Blob, BlobRef, Digest, Fault, Kind, Point, Record, Reference, SessionId};
 use serde::Serialize;
@@ -58,9 +59,42 @@ pub struct Imported {
     pub without_body: Vec<Reference>,
     /// Bodies in the bundle that were erased here, and stay so.
     pub erased: u64,
+    /// Where sessions worked in the store that they come from, and what was allowed there. None of it counts here.
+    pub worked: BTreeMap<SessionId, Worked>,
+    /// Whether the `verify.py` in the bundle is not one that a version of rath wrote.
+    pub another_verifier: bool,
     /// What the bundle holds.
     #[serde(skip)]
     pub graph: Graph,
+}
+
+/// What records from elsewhere say about place and permissions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Worked {
+    /// The last place, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Whether commands were kept away from the machine there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<bool>,
+    /// Permissions that were given there for good.
+    pub granted: u64,
+}
+
+impl Worked {
+    /// Takes in a record that says something of them.
+    pub(super) fn note(worked: &mut BTreeMap<SessionId, Self>, record: &Record) {
+        match record.kind() {
+            Kind::Placed => {
+                if let Ok(placed) = record.body::<Placed>() {
+                    let of = worked.entry(record.session()).or_default();
+                    (of.place, of.isolated) = (Some(placed.in_words()), Some(placed.isolated));
+                }
+            }
+            Kind::Granted => worked.entry(record.session()).or_default().granted += 1,
+            _ => {}
+        }
+    }
 }
 
 /// What became of a session.
@@ -124,6 +158,8 @@ impl Import {
             filled_in: gaps.blobs.len() as u64,
             without_body: gaps.bodies,
             erased: gaps.erased,
+            worked: BTreeMap::new(),
+            another_verifier: contents.another_verifier,
             graph: contents.graph.clone(),
         };
         let filled = gaps.blobs;
@@ -143,15 +179,21 @@ impl Import {
         }
         let expected = plan.new_records(&contents.graph);
         if expected > 0 {
+            // Before the first record comes: no moment in which it would be taken for one of this store.
+            let comes =
+                |head: &&Head| matches!(plan.fates.get(&head.session), Some(Fate::New | Fate::Forwarded { .. }));
+            let lines = contents.graph.sessions.iter().filter(comes);
+            let lines: Vec<_> = lines.map(|head| ArrivedLine { session: head.session, to: head.seq }).collect();
             // What is left out is known before the first record that lacks it.
-            notes::remember(store, actor, name.clone(), &contents.graph, notes::COMING).await?;
+            notes::remember(store, actor, name.clone(), &contents.graph, &lines, notes::COMING).await?;
         }
         // Unless some are kept as forks, nobody wants those at hand any more.
         let records = match contents.records.take_if(|_| parted.is_empty()) {
             Some(records) => Records::GivenUp(records.into_iter()),
             None => Records::new(&mut source, &contents)?,
         };
-        let committed = commit(store, records, &contents.graph, &plan, &leases, &mut imported.records, progress).await;
+        let (taken, worked) = (&mut imported.records, &mut imported.worked);
+        let committed = commit(store, records, &contents.graph, &plan, &leases, taken, worked, progress).await;
         committed.map_err(|error| match meanwhile(error) {
             changed @ Error::Changed(_) => changed,
             other => Error::CutShort { taken: imported.records, of: expected, why: Box::new(other) },
@@ -163,7 +205,7 @@ impl Import {
             fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await.map_err(meanwhile)?;
         }
         if imported.records > 0 || imported.filled_in > 0 {
-            notes::remember(store, actor, name, &imported.graph, notes::CAME).await?;
+            notes::remember(store, actor, name, &imported.graph, &[], notes::CAME).await?;
         }
         Ok(imported)
     }

@@ -32,7 +32,7 @@ pub use check::{Contents, read_zip};
 pub use cut_short::{Beginning, CutShort};
 pub use export::{Export, Exported};
 pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
-pub use import::{Fate, Import, Imported};
+pub use import::{Fate, Import, Imported, Worked};
 pub use left_out::LeftOut;
 pub use redact::Redaction;
 
@@ -58,6 +58,31 @@ const BLOBS: &str = "blobs/";
 
 /// The verifier that an auditor can read in ten minutes.
 pub const VERIFY_PY: &str = include_str!("../../../../docs/verify.py");
+
+/// The digests of the verifiers that earlier versions put into bundles.
+const EARLIER_VERIFIERS: &[&str] = &[
+    "a06fdd8c9e747b3a3ede7b598c9065c6e640e3696627eeb1372311453201db08",
+    "a0d81dc61a61b1c90019ef8114477d7dd90fd8143c339de597e8d873c77d842c",
+    "085edd63a5e1a36ef89353c61f84a790a5af5e026911dc797a2e08183c1f570c",
+    "9d15d84e314bf4b00de4a4dd0a84c9225e4b280cd2f7005b761540d17a257f60",
+    "7f6390266dea541df5af2d3150ddfd5ad9694ec2fc3733687adb363ddd219e5e",
+    "e9f6bb91a17b33ae974d8130231ca05426dec78757d04ea1e4e2811cb642dec9",
+    "c9e568cafa8bffd21909a716ed339a524acc577649a0d5f5e4dc3478f6b469d8",
+    "d238aacdee4ef4717d2b62fe3dbdcc8fad0402f8c9bb1dd0b39254538617b868",
+    "edab5e78edc47eecbce22130ee788fc8fe59d6dd3e3524c6fb4c4c99f24c0209",
+    "208b011d707b14ad9100a5de2388c57733c5508e91d84958f25619e2fc0a6938",
+    "1b9c9e60be2f77a689385ccab9c2cd592391c0bac97f311effcb88460ad1ed8a",
+    "bba4cdf8fdaa6a9264ed3756ddccb961bc42348a9c9917414ec397745deed629",
+    "dea3a56d4ebacea1dc980bd86fb18574972a15be3b34debbcb818c4bc042c1b9",
+    "256da96722fba4e0572b5f2de9056f75e76aa0a67c496132ad61f858d82217a7",
+    "0c196b08c3b12d51c5c8ad958acd8ce00764328e5e4d4351f31f90846f2e587b",
+    "5e0fc1ec3b31f5f1a959719cb34bb392b1ded4d7c605fd0a8148579f7fa93f73",
+];
+
+/// Whether these bytes are a verifier that a version of rath wrote.
+fn is_our_verifier(bytes: &[u8]) -> bool {
+    bytes == VERIFY_PY.as_bytes() || EARLIER_VERIFIERS.contains(&Digest::of(bytes).hex().as_str())
+}
 
 /// Why a bundle was not written, read or taken in.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rath_core::body::Linked;
+use rath_core::body::{Arrived, ArrivedLine, Linked};
 use rath_core::store::{Lookup, Scan, Store, Which};
 use rath_core::{Actor, Blob, Digest, Kind, OPERATOR, Reference, Time};
 
@@ -57,16 +57,19 @@ pub(super) async fn filled(
     digests: &[Digest],
 ) -> Result<(), Error> {
     let list = serde_json::to_vec(digests).unwrap_or_default();
-    link(store, actor, name, Blob::new(list, "application/json"), Vec::new(), "filled in").await
+    link(store, actor, name, Blob::new(list, "application/json"), Vec::new(), &[], "filled in").await
 }
 
 /// Writes on the operator session that a bundle begins to come, or came. Only what the store lacks is remembered as left
 /// out.
+///
+/// `arriving` are the sessions of which records come with it: from the same commit on, they count as made elsewhere.
 pub(super) async fn remember(
     store: &Arc<dyn Store>,
     actor: &Actor,
     name: Option<String>,
     graph: &Graph,
+    arriving: &[ArrivedLine],
     why: &str,
 ) -> Result<(), Error> {
     let mut lacks = graph.clone();
@@ -86,7 +89,7 @@ pub(super) async fn remember(
     let blob = Blob::new(lacks.to_bytes(), "application/json");
     let heads = graph.sessions.iter().filter(|head| graph.of.contains(&head.session));
     let heads = heads.map(|head| Reference { session: head.session, seq: head.seq, id: head.head }).collect();
-    link(store, actor, name, blob, heads, why).await
+    link(store, actor, name, blob, heads, arriving, why).await
 }
 
 async fn link(
@@ -95,12 +98,17 @@ async fn link(
     name: Option<String>,
     blob: Blob,
     heads: Vec<Reference>,
+    arriving: &[ArrivedLine],
     why: &str,
 ) -> Result<(), Error> {
     let source = Some(blob.reference.clone());
     store.blob_put(vec![blob]).await?;
     let why = Some(why.to_owned());
     let mut operator = crate::operator(store, actor.clone()).await?;
+    let from = name.as_ref().map_or("a bundle".into(), |name| format!("bundle {name}"));
+    for list in Arrived::list(&from, arriving) {
+        operator.append(list)?;
+    }
     operator.append(Linked { system: SYSTEM.into(), uri: name, source, why, heads, repairs: Vec::new() })?;
     Ok(operator.publish().await?)
 }

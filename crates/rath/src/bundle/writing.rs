@@ -1,6 +1,6 @@
 //! Writes the new records of a bundle: a batch fills while the one before it is written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -9,7 +9,7 @@ use rath_core::{Fault, Point, Record, SNAPSHOT_EVERY, SessionId, State, View};
 
 use super::Error;
 use super::graph::Graph;
-use super::import::{Fate, Records};
+use super::import::{Fate, Records, Worked};
 use super::plan::Plan;
 
 /// Records of so many bytes are committed together at first, so that laying out and writing overlap soon. It doubles with
@@ -51,6 +51,7 @@ impl Drop for Leases<'_> {
 
 /// Commits what is new, some thousand records at a time, and counts those that are acknowledged. What is cut short goes on
 /// when the bundle is imported again.
+#[expect(clippy::too_many_arguments, reason = "the last three are what is told on the way")]
 pub(super) async fn commit(
     store: &Arc<dyn Store>,
     mut records: Records<'_>,
@@ -58,6 +59,7 @@ pub(super) async fn commit(
     plan: &Plan,
     leases: &Leases<'_>,
     taken: &mut u64,
+    worked: &mut BTreeMap<SessionId, Worked>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
     let lengths: HashMap<SessionId, u64> = graph.sessions.iter().map(|head| (head.session, head.seq + 1)).collect();
@@ -78,6 +80,7 @@ pub(super) async fn commit(
         if !plan.wants(record.point()) {
             continue;
         }
+        Worked::note(worked, &record);
         writing.add(record, &lengths).await?;
         count += 1;
         if writing.waiting >= together {
@@ -155,7 +158,7 @@ impl Writing<'_> {
             (None, None) => return Ok(State::default()),
         };
         self.finish().await?;
-        Ok(View::of(self.store, before.session, Some(before.seq)).await?.state().clone())
+        Ok(View::of(self.store, before.session, Some(before.seq)).await?.recorded_state().clone())
     }
 
     /// Sends the batch. It is written while the next one fills.

@@ -2,6 +2,7 @@
 
 mod cut_short;
 mod diverging;
+mod elsewhere;
 mod formats;
 mod hostile;
 mod redacted;
