@@ -281,7 +281,7 @@ async fn started(store: &Arc<dyn Store>, session: &Session) -> u64 {
 }
 
 fn stride() -> u64 {
-    std::env::var("RATH_KILL_EVERY").ok().and_then(|every| every.parse().ok()).unwrap_or(1)
+    (8 / u64::from(rath_testkit::scaled(8))).max(1)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,4 +23,3 @@ mod setups;
 mod shared;
 mod support;
 mod tools_macro;
-mod ui;
