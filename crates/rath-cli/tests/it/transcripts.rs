@@ -1,6 +1,5 @@
 //! What the documentation and the transcripts show is what happens.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use crate::transcript::check;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the server is a process")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};

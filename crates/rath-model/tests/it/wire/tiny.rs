@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the server is a process, and where it is kept is the user's choice")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

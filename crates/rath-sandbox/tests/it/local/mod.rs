@@ -13,7 +13,6 @@ mod terminal;
 mod view;
 
 use std::fs;
-use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
