@@ -194,7 +194,10 @@ mod tests {
     use super::*;
 
     fn node(name: u128, seq: u64, parents: &[(u128, u64)]) -> GraphNode {
-        let point = |(name, seq): (u128, u64)| Point { session: format!("{name:032x}").parse().unwrap(), seq };
+        let point = |(name, seq): (u128, u64)| Point {
+            session: format!("00000000-0000-0000-0000-{name:012x}").parse().unwrap(),
+            seq,
+        };
         GraphNode {
             point: point((name, seq)),
             time: Time(0),

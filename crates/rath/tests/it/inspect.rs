@@ -49,14 +49,17 @@ async fn a_run_is_watched_answered_and_told_without_a_terminal() {
 
     let session = run(&store).await.unwrap();
     assert_eq!(session.text().await.unwrap().as_deref(), Some("Done."));
+    let (head, records) = (session.head(), session.view().await.unwrap().own().await.unwrap());
+    assert_eq!(status(&store, id).await.is, RunState::Running, "this process holds it");
+    drop(session);
     assert_eq!(status(&store, id).await.is, RunState::Done);
     let again = ada.cancel(id, "too late").await.unwrap();
     assert_eq!(again.run, Some(RunState::Done));
 
     let mut transcript = Transcript::new(store.clone(), Differences::Few);
     let mut told = Vec::new();
-    for record in session.view().await.unwrap().own().await.unwrap() {
-        told.extend(transcript.read(&record).await.unwrap());
+    for record in &records {
+        told.extend(transcript.read(record).await.unwrap());
     }
     let tags: Vec<String> =
         told.iter().map(|entry| serde_json::to_value(entry).unwrap()["entry"].as_str().unwrap().to_owned()).collect();
@@ -85,7 +88,7 @@ async fn a_run_is_watched_answered_and_told_without_a_terminal() {
         matches!(&calls[..], [one] if matches!(&one.what, EntryKind::CallRequested { tool, .. } if tool == "ring"))
     );
 
-    let steps = inspect::steps(&store, id, session.head().seq).await.unwrap();
+    let steps = inspect::steps(&store, id, head.seq).await.unwrap();
     let names: Vec<_> = steps
         .iter()
         .map(|node| match node {
