@@ -21,6 +21,9 @@ use super::{Confinement, Error, Result, Workshop};
 /// The file that says which line made a copy ready for work.
 pub(super) const READY: &str = "ready";
 
+/// How many covered sockets and FIFOs are recorded when a sandbox opens.
+const COVERED_SHOWN: usize = 100;
+
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
@@ -454,6 +457,7 @@ impl Workshop {
             isolation: sandbox.isolation(),
             directory: name_of(site.workspace.directory()),
             not_enforced: sandbox.not_enforced(),
+            covered: sandbox.covered().iter().take(COVERED_SHOWN).map(|path| name_of(path)).collect(),
         })?;
         site.sandbox = Some(sandbox.clone());
         Ok(sandbox)
