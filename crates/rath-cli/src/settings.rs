@@ -155,6 +155,7 @@ impl Settings {
             store: Some(root.to_owned()),
             home: self.home.clone(),
             anywhere,
+            ..Options::default()
         };
         let backends = Registry::new().with(Arc::new(Local::new())).with(Arc::new(Host::new()));
         let home = std::path::absolute(root.join("workspaces"))?;

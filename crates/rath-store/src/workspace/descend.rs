@@ -11,8 +11,8 @@ use super::error::Result;
 use super::index::{Dir, Item, What};
 use super::layers::{Opacity, Spot, TOP, Under, opacity};
 use super::root::Root;
-use super::rules::Level;
 use super::scan::{Found, Here, Walk, is_our_lack, is_too_deep};
+use super::tracked::Scope;
 
 impl Walk<'_> {
     /// Walks the directories in a directory, side by side. Returns the names of those that show what is below them.
@@ -20,7 +20,8 @@ impl Walk<'_> {
         &self,
         here: &Here<'_>,
         old: Option<&Dir>,
-        rules: &Level<'_>,
+        scope: &Scope<'_>,
+        ignored: &[Name],
         dir: &mut Dir,
         same: &mut bool,
         hides_something: &mut bool,
@@ -50,7 +51,10 @@ impl Walk<'_> {
                 // It is in the version below alone: somebody closed it.
                 return Ok(under.base.map(|node| Found { dir: Dir::below(&node), is_hollow: false }));
             }
-            self.directory(top, &under, &path, before, rules).map(Some)
+            let tracked = scope.tracked.below(name);
+            let is_ignored = scope.is_ignored || ignored.contains(name);
+            let scope = Scope { rules: scope.rules, tracked: &tracked, is_ignored };
+            self.directory(top, &under, &path, before, &scope).map(Some)
         };
         let walked: Vec<Option<Found>> = match below.len() {
             0 => return Ok(Vec::new()),

@@ -20,6 +20,7 @@ mod root;
 mod rules;
 mod save;
 mod scan;
+mod tracked;
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -66,6 +67,8 @@ impl Default for Budget {
 pub struct Options {
     /// Ignore rules besides those in the files, as in `.gitignore`. They win.
     pub ignore: Vec<String>,
+    /// Paths that no version has from now on, whatever earlier versions have there: what is hidden from commands.
+    pub hidden: Vec<Name>,
     /// How much is too much.
     pub budget: Budget,
     /// The store's own directory, which is never versioned.
@@ -89,6 +92,8 @@ pub struct Workspace {
     excluded: Option<(u64, u64)>,
     index: Index,
     written: Written,
+    /// Versions whose paths stay versioned whatever the ignore rules say; `None` while nobody said which.
+    tracked: Option<Vec<Version>>,
     /// Trees that were saved of late: what a call changed is asked right after it.
     recent: HashMap<Digest, Arc<Tree>>,
     _lock: Lock,
@@ -110,7 +115,7 @@ impl Workspace {
         guard(&root.path, options)?;
         std::fs::create_dir_all(state).map_err(|error| Error::machine(format!("making {}", state.display()), error))?;
         let lock = Lock::take(state, &root.path)?;
-        let rules = Rules::new(&options.ignore)?;
+        let rules = Rules::new(&options.ignore, &options.hidden)?;
         let inode = |path: &PathBuf| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let mut workspace = Self {
             excluded: options.store.as_ref().and_then(inode),
@@ -122,11 +127,18 @@ impl Workspace {
             store,
             rules,
             budget: options.budget,
+            tracked: None,
             recent: HashMap::new(),
             _lock: lock,
         };
         let recovered = workspace.recover()?;
         Ok((workspace, recovered))
+    }
+
+    /// Says which versions the files stem from. What they have stays versioned when an ignore rule comes to match it, as
+    /// in git; what [`Options::hidden`] names does not. From here on the version that was saved or restored last counts.
+    pub fn track(&mut self, versions: Vec<Version>) {
+        self.tracked = Some(versions);
     }
 
     /// Whether the store has a version.
