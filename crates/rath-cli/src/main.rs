@@ -13,6 +13,7 @@ mod settings;
 mod signing;
 mod space;
 mod terminal;
+mod termination;
 mod time;
 mod transcript;
 
