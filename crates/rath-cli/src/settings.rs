@@ -152,7 +152,6 @@ impl Settings {
         let options = Options {
             ignore: config.workspace.ignore.clone(),
             budget: config.budget(),
-            store: Some(root.to_owned()),
             home: self.home.clone(),
             anywhere,
             ..Options::default()

@@ -1,6 +1,7 @@
 //! The store in memory: the twin of every other one, for tests and for work that need not last.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::blob::{self, Blob, BlobRef};
@@ -13,8 +14,8 @@ use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Piece, Post, Query,
-    Result, Row, Scan, Store, Which,
+    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, GcGuard, Holder, Lookup, Of, Page, Part, Piece, Post,
+    Query, Result, Row, Scan, Store, Which,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
@@ -424,5 +425,13 @@ impl Blobs for Memory {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { Ok(self.lock().joined.get(&digest).cloned()) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        Ok(GcGuard::of_nothing())
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        None
     }
 }

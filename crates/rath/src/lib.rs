@@ -51,7 +51,7 @@ pub use rath_model::scripted::{self, Scripted};
 pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Stop, Talk, Why as StopWhy, encode_with};
 pub use rath_sandbox as sandbox;
 pub use rath_store::{
-    Backup, By, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, Hit, HoldOff, Matched, NotAPattern, Order,
+    Backup, By, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, Hit, Matched, NotAPattern, Order,
     PackHealth, Passage, Pattern, Question, Raised, SearchHealth, workspace,
 };
 pub use workshop::Workshop;

@@ -51,7 +51,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use pollster::block_on;
-    use rath_core::{Actor, Blob, Blobs as _, Session};
+    use rath_core::{Actor, Blob, Session};
 
     use crate::Embedded;
     use crate::embedded::log::{LONG, ROOM};

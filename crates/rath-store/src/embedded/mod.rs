@@ -39,13 +39,13 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Error, Fence, GcGuard, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
 pub use erase::{Destroyed, Doomed, Kept, Quiet};
-pub use garbage::{Garbage, HoldOff};
+pub use garbage::Garbage;
 pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
@@ -352,6 +352,14 @@ impl Blobs for Embedded {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { self.read(|db| blobs::pieces(db, &self.paths.packs, &digest)) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        garbage::HoldOff::begin(&self.paths.root).map(GcGuard::holding)
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.paths.root)
     }
 }
 

@@ -47,9 +47,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rath_core::files::{Name, Version};
+use rath_core::store::GcGuard;
 use rath_core::{SessionId, Store};
 use rath_sandbox::{Limits, Registry};
-use rath_store::HoldOff;
 use rath_store::workspace::{Options, Recovered, Workspace};
 
 pub use apply::Applied;
@@ -89,8 +89,8 @@ pub struct Workshop {
     open: Mutex<HashMap<SessionId, Site>>,
     /// Who is told what happened besides what was asked for.
     told: Option<Box<dyn Fn(String) + Send + Sync>>,
-    /// Nothing is collected while versions are saved that no record names yet.
-    hold_off: OnceLock<HoldOff>,
+    /// Versions are saved here that no record names yet.
+    gc_guard: OnceLock<GcGuard>,
 }
 
 impl Workshop {
@@ -105,7 +105,7 @@ impl Workshop {
             confinement: Confinement::default(),
             open: Mutex::default(),
             told: None,
-            hold_off: OnceLock::new(),
+            gc_guard: OnceLock::new(),
         }
     }
 
@@ -147,10 +147,10 @@ impl Workshop {
         &self.home
     }
 
-    /// Keeps collections away from here on.
+    /// Keeps collections of the store away for as long as this workshop lives.
     fn hold_off(&self) -> Result<()> {
-        if let Some(store) = self.options.store.as_ref().filter(|_| self.hold_off.get().is_none()) {
-            let _ = self.hold_off.set(HoldOff::begin(store)?);
+        if self.gc_guard.get().is_none() {
+            let _ = self.gc_guard.set(self.store.gc_guard()?);
         }
         Ok(())
     }

@@ -416,7 +416,7 @@ impl Workshop {
         made.map_err(|error| machine(format!("making {}", state.display()), error))?;
         let overlay = workspace.overlay();
         let Confinement { home, readable, hidden, limits } = self.confinement.clone();
-        let hidden = hidden.into_iter().chain(self.options.store.clone()).chain([self.home.clone()]);
+        let hidden = hidden.into_iter().chain(self.store.directory().map(Path::to_owned)).chain([self.home.clone()]);
         // A copy that is a directory lies in one that is hidden. Layers are shown elsewhere.
         let is_directory = overlay.is_none();
         let lies_in = |hidden: &PathBuf| is_directory && workspace.directory().starts_with(hidden);

@@ -250,6 +250,7 @@ impl Workspace {
         site.finish_seal(&state)?;
         let tracked = Some(vec![site.base().version.clone()]);
         Ok(Self {
+            _gc_guard: store.gc_guard()?,
             tracked,
             stack: site.stack(&state)?,
             site: Some(site),

@@ -1,8 +1,9 @@
 //! A store in front of another one, with somebody who watches its commits.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use rath::store::{Batch, Blobs, BoxFuture, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
+use rath::store::{Batch, Blobs, BoxFuture, Fence, GcGuard, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
 use rath::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
 type Hook = dyn Fn(&Batch) -> Option<Post> + Send + Sync;
@@ -79,5 +80,11 @@ impl Blobs for Hooked {
     }
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         self.inner.blob_pieces(digest)
+    }
+    fn gc_guard(&self) -> Result<GcGuard> {
+        self.inner.gc_guard()
+    }
+    fn directory(&self) -> Option<&Path> {
+        self.inner.directory()
     }
 }
