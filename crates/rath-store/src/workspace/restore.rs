@@ -66,11 +66,11 @@ impl Workspace {
         }
         self.follow_too(&[to]);
         let restored = match self.site.is_some() {
-            true => self.relay_from(present, to),
-            false => self.restore_from(present, to),
-        }?;
-        self.follow(&restored.version);
-        Ok(restored)
+            true => self.relay_from(present.clone(), to),
+            false => self.restore_from(present.clone(), to),
+        };
+        self.follow(restored.as_ref().map_or(&present, |restored| &restored.version));
+        restored
     }
 
     fn restore_from(&mut self, from: Version, to: &Version) -> Result<Restored> {

@@ -117,6 +117,7 @@ fn the_same_holds_for_layers() {
     fork.track(vec![second.clone()]);
     let third = fork.save().unwrap().version;
     assert_eq!(names(&third), set(&[".gitignore", "app.conf", "src", "src/b"]));
+    layers.run(&fork, "rm src/c src/d new");
     assert!(fork.restore(Some(&third), &first).unwrap().version.same_files(&first));
     assert!(fork.restore(Some(&first), &third).unwrap().version.same_files(&third));
     drop(fork);
