@@ -216,12 +216,22 @@ impl Inner {
         }
     }
 
-    fn scan_store(&self, after: Cursor, scan: &Scan) -> Page {
-        let from = usize::try_from(after).unwrap_or(usize::MAX).min(self.order.len());
+    /// A cursor counts records. So many of them are looked at for a page, wanted or not.
+    fn scan_store(&self, after: &Cursor, scan: &Scan) -> Page {
+        let from = after.numbers().first().copied().unwrap_or(0);
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.order.len());
         let to = from.saturating_add(scan.limit.max(1)).min(self.order.len());
-        let records = self.order[from..to].iter().filter_map(|point| self.at(*point));
-        let records = records.filter(|record| scan.kinds.is_empty() || scan.kinds.contains(record.kind())).collect();
-        Page { records, position: to as u64, more: to < self.order.len(), snapshot: None }
+        let position = |count: usize| Cursor::of_store(&[count as u64]);
+        let mut page = Page { cursor: position(to), more: to < self.order.len(), ..Page::default() };
+        for (at, point) in self.order[from..to].iter().enumerate() {
+            if let Some(record) = self.at(*point)
+                && (scan.kinds.is_empty() || scan.kinds.contains(record.kind()))
+            {
+                page.records.push(record);
+                page.cursors.push(position(from + at + 1));
+            }
+        }
+        page
     }
 
     fn scan_session(&self, session: SessionId, from: u64, to: u64, scan: &Scan) -> Result<Page> {
@@ -277,9 +287,9 @@ impl Store for Memory {
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             let inner = self.lock();
-            match scan.of {
+            match &scan.of {
                 Of::Store { after } => Ok(inner.scan_store(after, &scan)),
-                Of::Session { session, from, to } => inner.scan_session(session, from, to, &scan),
+                Of::Session { session, from, to } => inner.scan_session(*session, *from, *to, &scan),
             }
         })
     }

@@ -17,6 +17,10 @@ use crate::kind::Kind;
 use crate::record::{Fault, Record};
 pub use crate::trouble::Trouble;
 
+mod cursor;
+
+pub use cursor::{Cursor, NotACursor};
+
 /// A future that a store hands out.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -101,9 +105,6 @@ pub type Fence = u64;
 
 /// The fence of a session's first holder.
 pub const FIRST_FENCE: Fence = 1;
-
-/// A place in a store's commit order.
-pub type Cursor = u64;
 
 /// Records of several sessions that become durable together.
 #[derive(Clone, Debug, Default)]
@@ -214,11 +215,11 @@ pub struct Scan {
 }
 
 /// The extent of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
     /// Everything committed after `after`, in commit order.
     Store {
-        /// The position of the last page.
+        /// The last page's [`cursor`](Page::cursor), or that of any record.
         after: Cursor,
     },
     /// Records `from..=to` of one session.
@@ -233,6 +234,11 @@ pub enum Of {
 }
 
 impl Scan {
+    /// All of a store.
+    pub fn all() -> Self {
+        Self::store(Cursor::start())
+    }
+
     /// All of a store after `after`.
     pub fn store(after: Cursor) -> Self {
         Self { of: Of::Store { after }, kinds: Vec::new(), limit: 1024, backwards: false, from_snapshot: false }
@@ -240,7 +246,7 @@ impl Scan {
 
     /// Records `from..=to` of a session.
     pub fn session(session: SessionId, from: u64, to: u64) -> Self {
-        Self { of: Of::Session { session, from, to }, ..Self::store(0) }
+        Self { of: Of::Session { session, from, to }, ..Self::all() }
     }
 
     /// Only records of these kinds.
@@ -279,7 +285,12 @@ pub struct Page {
     pub snapshot: Option<(u64, Vec<u8>)>,
     /// The records, in order.
     pub records: Vec<Record>,
-    /// Where the next page begins: a cursor for a store, a seq for a session (backwards: its last).
+    /// Of a store: for each of the records, the position behind it.
+    pub cursors: Vec<Cursor>,
+    /// Of a store: the position behind everything that was looked at for this page, wanted or not. The next page begins
+    /// here, also where this one is empty.
+    pub cursor: Cursor,
+    /// Of a session: the seq with which the next page begins (backwards: its last).
     pub position: u64,
     /// Whether there may be more.
     pub more: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{Labelled, Note};
-use rath_core::store::{Batch, Error, Lookup, Part, Piece, Post, Posted, Query, Scan, Store, Which};
+use rath_core::store::{Batch, Cursor, Error, Lookup, Part, Piece, Post, Posted, Query, Scan, Store, Which};
 use rath_core::{
     Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, Time, View,
 };
@@ -228,11 +228,11 @@ pub fn scans_filter_by_kind(store: &TheStore) {
 pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
     let mut a = published(store, 1);
     let mut b = published(store, 2);
-    let (mut cursor, mut seen) = (0, Vec::new());
+    let (mut cursor, mut seen) = (Cursor::start(), Vec::new());
     let mut read = |seen: &mut Vec<RecordId>, limit| loop {
-        let page = block_on(store.scan(Scan::store(cursor).limit(limit))).unwrap();
+        let page = block_on(store.scan(Scan::store(cursor.clone()).limit(limit))).unwrap();
         seen.extend(page.records.iter().map(Record::id));
-        cursor = page.position;
+        cursor = page.cursor;
         if !page.more {
             break;
         }
@@ -247,6 +247,64 @@ pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
     expected.extend(stored(store, b.id()).iter().map(Record::id));
     expected.push(a.head().id);
     assert_eq!(seen, expected);
+}
+
+/// A position is known behind each record. From there the scan goes on, also when it is written down as text meanwhile,
+/// and whatever else was committed or erased since.
+pub fn each_record_has_a_cursor(store: &TheStore) {
+    let (a, mut b) = (published(store, 5), published(store, 2));
+    let scan = |after: &Cursor, kinds: &[Kind]| block_on(store.scan(Scan::store(after.clone()).kinds(kinds))).unwrap();
+    let all = scan(&Cursor::start(), &[]);
+    assert_eq!((all.records.len(), all.cursors.len(), all.more), (9, 9, false));
+    let ids = |records: &[Record]| records.iter().map(Record::id).collect::<Vec<_>>();
+    block_on(store.erase(vec![all.records[3].reference()])).unwrap();
+    b.note("later").unwrap();
+    block_on(b.publish()).unwrap();
+    for (at, cursor) in all.cursors.iter().enumerate() {
+        let cursor: Cursor = cursor.to_string().parse().unwrap();
+        let rest = scan(&cursor, &[]);
+        let mut expected = ids(&all.records[at + 1..]);
+        expected.push(b.head().id);
+        assert_eq!(ids(&rest.records), expected, "from record {at} on");
+        let notes = scan(&cursor, &[Kind::Note]);
+        assert_eq!(notes.records.len(), rest.records.iter().filter(|record| *record.kind() == Kind::Note).count());
+        assert_eq!(notes.cursors.last(), rest.cursors.last());
+    }
+    let end = scan(&all.cursor, &[]);
+    assert_eq!(ids(&end.records), [b.head().id]);
+    assert!(scan(&end.cursor, &[]).records.is_empty() && scan(&end.cursors[0], &[]).records.is_empty());
+    drop((a, b));
+}
+
+/// A page that holds little or nothing of what is wanted moves on all the same: nothing is looked at twice.
+pub fn a_scan_moves_on_past_what_is_not_wanted(store: &TheStore) {
+    let mut session = session(store);
+    for _ in 0..50 {
+        session.note("not wanted").unwrap();
+        block_on(session.publish()).unwrap();
+    }
+    let wanted = [Kind::User];
+    let read = |after: Cursor| {
+        let (mut after, mut found, mut pages) = (after, 0, 0);
+        loop {
+            let page = block_on(store.scan(Scan::store(after.clone()).kinds(&wanted).limit(10))).unwrap();
+            (found, pages) = (found + page.records.len(), pages + 1);
+            assert!(!page.more || page.cursor != after, "the scan stands still");
+            after = page.cursor;
+            if !page.more {
+                return (after, found, pages);
+            }
+        }
+    };
+    let (end, found, _) = read(Cursor::start());
+    assert_eq!(found, 0);
+    assert_eq!(end, block_on(store.scan(Scan::store(end.clone()))).unwrap().cursor, "it came to the end");
+    session.user("wanted").unwrap();
+    session.note("not wanted").unwrap();
+    block_on(session.publish()).unwrap();
+    let (end, found, pages) = read(end);
+    assert_eq!((found, pages), (1, 1), "only what is new was looked at");
+    assert_eq!(read(end).1, 0);
 }
 
 /// An opened session is folded from its youngest snapshot, and the state is the same as from the beginning.

@@ -97,9 +97,9 @@ async fn count(store: &Arc<dyn Store>, since: Option<Time>, progress: &mut dyn F
     let mut counted = Counted { since, ..Counted::default() };
     let mut sessions: HashMap<SessionId, Amount> = HashMap::new();
     let mut day = Day::default();
-    let (mut after, mut seen) = (0, 0);
+    let (mut scan, mut seen) = (Scan::all(), 0);
     loop {
-        let page = store.scan(Scan::store(after)).await?;
+        let page = store.scan(scan).await?;
         seen += page.records.len() as u64;
         progress(seen);
         for record in &page.records {
@@ -121,7 +121,7 @@ async fn count(store: &Arc<dyn Store>, since: Option<Time>, progress: &mut dyn F
         if !page.more {
             break;
         }
-        after = page.position;
+        scan = Scan::store(page.cursor);
     }
     let rows = store.sessions(Query::default()).await?;
     counted.sessions = sessions.len() as u64;

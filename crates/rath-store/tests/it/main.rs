@@ -16,6 +16,7 @@ mod power;
 mod processes;
 mod raising;
 mod riders;
+mod scanning;
 mod search;
 mod shape;
 mod simulation;

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, lines, raise, riders};
+use super::{Embedded, blobs, garbage, holder, lines, raise, read, riders};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -106,6 +106,22 @@ pub struct Quiet {
 impl Drop for Quiet {
     fn drop(&mut self) {
         let _ = self.file.unlock();
+    }
+}
+
+/// Fails where the newest segment of the store would go. SQLite gives its number to the next commit again, and whoever
+/// reads on from a cursor would take that commit for one that it has read. An erasure that is on the record never comes
+/// here: its `erased` record is newer than what it destroys.
+fn keeps_the_last_number(db: &Connection, doom: &Doom) -> Result<()> {
+    let query = "SELECT s.id FROM segments g JOIN sessions s ON s.no = g.session WHERE g.cursor = ?1";
+    let last: Option<[u8; 16]> =
+        db.query_row(query, [read::last_segment(db)?], |row| row.get(0)).optional().map_err(sql)?;
+    match last.map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
+        Some(session) if doom.gone.contains(&session) => Err(Error::machine(
+            format!("removing session {}", session.short()),
+            "its last record is the newest of the store; record the erasure first",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -268,6 +284,7 @@ impl Embedded {
             namers.read(self, &db, progress)?;
             namers.walk(self, &db)?;
             self.nobody_needs(&db, doomed, &doom)?;
+            keeps_the_last_number(&db, &doom)?;
             let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
             destroyed.records = strip::living(&db, &doom)?;
             strip::strip(&db, doomed, &doom)?;
