@@ -318,12 +318,7 @@ pub(super) fn store_page(db: &Connection, after: &Cursor, scan: &Scan) -> Result
 }
 
 /// The last segment of the store; 0 where there is none.
-pub(crate) fn last_segment(db: &Connection) -> Result<i64> {
+pub(super) fn last_segment(db: &Connection) -> Result<i64> {
     let query = db.prepare_cached("SELECT coalesce(max(cursor), 0) FROM segments");
     query.and_then(|mut query| query.query_row([], |row| row.get(0))).map_err(sql)
-}
-
-/// How far a cursor has come: the last segment of which something was read.
-pub(crate) fn segment_of(cursor: &Cursor) -> i64 {
-    cursor.numbers().first().map_or(0, |segment| i64::try_from(*segment).unwrap_or(i64::MAX))
 }
