@@ -13,14 +13,15 @@ use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Piece, Post, Query,
-    Result, Row, Scan, Store, Which,
+    Batch, Blobs, BoxFuture, Change, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Notifier, Of, Page, Part,
+    Piece, Post, Query, Result, Row, Scan, Store, Watcher, Which,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
 #[derive(Default)]
 pub struct Memory {
     inner: Mutex<Inner>,
+    notifier: Arc<Notifier>,
 }
 
 #[derive(Default)]
@@ -263,7 +264,11 @@ impl Inner {
 
 impl Store for Memory {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { protocol::commit(&Protocol, &mut *self.lock(), batch.parts, &batch.taken) })
+        Box::pin(async move {
+            protocol::commit(&Protocol, &mut *self.lock(), batch.parts, &batch.taken)?;
+            self.notifier.notify(Change::Commits);
+            Ok(())
+        })
     }
 
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
@@ -349,12 +354,18 @@ impl Store for Memory {
             if Protocol.posted(before) != before {
                 inner.posts.entry(post.session).or_default().push(post);
             }
+            drop(inner);
+            self.notifier.notify(Change::Posts);
             Ok(())
         })
     }
 
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
         Box::pin(async move { Ok(self.lock().posts.get(&session).cloned().unwrap_or_default()) })
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.notifier.watch(change)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

@@ -18,8 +18,10 @@ use crate::record::{Fault, Record};
 pub use crate::trouble::Trouble;
 
 mod cursor;
+mod watch;
 
 pub use cursor::{Cursor, NotACursor};
+pub use watch::{Change, Changed, Commits, Notifier, Watcher};
 
 /// A future that a store hands out.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -87,6 +89,9 @@ pub trait Store: Blobs {
 
     /// What is in a session's inbox, oldest first.
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
+
+    /// Waits for changes from now on, made by this process or another one. While nothing changes, nothing is asked.
+    fn watch(&self, change: Change) -> Watcher;
 
     /// Destroys salt and body of these records, what was folded from them, and the blobs that nothing else names. The
     /// chain still verifies. Versions of files stay. Nothing is put on the record: `rath verify` names a body that is gone

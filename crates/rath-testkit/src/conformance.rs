@@ -1,10 +1,13 @@
 //! What every store must do. One function a promise; each gets an empty store.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{Labelled, Note};
-use rath_core::store::{Batch, Cursor, Error, Lookup, Part, Piece, Post, Posted, Query, Scan, Store, Which};
+use rath_core::store::{
+    Batch, Change, Cursor, Error, Lookup, Part, Piece, Post, Posted, Query, Scan, Store, Watcher, Which,
+};
 use rath_core::{
     Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, Time, View,
 };
@@ -305,6 +308,48 @@ pub fn a_scan_moves_on_past_what_is_not_wanted(store: &TheStore) {
     let (end, found, pages) = read(end);
     assert_eq!((found, pages), (1, 1), "only what is new was looked at");
     assert_eq!(read(end).1, 0);
+}
+
+/// Whoever waits for commits or posts is woken by them, and by nothing else; commits come as a stream from a cursor on.
+pub fn changes_wake_those_who_wait(store: &TheStore) {
+    let mut session = published(store, 1);
+    let id = session.id();
+    let (commits, posts) = (store.watch(Change::Commits), store.watch(Change::Posts));
+    let is_woken = |watcher: &Watcher| poll_once(pin!(watcher.changed()));
+    assert!(!is_woken(&commits) && !is_woken(&posts));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(posts.changed()));
+        block_on(store.post(post(id, "wakes"))).unwrap();
+        waiting.join().unwrap();
+    });
+    assert!(!is_woken(&commits), "a post is no commit");
+    let early = commits.clone();
+    session.note("more").unwrap();
+    block_on(session.publish()).unwrap();
+    block_on(commits.changed());
+    block_on(early.changed());
+    commits.mark();
+    assert!(!is_woken(&posts), "a commit is no post");
+
+    let mut stream = store.commits(Cursor::start()).kinds(&[Kind::Note]);
+    let first = block_on(stream.next()).unwrap();
+    assert_eq!(seqs(&first.records), [1, 2]);
+    let mut after = store.commits(first.cursors[0].clone());
+    assert_eq!(seqs(&block_on(after.next()).unwrap().records), [2]);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| block_on(stream.next()).unwrap());
+        session.user("not a note").unwrap();
+        block_on(session.publish()).unwrap();
+        session.note("a note").unwrap();
+        block_on(session.publish()).unwrap();
+        assert_eq!(seqs(&next.join().unwrap().records), [4]);
+    });
+}
+
+/// Whether a future is ready.
+fn poll_once(future: std::pin::Pin<&mut impl Future>) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    future.poll(&mut context).is_ready()
 }
 
 /// An opened session is folded from its youngest snapshot, and the state is the same as from the beginning.

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rath_core::store::{Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
+use rath_core::store::{
+    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Watcher,
+};
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
 /// Which side of its last commit the store dies on.
@@ -135,6 +137,10 @@ impl Store for Mortal {
             self.alive()?;
             self.inner.posts(session).await
         })
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.inner.watch(change)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

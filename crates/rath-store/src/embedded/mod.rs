@@ -25,6 +25,7 @@ mod runs;
 pub(crate) mod schema;
 mod seat;
 mod shape;
+mod signal;
 mod soon;
 mod take;
 mod verify;
@@ -39,7 +40,7 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -57,8 +58,9 @@ use doubt::Doubt;
 use job::Job;
 use readers::Readers;
 use schema::Access;
+use signal::Signals;
 use soon::Soon;
-use writer::Writer;
+use writer::{Shared, Writer};
 
 /// The embedded store.
 pub struct Embedded {
@@ -68,6 +70,7 @@ pub struct Embedded {
     ahead: Ahead,
     soon: Arc<Soon>,
     doubt: Doubt,
+    signals: Arc<Signals>,
     writer: OnceLock<Writer>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
@@ -133,6 +136,7 @@ impl Embedded {
             _ => return Err(Error::NotAStore(paths.root.display().to_string())),
         }
         let readers = Arc::new(Readers::new(paths.database.clone())?);
+        let signals = Arc::new(Signals::new(&paths.root, &paths.database));
         Ok(Self {
             paths,
             program: program.into(),
@@ -140,6 +144,7 @@ impl Embedded {
             ahead: Ahead::default(),
             soon: Arc::default(),
             doubt: Doubt::default(),
+            signals,
             writer: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
@@ -193,8 +198,8 @@ impl Embedded {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let (soon, doubt) = (self.soon.clone(), self.doubt.clone());
-        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), soon, doubt, &self.program)?;
+        let shared = Shared { soon: self.soon.clone(), doubt: self.doubt.clone(), signals: self.signals.clone() };
+        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), shared, &self.program)?;
         Ok(self.writer.get_or_init(|| writer))
     }
 
@@ -273,6 +278,10 @@ impl Store for Embedded {
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
         let waiting = self.read_near(|db| inbox::waiting(db, session));
         Box::pin(async move { waiting })
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.signals.watch(change)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

@@ -23,5 +23,6 @@ mod simulation;
 mod squeezed;
 mod support;
 mod tamper;
+mod watching;
 mod workspace;
 mod world;
