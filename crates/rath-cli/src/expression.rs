@@ -105,7 +105,7 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
     if base.is_empty() {
         // What was done to the store is no work: who took a session goes on with that one.
         let operator = operator_session(store).await?.map(|operator| operator.id);
-        let newest = store.sessions(Query { which: Which::All, limit: Some(2) }).await?;
+        let newest = store.sessions(Query::all().limit(2)).await?;
         return match newest.into_iter().find(|row| Some(row.id) != operator) {
             Some(row) => Ok(Some(row)),
             None => Err(unclear("the store has no sessions yet\n  help: `rath new TITLE` makes one")),
@@ -116,7 +116,7 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>>
             || unclear("the store has no operator session yet: nobody placed a hold, erased, or made a checkpoint");
         return operator_session(store).await?.ok_or_else(none).map(Some);
     }
-    let mut rows = store.sessions(Query { which: Which::Prefix(base.into()), limit: Some(10) }).await?;
+    let mut rows = store.sessions(Query::from(Which::Prefix(base.into())).limit(10)).await?;
     match rows.len() {
         0 => Ok(None),
         1 => Ok(rows.pop()),

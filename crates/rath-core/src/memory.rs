@@ -13,8 +13,8 @@ use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Change, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Notifier, Of, Page, Part,
-    Piece, Post, Query, Result, Row, Scan, Store, Watcher, Which,
+    Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, Holder, Lookup, Notifier, Of, Page,
+    Part, Piece, Post, Projection, Query, Reading, Result, Row, Scan, Store, Watcher, Which, check_projection_name,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
@@ -39,6 +39,14 @@ struct Inner {
     posts: HashMap<SessionId, Vec<Post>>,
     /// Posts that were taken: they are not taken in again.
     taken: HashSet<String>,
+    projections: BTreeMap<String, Projected>,
+}
+
+/// A projection that was asked, with its storage.
+struct Projected {
+    projection: Arc<dyn Projection>,
+    storage: BTreeMap<Vec<u8>, Vec<u8>>,
+    cursor: Cursor,
 }
 
 struct Line {
@@ -217,6 +225,30 @@ impl Inner {
         }
     }
 
+    /// Brings a projection up to date.
+    fn project(&mut self, projection: &Arc<dyn Projection>) -> Result<&Projected> {
+        let fresh = || Projected { projection: projection.clone(), storage: BTreeMap::new(), cursor: Cursor::start() };
+        let known = self.projections.remove(projection.name());
+        let known = known.filter(|known| known.projection.version() == projection.version());
+        let mut known = known.unwrap_or_else(fresh);
+        known.projection = projection.clone();
+        loop {
+            let page = self.scan_store(&known.cursor, &Scan::all().kinds(projection.kinds()));
+            projection.apply(&page.records, &mut known.storage)?;
+            known.cursor = page.cursor;
+            if !page.more {
+                break;
+            }
+        }
+        Ok(self.projections.entry(projection.name().to_owned()).insert_entry(known).into_mut())
+    }
+
+    /// Whether an open session waits for an answer, or has posts.
+    fn waits(&self, id: SessionId, line: &Line) -> bool {
+        let has_posts = self.posts.get(&id).is_some_and(|posts| !posts.is_empty());
+        has_posts || line.state.asks.iter().any(|ask| !ask.inherited)
+    }
+
     /// A cursor counts records. So many of them are looked at for a page, wanted or not.
     fn scan_store(&self, after: &Cursor, scan: &Scan) -> Page {
         let from = after.numbers().first().copied().unwrap_or(0);
@@ -309,7 +341,7 @@ impl Store for Memory {
                 Which::ChildrenOf(parent) => line.origin.is_some_and(|origin| origin.session == *parent),
                 Which::Run(key) => inner.runs.get(key) == Some(id),
             };
-            let mut rows: Vec<Row> = match &query.which {
+            let rows: Vec<Row> = match &query.which {
                 Which::Id(id) => inner.lines.get(id).and_then(|line| inner.row(*id, line)).into_iter().collect(),
                 _ => inner
                     .lines
@@ -318,6 +350,9 @@ impl Store for Memory {
                     .filter_map(|(id, line)| inner.row(*id, line))
                     .collect(),
             };
+            let waits = |row: &Row| inner.lines.get(&row.id).is_some_and(|line| inner.waits(row.id, line));
+            let wanted = |row: &Row| query.admits(row) && (!query.waiting || waits(row));
+            let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
             rows.sort_by_key(|row| std::cmp::Reverse((row.time, row.id)));
             rows.truncate(query.limit.unwrap_or(usize::MAX));
             Ok(rows)
@@ -364,6 +399,13 @@ impl Store for Memory {
         Box::pin(async move { Ok(self.lock().posts.get(&session).cloned().unwrap_or_default()) })
     }
 
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            check_projection_name(&*projection)?;
+            read(&self.lock().project(&projection)?.storage)
+        })
+    }
+
     fn watch(&self, change: Change) -> Watcher {
         self.notifier.watch(change)
     }
@@ -393,6 +435,10 @@ impl Store for Memory {
                 inner.runs.retain(|_, session| *session != reference.session);
             }
             inner.drop_unnamed(blobs);
+            let erased = Erased { records, ..Erased::default() };
+            for known in inner.projections.values_mut() {
+                known.projection.forget(&erased, &mut known.storage)?;
+            }
             Ok(())
         })
     }

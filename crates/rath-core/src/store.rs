@@ -18,9 +18,13 @@ use crate::record::{Fault, Record};
 pub use crate::trouble::Trouble;
 
 mod cursor;
+mod projection;
+mod questions;
 mod watch;
 
 pub use cursor::{Cursor, NotACursor};
+pub use projection::{Erased, Projection, Reading, Storage, check_name as check_projection_name};
+pub use questions::OpenQuestions;
 pub use watch::{Change, Changed, Commits, Notifier, Watcher};
 
 /// A future that a store hands out.
@@ -89,6 +93,10 @@ pub trait Store: Blobs {
 
     /// What is in a session's inbox, oldest first.
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
+
+    /// Brings a projection up to date and shows its storage to `read`. See [`projected`](#method.projected) for one that
+    /// answers.
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>>;
 
     /// Waits for changes from now on, made by this process or another one. While nothing changes, nothing is asked.
     fn watch(&self, change: Change) -> Watcher;
@@ -306,8 +314,60 @@ pub struct Page {
 pub struct Query {
     /// Which.
     pub which: Which,
+    /// Only those that have all of these labels, each with its value where one is given.
+    pub labels: Vec<(String, Option<String>)>,
+    /// Only those in which something waits: a question that is open, or a post that was not taken. Closed sessions wait
+    /// for nothing.
+    pub waiting: bool,
+    /// Only those that come after this one in the list: the last one of the page before.
+    pub after: Option<(Time, SessionId)>,
     /// At most this many.
     pub limit: Option<usize>,
+}
+
+impl Query {
+    /// All sessions.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Only those with this label, whatever its value.
+    #[must_use]
+    pub fn label(mut self, name: impl Into<String>) -> Self {
+        self.labels.push((name.into(), None));
+        self
+    }
+
+    /// Only those in which something waits.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.waiting = true;
+        self
+    }
+
+    /// Only those after `row` in the list.
+    #[must_use]
+    pub fn after(mut self, row: &Row) -> Self {
+        self.after = Some((row.time, row.id));
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Whether a session passes all filters but [`which`](Self::which) and [`waiting`](Self::waiting).
+    pub fn admits(&self, row: &Row) -> bool {
+        let has = |(name, value): &(String, Option<String>)| {
+            row.labels.get(name).is_some_and(|have| value.as_ref().is_none_or(|value| value == have))
+        };
+        self.labels.iter().all(has)
+            && self.after.is_none_or(|after| (row.time, row.id) < after)
+            && !(self.waiting && row.closed)
+    }
 }
 
 /// A choice of sessions.
@@ -328,7 +388,7 @@ pub enum Which {
 
 impl From<Which> for Query {
     fn from(which: Which) -> Self {
-        Self { which, limit: None }
+        Self { which, ..Self::default() }
     }
 }
 

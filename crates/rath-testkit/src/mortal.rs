@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Watcher,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Projection, Query, Reading, Result, Row,
+    Scan, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
@@ -137,6 +138,10 @@ impl Store for Mortal {
             self.alive()?;
             self.inner.posts(session).await
         })
+    }
+
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        self.inner.project(projection, read)
     }
 
     fn watch(&self, change: Change) -> Watcher {

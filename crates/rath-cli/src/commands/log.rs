@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use rath::care::Erasures;
 use rath::files::{TREE, Tree};
-use rath::store::{Query, Row, Which};
+use rath::store::{Query, Row};
 use rath::{Digest, Record, Store, View};
 
 use super::Answer;
@@ -60,7 +60,7 @@ impl Log {
         }
         let Some(place) = session else {
             let limit = if self.label.is_some() { None } else { self.limit };
-            let mut rows = store.sessions(Query { which: Which::All, limit }).await?;
+            let mut rows = store.sessions(Query { limit, ..Query::all() }).await?;
             if let Some(label) = &self.label {
                 let (name, value) = label.split_once('=').map_or((label.as_str(), None), |(n, v)| (n, Some(v)));
                 rows.retain(|row| row.labels.get(name).is_some_and(|have| value.is_none_or(|value| value == have)));

@@ -31,6 +31,7 @@ mod take;
 mod verify;
 mod writer;
 
+use std::collections::HashSet;
 use std::fs;
 use std::future::poll_fn;
 use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
@@ -40,7 +41,8 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store, Watcher,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, OpenQuestions, Page, Piece, Post, Projection, Query,
+    Reading, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -53,6 +55,7 @@ pub use schema::FORMAT;
 
 use crate::packing::Prepared;
 use crate::packs::Squeezed;
+use crate::projection::Known;
 use ahead::Ahead;
 use doubt::Doubt;
 use job::Job;
@@ -71,6 +74,7 @@ pub struct Embedded {
     soon: Arc<Soon>,
     doubt: Doubt,
     signals: Arc<Signals>,
+    pub(crate) known: Known,
     writer: OnceLock<Writer>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
@@ -145,6 +149,7 @@ impl Embedded {
             soon: Arc::default(),
             doubt: Doubt::default(),
             signals,
+            known: Known::default(),
             writer: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
@@ -258,7 +263,10 @@ impl Store for Embedded {
     }
 
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
-        Box::pin(async move { self.read(|db| rows::select(db, &self.paths.holders, &query)) })
+        Box::pin(async move {
+            let waiting = if query.waiting { Some(self.waiting_sessions()?) } else { None };
+            self.read(|db| rows::select(db, &self.paths.holders, &query, waiting.as_ref()))
+        })
     }
 
     fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
@@ -280,6 +288,10 @@ impl Store for Embedded {
         Box::pin(async move { waiting })
     }
 
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.project_here(&projection, read) })
+    }
+
     fn watch(&self, change: Change) -> Watcher {
         self.signals.watch(change)
     }
@@ -293,6 +305,30 @@ impl Store for Embedded {
 }
 
 impl Embedded {
+    /// The sessions in which a question is open or a post waits.
+    fn waiting_sessions(&self) -> Result<HashSet<SessionId>> {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let found = asked.clone();
+        let questions: Arc<dyn Projection> = Arc::new(OpenQuestions);
+        self.project_here(
+            &questions,
+            Box::new(move |storage| {
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = OpenQuestions::sessions(storage)?;
+                Ok(())
+            }),
+        )?;
+        let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+        self.read(|db| {
+            let mut waiting = inbox::sessions_with_posts(db)?;
+            for session in asked {
+                if !waiting.contains(&session) && folded::asks(db, session)? {
+                    waiting.insert(session);
+                }
+            }
+            Ok(waiting)
+        })
+    }
+
     /// Squeezes what the store does not hold, here and now, and sends it to the writer, who brings what waits too: who
     /// puts from several threads squeezes on all of them.
     fn send_blobs(&self, blobs: &[Blob]) -> Result<Option<oneshot::Receiver<Result<()>>>> {

@@ -161,7 +161,7 @@ fn wanted(mask: u64, code: u8) -> bool {
 }
 
 /// A page of records.
-pub(super) fn page(db: &Connection, scan: &Scan) -> Result<Page> {
+pub(crate) fn page(db: &Connection, scan: &Scan) -> Result<Page> {
     match &scan.of {
         Of::Store { after } => store_page(db, after, scan),
         Of::Session { session, from, to } => session_page(db, *session, *from, *to, scan),
@@ -317,8 +317,36 @@ pub(super) fn store_page(db: &Connection, after: &Cursor, scan: &Scan) -> Result
     Ok(page)
 }
 
+/// A piece of the ledger has so many bytes of segments.
+const PIECE: usize = 8 << 20;
+
+/// The next segments after `after`, some megabytes of them, and the last one that was looked at. `kinds` is a mask; without
+/// one all segments are wanted.
+pub(crate) fn segments_after(db: &Connection, after: i64, kinds: u64) -> Result<(Vec<SegmentRow>, i64)> {
+    // Asked first: what is committed from now on is for the next piece.
+    let end = last_segment(db)?;
+    let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
+        LEFT JOIN sessions s ON s.no = g.session
+        WHERE g.cursor > ?1 AND g.cursor <= ?2 AND (?3 = 0 OR g.kinds & ?3 != 0) ORDER BY g.cursor";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let mut rows = query.query(params![after, end, kinds as i64]).map_err(sql)?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next().map_err(sql)? {
+        // One without a session would be passed over for ever, and never come to its end.
+        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?;
+        bytes += segment.data.len();
+        let cursor = segment.cursor;
+        found.push(segment);
+        if bytes >= PIECE {
+            return Ok((found, cursor));
+        }
+    }
+    Ok((found, end))
+}
+
 /// The last segment of the store; 0 where there is none.
-pub(super) fn last_segment(db: &Connection) -> Result<i64> {
+pub(crate) fn last_segment(db: &Connection) -> Result<i64> {
     let query = db.prepare_cached("SELECT coalesce(max(cursor), 0) FROM segments");
     query.and_then(|mut query| query.query_row([], |row| row.get(0))).map_err(sql)
 }

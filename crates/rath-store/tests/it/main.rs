@@ -14,6 +14,7 @@ mod holes;
 mod inboxes;
 mod power;
 mod processes;
+mod projections;
 mod raising;
 mod riders;
 mod scanning;

@@ -56,10 +56,6 @@ impl Doomed {
     }
 }
 
-/// Up to so many records are taken out of the search index one by one. Where there are more the index goes as a whole,
-/// and the next search makes it anew.
-const ONE_BY_ONE: u64 = 500;
-
 /// What an erasure destroys, or did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Destroyed {
@@ -268,11 +264,7 @@ impl Embedded {
         lines::check(&db)?;
         strip::check(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
-        let few =
-            doomed.records.len() as u64 + doomed.sessions.iter().map(|head| head.seq + 1).sum::<u64>() <= ONE_BY_ONE;
-        if few {
-            self.forget_words(doomed)?;
-        }
+        self.before_erasure(doomed)?;
         let doom = Doom::of(&db, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
         let places = Places::claim(&self.paths.root, &doom.whole);
@@ -311,10 +303,7 @@ impl Embedded {
         (destroyed.places, destroyed.place_bytes) = places.copies();
         destroyed.freed += places.remove()?;
         self.ahead.forget();
-        if !few {
-            // What can no longer be read is not learnt again.
-            self.drop_index()?;
-        }
+        self.after_erasure(doomed)?;
         self.clear_packs(&db, &entry.packs, &mut destroyed)?;
         clear::database(&db, &self.doubt, &mut destroyed)?;
         self.clear_backups(&mut destroyed)?;
@@ -387,20 +376,6 @@ impl Embedded {
             }
         }
         Ok(wanted.into_keys().collect())
-    }
-
-    /// Takes the words of what is about to go out of the search index, while they can still be read.
-    fn forget_words(&self, doomed: &Doomed) -> Result<()> {
-        if !self.paths.root.join("search.db").exists() {
-            return Ok(());
-        }
-        let of_session = |head: &Reference| {
-            let session = head.session;
-            (0..=head.seq).map(move |seq| Point { session, seq })
-        };
-        let points: Vec<_> =
-            doomed.records.iter().map(Reference::point).chain(doomed.sessions.iter().flat_map(of_session)).collect();
-        self.forget(&points)
     }
 
     /// Bytes that records, blobs and copies of files take on disk.

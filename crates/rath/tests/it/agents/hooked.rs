@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rath::store::{
-    Batch, Blobs, BoxFuture, Change, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Watcher,
+    Batch, Blobs, BoxFuture, Change, Fence, Lookup, Page, Piece, Post, Projection, Query, Reading, Result, Row, Scan,
+    Watcher,
 };
 use rath::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
@@ -68,6 +69,10 @@ impl Store for Hooked {
         self.inbox_reads.fetch_add(1, Ordering::AcqRel);
         self.inner.posts(session)
     }
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        self.inner.project(projection, read)
+    }
+
     fn watch(&self, change: Change) -> Watcher {
         self.inner.watch(change)
     }
