@@ -89,7 +89,9 @@ fn storage_that_is_damaged_or_cannot_be_written_costs_no_answer() {
     let (store, dir) = fresh();
     let path = dir.path().join("store/projections");
     let mut session = Session::create(&store, Actor::person("ada"));
-    (0..20).for_each(|n| drop(session.user(format!("word {n}")).unwrap()));
+    for n in 0..20 {
+        session.user(format!("word {n}")).unwrap();
+    }
     block_on(session.publish()).unwrap();
     let words = Arc::new(Words::default());
     assert_eq!(ask(&*store, &words), 20);
