@@ -23,7 +23,7 @@ mod questions;
 mod watch;
 
 pub use cursor::{Cursor, NotACursor};
-pub use projection::{Erased, Projection, Reading, Storage, check_name as check_projection_name};
+pub use projection::{EachEntry, Erased, Projection, Reading, Storage, check_name as check_projection_name};
 pub use questions::OpenQuestions;
 pub use watch::{Change, Changed, Commits, Notifier, Watcher};
 

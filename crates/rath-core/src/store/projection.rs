@@ -51,6 +51,9 @@ impl Erased {
     }
 }
 
+/// Is shown a key and its value, and says whether it wants the next one.
+pub type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// Where a projection keeps its entries: keys in the order of their bytes, each with a value.
 pub trait Storage {
     /// The value of a key.
@@ -63,7 +66,7 @@ pub trait Storage {
     fn delete(&mut self, key: &[u8]) -> Result<()>;
 
     /// Shows the entries whose keys begin with `prefix`, in order, until `each` has enough.
-    fn each(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()>;
+    fn each(&self, prefix: &[u8], each: &mut EachEntry<'_>) -> Result<()>;
 }
 
 impl dyn Storage + '_ {
@@ -94,7 +97,7 @@ impl Storage for BTreeMap<Vec<u8>, Vec<u8>> {
         Ok(())
     }
 
-    fn each(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+    fn each(&self, prefix: &[u8], each: &mut EachEntry<'_>) -> Result<()> {
         let from = self.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
         for (key, value) in from.take_while(|(key, _)| key.starts_with(prefix)) {
             if each(key, value).is_break() {
@@ -110,11 +113,11 @@ pub type Reading = Box<dyn FnOnce(&dyn Storage) -> Result<()> + Send>;
 
 impl dyn Store {
     /// Brings a projection up to date and reads from its storage.
-    pub fn projected<'a, T: Send + 'static>(
-        &'a self,
+    pub fn projected<T: Send + 'static>(
+        &self,
         projection: Arc<dyn Projection>,
         read: impl FnOnce(&dyn Storage) -> Result<T> + Send + 'static,
-    ) -> BoxFuture<'a, Result<T>> {
+    ) -> BoxFuture<'_, Result<T>> {
         let answer = Arc::new(Mutex::new(None));
         let place = answer.clone();
         let reading: Reading = Box::new(move |storage| {

@@ -1,9 +1,8 @@
 //! Entries of a projection, in a table.
 
 use std::cell::Cell;
-use std::ops::ControlFlow;
 
-use rath_core::store::{Error, Result, Storage};
+use rath_core::store::{EachEntry, Error, Result, Storage};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Trouble;
@@ -58,7 +57,7 @@ impl Storage for Entries<'_> {
         self.done(delete.and_then(|mut delete| delete.execute([key]))).map(drop)
     }
 
-    fn each(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+    fn each(&self, prefix: &[u8], each: &mut EachEntry<'_>) -> Result<()> {
         let mut show = || -> rusqlite::Result<()> {
             let mut query = self.db.prepare_cached("SELECT key, value FROM entries WHERE key >= ?1 ORDER BY key")?;
             let mut rows = query.query([prefix])?;
