@@ -1,10 +1,14 @@
 //! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there. Or it kills
 //! the process in fact.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rath_core::store::{Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
+use rath_core::store::{
+    Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, Page, Piece, Post, Projection, Query, Reading,
+    Result, Row, Scan, Watcher,
+};
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
 /// Which side of its last commit the store dies on.
@@ -155,6 +159,14 @@ impl Store for Mortal {
         })
     }
 
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        self.inner.project(projection, read)
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.inner.watch(change)
+    }
+
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
@@ -213,5 +225,14 @@ impl Blobs for Mortal {
             self.alive()?;
             self.inner.blob_pieces(digest).await
         })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        self.alive()?;
+        self.inner.gc_guard()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        self.inner.directory()
     }
 }

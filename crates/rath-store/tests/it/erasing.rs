@@ -9,7 +9,7 @@ use pollster::block_on;
 use rath_core::body::{Labelled, User};
 use rath_core::store::{Lookup, Scan, Which};
 use rath_core::{Actor, Blob, Kind, Reference, Session, SessionId, Store, View};
-use rath_store::{Doomed, Embedded, HoldOff};
+use rath_store::{Doomed, Embedded};
 use rath_testkit::traces::find as finds;
 use tempfile::TempDir;
 
@@ -195,7 +195,7 @@ fn a_pack_that_somebody_appends_to_is_overwritten_where_it_lies() {
 fn while_somebody_saves_files_nothing_is_begun() {
     let (store, dir) = fresh();
     let (_, told) = told(&store);
-    let _saving = HoldOff::begin(&dir.path().join("store")).unwrap();
+    let _saving = store.gc_guard().unwrap();
     let refused = block_on(store.erase(told)).unwrap_err();
     assert!(refused.to_string().contains("nothing was begun"), "{refused}");
     assert!(embedded(&dir).unfinished().unwrap().is_empty());
@@ -265,10 +265,13 @@ fn a_session_goes_whole_and_the_rest_is_sound() {
     while block_on(store.sessions(Which::Id(held).into())).unwrap()[0].holder.is_some() {
         std::thread::yield_now();
     }
+    // Where the record of the erasure would be.
+    let mut record = Session::create(&store, Actor::person("ada"));
+    block_on(record.publish()).unwrap();
     let done = care.destroy(&care.quiet().unwrap(), &both, &mut |_| {}).unwrap();
     assert_eq!(done.sessions, 2);
     let left: Vec<_> = block_on(store.sessions(Which::All.into())).unwrap();
-    assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [stays]);
+    assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [record.id(), stays]);
     assert!(block_on(store.get(Lookup::Id(going.id))).unwrap().is_empty());
     assert_eq!(block_on(store.get(Lookup::Id(staying.id))).unwrap().len(), 1);
     let report = verify(&dir.path().join("store"));
