@@ -47,6 +47,9 @@ pub struct ToolSpec {
     pub description: String,
     /// The JSON schema of its arguments: an object.
     pub schema: Value,
+    /// The version of what it does. A run is not resumed with another one; prose in description and schema may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// What can be done about a call of which nobody knows whether it happened.
     pub effect: Effect,
     /// What it does with the session's files.
