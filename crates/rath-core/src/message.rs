@@ -17,6 +17,16 @@ pub struct Message {
     pub origin: Point,
     /// What it says.
     pub said: Said,
+    /// The agent whose step it was said in, for a turn of a model and for results of its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+impl Message {
+    /// A message of no agent's step.
+    pub fn new(origin: Point, said: Said) -> Self {
+        Self { origin, said, agent: None }
+    }
 }
 
 /// What an item of a context says.
