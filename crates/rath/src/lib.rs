@@ -38,6 +38,7 @@ mod needle;
 mod operator;
 mod pause;
 pub mod policy;
+pub mod requests;
 pub mod toolkit;
 pub mod tools;
 pub mod workshop;
@@ -61,7 +62,7 @@ pub mod prelude {
     pub use rath_core::body::{Assistant, Block, Outcome};
     pub use rath_core::{
         Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Reply, Result,
-        Rule, Session, SessionId, Store, Tool, Usage, View, Workflow, seq,
+        Session, SessionId, StandardView, Store, Tool, Usage, View, Workflow, seq,
     };
     pub use rath_macros::{Workflow, tool};
     pub use rath_model::scripted::{Scripted, Turn};

@@ -64,7 +64,17 @@ pub fn spec<T: JsonSchema>(
     timeout: Option<Duration>,
 ) -> ToolSpec {
     let (name, description) = (name.into(), description.into());
-    ToolSpec { name, description, schema: schema::<T>(), effect, touches, branches: false, timeout, agent: None }
+    ToolSpec {
+        name,
+        description,
+        schema: schema::<T>(),
+        version: None,
+        effect,
+        touches,
+        branches: false,
+        timeout,
+        agent: None,
+    }
 }
 
 /// The schema of a tool's arguments: in one piece, and nothing in it that models have no use for.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 use rath::agent::{Agent, Budget};
-use rath::{BoxModel, Parameters, Rule};
+use rath::{BoxModel, Parameters, StandardView};
 use serde::{Deserialize, Serialize};
 
 use super::{budget, parts};
@@ -148,9 +148,9 @@ impl AgentFile {
     pub(crate) fn agent(&self, model: BoxModel) -> Result<Agent> {
         let limits = self.budget.as_deref().map(budget::parse).transpose()?.unwrap_or(Budget::default());
         let rule = match self.view {
-            None | Some(View::Whole) => Rule::Whole,
-            Some(View::OwnStep) => Rule::OwnStep,
-            Some(View::LastAnswer) => Rule::LastAnswer,
+            None | Some(View::Whole) => StandardView::Whole,
+            Some(View::OwnStep) => StandardView::OwnStep,
+            Some(View::LastAnswer) => StandardView::LastAnswer,
         };
         let parameters = Parameters {
             max_tokens: self.max_tokens,

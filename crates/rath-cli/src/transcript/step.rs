@@ -3,36 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::agent::AgentConfig;
 use rath::body::{Outcome, Role, StepEntered};
-use rath::{BlobRef, Parameters, Point, RecordId, Rule, Store, Time, ToolSpec, Usage};
-use serde::{Deserialize, Serialize};
+use rath::{BlobRef, Point, RecordId, Store, Time, Usage};
 
 use super::words::{seq, span, usage};
 use crate::output::{self, style};
 use crate::time;
 
-/// An agent's configuration, as its step names it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Config {
-    #[serde(default)]
-    pub(crate) model: Option<String>,
-    #[serde(default)]
-    pub(crate) prompt: String,
-    #[serde(default)]
-    pub(crate) view: Rule,
-    #[serde(default)]
-    pub(crate) parameters: Parameters,
-    #[serde(default)]
-    pub(crate) tools: Vec<ToolSpec>,
-}
-
-impl Config {
-    /// Reads it; `None` where it is gone, or is none of ours.
-    pub(crate) async fn read(store: &Arc<dyn Store>, blob: Option<&BlobRef>) -> Result<Option<Self>> {
-        let Some(blob) = blob else { return Ok(None) };
-        let bytes = store.blob_get(blob.digest).await?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
-    }
+/// The agent's configuration that a step names; `None` where it is gone, or is none of ours.
+pub(crate) async fn config_of(store: &Arc<dyn Store>, blob: Option<&BlobRef>) -> Result<Option<AgentConfig>> {
+    let Some(blob) = blob else { return Ok(None) };
+    Ok(store.blob_get(blob.digest).await?.and_then(|bytes| AgentConfig::read(&bytes)))
 }
 
 /// A step that is open.

@@ -12,7 +12,7 @@ use rath::store::Lookup;
 use rath::{Fault, Kind, Record, RecordId, Store, View};
 
 use super::model::COLUMN;
-use super::step::{Config, Step};
+use super::step::{Step, config_of};
 use super::{call, files, model, people, step};
 use crate::commands::log::clip;
 use crate::output::{self, style};
@@ -313,7 +313,7 @@ impl Teller {
         if let Some(known) = self.models.get(&blob.digest) {
             return Ok(known.clone());
         }
-        let model = Config::read(&self.store, Some(blob)).await?.and_then(|config| config.model);
+        let model = config_of(&self.store, Some(blob)).await?.and_then(|config| config.model);
         self.models.insert(blob.digest, model.clone());
         Ok(model)
     }

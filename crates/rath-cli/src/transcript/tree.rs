@@ -11,7 +11,7 @@ use rath::store::{BoxFuture, Which};
 use rath::{Kind, Point, Record, RecordId, SessionId, Store, Time, Usage};
 use serde::Serialize;
 
-use super::step::Config;
+use super::step::config_of;
 
 /// The kinds that a tree is made of.
 const KINDS: &[Kind] = &[
@@ -149,7 +149,7 @@ impl Fold<'_> {
         match record.kind() {
             Kind::StepEntered => {
                 let Ok(body) = record.body::<StepEntered>() else { return Ok(()) };
-                let model = Config::read(self.store, body.config.as_ref()).await?.and_then(|config| config.model);
+                let model = config_of(self.store, body.config.as_ref()).await?.and_then(|config| config.model);
                 let around = self.open.last().and_then(|found| match &found.node {
                     Node::Step { record, .. } => Some(*record),
                     Node::Branch { .. } => None,

@@ -101,7 +101,7 @@ async fn work(bench: &Bench, model: BoxModel) -> Vec<Record> {
     let session = agent.forward(session).await.unwrap();
     let mut fork = session.fork("another way");
     fork.user("Differently.").unwrap();
-    let mut fork = agent.clone().view(Rule::LastAnswer).forward(fork).await.unwrap();
+    let mut fork = agent.clone().view(StandardView::LastAnswer).forward(fork).await.unwrap();
     fork.publish().await.unwrap();
     [requests(&session).await, requests(&fork).await].concat()
 }
@@ -110,10 +110,10 @@ async fn work(bench: &Bench, model: BoxModel) -> Vec<Record> {
 fn requests_are_rebuilt_byte_for_byte() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     for (api, encoder) in [
-        ("anthropic", "anthropic-messages@1"),
-        ("chat", "openai-chat/common@1"),
-        ("deepseek", "openai-chat/deepseek@1"),
-        ("responses", "openai-responses@1"),
+        ("anthropic", "anthropic-messages@2"),
+        ("chat", "openai-chat/common@2"),
+        ("deepseek", "openai-chat/deepseek@2"),
+        ("responses", "openai-responses@2"),
     ] {
         let bench = Bench::new();
         let server = Server::new(answers(if api == "deepseek" { "chat" } else { api }));
@@ -203,7 +203,7 @@ fn what_differs_is_erased_or_has_no_encoder_is_said() {
         let mut session = store.create(Actor::person("ada"));
         session.user("The secret.").unwrap();
         let secret = session.head();
-        for model in [Own("anthropic-messages@1"), Own("mine@7")] {
+        for model in [Own("anthropic-messages@2"), Own("mine@7")] {
             session = Agent::new("parrot").model(model).forward(session).await.unwrap();
         }
         session.publish().await.unwrap();

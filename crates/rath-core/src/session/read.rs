@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// A reader that also sees what is not published.
-    pub(super) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.0.store.clone());
         self.add_tails(&mut reader);
         reader.keep_at_hand(&self.0.records);
@@ -108,7 +108,7 @@ impl fmt::Display for Session {
                     let finished = self.0.records.iter().find(|record| Some(record.id()) == result.finished);
                     result.shown = finished.and_then(|record| record.body::<ToolFinished>().ok()?.shown());
                 }
-                writeln!(f, "{}", Message { origin: record.point(), said })?;
+                writeln!(f, "{}", Message::new(record.point(), said))?;
             } else {
                 writeln!(f, "        ·  {}", crate::summary::of(&record))?;
             }

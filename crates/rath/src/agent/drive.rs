@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rath_core::body::{Assistant, ModelFailed};
+use rath_core::body::{Assistant, ModelFailed, StepEntered};
 use rath_core::store::{BoxFuture, Post, Scan};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
+use rath_core::{Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
 
 use super::asker::Asker;
 use super::call::{changed_beside, of_workshop};
@@ -25,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
     pub(super) sealed: Arc<Sealed>,
+    /// Whether the step names another configuration, one whose prose differs.
+    pub(super) reworded: bool,
     pub(super) equipment: Equipment,
     pub(super) cancel: Cancel,
     pub(super) listener: Option<Arc<Listener>>,
@@ -54,11 +56,12 @@ impl Bench {
 }
 
 impl Agent {
-    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>) -> Result<Session> {
+    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>, entered: Entered) -> Result<Session> {
         let me = session.actor().clone();
         session.act_as(Actor::agent(&self.name));
         let equipment = self.equipment.over(&session.equipment());
         let mut bench = Bench {
+            reworded: entered == Entered::Again && is_reworded(&session, &sealed).await?,
             sealed,
             cancel: session.cancel_token().child(),
             listener: equipment.get::<Listener>().ok(),
@@ -215,6 +218,14 @@ impl Agent {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the open step names another configuration than this.
+async fn is_reworded(session: &Session, sealed: &Sealed) -> Result<bool> {
+    let entered = session.view().await?.last_of(&Kind::StepEntered).await?;
+    let step = entered.and_then(|entered| entered.record().body::<StepEntered>().ok());
+    let config = step.and_then(|step| step.config);
+    Ok(config.is_some_and(|config| config.digest != sealed.blob.reference.digest))
 }
 
 /// Whether a model was asked in the open step.
