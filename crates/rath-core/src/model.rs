@@ -149,7 +149,8 @@ impl ToolChoice {
 }
 
 /// A part of an answer, as it comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Delta {
     /// Words.
     Text(String),

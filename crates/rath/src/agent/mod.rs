@@ -33,10 +33,10 @@ use rath_core::{
     Result, Session, StandardView, ToolSpec, Workflow,
 };
 
-pub use asker::{Asker, Given, Question, Response};
+pub use asker::{Answer, Asker, Question, Response};
 pub use budget::Budget;
 pub use config::AgentConfig;
-pub use event::{Event, Listener, Patience};
+pub use event::{Event, Listener, Patience, RunEvent, RunEvents};
 pub use json_answer::answer_of;
 pub use policy::Decision;
 pub use sub::SubAgent;
@@ -80,6 +80,7 @@ pub struct Agent {
 
 /// What does not change any more once the agent works.
 pub(crate) struct Sealed {
+    name: Arc<str>,
     specs: Vec<ToolSpec>,
     blob: Blob,
 }
