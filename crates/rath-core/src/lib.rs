@@ -96,7 +96,9 @@ pub use state::{
     State,
 };
 pub use store::{Blobs, Store};
-pub use tool::{BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches};
+pub use tool::{
+    BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, PathArguments, Reply, Tool, ToolSpec, Touches,
+};
 pub use trail::LastChange;
 pub use usage::Usage;
 pub use view::{Ancestor, View};

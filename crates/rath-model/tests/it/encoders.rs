@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rath_core::body::{AsSent, Assistant, Attached, Block, Effect, System, ToolResult, User};
-use rath_core::{Actor, Blob, Digest, Memory, Message, Parameters, Point, Said, Session, ToolSpec, Touches};
+use rath_core::{Actor, Blob, Digest, Memory, Message, Parameters, Point, Said, Session, ToolSpec};
 use rath_model::chat::Dialect;
 use rath_model::{Talk, anthropic, chat, encode_with, responses};
 use serde_json::{Value, json};
@@ -56,17 +56,8 @@ fn sent(api: &str, blocks: Vec<Block>, json: &str) -> Said {
 }
 
 fn look() -> ToolSpec {
-    ToolSpec {
-        name: "look".into(),
-        description: "Looks.".into(),
-        schema: json!({"type": "object", "properties": {"at": {"type": "string"}}}),
-        version: None,
-        effect: Effect::Pure,
-        touches: Touches::Nothing,
-        branches: false,
-        timeout: None,
-        agent: None,
-    }
+    let schema = json!({"type": "object", "properties": {"at": {"type": "string"}}});
+    ToolSpec { effect: Effect::Pure, ..ToolSpec::new("look", "Looks.", schema) }
 }
 
 /// What all three are shown.

@@ -7,8 +7,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rath_core::body::{CallOutcome, Effect, Outcome, ToolFinished};
 use rath_core::store::BoxFuture;
 use rath_core::{
-    BoxWorkflow, Call, Error, ErrorKind, OpenCall, Reply, Result, Session, StandardView, Tool, ToolSpec, Touches,
-    Workflow,
+    BoxWorkflow, Call, Error, ErrorKind, OpenCall, PathArguments, Reply, Result, Session, StandardView, Tool, ToolSpec,
+    Touches, Workflow,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -217,6 +217,8 @@ impl Tool for SubAgent {
             // Making it again goes on with its branch, where each call has a class of its own.
             effect: Effect::Idempotent,
             touches: Touches::Nothing,
+            // The task is prose: each call that the agent makes is decided by its own paths.
+            paths: PathArguments::named(""),
             branches: true,
             timeout: None,
             agent: self.agent.clone(),
