@@ -160,6 +160,9 @@ pub(crate) struct Copied {
     /// The record's body, as JSON text; absent when erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<String>,
+    /// The agent in whose step it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
 }
 
 impl Copied {

@@ -44,6 +44,8 @@ use proc_macro::TokenStream;
 ///   unknown: rules that deny or ask apply if any text in the arguments could be such a path, and rules that allow a path
 ///   do not apply.
 /// - `timeout = "30s"`: how long a call may take; `ms`, `s`, `m` or `h`.
+/// - `version = "2"`: the version of what the tool does. A run that was begun with another version is not resumed; change it
+///   when the tool does something else, not when its description is reworded.
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = match syn::parse(item) {

@@ -93,12 +93,15 @@ impl Method {
     fn spec(&self) -> TokenStream {
         let Method { options, name, description, .. } = self;
         let (effect, touches) = (options.effect_tokens(), options.touches_tokens());
-        let (paths, timeout) = (options.paths_tokens(), options.timeout_tokens());
+        let (paths, timeout, version) = (options.paths_tokens(), options.timeout_tokens(), options.version_tokens());
         quote! {
             fn spec(&self) -> &::rath::ToolSpec {
                 static SPEC: ::std::sync::OnceLock<::rath::ToolSpec> = ::std::sync::OnceLock::new();
                 SPEC.get_or_init(|| {
-                    ::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #paths, #timeout)
+                    ::rath::ToolSpec {
+                        version: #version,
+                        ..::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #paths, #timeout)
+                    }
                 })
             }
         }

@@ -15,6 +15,7 @@ pub(crate) struct Options {
     writes: Option<Span>,
     paths: Option<Paths>,
     timeout: Option<u64>,
+    version: Option<LitStr>,
 }
 
 /// Which arguments are paths.
@@ -50,8 +51,12 @@ impl Options {
             });
         } else if meta.path.is_ident("timeout") {
             self.timeout = Some(milliseconds(&meta.value()?.parse()?)?);
+        } else if meta.path.is_ident("version") {
+            self.version = Some(meta.value()?.parse()?);
         } else {
-            return Err(meta.error("unknown option: use `name`, `effect`, `reads`, `writes`, `paths` or `timeout`"));
+            return Err(
+                meta.error("unknown option: use `name`, `effect`, `reads`, `writes`, `paths`, `timeout` or `version`")
+            );
         }
         Ok(())
     }
@@ -125,6 +130,13 @@ impl Options {
             None => quote!(::rath::PathArguments::Unknown),
             Some(Paths::Named(names)) => quote!(::rath::PathArguments::named(#names)),
             Some(Paths::Found(function)) => quote!(::rath::PathArguments::Found(#function)),
+        }
+    }
+
+    pub(crate) fn version_tokens(&self) -> TokenStream {
+        match &self.version {
+            Some(version) => quote!(::core::option::Option::Some(::std::string::String::from(#version))),
+            None => quote!(::core::option::Option::None),
         }
     }
 

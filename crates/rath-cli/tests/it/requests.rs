@@ -6,8 +6,8 @@ use rath::body::ModelRequested;
 use rath::prelude::*;
 use rath::store::BoxFuture;
 use rath::{
-    Answer, Anthropic, Blob, BoxModel, Chat, Delta, Digest, Encoded, Failure, Kind, Model, Parameters, Record,
-    Responses, Shown,
+    Answer, Anthropic, Blob, BoxModel, Chat, ContextView, Delta, Digest, Encoded, Failure, Kind, Model, Parameters,
+    Record, Responses, Shown,
 };
 use serde_json::{Value, json};
 
@@ -193,6 +193,40 @@ impl Model for Own {
             ..Answer::default()
         })))
     }
+}
+
+/// A context view that the command line does not know.
+#[derive(Debug)]
+struct Nothing;
+
+impl ContextView for Nothing {
+    fn name(&self) -> &str {
+        "nothing@1"
+    }
+
+    fn messages<'a>(&'a self, _: &'a View) -> BoxFuture<'a, rath::Result<Vec<Message>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+#[test]
+fn a_context_view_that_is_not_registered_is_said() {
+    let bench = Bench::new();
+    let store = Embedded::open(bench.path(".rath")).unwrap();
+    let request = wait_for_it(async {
+        let mut session = store.create(Actor::person("ada"));
+        session.user("Hello.").unwrap();
+        let agent = Agent::new("parrot").model(Scripted::new("s").say("Said.")).view(Nothing);
+        let session = agent.forward(session).await.unwrap();
+        requests(&session).await.remove(0).point().to_string()
+    });
+    let value = bench.json(&["show", &request, "--request"]);
+    assert_eq!(value["verdict"], "view_not_registered");
+    assert_eq!(value["why"], "no context view nothing@1 is registered");
+    let said = bench.fails(3, &["show", &request, "--request"]);
+    assert!(said.contains("✗ cannot be rebuilt: no context view nothing@1"), "{said}");
+    let value = bench.json(&["show", &request, "--context"]);
+    assert_eq!((&value["rule"], &value["rebuilt"]), (&"nothing@1".into(), &false.into()));
 }
 
 #[test]

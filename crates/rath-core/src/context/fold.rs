@@ -51,7 +51,7 @@ pub(crate) struct ContextFold {
     /// What was said, by place, when the words are wanted.
     said: HashMap<(Point, u32), Said>,
     /// The agents in whose steps turns and results were said, by place, when the words are wanted.
-    agents: HashMap<Point, String>,
+    agents: HashMap<(Point, u32), String>,
 }
 
 /// The items of one line while it is read: those that others may share, and those read since.
@@ -140,7 +140,7 @@ impl ContextFold {
                 kind @ (Kind::Assistant | Kind::ToolResult) => {
                     said(0)?;
                     if keep && let Some(agent) = record.header().ok().and_then(|header| steps.get(&header.step?)) {
-                        fold.agents.insert(point, agent.clone());
+                        fold.agents.insert((point, 0), agent.clone());
                     }
                     let shape = shape(kind, record.body_bytes()).map_err(bad)?;
                     strand.fresh.push(Item::new(point, 0, shape, generation));
@@ -176,6 +176,9 @@ impl ContextFold {
                     if keep {
                         for (part, copy) in copied.iter().enumerate() {
                             fold.said.insert((point, part as u32), copy.said().map_err(bad)?);
+                            if let Some(agent) = &copy.agent {
+                                fold.agents.insert((point, part as u32), agent.clone());
+                            }
                         }
                     }
                 }
@@ -208,7 +211,7 @@ impl ContextFold {
         for Item { origin, part, .. } in items {
             let said = self.said.get_mut(&(origin, part)).map(|said| std::mem::replace(said, Said::Erased));
             let said = said.ok_or(Error::Tampered { point: origin, why: Fault::Erased })?;
-            messages.push(Message { agent: self.agents.get(&origin).cloned(), ..Message::new(origin, said) });
+            messages.push(Message { agent: self.agents.remove(&(origin, part)), ..Message::new(origin, said) });
         }
         Ok(messages)
     }
@@ -263,10 +266,10 @@ pub(crate) async fn copy_of(reader: &Reader, item: &Item) -> Result<Copied> {
     if let Ok(result @ ToolResult { shown: None, finished: Some(_), .. }) = record.body::<ToolResult>() {
         let body = serde_json::to_string(&with_output(reader, &record, result).await?);
         let body = body.map_err(|why| tampered(&record, Fault::Unreadable(why.to_string())))?;
-        return Ok(Copied { kind: record.kind().to_string(), part: item.part, body: Some(body) });
+        return Ok(Copied { kind: record.kind().to_string(), part: item.part, body: Some(body), agent: None });
     }
     let body = record.body_bytes().map(|body| String::from_utf8_lossy(body).into_owned());
-    Ok(Copied { kind: record.kind().to_string(), part: item.part, body })
+    Ok(Copied { kind: record.kind().to_string(), part: item.part, body, agent: None })
 }
 
 /// The items a detached session starts with.

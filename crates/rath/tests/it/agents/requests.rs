@@ -208,6 +208,11 @@ async fn the_turns_of_other_agents_are_messages_that_name_them() {
         last[0].contains("Agent reader called echo(") && last[0].contains("Agent reader said:\n\nIt says hi."),
         "{last:?}"
     );
+    // On a detached copy, and on a copy of that.
+    let session = reader.forward(asked(&Memory::new())).await.unwrap();
+    let copy = session.detach("a copy").await.unwrap().detach("another").await.unwrap();
+    let copy = reviewer("openai-chat@2").forward(copy).await.unwrap();
+    assert_eq!(asked_of(&copy.view().await.unwrap()).await[0], [told]);
     // Version 1 shows them as the model's own, and its requests are rebuilt as they were.
     let session = reader.forward(asked(&Memory::new())).await.unwrap();
     let session = reviewer("openai-chat@1").forward(session).await.unwrap();
