@@ -398,7 +398,9 @@ async fn an_approval_of_a_link_does_not_cover_what_it_leads_to() {
     shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
     session.equip(shop.second());
     session.equip(Policy::new(vec![Rule::new(Ruling::Ask).path("*.key")]).unwrap());
-    session.equip(Asker::new(|_| async { Some(Response { by: Actor::person("ada"), given: Given::Yes, why: None }) }));
+    session.equip(Asker::new(|_| async {
+        Some(Response { by: Actor::person("ada"), answer: rath::agent::Answer::Yes, why: None })
+    }));
     let session = agent.forward(session).await.unwrap();
     let results = results(&session).await;
     assert!(results[0].2 && results[0].1.contains("test.key leads to real.key"), "{results:?}");
