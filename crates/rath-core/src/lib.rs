@@ -86,7 +86,9 @@ pub use injected::{Injected, Injection, Injector};
 pub use kind::{Kind, NotAKind, mask as kind_mask};
 pub use memory::Memory;
 pub use message::{Message, Said};
-pub use model::{Answer, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Parameters, TokenCount, ToolChoice};
+pub use model::{
+    Answer, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Model, Parameters, TokenCount, ToolChoice,
+};
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session};
