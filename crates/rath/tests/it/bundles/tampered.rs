@@ -165,7 +165,7 @@ async fn the_verifier_in_python_finds_them_too() {
         .args(["-B", "-c", FLIPS, dir.path().join("a").to_str().unwrap(), &step, script])
         .output();
     let Ok(run) = run else {
-        eprintln!("skipped: there is no python3");
+        rath_testkit::Requirement::Python.skip("python3 is not installed");
         return;
     };
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

@@ -1,4 +1,4 @@
-//! A run with everything in it, killed at every commit, on a real store and in real sandboxes.
+//! A run with everything in it whose store dies at every commit, on a real store and in real sandboxes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,10 +20,10 @@ use crate::support::{isolates, workshop};
 
 /// What lies outside the sandbox and cannot be taken back.
 #[derive(Clone)]
-struct Outside(PathBuf);
+pub(crate) struct Outside(pub(crate) PathBuf);
 
 impl Outside {
-    fn mails(&self) -> Vec<String> {
+    pub(crate) fn mails(&self) -> Vec<String> {
         fs::read_to_string(self.0.join("mails")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
@@ -138,7 +138,7 @@ fn everything() -> Everything {
 }
 
 /// One process: a store, a workshop, a run on them.
-async fn run(store: Arc<dyn Store>, dir: &Path) -> Result<Session> {
+pub(crate) async fn run(store: Arc<dyn Store>, dir: &Path, durability: Durability) -> Result<Session> {
     let workshop = Arc::new(workshop(&store, dir));
     let origin = dir.join("origin");
     let mut session = store
@@ -153,13 +153,14 @@ async fn run(store: Arc<dyn Store>, dir: &Path) -> Result<Session> {
             Ok(())
         })
         .await?;
+    session.set_durability(durability);
     session.equip_shared(workshop);
     session.equip(Outside(dir.join("outside")));
     session.go_on(&everything()).await
 }
 
 /// Answers what is asked, truthfully.
-async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
+pub(crate) async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
     let mut answered = 0;
     for row in store.sessions(Query::default()).await.unwrap() {
         for ask in View::of(store, row.id, None).await.unwrap().pending().asks {
@@ -185,13 +186,13 @@ async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
 
 /// What a run came to, without what is different in every run.
 #[derive(Debug, PartialEq)]
-struct Came {
+pub(crate) struct Came {
     transcript: Vec<String>,
     files: BTreeMap<String, String>,
     /// How often each tool's calls ended, by tool.
     steps: Vec<String>,
-    mails: Vec<String>,
-    objects: usize,
+    pub(crate) mails: Vec<String>,
+    pub(crate) objects: usize,
 }
 
 async fn came(store: &Arc<dyn Store>, session: &Session, outside: &Outside) -> Came {
@@ -234,7 +235,7 @@ async fn lines(store: &Arc<dyn Store>, root: SessionId) -> Vec<SessionId> {
     std::iter::once(root).chain(branches.into_iter().map(|(_, id)| id)).collect()
 }
 
-fn fresh() -> TempDir {
+pub(crate) fn fresh() -> TempDir {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("origin")).unwrap();
     fs::create_dir(dir.path().join("outside")).unwrap();
@@ -243,16 +244,16 @@ fn fresh() -> TempDir {
     dir
 }
 
-fn open(dir: &TempDir) -> Arc<dyn Store> {
+pub(crate) fn open(dir: &TempDir) -> Arc<dyn Store> {
     Embedded::open(dir.path().join("store")).unwrap()
 }
 
 /// Goes on, process after process, until the run is over.
-async fn to_the_end(dir: &TempDir) -> (Came, u64) {
+pub(crate) async fn to_the_end(dir: &TempDir) -> (Came, u64) {
     let outside = Outside(dir.path().join("outside"));
     for _ in 0..20 {
         let store = open(dir);
-        match run(store.clone(), dir.path()).await {
+        match run(store.clone(), dir.path(), Durability::Effect).await {
             Ok(session) => {
                 assert!(session.pending().is_empty());
                 let came = came(&store, &session, &outside).await;
@@ -281,11 +282,11 @@ async fn started(store: &Arc<dyn Store>, session: &Session) -> u64 {
 }
 
 fn stride() -> u64 {
-    std::env::var("RATH_KILL_EVERY").ok().and_then(|every| every.parse().ok()).unwrap_or(1)
+    (8 / u64::from(rath_testkit::scaled(8))).max(1)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_every_commit_it_ends_like_a_run_that_was_not() {
+async fn when_the_store_dies_at_any_commit_the_run_ends_like_a_run_that_was_not() {
     if !isolates() {
         return;
     }
@@ -306,7 +307,7 @@ async fn killed_at_every_commit_it_ends_like_a_run_that_was_not() {
             loop {
                 let store = open(&dir);
                 let mortal = Mortal::new(store.clone(), left, moment);
-                let ended = run(mortal.clone(), dir.path()).await;
+                let ended = run(mortal.clone(), dir.path(), Durability::Effect).await;
                 match ended {
                     Err(error) if matches!(error.kind(), ErrorKind::Waiting(_)) => {
                         drop(error);
