@@ -159,7 +159,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
         Kind::ModelRequested => {
             let body: ModelRequested = record.body()?;
             let again = body.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-            format!("{} is shown {}{again}", body.model, body.rule)
+            format!("{} is shown {}{again}", body.model, body.view)
         }
         Kind::ModelFailed => {
             let body: ModelFailed = record.body()?;

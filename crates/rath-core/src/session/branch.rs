@@ -9,13 +9,13 @@ use crate::actor::Actor;
 use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Blob;
 use crate::body::{CopiedLine, Detached, Forked};
-use crate::context::{self, Items};
+use crate::context::{self, ContextFold, Items};
 use crate::error::{ErrorKind, Result};
 use crate::history::Reach;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
 use crate::list::List;
-use crate::message::Copied;
+use crate::message::{Copied, Message};
 use crate::reader::Reader;
 use crate::record::Extras;
 use crate::state::State;
@@ -213,12 +213,13 @@ fn up_to(mut base: List<Unpublished>, point: Point) -> List<Unpublished> {
 }
 
 async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String) -> Result<Session> {
-    let items = context::items_at_point(reader, from.point()).await?;
+    let fold = ContextFold::run(reader, from.point(), true).await?;
+    let items = fold.items();
     let mut copied = Vec::with_capacity(items.len());
     let mut copies = Vec::new();
     let mut blobs = Vec::new();
-    for item in items.to_vec() {
-        let copy = context::copy_of(reader, &item).await?;
+    for (item, Message { agent, .. }) in items.iter().zip(fold.messages()?) {
+        let copy = Copied { agent, ..context::copy_of(reader, item).await? };
         for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
             // The child may be published before its origin: it brings the blobs itself.
             blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });

@@ -109,7 +109,7 @@ impl fmt::Display for Session {
                     let finished = self.0.records.iter().find(|record| Some(record.id()) == result.finished);
                     result.shown = finished.and_then(|record| record.body::<ToolFinished>().ok()?.shown());
                 }
-                writeln!(f, "{}", Message { origin: record.point(), said })?;
+                writeln!(f, "{}", Message::new(record.point(), said))?;
             } else {
                 writeln!(f, "        ·  {}", crate::summary::of(&record))?;
             }

@@ -165,17 +165,7 @@ async fn full_of_it(store: &Arc<dyn Store>) -> Vec<SessionId> {
     session.enter(format!("serving {SECRET}")).unwrap();
     let mut fork = session.fork(format!("look up {SECRET}"));
     fork.assistant("Found.").unwrap();
-    session
-        .append(ModelRequested {
-            model: "m".into(),
-            rule: Rule::default(),
-            encoder: "e@1".into(),
-            request: Digest::of(b""),
-            parameters: None,
-            previous: None,
-            attempt: None,
-        })
-        .unwrap();
+    session.append(ModelRequested::new("m", "whole@1", "e@1", Digest::of(b""))).unwrap();
     let raw = |text: String| Blob::new(text.into_bytes(), "text/event-stream");
     let failed = raw(format!("data: {SECRET}"));
     // A stream says words in pieces: only its turn knows that it is about somebody.

@@ -1,12 +1,9 @@
-//! Arguments of calls, as the APIs take them back.
+//! Version 1: arguments of calls, as the APIs take them back. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-
-use crate::fields::Fields;
-use crate::turn::{Part, Turn};
 
 /// The arguments as an object. None are an empty one. What is no object is put into one, as the model wrote it: it sees
 /// again what it did, and the API has nothing to refuse.
@@ -32,24 +29,6 @@ pub(crate) fn as_text(written: &str) -> Cow<'_, str> {
         Cow::Borrowed(object) if object.get().len() == written.len() => Cow::Borrowed(written),
         object => Cow::Owned(object.get().to_owned()),
     }
-}
-
-impl Turn {
-    /// Makes objects of all arguments, but for those of tools that take any text.
-    pub(crate) fn mend_arguments(&mut self) {
-        for block in &mut self.blocks {
-            let takes_text = is_custom(&block.rest);
-            if let Part::Call { arguments, .. } = &mut block.part
-                && !takes_text
-            {
-                *arguments = as_text(arguments).into_owned();
-            }
-        }
-    }
-}
-
-fn is_custom(rest: &Fields) -> bool {
-    rest.get("custom").is_some() || rest.text("type").as_deref() == Some("custom_tool_call")
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
-//! From what is shown to a request, version 1. What it makes never changes: another way is another version.
+//! Version 1 of this API's requests. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
 use rath_core::{Parameters, ToolSpec};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::as_object;
-use crate::attached::{File, Holds};
-use crate::schema::{Limits, answer_schema, schema};
-use crate::talk::{Called, Line, Spoke, Spoken, Talk};
-
-/// The encoder's name and version.
-pub const ENCODER: &str = "anthropic-messages@1";
+use super::arguments::as_object;
+use super::attached::{File, Holds};
+use super::lines::{Called, Line, Spoke, Spoken};
+use super::schema::{Limits, answer_schema, schema};
+use crate::talk::Talk;
 
 /// What turns of this API are marked with.
 pub(crate) const API: &str = "anthropic-messages";
@@ -23,8 +22,13 @@ const MAX_TOKENS: u64 = 32_000;
 const MAX_TOKENS_OF_3: u64 = 4096;
 
 /// The request for what is shown.
-pub fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    talk.write(&Request::of(talk))
+pub(crate) fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
+    encode_with(talk, None)
+}
+
+/// The same for later versions, with a choice of tools.
+pub(crate) fn encode_with(talk: &Talk<'_>, tool_choice: Option<Value>) -> serde_json::Result<Vec<u8>> {
+    talk.write(&Request { tool_choice, ..Request::of(talk) })
 }
 
 #[derive(Serialize)]
@@ -39,6 +43,8 @@ struct Request<'a> {
     output_config: Option<OutputConfig<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     system: Vec<Block<'a>>,
     messages: Vec<Message<'a>>,
@@ -169,6 +175,7 @@ impl<'a> Request<'a> {
             thinking,
             output_config: has_config.then_some(OutputConfig { effort, format }),
             tools: talk.tools.iter().map(Tool::of).collect(),
+            tool_choice: None,
             system,
             messages: messages.0,
             stream: true,

@@ -1,25 +1,29 @@
-//! From what is shown to a request, version 1. What it makes never changes: another way is another version.
+//! Version 1 of this API's requests. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
 use rath_core::ToolSpec;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::as_text;
-use crate::attached::{File, Holds};
-use crate::schema::{Limits, answer_schema, schema};
-use crate::talk::{Called, Line, Spoke, Spoken, Talk};
-
-/// The encoder's name and version.
-pub const ENCODER: &str = "openai-responses@1";
+use super::arguments::as_text;
+use super::attached::{File, Holds};
+use super::lines::{Called, Line, Spoke, Spoken};
+use super::schema::{Limits, answer_schema, schema};
+use crate::talk::Talk;
 
 /// What turns of this API are marked with.
 pub(crate) const API: &str = "openai-responses";
 
 /// The request for what is shown.
-pub fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    talk.write(&Request::of(talk))
+pub(crate) fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
+    encode_with(talk, None)
+}
+
+/// The same for later versions, with a choice of tools.
+pub(crate) fn encode_with(talk: &Talk<'_>, tool_choice: Option<Value>) -> serde_json::Result<Vec<u8>> {
+    talk.write(&Request { tool_choice, ..Request::of(talk) })
 }
 
 #[derive(Serialize)]
@@ -35,6 +39,8 @@ struct Request<'a> {
     instructions: Cow<'a, str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<Text>,
     input: Vec<Item<'a>>,
@@ -119,6 +125,7 @@ impl<'a> Request<'a> {
             reasoning: parameters.effort.as_deref().map(|effort| Reasoning { effort }),
             instructions,
             tools: talk.tools.iter().map(Tool::of).collect(),
+            tool_choice: None,
             text: parameters.answer_schema.as_ref().map(|schema| Text {
                 format: Format::JsonSchema {
                     name: "answer",

@@ -1,4 +1,4 @@
-//! Pictures and documents, as the APIs take them.
+//! Version 1: pictures and documents, as the APIs take them. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
@@ -46,7 +46,7 @@ impl<'a> Talk<'a> {
             "application/pdf" => Holds::Pdf(STANDARD.encode(bytes)),
             _ => match std::str::from_utf8(bytes) {
                 Ok(text) if is_text(media_type) => Holds::Text(text.into()),
-                _ => Holds::Text(attached.to_string().into()),
+                _ => Holds::Text(described(attached).into()),
             },
         };
         File { name, media_type, holds }
@@ -62,6 +62,14 @@ impl File<'_> {
     /// Words with the name of the file before them, for APIs that know no documents of words.
     pub(crate) fn titled(name: &str, text: &str) -> String {
         format!("{name}:\n\n{text}")
+    }
+}
+
+/// The words for a file that no API takes.
+fn described(Attached { content: BlobRef { media_type, bytes, .. }, name }: &Attached) -> String {
+    match name {
+        Some(name) => format!("[attached: {name}, {media_type}, {bytes} bytes]"),
+        None => format!("[attached: {media_type}, {bytes} bytes]"),
     }
 }
 

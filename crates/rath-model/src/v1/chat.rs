@@ -1,20 +1,31 @@
-//! From what is shown to a request, version 1. What it makes never changes: another way is another version.
+//! Version 1 of this API's requests. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
 use rath_core::ToolSpec;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::dialect::Dialect;
-use crate::arguments::as_text;
-use crate::attached::{File, Holds};
-use crate::schema::{Limits, answer_schema, schema};
-use crate::talk::{Called, Line, Spoke, Spoken, Talk};
+use super::arguments::as_text;
+use super::attached::{File, Holds};
+use super::lines::{Called, Line, Spoke, Spoken};
+use super::schema::{Limits, answer_schema, schema};
+use crate::chat::Dialect;
+use crate::talk::Talk;
 
 /// The request for what is shown.
-pub fn encode(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    talk.write(&Request::of(talk, dialect))
+pub(crate) fn encode(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+    encode_with(talk, dialect, None)
+}
+
+/// The same for later versions, with a choice of tools.
+pub(crate) fn encode_with(
+    talk: &Talk<'_>,
+    dialect: Dialect,
+    tool_choice: Option<Value>,
+) -> serde_json::Result<Vec<u8>> {
+    talk.write(&Request { tool_choice, ..Request::of(talk, dialect) })
 }
 
 #[derive(Serialize)]
@@ -30,6 +41,8 @@ struct Request<'a> {
     reasoning_effort: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<Format>,
     messages: Vec<Said<'a>>,
@@ -133,7 +146,7 @@ impl<'a> Request<'a> {
         }
         for line in talk.lines(dialect.api()) {
             match line {
-                Line::System(text) if dialect.takes_system_anywhere() || messages.only_system() => {
+                Line::System(text) if takes_system_anywhere(dialect) || messages.only_system() => {
                     messages.say("system", text);
                 }
                 Line::System(text) => messages.say("user", format!("Standing instructions:\n\n{text}").into()),
@@ -145,11 +158,12 @@ impl<'a> Request<'a> {
         let limit = parameters.max_tokens;
         Self {
             model,
-            max_completion_tokens: limit.filter(|_| dialect.has_new_limit()),
-            max_tokens: limit.filter(|_| !dialect.has_new_limit()),
+            max_completion_tokens: limit.filter(|_| has_new_limit(dialect)),
+            max_tokens: limit.filter(|_| !has_new_limit(dialect)),
             temperature: parameters.temperature,
             reasoning_effort: parameters.effort.as_deref(),
             tools: talk.tools.iter().map(Tool::of).collect(),
+            tool_choice: None,
             response_format: parameters.answer_schema.as_ref().map(|schema| Format::JsonSchema {
                 json_schema: Schema { name: "answer", strict: true, schema: answer_schema(schema, Limits::Taken) },
             }),
@@ -158,6 +172,16 @@ impl<'a> Request<'a> {
             stream_options: StreamOptions { include_usage: true },
         }
     }
+}
+
+/// OpenAI has renamed the limit of tokens, and its newer models refuse the old name.
+fn has_new_limit(dialect: Dialect) -> bool {
+    dialect == Dialect::OpenAi
+}
+
+/// The templates of many local models want instructions at the beginning and nowhere else.
+fn takes_system_anywhere(dialect: Dialect) -> bool {
+    matches!(dialect, Dialect::OpenAi | Dialect::OpenRouter | Dialect::DeepSeek)
 }
 
 impl<'a> Tool<'a> {

@@ -1,4 +1,4 @@
-//! Schemas of tools and of answers, as they are written into requests.
+//! Version 1: schemas of tools and of answers, as they are written into requests. Frozen: see [`super`].
 
 use rath_core::ToolSpec;
 use serde::Serialize;
