@@ -145,8 +145,8 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         .map(code_of)
         .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code))
         .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code))
-        .or_else(|| error.downcast_ref::<rath::bundle::Error>().map(rath::bundle::Error::code))
-        .or_else(|| error.downcast_ref::<rath::import::Error>().map(rath::import::Error::code));
+        .or_else(|| error.downcast_ref::<rath_audit::bundle::Error>().map(rath_audit::bundle::Error::code))
+        .or_else(|| error.downcast_ref::<rath_audit::import::Error>().map(rath_audit::import::Error::code));
     let help = of_a_stopped_holder(error).or_else(|| {
         if code == Some("erasure-unfinished") {
             return Some("`rath erase --finish` does the rest, once what was in its way is gone".to_owned());

@@ -31,14 +31,8 @@ extern crate self as rath;
 
 pub mod agent;
 pub mod agent_file;
-pub mod bundle;
-pub mod care;
-pub mod checkpoint;
 pub mod control;
-pub mod import;
 pub mod inspect;
-mod needle;
-mod operator;
 mod pause;
 pub mod policy;
 pub mod query;
@@ -49,7 +43,6 @@ pub mod workshop;
 
 pub use agent::Agent;
 pub use model::Scripted;
-pub use operator::operator;
 pub use rath_core::{
     Actor, Blob, Cancel, Conditions, Content, Digest, Durability, Error, ErrorKind, How, Kind, Memory, Point, Record,
     RecordId, Reference, Result, Session, SessionId, Store, Time, Usage, View, Workflow, seq,

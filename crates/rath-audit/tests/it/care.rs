@@ -9,11 +9,11 @@ use rath::body::{
     ModelFailed, ModelRequested, ModelResponded, Note, Output, Placed, Scope, ToolFinished, ToolResult, ToolStarted,
     User, Verdict,
 };
-use rath::care::{Because, Care, Erasures, Holds, Plan, Policy, Stays, WhyNot, Wish};
 use rath::files::Changes;
 use rath::prelude::*;
 use rath::store::{Lookup, Piece, Post, Posted, Which};
 use rath::{Blob, BlobRef, Digest, Embedded, Kind, Record, Reference, Time};
+use rath_audit::care::{Because, Care, Erasures, Holds, Plan, Policy, Stays, WhyNot, Wish};
 use rath_testkit::traces;
 
 const SECRET: &str = "Ada Q Lovelace";
@@ -494,7 +494,7 @@ async fn an_erasure_on_the_record_is_finished_and_one_that_is_not_was_never_begu
     assert!(lab.record(told).await.body::<Note>().is_ok());
 
     embedded.intend(&embedded.quiet().unwrap(), &doomed).unwrap();
-    let mut operator = rath::operator(&lab.store, Actor::person("olga")).await.unwrap();
+    let mut operator = rath_audit::operator(&lab.store, Actor::person("olga")).await.unwrap();
     let erased = Erased {
         erasure: doomed.name.clone(),
         why: "ticket 12".into(),
@@ -586,7 +586,7 @@ async fn sessions_go_whole_with_all_that_stand_on_them_or_not_at_all() {
 async fn rules_for_labels_count_before_the_rest_and_the_longest_wins() {
     let lab = Lab::new();
     let [.., other] = resting(&lab).await;
-    let rule = |label: &str, keep: &str| rath::care::Rule { label: label.into(), keep: keep.parse().unwrap() };
+    let rule = |label: &str, keep: &str| rath_audit::care::Rule { label: label.into(), keep: keep.parse().unwrap() };
     let due = async |policy: Policy| {
         let collection = lab.care().due(&policy, &mut |_| {}).await.unwrap();
         collection.due.into_iter().map(|due| due.session.id).collect::<Vec<_>>()
@@ -622,7 +622,7 @@ async fn the_store_is_brought_to_a_size_by_what_rested_longest() {
     let care = lab.care();
     lab.nobody_works().await;
     let now = Embedded::open_here(lab.path(), "test").unwrap().size().unwrap();
-    let policy = |size| Policy { size: Some(rath::care::Size(size)), ..Policy::default() };
+    let policy = |size| Policy { size: Some(rath_audit::care::Size(size)), ..Policy::default() };
     assert!(care.due(&policy(now), &mut |_| {}).await.unwrap().due.is_empty());
     let collection = care.due(&policy(now - 300_000), &mut |_| {}).await.unwrap();
     assert_eq!(
@@ -639,7 +639,7 @@ async fn the_store_is_brought_to_a_size_by_what_rested_longest() {
     contract.publish().await.unwrap();
     drop(contract);
     lab.nobody_works().await;
-    let rules = vec![rath::care::Rule { label: "contract".into(), keep: "forever".parse().unwrap() }];
+    let rules = vec![rath_audit::care::Rule { label: "contract".into(), keep: "forever".parse().unwrap() }];
     let due = care.due(&Policy { rules, ..policy(0) }, &mut |_| {}).await.unwrap().due;
     assert!(due.len() == 5 && due.iter().all(|due| due.session.id != ids[0]));
     // Once it fits, nothing more goes.
@@ -677,7 +677,7 @@ async fn a_session_that_goes_on_meanwhile_stays_and_blocks_nothing() {
     let quiet = embedded.quiet().unwrap();
     embedded.intend(&quiet, &doomed).unwrap();
     let removed = rath::body::Removed { session: row.id, head: row.head, records: row.seq + 1 };
-    let mut operator = rath::operator(&lab.store, Actor::person("olga")).await.unwrap();
+    let mut operator = rath_audit::operator(&lab.store, Actor::person("olga")).await.unwrap();
     let erased = Erased {
         erasure: doomed.name.clone(),
         why: "tidy".into(),
@@ -728,8 +728,8 @@ async fn what_was_imported_goes_with_the_file_that_it_came_from() {
     let grown = first.clone() + &line("user", "What is new?");
     let mut session = None;
     for file in [&first, &grown] {
-        let mut intake = rath::import::Intake::new(&lab.store, Actor::person("ada"), false).await.unwrap();
-        let parsed = rath::import::jsonl::read(file.as_bytes()).unwrap();
+        let mut intake = rath_audit::import::Intake::new(&lab.store, Actor::person("ada"), false).await.unwrap();
+        let parsed = rath_audit::import::jsonl::read(file.as_bytes()).unwrap();
         session = Some(intake.take("talk.jsonl", file.as_bytes(), parsed).await.unwrap().session);
     }
     let own = View::of(&lab.store, session.unwrap(), None).await.unwrap().own().await.unwrap();

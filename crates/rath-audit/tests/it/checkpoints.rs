@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rath::body::Checkpointed;
-use rath::checkpoint::{
-    Checkpoint, Error, Heads, LONGEST_LINE, MOST_SUCCESSIONS, PublicKey, Signature, SigningKey, Wish, audit, chain,
-    compare, is_signed, make,
-};
 use rath::prelude::*;
 use rath::store::Query;
 use rath::verify::{Finding, What};
+use rath_audit::checkpoint::{
+    Checkpoint, Error, Heads, LONGEST_LINE, MOST_SUCCESSIONS, PublicKey, Signature, SigningKey, Wish, audit, chain,
+    compare, is_signed, make,
+};
 use rath_testkit::copy_dir;
 use rusqlite::Connection;
 
@@ -235,7 +235,7 @@ async fn a_session_that_is_gone_is_named() {
         let copy = lab.copy();
         Connection::open(copy.join("rath.db")).unwrap().execute_batch(&gone).unwrap();
         let store = Embedded::open(&copy).unwrap();
-        let mut operator = rath::operator(&store, ada()).await.unwrap();
+        let mut operator = rath_audit::operator(&store, ada()).await.unwrap();
         let (session, head) = (lab.ids[0], operator.head().id);
         let removed = format!(r#"{{"session": "{session}", "head": "{head}", "records": {records}}}"#);
         operator
@@ -275,7 +275,7 @@ async fn a_succession_that_leads_elsewhere_vouches_for_nobody() {
     };
     forged.signature = sign(&stranger, &forged.statement());
     assert!(is_signed(&forged));
-    let mut operator = rath::operator(&store, ada()).await.unwrap();
+    let mut operator = rath_audit::operator(&store, ada()).await.unwrap();
     operator.append(Checkpointed::new(&forged, &heads)).unwrap();
     operator.publish().await.unwrap();
     for key in [&lab.key, &second, &third] {
@@ -290,7 +290,7 @@ async fn a_clock_that_went_back_loses_nothing() {
     let store = Embedded::open(lab.original()).unwrap();
     let first = lab.checkpoint(&lab.original()).await;
     let (session, no) = (lab.ids[0], lab.no(lab.ids[0]));
-    let mut operator = rath::operator(&store, ada()).await.unwrap();
+    let mut operator = rath_audit::operator(&store, ada()).await.unwrap();
     let (head, records) = (operator.head().id, 2);
     let removed = format!(r#"{{"session": "{session}", "head": "{head}", "records": {records}}}"#);
     operator.append_json("erased", &format!(r#"{{"erasure": "e1", "why": "age", "sessions": [{removed}]}}"#)).unwrap();
@@ -457,7 +457,7 @@ async fn what_nobody_signed_is_found_in_the_chain() {
         let heads = Heads::of(&store.sessions(Query::default()).await.unwrap());
         let mut forged = Checkpoint { no: 2, previous: Some(first.digest()), heads: heads.digest(), ..first.clone() };
         change(&mut forged);
-        let mut operator = rath::operator(&store, ada()).await.unwrap();
+        let mut operator = rath_audit::operator(&store, ada()).await.unwrap();
         operator.append(Checkpointed::new(&forged, &heads)).unwrap();
         operator.publish().await.unwrap();
         drop((operator, store));
@@ -476,7 +476,7 @@ async fn what_nobody_signed_is_found_in_the_chain() {
     // A line that is none is named with its record.
     let copy = lab.copy();
     let store = Embedded::open(&copy).unwrap();
-    let mut operator = rath::operator(&store, ada()).await.unwrap();
+    let mut operator = rath_audit::operator(&store, ada()).await.unwrap();
     let mut body = Checkpointed::new(&first, &Heads::default());
     body.line = "{}".into();
     operator.append(body).unwrap();

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rath::body::{Assistant, Block, Imported, Linked, Source, ToolResult};
-use rath::import::{Fate, Intake, Taken, jsonl, openrath};
 use rath::prelude::{Actor, Embedded, Memory, SessionId, Store, View};
 use rath::store::Which;
 use rath::{Kind, Record};
+use rath_audit::import::{Fate, Intake, Taken, jsonl, openrath};
 
 fn file(name: &str) -> Vec<u8> {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/data/openrath", name].iter().collect();
     std::fs::read(path).unwrap()
 }
 
-async fn take(store: &Arc<dyn Store>, name: &str, bytes: &[u8]) -> Result<Taken, rath::import::Error> {
+async fn take(store: &Arc<dyn Store>, name: &str, bytes: &[u8]) -> Result<Taken, rath_audit::import::Error> {
     let mut intake = Intake::new(store, Actor::person("ada"), false).await?;
     intake.take(name, bytes, openrath::read(bytes).unwrap()).await
 }
@@ -124,7 +124,7 @@ fn what_its_own_loader_rejects_is_read_and_each_repair_is_told() {
 }
 
 /// The same of a text.
-fn mended(lines: &[&str]) -> (rath::import::Parsed, Vec<String>) {
+fn mended(lines: &[&str]) -> (rath_audit::import::Parsed, Vec<String>) {
     let parsed = openrath::read((lines.join("\n") + "\n").as_bytes()).unwrap();
     let told =
         parsed.repairs.iter().map(|repair| format!("{}: {}; {}", repair.line, repair.what, repair.how)).collect();
@@ -139,7 +139,7 @@ fn a_chunk_without_an_index_stands_beside_all_that_have_one() {
     let bare = r#"{"record_type":"chunk","kind":"user","payload":{"content":"no index"}}"#;
     let zero = r#"{"record_type":"chunk","index":0,"kind":"user","payload":{"content":"zero"}}"#;
     let two = r#"{"record_type":"chunk","index":2,"kind":"user","payload":{"content":"two"}}"#;
-    let lines = |parsed: &rath::import::Parsed| parsed.said.iter().map(|said| said.line).collect::<Vec<_>>();
+    let lines = |parsed: &rath_audit::import::Parsed| parsed.said.iter().map(|said| said.line).collect::<Vec<_>>();
     let (parsed, told) = mended(&[HEADER, bare, zero, TRAILER]);
     assert_eq!(lines(&parsed), [2, 3]);
     assert_eq!(told, ["2: the chunk has no index; taken where it stands"]);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use rath::OPERATOR;
 use rath::body::Note;
 use rath::prelude::*;
 use rath::store::{Scan, Which};
-use rath::{OPERATOR, operator};
+use rath_audit::operator;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_finds_the_same_one_and_waits_for_their_turn() {

@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rath::bundle::{self, Beginning, CutShort, Fate, Import as Bundle, Worked};
-use rath::import::{self, Intake, Parsed, Taken, jsonl, openrath};
 use rath::{SessionId, Store};
+use rath_audit::bundle::{self, Beginning, CutShort, Fate, Import as Bundle, Worked};
+use rath_audit::import::{self, Intake, Parsed, Taken, jsonl, openrath};
 
 use super::Answer;
 use crate::output::{self, Page, style};

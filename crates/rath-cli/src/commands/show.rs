@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use rath::bundle::LeftOut;
-use rath::care::{Erasure, Erasures};
 use rath::inspect::transcript::{Differences, Transcript};
 use rath::inspect::{self, RecordDetails, RunStatus, SessionSummary, placement_text};
 use rath::requests::{self, Rebuilt, Verdict};
 use rath::{Digest, Kind, Record, Store, View};
+use rath_audit::bundle::LeftOut;
+use rath_audit::care::{Erasure, Erasures};
 use serde::Serialize;
 use serde_json::{Value, json};
 

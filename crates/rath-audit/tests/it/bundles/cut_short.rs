@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rath::bundle::{Beginning, CutShort, Error, Export};
-use rath::import::{Fate, Intake, jsonl};
 use rath::prelude::*;
+use rath_audit::bundle::{Beginning, CutShort, Error, Export};
+use rath_audit::import::{Fate, Intake, jsonl};
 use rath_testkit::{Moment, Mortal};
 
 use super::{embedded, export, import, is_sound, records_in};

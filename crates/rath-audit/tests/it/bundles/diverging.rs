@@ -1,9 +1,9 @@
 //! Sessions that went on in two places.
 
 use rath::body::{Forked, Source};
-use rath::bundle::{Error, Export, Fate, Import};
 use rath::prelude::*;
 use rath::store::Scan;
+use rath_audit::bundle::{Error, Export, Fate, Import};
 
 use super::{Family, embedded, export, family, files, import, records_in};
 
@@ -98,9 +98,11 @@ async fn what_was_removed_does_not_come_back_by_a_bundle() {
     drop(session);
     export(&Export::of(id, None), &store, &dir.path().join("kept")).await;
     drop(store);
-    let care =
-        rath::care::Care::new(Embedded::open_here(dir.path().join("here"), "test").unwrap(), Actor::person("olga"));
-    let at_once = rath::care::Policy { keep: Some("0h".parse().unwrap()), ..Default::default() };
+    let care = rath_audit::care::Care::new(
+        Embedded::open_here(dir.path().join("here"), "test").unwrap(),
+        Actor::person("olga"),
+    );
+    let at_once = rath_audit::care::Policy { keep: Some("0h".parse().unwrap()), ..Default::default() };
     let mut collection = care.due(&at_once, &mut |_| {}).await.unwrap();
     care.collect(&mut collection, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
     let error = import(care.store(), &dir.path().join("kept")).await.unwrap_err();
@@ -144,12 +146,12 @@ async fn only_what_a_bundle_came_without_is_not_lost() {
     let mut session = there.create(Actor::person("ada"));
     session.user("s".repeat(9000)).unwrap();
     session.publish().await.unwrap();
-    let redaction = rath::bundle::Redaction { no_blobs: true, ..Default::default() };
+    let redaction = rath_audit::bundle::Redaction { no_blobs: true, ..Default::default() };
     export(&Export { redaction, ..Export::of(session.id(), None) }, &there, &dir.path().join("bare")).await;
     let here = embedded(dir.path(), "here");
     import(&here, &dir.path().join("bare")).await.unwrap();
     let open = || Embedded::open_here(dir.path().join("here"), "test").unwrap();
-    let care = rath::care::Care::new(open(), Actor::person("olga"));
+    let care = rath_audit::care::Care::new(open(), Actor::person("olga"));
     let mut report = open().verify(None, &mut |_, _| {}).unwrap();
     let lost = report.findings.clone();
     assert_eq!((lost.len(), lost[0].session), (1, Some(session.id())));
@@ -185,12 +187,14 @@ async fn a_copied_line_that_was_erased_does_not_come_back_and_takes_no_other_wit
     let Fate::Forked { into, at } = taken.sessions[&family.main] else { panic!("{taken:?}") };
     let own = View::of(&here, into, None).await.unwrap().own().await.unwrap();
     let said = own.iter().find(|record| rath::summary::of(record) == "user: Leave it.").unwrap().clone();
-    let care =
-        rath::care::Care::new(Embedded::open_here(dir.path().join("here"), "test").unwrap(), Actor::person("olga"));
+    let care = rath_audit::care::Care::new(
+        Embedded::open_here(dir.path().join("here"), "test").unwrap(),
+        Actor::person("olga"),
+    );
     while here.sessions(rath::store::Which::All.into()).await.unwrap().iter().any(|row| row.holder.is_some()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let wish = rath::care::Wish { records: vec![said.clone()], derived: true, ..Default::default() };
+    let wish = rath_audit::care::Wish { records: vec![said.clone()], derived: true, ..Default::default() };
     let mut plan = care.plan(wish, &mut |_| {}).await.unwrap();
     let mut named: Vec<_> = plan.targets.iter().map(|target| target.record.point()).collect();
     named.sort();

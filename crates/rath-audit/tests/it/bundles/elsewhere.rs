@@ -1,8 +1,8 @@
 //! Places, permissions and answers of another store do not count, whatever its records say.
 
 use rath::body::{Arrived, Effect, Grant, Granted, Placed, Scope};
-use rath::bundle::Export;
 use rath::prelude::*;
+use rath_audit::bundle::Export;
 
 use super::{embedded, export, import, is_sound};
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use std::process::Command;
 
-use rath::bundle::{Export, Graph};
 use rath::prelude::*;
+use rath_audit::bundle::{Export, Graph};
 
 use super::{embedded, export, files, import, is_sound, records_in};
 

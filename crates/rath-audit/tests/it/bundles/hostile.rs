@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use rath::Digest;
-use rath::bundle::{Export, read_zip};
 use rath::prelude::*;
 use rath::store::Which;
+use rath_audit::bundle::{Export, read_zip};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 

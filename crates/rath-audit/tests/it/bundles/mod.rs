@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rath::body::Outcome;
-use rath::bundle::{Export, Fate, Graph, Import, Imported};
 use rath::prelude::*;
 use rath::store::{Batch, Piece, Scan, Which};
 use rath::{Blob, BlobRef, Digest, Kind, OPERATOR, Reference};
+use rath_audit::bundle::{Export, Fate, Graph, Import, Imported};
 
 /// A store with a family of sessions: forks, a merge, long contents, a step, an erased record.
 pub(super) struct Family {
@@ -62,7 +62,7 @@ pub(super) async fn export(export: &Export, store: &Arc<dyn Store>, path: &Path)
     export.write(store, path, &mut |_| {}).await.unwrap().graph
 }
 
-pub(super) async fn import(store: &Arc<dyn Store>, path: &Path) -> Result<Imported, rath::bundle::Error> {
+pub(super) async fn import(store: &Arc<dyn Store>, path: &Path) -> Result<Imported, rath_audit::bundle::Error> {
     Import::default().read(store, &Actor::person("bob"), path, &mut |_| {}).await
 }
 
@@ -327,7 +327,7 @@ async fn a_run_has_one_session_and_a_store_one_operator() {
     let refused = import(&into, &dir.path().join("a")).await.unwrap_err();
     assert_eq!(refused.code(), "run-taken");
     assert!(refused.to_string().starts_with("run \"nightly\" is session"), "{refused}");
-    let operator = rath::operator(&store, Actor::person("ada")).await.unwrap().id();
+    let operator = rath_audit::operator(&store, Actor::person("ada")).await.unwrap().id();
     export(&Export::of(operator, None), &store, &dir.path().join("b")).await;
     let refused = import(&Memory::new(), &dir.path().join("b")).await.unwrap_err();
     assert!(refused.to_string().contains("operator session of another store"), "{refused}");

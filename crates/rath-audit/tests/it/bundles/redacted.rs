@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use rath::bundle::{Export, Fate, LeftOut, LeftOutRecord, Redaction};
-use rath::care::{Care, Wish};
 use rath::files::{Entry, Node, NodeKind, TREE, Tree};
 use rath::prelude::*;
 use rath::store::{Scan, Which};
 use rath::{Blob, Digest, Kind, Point};
+use rath_audit::bundle::{Export, Fate, LeftOut, LeftOutRecord, Redaction};
+use rath_audit::care::{Care, Wish};
 
 use super::{Family, embedded, export, family, files, import};
 
@@ -201,8 +201,8 @@ async fn a_file_that_says_what_was_left_out_is_left_out_too() {
     let dir = tempfile::tempdir().unwrap();
     let store = Memory::new();
     let file = b"{\"role\":\"user\",\"content\":\"Mr Secret\"}\n{\"role\":\"assistant\",\"content\":\"Hello.\"}\n";
-    let mut intake = rath::import::Intake::new(&store, Actor::person("ada"), false).await.unwrap();
-    let taken = intake.take("talk.jsonl", file, rath::import::jsonl::read(file).unwrap()).await.unwrap();
+    let mut intake = rath_audit::import::Intake::new(&store, Actor::person("ada"), false).await.unwrap();
+    let taken = intake.take("talk.jsonl", file, rath_audit::import::jsonl::read(file).unwrap()).await.unwrap();
     for (name, redaction) in [
         ("kind", Redaction { kinds: vec![Kind::User], ..Redaction::default() }),
         ("text", Redaction { texts: vec!["mr  secret".into()], ..Redaction::default() }),

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use rath::bundle::{Export, read_zip};
 use rath::prelude::*;
 use rath::store::Which;
+use rath_audit::bundle::{Export, read_zip};
 
 use super::{Family, export, family, files, import};
 
@@ -296,7 +296,7 @@ async fn a_bundle_that_is_cut_while_it_is_taken_in_is_not_taken_for_whole() {
     let lines = std::fs::read_to_string(&records).unwrap();
     let count = lines.lines().count();
     // Its records are read twice, as those of a bundle that is longer than what is kept at hand.
-    let twice = rath::bundle::Import { at_hand: 0, ..Default::default() };
+    let twice = rath_audit::bundle::Import { at_hand: 0, ..Default::default() };
     let without_body = |line: &str| format!("{}}}", line.split_once(",\"salt\"").unwrap().0);
     let last = lines.lines().last().unwrap();
     let changes = [
@@ -315,7 +315,10 @@ async fn a_bundle_that_is_cut_while_it_is_taken_in_is_not_taken_for_whole() {
         };
         let refused = twice.read(&into, &Actor::person("bob"), &dir.path().join("a"), &mut change).await.unwrap_err();
         assert_eq!(refused.code(), "broken-bundle");
-        assert!(matches!(refused, rath::bundle::Error::Changed(_)) && refused.to_string().contains(why), "{refused}");
+        assert!(
+            matches!(refused, rath_audit::bundle::Error::Changed(_)) && refused.to_string().contains(why),
+            "{refused}"
+        );
         std::fs::write(&records, &lines).unwrap();
         twice.read(&into, &Actor::person("bob"), &dir.path().join("a"), &mut |_| {}).await.unwrap();
         assert_eq!(super::records_in(&into).await as usize, count);
