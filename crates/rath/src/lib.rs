@@ -41,6 +41,7 @@ mod needle;
 mod operator;
 mod pause;
 pub mod policy;
+pub mod providers;
 pub mod query;
 pub mod toolkit;
 pub mod tools;

@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use rath::providers::NEED_NO_API;
 use rath::sandbox::Limits;
 
-use super::provider::KNOWN;
 use super::{Config, File};
 
 /// Whether the user trusts what lies in `project`.
@@ -46,7 +46,7 @@ pub(crate) fn check_stranger(user: &Config, project: &File) -> Result<()> {
     };
     let theirs = &project.config;
     for (name, provider) in &theirs.providers {
-        if KNOWN.contains(&name.as_str()) || user.providers.contains_key(name) {
+        if NEED_NO_API.contains(&name.as_str()) || user.providers.contains_key(name) {
             let why = "a project that is not trusted cannot change a provider whose key comes from elsewhere";
             return refuse(&["providers", name], why);
         }
