@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rath::care::Erasures;
 use rath::files::{TREE, Tree};
 use rath::inspect::{LabelFilter, RecordDetails, label_text};
-use rath::store::{Query, Row, Which};
+use rath::store::{Query, Row};
 use rath::{Digest, Record, Store, View};
+use rath_audit::care::Erasures;
 
 use super::Answer;
 use crate::expression;
@@ -61,7 +61,7 @@ impl Log {
         }
         let Some(place) = session else {
             let limit = if self.label.is_some() { None } else { self.limit };
-            let mut rows = store.sessions(Query { which: Which::All, limit }).await?;
+            let mut rows = store.sessions(Query { limit, ..Query::all() }).await?;
             if let Some(label) = &self.label {
                 rows.retain(|row| label.matches(&row.labels));
                 rows.truncate(self.limit.unwrap_or(usize::MAX));
@@ -88,7 +88,7 @@ impl Log {
             true => {
                 let mut lines = Vec::new();
                 for record in &found {
-                    rath::bundle::line::write(record, &mut lines)?;
+                    rath_audit::bundle::line::write(record, &mut lines)?;
                 }
                 output::raw(&lines)?;
             }

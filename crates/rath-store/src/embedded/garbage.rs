@@ -1,7 +1,7 @@
 //! Blobs that no record names, found by walking from every record, and the room they take.
 //!
-//! Nothing is collected while somebody saves files ([`HoldOff`]): between a save and the record that names its version,
-//! the blobs have no name. What is marked is marked at one moment; what was committed since is marked again under the
+//! Nothing is collected while a process saves files (`Blobs::gc_guard`): between a save and the record that names its
+//! version, the blobs have no name. What is marked is marked at one moment; what was committed since is marked again under the
 //! write lock, before anything goes.
 
 use std::collections::{BTreeMap, HashSet};
@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use rath_core::files::{TREE, Tree, Version};
-use rath_core::store::{Error, Result, Scan};
+use rath_core::store::{Cursor, Error, Result, Scan};
 use rath_core::{BlobRef, Digest, blob_references};
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -41,8 +41,8 @@ pub struct Garbage {
     pub freed: u64,
 }
 
-/// While it lives, nothing is collected from the store.
-pub struct HoldOff {
+/// A shared lock on the file that a collection locks alone.
+pub(super) struct HoldOff {
     file: File,
 }
 
@@ -55,7 +55,7 @@ impl Drop for HoldOff {
 
 impl HoldOff {
     /// Holds collections off; waits for one that is under way.
-    pub fn begin(store: &Path) -> Result<Self> {
+    pub(super) fn begin(store: &Path) -> Result<Self> {
         let file = lock_file(store)?;
         file.lock_shared().map_err(|error| Error::machine("waiting for a collection to end", error))?;
         Ok(Self { file })
@@ -79,8 +79,8 @@ struct Marks {
     versions: HashSet<Digest>,
     /// What was looked into, and whether as a tree.
     opened: HashSet<(Digest, bool)>,
-    /// The last segment that was looked at.
-    cursor: u64,
+    /// How far the records were looked at.
+    cursor: Cursor,
 }
 
 impl Embedded {
@@ -133,14 +133,14 @@ impl Embedded {
     fn mark(&self, db: &Connection, marks: &mut Marks, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let mut seen = 0;
         loop {
-            let page = read::store_page(db, marks.cursor, &Scan::store(marks.cursor))?;
+            let page = read::store_page(db, &marks.cursor, &Scan::store(marks.cursor.clone()))?;
             for record in &page.records {
                 seen += 1;
                 for blob in record.body_bytes().map(blob_references).unwrap_or_default() {
                     self.mark_blob(db, &blob, marks)?;
                 }
             }
-            marks.cursor = page.position;
+            marks.cursor = page.cursor;
             progress(seen);
             if !page.more {
                 return Ok(());

@@ -16,6 +16,7 @@ mod job;
 pub(crate) mod lines;
 mod log;
 mod pace;
+mod provenance;
 mod raise;
 pub(crate) mod read;
 mod readers;
@@ -25,11 +26,13 @@ mod runs;
 pub(crate) mod schema;
 mod seat;
 mod shape;
+mod signal;
 mod soon;
 mod take;
 mod verify;
 mod writer;
 
+use std::collections::HashSet;
 use std::fs;
 use std::future::poll_fn;
 use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
@@ -39,26 +42,29 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, OpenQuestions, Page, Piece, Post, Projection,
+    Provenance, Query, Reading, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
 pub use erase::{Destroyed, Doomed, Kept, Quiet};
-pub use garbage::{Garbage, HoldOff};
+pub use garbage::Garbage;
 pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
 
 use crate::packing::Prepared;
 use crate::packs::Squeezed;
+use crate::projection::Known;
 use ahead::Ahead;
 use doubt::Doubt;
 use job::Job;
 use readers::Readers;
 use schema::Access;
+use signal::Signals;
 use soon::Soon;
-use writer::Writer;
+use writer::{Shared, Writer};
 
 /// The embedded store.
 pub struct Embedded {
@@ -68,7 +74,11 @@ pub struct Embedded {
     ahead: Ahead,
     soon: Arc<Soon>,
     doubt: Doubt,
+    signals: Arc<Signals>,
+    pub(crate) known: Known,
     writer: OnceLock<Writer>,
+    /// Set once the store is known to be written by this user of this machine.
+    is_ours: OnceLock<()>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
     /// Told when the store was brought to the current format.
@@ -111,6 +121,8 @@ impl Embedded {
             let _ = fs::remove_file(unfinished.with_extension(leftover));
         }
         made?;
+        // Nothing depends on it yet: a store without it is of nobody else.
+        let _ = provenance::claim(&paths.root);
         crate::packs::sync_dir(&paths.root).map_err(at)?;
         Self::open(&paths.root)
     }
@@ -133,6 +145,7 @@ impl Embedded {
             _ => return Err(Error::NotAStore(paths.root.display().to_string())),
         }
         let readers = Arc::new(Readers::new(paths.database.clone())?);
+        let signals = Arc::new(Signals::new(&paths.root, &paths.database));
         Ok(Self {
             paths,
             program: program.into(),
@@ -140,7 +153,10 @@ impl Embedded {
             ahead: Ahead::default(),
             soon: Arc::default(),
             doubt: Doubt::default(),
+            signals,
+            known: Known::default(),
             writer: OnceLock::new(),
+            is_ours: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
         })
@@ -193,8 +209,8 @@ impl Embedded {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let (soon, doubt) = (self.soon.clone(), self.doubt.clone());
-        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), soon, doubt, &self.program)?;
+        let shared = Shared { soon: self.soon.clone(), doubt: self.doubt.clone(), signals: self.signals.clone() };
+        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), shared, &self.program)?;
         Ok(self.writer.get_or_init(|| writer))
     }
 
@@ -253,7 +269,10 @@ impl Store for Embedded {
     }
 
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
-        Box::pin(async move { self.read(|db| rows::select(db, &self.paths.holders, &query)) })
+        Box::pin(async move {
+            let waiting = if query.waiting { Some(self.waiting_sessions()?) } else { None };
+            self.read(|db| rows::select(db, &self.paths.holders, &query, waiting.as_ref()))
+        })
     }
 
     fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
@@ -266,6 +285,21 @@ impl Store for Embedded {
         }
     }
 
+    fn provenance(&self) -> Result<Provenance> {
+        if self.is_ours.get().is_some() {
+            return Ok(Provenance::Here);
+        }
+        let found = provenance::of(&self.paths.root, &self.paths.database)?;
+        if found == Provenance::Here {
+            let _ = self.is_ours.set(());
+        }
+        Ok(found)
+    }
+
+    fn claim(&self) -> Result<()> {
+        provenance::claim(&self.paths.root)
+    }
+
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.write(|reply| Job::Post { post: Box::new(post), reply }))
     }
@@ -273,6 +307,14 @@ impl Store for Embedded {
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
         let waiting = self.read_near(|db| inbox::waiting(db, session));
         Box::pin(async move { waiting })
+    }
+
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.project_here(&projection, read) })
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.signals.watch(change)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
@@ -284,6 +326,30 @@ impl Store for Embedded {
 }
 
 impl Embedded {
+    /// The sessions in which a question is open or a post waits.
+    fn waiting_sessions(&self) -> Result<HashSet<SessionId>> {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let found = asked.clone();
+        let questions: Arc<dyn Projection> = Arc::new(OpenQuestions);
+        self.project_here(
+            &questions,
+            Box::new(move |storage| {
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = OpenQuestions::sessions(storage)?;
+                Ok(())
+            }),
+        )?;
+        let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+        self.read(|db| {
+            let mut waiting = inbox::sessions_with_posts(db)?;
+            for session in asked {
+                if !waiting.contains(&session) && folded::asks(db, session)? {
+                    waiting.insert(session);
+                }
+            }
+            Ok(waiting)
+        })
+    }
+
     /// Squeezes what the store does not hold, here and now, and sends it to the writer, who brings what waits too: who
     /// puts from several threads squeezes on all of them.
     fn send_blobs(&self, blobs: &[Blob]) -> Result<Option<oneshot::Receiver<Result<()>>>> {
@@ -352,6 +418,14 @@ impl Blobs for Embedded {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { self.read(|db| blobs::pieces(db, &self.paths.packs, &digest)) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        garbage::HoldOff::begin(&self.paths.root).map(GcGuard::holding)
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.paths.root)
     }
 }
 

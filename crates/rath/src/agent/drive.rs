@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rath_core::body::{Assistant, ModelFailed};
-use rath_core::store::{BoxFuture, Post, Scan};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
+use rath_core::body::{Assistant, ModelFailed, StepEntered};
+use rath_core::store::{BoxFuture, Change, Post, Scan, Watcher};
+use rath_core::{Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time, Touches};
 
 use super::asker::Asker;
 use super::call::{changed_beside, of_workshop};
@@ -15,16 +14,14 @@ use super::event::{Event, Listener, Patience, RunEvent};
 use super::stop::Late;
 use super::{Agent, Sealed};
 use crate::Workshop;
-use crate::pause::pause;
 use crate::policy::Policy;
 use crate::tools::Desk;
-
-/// How often an inbox is looked at while a run waits.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
     pub(super) sealed: Arc<Sealed>,
+    /// Whether the step names another configuration, one whose prose differs.
+    pub(super) reworded: bool,
     pub(super) equipment: Equipment,
     pub(super) cancel: Cancel,
     pub(super) listener: Option<Arc<Listener>>,
@@ -43,6 +40,8 @@ pub(super) struct Bench {
     pub(super) waiting: HashMap<String, Session>,
     /// Whether the time is over.
     pub(super) late: Arc<Late>,
+    /// Tells of posts since the inbox was looked at last.
+    pub(super) posts: Watcher,
 }
 
 impl Bench {
@@ -55,11 +54,12 @@ impl Bench {
 }
 
 impl Agent {
-    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>) -> Result<Session> {
+    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>, entered: Entered) -> Result<Session> {
         let me = session.actor().clone();
         session.act_as(Actor::agent(&self.name));
         let equipment = self.equipment.over(&session.equipment());
         let mut bench = Bench {
+            reworded: entered == Entered::Again && is_reworded(&session, &sealed).await?,
             sealed,
             cancel: session.cancel_token().child(),
             listener: equipment.get::<Listener>().ok(),
@@ -67,6 +67,7 @@ impl Agent {
             late: Arc::new(Late::under(equipment.get::<Late>().ok())),
             equipment,
             since: Time::now(),
+            posts: session.store().watch(Change::Posts),
             resumed: is_begun(&session),
             turn: None,
             desk: None,
@@ -94,7 +95,21 @@ impl Agent {
         }
     }
 
+    /// Fails where the session came from elsewhere and the agent's tools would work in a place that nobody gave it here.
+    async fn check_place(&self, session: &mut Session) -> Result<()> {
+        let works_on_files = self.tools.iter().any(|tool| tool.spec().touches != Touches::Nothing);
+        if !works_on_files || !session.state().arrived {
+            return Ok(());
+        }
+        session.publish().await?;
+        match rath_core::last_place(session.store(), session.head().point()).await? {
+            Some(placed) => Err(ErrorKind::NoPlaceHere { session: session.id(), was: placed.in_words() }.into()),
+            None => Ok(()),
+        }
+    }
+
     async fn work(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        self.check_place(session).await?;
         loop {
             self.look_around(session, bench).await?;
             match session.state().next() {
@@ -113,6 +128,8 @@ impl Agent {
 
     /// What others want of the session, and whether the work is to stop.
     async fn look_around(&self, session: &mut Session, bench: &Bench) -> Result<()> {
+        // What is posted from here on wakes whatever waits next.
+        bench.posts.mark();
         if let Some(why) = session.take_posts().await? {
             return Err(ErrorKind::Cancelled { why }.into());
         }
@@ -161,7 +178,8 @@ impl Agent {
                         session.take_post(&post)?;
                     }
                 }
-                () = pause(LOOK_EVERY) => {}
+                () = bench.late.said() => return Err(left_waiting),
+                () = bench.posts.changed() => {}
             }
             if bench.late.is_said() {
                 return Err(left_waiting);
@@ -216,6 +234,14 @@ impl Agent {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the open step names another configuration than this.
+async fn is_reworded(session: &Session, sealed: &Sealed) -> Result<bool> {
+    let entered = session.view().await?.last_of(&Kind::StepEntered).await?;
+    let step = entered.and_then(|entered| entered.record().body::<StepEntered>().ok());
+    let config = step.and_then(|step| step.config);
+    Ok(config.is_some_and(|config| config.digest != sealed.blob.reference.digest))
 }
 
 /// Whether a model was asked in the open step.

@@ -12,7 +12,7 @@ mod strip;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{File, TryLockError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, lines, raise, riders};
+use super::{Embedded, blobs, garbage, holder, lines, raise, read, riders};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -47,6 +47,9 @@ pub struct Doomed {
     pub sessions: Vec<Reference>,
     /// Posts, by id, that are emptied.
     pub posts: Vec<String>,
+    /// Sessions that keep their versions of files, also where earlier erasures left nothing else of them: holds cover them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<SessionId>,
 }
 
 impl Doomed {
@@ -55,10 +58,6 @@ impl Doomed {
         Self { name: rath_core::fresh_name(), ..Self::default() }
     }
 }
-
-/// Up to so many records are taken out of the search index one by one. Where there are more the index goes as a whole,
-/// and the next search makes it anew.
-const ONE_BY_ONE: u64 = 500;
 
 /// What an erasure destroys, or did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -109,6 +108,22 @@ impl Drop for Quiet {
     }
 }
 
+/// Fails where the newest segment of the store would go. SQLite gives its number to the next commit again, and whoever
+/// reads on from a cursor would take that commit for one that it has read. An erasure that is on the record never comes
+/// here: its `erased` record is newer than what it destroys.
+fn keeps_the_last_number(db: &Connection, doom: &Doom) -> Result<()> {
+    let query = "SELECT s.id FROM segments g JOIN sessions s ON s.no = g.session WHERE g.cursor = ?1";
+    let last: Option<[u8; 16]> =
+        db.query_row(query, [read::last_segment(db)?], |row| row.get(0)).optional().map_err(sql)?;
+    match last.map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
+        Some(session) if doom.gone.contains(&session) => Err(Error::machine(
+            format!("removing session {}", session.short()),
+            "its last record is the newest of the store; record the erasure first",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// What is doomed, for quick questions.
 struct Doom {
     /// By session, what loses its body.
@@ -120,7 +135,7 @@ struct Doom {
 }
 
 impl Doom {
-    fn of(db: &Connection, doomed: &Doomed) -> Result<Self> {
+    fn of(db: &Connection, holders: &Path, doomed: &Doomed) -> Result<Self> {
         let mut records: HashMap<SessionId, BTreeSet<u64>> = HashMap::new();
         for reference in &doomed.records {
             records.entry(reference.session).or_default().insert(reference.seq);
@@ -130,6 +145,17 @@ impl Doom {
         for (session, seqs) in &records {
             if strip::leaves_nothing(db, *session, seqs)? {
                 whole.insert(*session);
+            }
+        }
+        // Parents and forks that earlier erasures emptied: they kept their versions only because of sessions that go now.
+        let mut open: Vec<SessionId> = whole.iter().copied().collect();
+        while let Some(session) = open.pop() {
+            for near in parent_and_forks(db, holders, session)? {
+                let seqs = records.entry(near).or_default();
+                if !whole.contains(&near) && !doomed.held.contains(&near) && strip::leaves_nothing(db, near, seqs)? {
+                    whole.insert(near);
+                    open.push(near);
+                }
             }
         }
         // A fork that stays works on the files that it began with.
@@ -146,7 +172,10 @@ impl Doom {
             }
             match needed {
                 Some(session) => drop(whole.remove(&session)),
-                None => return Ok(Self { records, whole, gone }),
+                None => {
+                    records.retain(|session, seqs| !seqs.is_empty() || whole.contains(session));
+                    return Ok(Self { records, whole, gone });
+                }
             }
         }
     }
@@ -155,6 +184,23 @@ impl Doom {
         self.gone.contains(&point.session)
             || self.records.get(&point.session).is_some_and(|seqs| seqs.contains(&point.seq))
     }
+}
+
+/// The parent of a session and its forks, as far as no process works on them.
+fn parent_and_forks(db: &Connection, holders: &Path, session: SessionId) -> Result<Vec<SessionId>> {
+    let query = "SELECT p.id, p.holder FROM sessions s JOIN sessions p ON p.id = s.origin_session WHERE s.id = ?1
+        UNION ALL SELECT id, holder FROM sessions WHERE origin_session = ?1";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, [u8; 16]>(0)?, row.get::<_, Option<String>>(1)?));
+    let rows = query.query_map([session.0.as_bytes()], row).map_err(sql)?;
+    let mut near = Vec::new();
+    for row in rows {
+        let (id, holder) = row.map_err(sql)?;
+        if holder.and_then(|holder| holder::living(holders, &holder)).is_none() {
+            near.push(SessionId(uuid::Uuid::from_bytes(id)));
+        }
+    }
+    Ok(near)
 }
 
 impl Embedded {
@@ -187,7 +233,7 @@ impl Embedded {
         self.read(|db| {
             let _moment = db.unchecked_transaction().map_err(sql)?;
             lines::check(db)?;
-            let doom = Doom::of(db, doomed)?;
+            let doom = Doom::of(db, &self.paths.holders, doomed)?;
             let wanted = self.blobs_of(db, doomed, &doom)?;
             let places = Places::look(&self.paths.root, &doom.whole);
             let mut namers = Namers::new(&wanted, &doom, &places);
@@ -215,7 +261,7 @@ impl Embedded {
 
     /// Whether sessions that go whole are as they were, at rest, and stood on by nobody who stays.
     pub fn may_go(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
-        self.read(|db| self.nobody_needs(db, doomed, &Doom::of(db, doomed)?))
+        self.read(|db| self.nobody_needs(db, doomed, &Doom::of(db, &self.paths.holders, doomed)?))
     }
 
     /// Writes an erasure down. It is begun when its `erased` record is published, where it has one.
@@ -252,12 +298,8 @@ impl Embedded {
         lines::check(&db)?;
         strip::check(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
-        let few =
-            doomed.records.len() as u64 + doomed.sessions.iter().map(|head| head.seq + 1).sum::<u64>() <= ONE_BY_ONE;
-        if few {
-            self.forget_words(doomed)?;
-        }
-        let doom = Doom::of(&db, doomed)?;
+        self.before_erasure(doomed)?;
+        let doom = Doom::of(&db, &self.paths.holders, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
         let places = Places::claim(&self.paths.root, &doom.whole);
         let mut namers = Namers::new(&wanted, &doom, &places);
@@ -268,6 +310,7 @@ impl Embedded {
             namers.read(self, &db, progress)?;
             namers.walk(self, &db)?;
             self.nobody_needs(&db, doomed, &doom)?;
+            keeps_the_last_number(&db, &doom)?;
             let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
             destroyed.records = strip::living(&db, &doom)?;
             strip::strip(&db, doomed, &doom)?;
@@ -294,10 +337,7 @@ impl Embedded {
         (destroyed.places, destroyed.place_bytes) = places.copies();
         destroyed.freed += places.remove()?;
         self.ahead.forget();
-        if !few {
-            // What can no longer be read is not learnt again.
-            self.drop_index()?;
-        }
+        self.after_erasure(doomed)?;
         self.clear_packs(&db, &entry.packs, &mut destroyed)?;
         clear::database(&db, &self.doubt, &mut destroyed)?;
         self.clear_backups(&mut destroyed)?;
@@ -370,20 +410,6 @@ impl Embedded {
             }
         }
         Ok(wanted.into_keys().collect())
-    }
-
-    /// Takes the words of what is about to go out of the search index, while they can still be read.
-    fn forget_words(&self, doomed: &Doomed) -> Result<()> {
-        if !self.paths.root.join("search.db").exists() {
-            return Ok(());
-        }
-        let of_session = |head: &Reference| {
-            let session = head.session;
-            (0..=head.seq).map(move |seq| Point { session, seq })
-        };
-        let points: Vec<_> =
-            doomed.records.iter().map(Reference::point).chain(doomed.sessions.iter().flat_map(of_session)).collect();
-        self.forget(&points)
     }
 
     /// Bytes that records, blobs and copies of files take on disk.
