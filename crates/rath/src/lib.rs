@@ -35,6 +35,7 @@ pub mod control;
 pub mod inspect;
 mod pause;
 pub mod policy;
+pub mod providers;
 pub mod query;
 mod recorder;
 pub mod requests;
