@@ -1,6 +1,7 @@
 //! The store in memory: the twin of every other one, for tests and for work that need not last.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::blob::{self, Blob, BlobRef};
@@ -11,10 +12,12 @@ use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
+use crate::session::OPERATOR;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, Holder, Lookup, Notifier, Of, Page,
-    Part, Piece, Post, Projection, Query, Reading, Result, Row, Scan, Store, Watcher, Which, check_projection_name,
+    Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, GcGuard, Holder, Lookup, Notifier, Of,
+    Page, Part, Piece, Post, Projection, Query, Reading, Result, Row, Scan, Store, Watcher, Which,
+    check_projection_name,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
@@ -83,7 +86,9 @@ impl Shelf for Inner {
     fn line(&self, session: SessionId) -> Result<Option<(protocol::Line, ())>> {
         let seen = self.lines.get(&session).and_then(|line| {
             let last = line.records.last()?;
-            Some(protocol::Line { head: last.id(), seq: last.seq(), closed: line.state.closed, fence: line.fence })
+            // The store's own account goes on, also where somebody closed it.
+            let closed = line.state.closed && self.runs.get(OPERATOR) != Some(&session);
+            Some(protocol::Line { head: last.id(), seq: last.seq(), closed, fence: line.fence })
         });
         Ok(seen.map(|line| (line, ())))
     }
@@ -491,5 +496,13 @@ impl Blobs for Memory {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { Ok(self.lock().joined.get(&digest).cloned()) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        Ok(GcGuard::of_nothing())
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        None
     }
 }

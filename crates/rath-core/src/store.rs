@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -55,6 +56,37 @@ pub trait Blobs: Send + Sync {
 
     /// The pieces that a blob was joined from; `None` when it is held in one.
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>>;
+
+    /// Keeps garbage collection away while the guard lives: between a save and the record that names its version,
+    /// nothing names the blobs. Waits for a collection that is running.
+    fn gc_guard(&self) -> Result<GcGuard>;
+
+    /// The directory in which the store keeps its own files, where it has one. No workspace may take it in, and no
+    /// sandbox may show it.
+    fn directory(&self) -> Option<&Path>;
+}
+
+/// While it lives, nothing is collected from the store that gave it out.
+pub struct GcGuard {
+    _held: Option<Box<dyn Send + Sync>>,
+}
+
+impl GcGuard {
+    /// Of a store that never collects anything.
+    pub fn of_nothing() -> Self {
+        Self { _held: None }
+    }
+
+    /// Holds this until it is dropped.
+    pub fn holding(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Some(Box::new(held)) }
+    }
+}
+
+impl fmt::Debug for GcGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GcGuard")
+    }
 }
 
 /// A part of a large content: a blob of its own.
@@ -88,6 +120,16 @@ pub trait Store: Blobs {
     /// Gives it back. Never waits.
     fn release(&self, session: SessionId, fence: Fence);
 
+    /// Whether what is in the store was written by this user on this machine.
+    fn provenance(&self) -> Result<Provenance> {
+        Ok(Provenance::Here)
+    }
+
+    /// Notes that this user of this machine writes to the store from here on.
+    fn claim(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Leaves something in a session's inbox for whoever holds it. Durable when it returns; the same id twice is once.
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>>;
 
@@ -105,6 +147,17 @@ pub trait Store: Blobs {
     /// chain still verifies. Versions of files stay. Nothing is put on the record: `rath verify` names a body that is gone
     /// without an `erased` record, as if somebody had taken it out.
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Who wrote to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Provenance {
+    /// This user, on this machine.
+    Here,
+    /// That is not known: the store was made by a version that did not note it.
+    Unknown,
+    /// Another machine or another user, in words.
+    Elsewhere(String),
 }
 
 impl fmt::Debug for dyn Store {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
 use rath_core::store::{Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
-use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, State};
+use rath_core::{Blob, Digest, Fault, Kind, OPERATOR, Point, Record, RecordId, SessionId, State};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -106,11 +106,12 @@ impl Committer {
         Ok(())
     }
 
-    /// Moves a long log into the database, and says whether there was one; but only after a commit that was synced: what
-    /// others appended behind it may not be, and where its sync fails now, the log is in doubt.
+    /// Moves a long log into the database, and says whether there was one. The log is synced first where the last commit
+    /// was not: SQLite would sync it too, but a failure there puts the pages of the database in doubt as well, and not
+    /// only the log. Blobs alone are committed without a sync, and there may be many such commits in a row.
     pub(super) fn tidy(&mut self) -> bool {
-        let is_due = self.lasts && self.log.is_long() && !self.doubt.is_there();
-        if is_due {
+        let is_due = self.log.is_long() && !self.doubt.is_there();
+        if is_due && (self.lasts || self.doubt.sync_log(&self.db).is_ok()) {
             let _ = self.doubt.shorten_log(&self.db);
         }
         is_due
@@ -449,7 +450,15 @@ impl Shelf for Committer {
             };
             Ok((line, row.get(0)?))
         });
-        row.optional().map_err(sql)
+        let found = row.optional().map_err(sql)?;
+        // The store's own account goes on, also where somebody closed it.
+        match found {
+            Some((line @ Line { closed: true, .. }, no)) => {
+                let closed = !runs::is(&self.db, OPERATOR, session)?;
+                Ok(Some((Line { closed, ..line }, no)))
+            }
+            found => Ok(found),
+        }
     }
 
     fn id_at(&self, point: Point) -> Result<Option<RecordId>> {

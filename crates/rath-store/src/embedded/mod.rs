@@ -16,6 +16,7 @@ mod job;
 pub(crate) mod lines;
 mod log;
 mod pace;
+mod provenance;
 mod raise;
 pub(crate) mod read;
 mod readers;
@@ -41,14 +42,14 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, OpenQuestions, Page, Piece, Post, Projection, Query,
-    Reading, Result, Row, Scan, Store, Watcher,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, OpenQuestions, Page, Piece, Post, Projection,
+    Provenance, Query, Reading, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
 pub use erase::{Destroyed, Doomed, Kept, Quiet};
-pub use garbage::{Garbage, HoldOff};
+pub use garbage::Garbage;
 pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
@@ -76,6 +77,8 @@ pub struct Embedded {
     signals: Arc<Signals>,
     pub(crate) known: Known,
     writer: OnceLock<Writer>,
+    /// Set once the store is known to be written by this user of this machine.
+    is_ours: OnceLock<()>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
     /// Told when the store was brought to the current format.
@@ -118,6 +121,8 @@ impl Embedded {
             let _ = fs::remove_file(unfinished.with_extension(leftover));
         }
         made?;
+        // Nothing depends on it yet: a store without it is of nobody else.
+        let _ = provenance::claim(&paths.root);
         crate::packs::sync_dir(&paths.root).map_err(at)?;
         Self::open(&paths.root)
     }
@@ -151,6 +156,7 @@ impl Embedded {
             signals,
             known: Known::default(),
             writer: OnceLock::new(),
+            is_ours: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
         })
@@ -279,6 +285,21 @@ impl Store for Embedded {
         }
     }
 
+    fn provenance(&self) -> Result<Provenance> {
+        if self.is_ours.get().is_some() {
+            return Ok(Provenance::Here);
+        }
+        let found = provenance::of(&self.paths.root, &self.paths.database)?;
+        if found == Provenance::Here {
+            let _ = self.is_ours.set(());
+        }
+        Ok(found)
+    }
+
+    fn claim(&self) -> Result<()> {
+        provenance::claim(&self.paths.root)
+    }
+
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.write(|reply| Job::Post { post: Box::new(post), reply }))
     }
@@ -397,6 +418,14 @@ impl Blobs for Embedded {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { self.read(|db| blobs::pieces(db, &self.paths.packs, &digest)) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        garbage::HoldOff::begin(&self.paths.root).map(GcGuard::holding)
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.paths.root)
     }
 }
 

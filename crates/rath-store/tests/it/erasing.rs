@@ -1,6 +1,4 @@
 //! What an erasure leaves: nothing in any file of the store, whatever happens in between.
-//!
-//! `RATH_ERASE_ROUNDS=1000` kills more erasures than the twelve of the test run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +9,7 @@ use pollster::block_on;
 use rath_core::body::{Labelled, User};
 use rath_core::store::{Lookup, Scan, Which};
 use rath_core::{Actor, Blob, Kind, Reference, Session, SessionId, Store, View};
-use rath_store::{Doomed, Embedded, HoldOff};
+use rath_store::{Doomed, Embedded};
 use rath_testkit::traces::find as finds;
 use tempfile::TempDir;
 
@@ -197,7 +195,7 @@ fn a_pack_that_somebody_appends_to_is_overwritten_where_it_lies() {
 fn while_somebody_saves_files_nothing_is_begun() {
     let (store, dir) = fresh();
     let (_, told) = told(&store);
-    let _saving = HoldOff::begin(&dir.path().join("store")).unwrap();
+    let _saving = store.gc_guard().unwrap();
     let refused = block_on(store.erase(told)).unwrap_err();
     assert!(refused.to_string().contains("nothing was begun"), "{refused}");
     assert!(embedded(&dir).unfinished().unwrap().is_empty());
@@ -317,7 +315,7 @@ fn eraser() {
 
 #[test]
 fn an_erasure_that_is_killed_is_finished_or_not_begun() {
-    let rounds: u64 = std::env::var("RATH_ERASE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    let rounds = u64::from(rath_testkit::scaled(12));
     for round in 0..rounds {
         let (store, dir) = fresh();
         let sessions: Vec<_> = (0..6).map(|_| told(&store)).collect();

@@ -508,7 +508,7 @@ fn a_fork_is_told_what_it_does_not_have() {
 #[test]
 fn git_in_a_copy_does_not_reach_the_repository_around_it() {
     if std::process::Command::new("git").arg("--version").output().is_err() {
-        eprintln!("skipped: git is not installed");
+        rath_testkit::Requirement::Git.skip("git is not installed");
         return;
     }
     let shop = Shop::new();
@@ -534,7 +534,7 @@ fn a_restore_that_was_refused_leaves_no_trace() {
     let placed = session.head().point();
     let mut branch = session.fork("branch");
     shop.sh(&mut branch, "echo theirs > f");
-    shop.sh(&mut session, "echo ours > f; echo g > .gitignore");
+    shop.sh(&mut session, "echo ours > f; rm g; echo g > .gitignore");
     let mut session = block_on(session.merge([branch], How::Append)).unwrap();
     assert_eq!(session.state().conflicts.len(), 1);
     block_on(shop.workshop.bring(&mut session)).unwrap();

@@ -9,7 +9,6 @@ use pollster::block_on;
 use rath::files::{Forest, Version};
 use rath::sandbox::{Backend as _, Command, Host, Local, Registry};
 use rath::store::Scan;
-use rath::workspace::Options;
 use rath::{Actor, Embedded, Kind, Point, Record, Session, SessionId, Store, View, Workshop};
 use tempfile::TempDir;
 
@@ -23,7 +22,7 @@ pub(crate) fn local() -> &'static Local {
 pub(crate) fn isolates() -> bool {
     let diagnosis = local().diagnose();
     if diagnosis.tier.is_none() {
-        eprintln!("skipped: this machine gives no isolation: {:?}", diagnosis.refusals);
+        rath_testkit::Requirement::Sandbox.skip(format_args!("{:?}", diagnosis.refusals));
     }
     diagnosis.tier.is_some()
 }
@@ -33,7 +32,7 @@ pub(crate) fn layers() -> bool {
     static LAYERS: OnceLock<bool> = OnceLock::new();
     let layers = *LAYERS.get_or_init(|| isolates() && local().layers_in(&std::env::temp_dir()));
     if !layers {
-        eprintln!("skipped: this machine puts no layers together");
+        rath_testkit::Requirement::Mounts.skip("no layers on this machine");
     }
     layers
 }
@@ -165,9 +164,8 @@ pub(crate) fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
 
 fn workshop_on(store: &Arc<dyn Store>, dir: &Path, local: Local) -> Workshop {
     let backends = Registry::new().with(Arc::new(Host::new())).with(Arc::new(local));
-    let options = Options { store: Some(dir.join("store")), ..Options::default() };
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
-    Workshop::new(store.clone(), dir.join("home"), backends).with_options(options).with_env(env)
+    Workshop::new(store.clone(), dir.join("home"), backends).with_env(env)
 }
 
 /// What is on disk.
