@@ -101,7 +101,8 @@ pub use state::{
 };
 pub use store::{Blobs, Store};
 pub use tool::{
-    BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, PathArguments, Reply, Tool, ToolSpec, Touches,
+    BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
+    Tool, ToolOutcome, ToolSpec, Touches,
 };
 pub use trail::LastChange;
 pub use usage::Usage;

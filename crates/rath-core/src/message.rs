@@ -126,10 +126,11 @@ impl fmt::Display for Said {
                 }
                 Ok(())
             }
-            Said::Tool(ToolResult { call, shown, failed, .. }) => {
+            Said::Tool(ToolResult { call, shown, attached, failed, .. }) => {
                 let outcome = if *failed { " failed" } else { "" };
                 write!(f, "[{call}]{outcome} ")?;
-                shown.as_ref().map_or(Ok(()), |text| text.fmt(f))
+                shown.as_ref().map_or(Ok(()), |text| text.fmt(f))?;
+                attached.iter().try_for_each(|attached| write!(f, "\n{attached}"))
             }
             Said::Marker { branch, why } => match why {
                 Some(why) => write!(f, "from {} ({why})", branch.short()),

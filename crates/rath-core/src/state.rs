@@ -232,6 +232,9 @@ pub struct OpenCall {
     /// The place of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<u64>,
+    /// What its `tool_finished` hands the session to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
 }
 
 impl OpenCall {
@@ -247,6 +250,7 @@ impl OpenCall {
             finished: None,
             asked: None,
             answered: None,
+            hand_off: None,
         }
     }
 

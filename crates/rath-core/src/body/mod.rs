@@ -38,7 +38,10 @@ pub use model::{ModelFailed, ModelRequested, ModelResponded};
 pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};
 pub use sampled::Sampled;
 pub use steps::{Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
-pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Refused, SHOWN, Stretch, ToolFinished, ToolStarted};
+pub use tool::{
+    BackgroundCommand, BackgroundStatus, CallOutcome, Effect, Exit, Output, OutputPart, OutsideEffect, Refused, SHOWN,
+    Stretch, ToolFinished, ToolStarted,
+};
 pub use words::{Attached, Note, System, ToolResult, User};
 
 use serde::Serialize;

@@ -44,6 +44,9 @@ pub struct StepLeft {
     pub step: RecordId,
     /// How.
     pub outcome: Outcome,
+    /// The agent or workflow that goes on with the session: a call of the step's agent handed it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
 }
 
 /// How a step ended.

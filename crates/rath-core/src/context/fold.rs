@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::{Item, Items, Shape, merge_items};
-use crate::blob::Content;
 use crate::body::{self, Compressed, Detached, Forked, Merged, Replaced, Role, StepEntered, ToolFinished, ToolResult};
 use crate::history::{History, Reach};
 use crate::id::{Point, RecordId, SessionId};
@@ -32,12 +31,12 @@ const WITH_WORDS: &[Kind] = &[
 /// The kinds that a context is folded from.
 const CONTEXT: &[Kind] = WITH_WORDS.split_at(WITH_WORDS.len() - 2).0;
 
-/// What the model is shown of a call that has ended, where its result says nothing else.
-fn shown_of(finished: &Record) -> std::result::Result<Option<Content>, Fault> {
-    if finished.body_bytes().is_none() {
-        return Ok(None);
+/// Shows in `result` what its call came to, where it shows nothing else. An erased body says nothing.
+fn show(result: &mut ToolResult, finished: &Record) -> std::result::Result<(), Fault> {
+    if finished.body_bytes().is_some() {
+        result.show(&finished.body::<ToolFinished>()?);
     }
-    Ok(finished.body::<ToolFinished>()?.shown())
+    Ok(())
 }
 
 /// The context items at `point`.
@@ -93,7 +92,7 @@ impl ContextFold {
     pub(crate) async fn run(reader: &Reader, point: Point, keep: bool) -> Result<Self> {
         let reach = Reach::of(reader, &[point]).await?;
         let mut history = History::new(reader.clone(), &reach, if keep { WITH_WORDS } else { CONTEXT });
-        let mut outputs: HashMap<RecordId, Option<Content>> = HashMap::default();
+        let mut outputs: HashMap<RecordId, Record> = HashMap::default();
         let mut lines: HashMap<SessionId, Strand> = HashMap::default();
         let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::default();
         for joint in &reach.joints {
@@ -113,7 +112,7 @@ impl ContextFold {
             let bad = |why| tampered(&record, why);
             let (point, generation) = (record.point(), record.generation());
             if *record.kind() == Kind::ToolFinished {
-                outputs.insert(record.id(), shown_of(&record).map_err(bad)?);
+                outputs.insert(record.id(), record);
                 continue;
             }
             if *record.kind() == Kind::StepEntered {
@@ -125,8 +124,10 @@ impl ContextFold {
             let mut said = |part: u32| -> Result<()> {
                 if keep {
                     let mut said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
-                    if let Said::Tool(ToolResult { shown: shown @ None, finished: Some(finished), .. }) = &mut said {
-                        *shown = outputs.remove(finished).flatten();
+                    if let Said::Tool(result @ ToolResult { shown: None, finished: Some(_), .. }) = &mut said
+                        && let Some(finished) = result.finished.and_then(|finished| outputs.remove(&finished))
+                    {
+                        show(result, &finished).map_err(bad)?;
                     }
                     fold.said.insert((point, part), said);
                 }
@@ -245,7 +246,7 @@ pub(crate) async fn with_output(reader: &Reader, record: &Record, mut result: To
     while let Some(before) = seq.checked_sub(1) {
         let finished = reader.record(Point { session: record.session(), seq: before }).await?;
         if Some(finished.id()) == result.finished {
-            result.shown = shown_of(&finished).map_err(|why| tampered(&finished, why))?;
+            show(&mut result, &finished).map_err(|why| tampered(&finished, why))?;
             break;
         }
         seq = before;

@@ -38,7 +38,7 @@ async fn send(
     /// What it says.
     text: String,
     outside: State<Outside>,
-) -> Reply {
+) -> ToolOutcome {
     let mut mails = outside.mails();
     mails.push(text.clone());
     fs::write(outside.0.join("mails"), mails.join("\n") + "\n").unwrap();
@@ -49,7 +49,7 @@ async fn send(
         after: Some("sent".into()),
         reversible: false,
     };
-    Reply::done(format!("sent {text}")).with_effect(effect)
+    ToolOutcome::done(format!("sent {text}")).with_effect(effect)
 }
 
 /// Puts an object somewhere. The key of the call makes it the same object every time.
