@@ -10,7 +10,7 @@ use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
 use crate::record::{Fault, Record};
-use crate::state::State;
+use crate::state::{OtherFold, Refold, State, StoredState};
 use crate::store::{Error, Lookup, Page, Result, Scan, Store, Which};
 
 /// How far back a record is looked for among those at hand.
@@ -31,6 +31,42 @@ pub(crate) struct Reader {
 pub(crate) struct Line {
     pub(crate) born_generation: u64,
     pub(crate) origin: Option<Reference>,
+}
+
+/// What snapshots of a line are good for.
+#[derive(Default)]
+struct Found {
+    /// One of this fold.
+    current: Option<(u64, State)>,
+    /// One of another fold, between that and the place.
+    other: Option<(u64, OtherFold)>,
+}
+
+/// The records of a line up to a place, page by page.
+struct Pages {
+    to: Point,
+    from: u64,
+}
+
+impl Pages {
+    fn new(to: Point, from: u64) -> Self {
+        Self { to, from }
+    }
+
+    /// The next records of these kinds; a page is never empty.
+    async fn next(&mut self, reader: &Reader, kinds: &[Kind]) -> Result<Option<Vec<Record>>> {
+        while self.from <= self.to.seq {
+            let page = reader.page(self.to.session, self.from, self.to.seq, kinds).await?;
+            self.from = if page.more { page.position } else { self.to.seq.saturating_add(1) };
+            if !page.records.is_empty() {
+                return Ok(Some(page.records));
+            }
+            if !page.more {
+                break;
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// A `merged` record and what it took in.
@@ -179,49 +215,88 @@ impl Reader {
         let (mut to_fold, mut seen) = (Vec::new(), HashSet::default());
         let mut at = point;
         let mut state = loop {
-            if let Some((seq, state)) = self.snapshot(at).await? {
-                to_fold.push((at.session, seq + 1, at.seq));
-                break state;
+            let Found { current, other } = self.snapshot(at).await?;
+            if let Some((seq, state)) = current {
+                to_fold.push((at, seq + 1, other));
+                break Refold::of(state);
             }
             // A forged fork point may lead back here.
             if !seen.insert(at.session) {
                 return Err(Error::Tampered { point: at, why: Fault::Chain });
             }
-            to_fold.push((at.session, 0, at.seq));
+            to_fold.push((at, 0, other));
             match self.line(at.session).await?.origin {
                 Some(origin) => at = origin.point(),
-                None => break State::default(),
+                None => break Refold::default(),
             }
         };
-        while let Some((session, mut from, to)) = to_fold.pop() {
-            while from <= to {
-                let page = self.page(session, from, to, &[]).await?;
-                for record in &page.records {
+        while let Some((to, from, other)) = to_fold.pop() {
+            let mut pages = Pages::new(to, from);
+            while let Some(page) = pages.next(self, &[]).await? {
+                for record in &page {
                     state.apply(record).map_err(|why| tampered(record, why))?;
+                    if let Some((_, other)) = other.as_ref().filter(|(seq, _)| *seq == record.seq()) {
+                        state.take_from(other);
+                    }
                 }
-                if !page.more {
-                    break;
-                }
-                from = page.position;
             }
         }
-        Ok(state)
+        Ok(state.into_state())
     }
 
-    async fn snapshot(&self, at: Point) -> Result<Option<(u64, State)>> {
+    /// The nearest snapshot of this fold at or before a place, and the nearest of another fold after that.
+    async fn snapshot(&self, at: Point) -> Result<Found> {
         let tail = self.tail(at.session);
         let brought = tail.iter().rev().filter(|record| record.seq() <= at.seq);
         let mut brought = brought.filter_map(|record| Some((record.seq(), State::from_snapshot(record.snapshot()?)?)));
-        if let Some(found) = brought.next() {
-            return Ok(Some(found));
+        if let Some(current) = brought.next() {
+            return Ok(Found { current: Some(current), other: None });
         }
-        let to = match tail.first().map(Record::seq) {
-            Some(0) => return Ok(None),
+        let mut to = match tail.first().map(Record::seq) {
+            Some(0) => return Ok(Found::default()),
             Some(first) => at.seq.min(first - 1),
             None => at.seq,
         };
-        let page = self.store.scan(Scan::session(at.session, 0, to).from_snapshot().limit(0)).await?;
-        Ok(page.snapshot.and_then(|(seq, bytes)| Some((seq, State::from_snapshot(&bytes)?))))
+        let mut found = Found::default();
+        loop {
+            let page = self.store.scan(Scan::session(at.session, 0, to).from_snapshot().limit(0)).await?;
+            let Some((seq, bytes)) = page.snapshot else { return Ok(found) };
+            match State::read_snapshot(&bytes) {
+                Some(StoredState::Current(state)) => {
+                    found.current = Some((seq, state));
+                    return Ok(found);
+                }
+                Some(StoredState::Other(other)) if found.other.is_none() && self.is_complete(at, &other).await? => {
+                    found.current = Some((seq, other.into_complete()));
+                    return Ok(found);
+                }
+                // Before one of an older fold stand older ones.
+                Some(StoredState::Other(other)) if !other.is_newer() => {
+                    found.other.get_or_insert((seq, other));
+                    return Ok(found);
+                }
+                Some(StoredState::Other(other)) => drop(found.other.get_or_insert((seq, other))),
+                None => {}
+            }
+            match seq.checked_sub(1) {
+                Some(before) => to = before,
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Whether a snapshot of another fold says all that there is to say before a place: no record stands there of a kind
+    /// that its fold did not know.
+    async fn is_complete(&self, at: Point, other: &OtherFold) -> Result<bool> {
+        let Some(kinds) = other.unknown_kinds() else { return Ok(false) };
+        let (mut seen, mut here) = (HashSet::default(), Some(at));
+        while let Some(point) = here.filter(|point| seen.insert(point.session)) {
+            if Pages::new(point, 0).next(self, kinds).await?.is_some() {
+                return Ok(false);
+            }
+            here = self.line(point.session).await?.origin.map(|origin| origin.point());
+        }
+        Ok(true)
     }
 
     /// A blob's bytes.

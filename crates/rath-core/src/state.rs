@@ -1,5 +1,6 @@
 //! The small state that a session's records fold into.
 
+mod migrate;
 mod refold;
 
 use std::collections::BTreeMap;
@@ -15,10 +16,11 @@ use crate::record::{Fault, Record};
 use crate::run::Run;
 use crate::usage::Usage;
 
+pub use migrate::{OtherFold, StoredState};
 pub use refold::{Gone, Refold};
 
-/// Raised when the meaning of the fold changes; snapshots of another fold are passed over and folded anew.
-pub const FOLD: u32 = 4;
+/// Raised when the fold gets a part or changes its meaning. What another fold's snapshots are good for: see [`OtherFold`].
+pub const FOLD: u32 = 5;
 
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;
@@ -118,11 +120,13 @@ pub struct OpenStep {
     #[serde(default)]
     pub inherited: bool,
     /// Its key: made of the key of the step around it, its name and its place among the steps entered there.
+    #[serde(default = "no_key")]
     pub key: Digest,
     /// How many steps were entered in it on this line.
     #[serde(default)]
     pub entered: u32,
     /// The generation of its `step_entered`.
+    #[serde(default)]
     pub generation: u64,
     /// Where its agent is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -266,6 +270,11 @@ struct Snapshot<'a> {
 #[derive(Deserialize)]
 struct Mark {
     fold: u32,
+}
+
+/// The first folds gave steps no keys.
+fn no_key() -> Digest {
+    Digest([0; 32])
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -435,18 +444,27 @@ impl State {
         serde_json::to_vec(&Snapshot { fold: FOLD, state: self }).unwrap_or_default()
     }
 
-    /// Whether these bytes are a snapshot that another version folded.
-    pub fn is_of_another_fold(bytes: &[u8]) -> bool {
-        serde_json::from_slice::<Mark>(bytes).is_ok_and(|mark| mark.fold != FOLD)
+    /// Reads a snapshot; `None` when it is none, or of a fold whose parts cannot be read here.
+    pub fn read_snapshot(bytes: &[u8]) -> Option<StoredState> {
+        let Mark { fold } = serde_json::from_slice(bytes).ok()?;
+        let state: State = serde_json::from_slice(bytes).ok()?;
+        Some(match fold {
+            FOLD => StoredState::Current(state),
+            _ => StoredState::Other(OtherFold::new(fold, state)),
+        })
+    }
+
+    /// Whether these bytes are a snapshot that a later version made.
+    pub fn is_of_newer_fold(bytes: &[u8]) -> bool {
+        serde_json::from_slice::<Mark>(bytes).is_ok_and(|mark| mark.fold > FOLD)
     }
 
     /// The state in a snapshot; `None` when another fold made it.
     pub fn from_snapshot(bytes: &[u8]) -> Option<Self> {
-        let mark: Mark = serde_json::from_slice(bytes).ok()?;
-        if mark.fold != FOLD {
-            return None;
+        match Self::read_snapshot(bytes)? {
+            StoredState::Current(state) => Some(state),
+            StoredState::Other(_) => None,
         }
-        serde_json::from_slice(bytes).ok()
     }
 }
 

@@ -585,12 +585,18 @@ pub enum Error {
         why: String,
     },
     /// The store was written by a later version.
-    #[error("the store has format {found}; this version of rath reads up to {known}")]
+    #[error("the store has format {found}, and this version of rath writes up to {known}")]
     Future {
         /// Its format.
         found: i64,
         /// The greatest this version knows.
         known: i64,
+    },
+    /// A later version folded a session's state, and what is asked for needs to know what is in it.
+    #[error("the state of session {} was written by a later version of rath, which this version cannot change", session.short())]
+    LaterState {
+        /// The session.
+        session: SessionId,
     },
     /// There is no store there.
     #[error("{0} is not a rath store")]
@@ -620,7 +626,7 @@ impl Error {
             Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
             Error::Erased { .. } => "erased",
             Error::Unfinished(_) => "erasure-unfinished",
-            Error::Future { .. } => "store-from-the-future",
+            Error::Future { .. } | Error::LaterState { .. } => "store-from-the-future",
             Error::NotAStore(_) => "not-a-store",
             Error::Machine { trouble, .. } => trouble.code(),
         }

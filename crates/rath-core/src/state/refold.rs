@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::ops::{BitOr, BitOrAssign};
 
+use super::migrate::FOLDED_LATER;
 use super::{OpenStep, Placement, State};
 use crate::body::Placed;
 use crate::id::RecordId;
@@ -61,15 +62,17 @@ impl BitOrAssign for Gone {
 /// A state folded again from records, some of which may have no body.
 #[derive(Clone, Debug, Default)]
 pub struct Refold {
-    state: State,
+    pub(super) state: State,
     /// What is gone, here or on the lines behind.
     gone: Gone,
     /// Whether no record of this line has a body so far. An erasure takes the files of a line that lost all of them.
     bare: bool,
     /// What hangs on bodies that are gone, until a stored state says it or a record says it anew.
-    lost: Parts,
+    pub(super) lost: Parts,
     /// Records without body that may have opened something, since a stored state was taken in.
     nameless: HashSet<RecordId>,
+    /// Whether a record stands behind of a kind that fold 4 did not know.
+    pub(super) later: bool,
     /// Steps entered where it is not known in which other step: their keys are not known either.
     adrift: HashSet<RecordId>,
 }
@@ -98,6 +101,7 @@ impl Refold {
     /// Takes in the next record of the line.
     pub fn apply(&mut self, record: &Record) -> Result<(), Fault> {
         let has_body = record.body_bytes().is_some();
+        self.later |= FOLDED_LATER.contains(record.kind());
         self.bare = !has_body && (self.bare || record.seq() == 0);
         match record.kind() {
             kind if !has_body => {
@@ -166,7 +170,7 @@ impl Refold {
     }
 
     /// Copies what nobody but `stored` can tell.
-    fn take_lost(&self, told: &mut State, stored: &State) {
+    pub(super) fn take_lost(&self, told: &mut State, stored: &State) {
         if self.lost(STEPS | OWNERS) {
             told.entered = stored.entered;
         }

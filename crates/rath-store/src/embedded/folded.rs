@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rath_core::body::Forked;
 use rath_core::store::{Result, Scan};
-use rath_core::{Fault, Point, Refold, SessionId, State};
+use rath_core::{Fault, Point, Refold, SessionId, State, StoredState};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::read;
@@ -15,18 +15,9 @@ pub(super) fn state_at(db: &Connection, point: Point) -> Option<Refold> {
     let (mut to_fold, mut seen) = (Vec::new(), HashSet::new());
     let mut at = point;
     let mut state = loop {
-        let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
-            WHERE s.id = ?1 AND n.seq BETWEEN 0 AND ?2 ORDER BY n.seq DESC LIMIT 1";
-        let snapshot: Option<(i64, Vec<u8>)> = db
-            .prepare_cached(query)
-            .and_then(|mut query| {
-                let values = params![at.session.0.as_bytes(), at.seq as i64];
-                query.query_row(values, |row| Ok((row.get(0)?, row.get(1)?))).optional()
-            })
-            .ok()?;
-        if let Some((seq, bytes)) = snapshot {
-            to_fold.push((at.session, seq as u64 + 1, at.seq));
-            break Refold::of(State::from_snapshot(&bytes)?);
+        if let Some((seq, state)) = nearest(db, at)? {
+            to_fold.push((at.session, seq + 1, at.seq));
+            break Refold::of(state);
         }
         // A forged fork point may lead back here.
         if !seen.insert(at.session) {
@@ -41,16 +32,24 @@ pub(super) fn state_at(db: &Connection, point: Point) -> Option<Refold> {
             Err(_) => return None,
         }
     };
-    while let Some((session, mut from, to)) = to_fold.pop() {
-        while from <= to {
-            let page = read::session_page(db, session, from, to, &Scan::session(session, from, to)).ok()?;
-            for record in &page.records {
-                state.apply(record).ok()?;
-            }
-            from = if page.more { page.position } else { to + 1 };
-        }
+    while let Some((session, from, to)) = to_fold.pop() {
+        follow(db, session, from, to, &mut state, &mut |_, _| {})?;
     }
     Some(state)
+}
+
+/// The nearest snapshot of the current fold at or before a place.
+fn nearest(db: &Connection, at: Point) -> Option<Option<(u64, State)>> {
+    let query = "SELECT n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
+        WHERE s.id = ?1 AND n.seq BETWEEN 0 AND ?2 ORDER BY n.seq DESC";
+    let mut query = db.prepare_cached(query).ok()?;
+    let mut rows = query.query(params![at.session.0.as_bytes(), at.seq as i64]).ok()?;
+    while let Some(row) = rows.next().ok()? {
+        if let Some(state) = State::from_snapshot(row.get_ref(1).ok()?.as_blob().ok()?) {
+            return Some(Some((row.get::<_, i64>(0).ok()? as u64, state)));
+        }
+    }
+    Some(None)
 }
 
 /// The state that the record at `seq` of a session is folded onto.
@@ -82,8 +81,10 @@ pub(super) fn follow(
         let page = read::session_page(db, session, from, last, &Scan::session(session, from, last)).ok()?;
         for record in &page.records {
             state.apply(record).ok()?;
-            if let Some(known) = snapshots.get(&record.seq()).and_then(|bytes| State::from_snapshot(bytes)) {
-                *state = Refold::of(known);
+            match snapshots.get(&record.seq()).and_then(|bytes| State::read_snapshot(bytes)) {
+                Some(StoredState::Current(known)) => *state = Refold::of(known),
+                Some(StoredState::Other(other)) => state.take_from(&other),
+                None => {}
             }
             each(record.seq(), state.state());
         }

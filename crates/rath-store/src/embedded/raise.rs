@@ -13,19 +13,8 @@ use rusqlite::backup::{Backup as Copying, StepResult};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use serde::Serialize;
 
-use super::riders;
-use super::schema::{self, ADDED_IN_3, Access, FORMAT, doing};
+use super::schema::{self, Access, FORMAT, STEPS, doing};
 use crate::packs::sync_dir;
-
-/// What brings a store from the format before to this one.
-const STEPS: &[(i64, &str)] = &[
-    // Packs may hold joined blobs: nothing in the database changes.
-    (2, ""),
-    (3, ADDED_IN_3),
-    // Segments may be squeezed: those that are there stay as they are.
-    (4, ""),
-    (5, riders::TABLE),
-];
 
 /// Pages that are copied at once.
 const PAGES: i32 = 4096;

@@ -11,8 +11,12 @@ use rusqlite::{Connection, Row as SqlRow, params_from_iter};
 use super::schema::{self, sql};
 use super::{holder, lines};
 
+/// The columns that every format has, in the order in which [`read`] takes them.
 const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
     origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
+
+/// Columns that formats have added, behind those: the name, and the first format with it.
+const LATER: &[(&str, i64)] = &[];
 
 /// The rows that a query asks for, the youngest change first. `waiting` are the sessions in which something waits, where only
 /// those are wanted.
@@ -41,7 +45,8 @@ pub(crate) fn select(
     let is_filtered = query.waiting || query.after.is_some() || !query.labels.is_empty();
     let most = query.limit.unwrap_or(usize::MAX);
     let limit = if is_filtered || query.limit.is_none() { String::new() } else { format!("LIMIT {most}") };
-    let text = format!("SELECT {COLUMNS} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
+    let columns = schema::columns(db, COLUMNS, LATER)?;
+    let text = format!("SELECT {columns} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
     let statement = match &query.which {
         Which::Run(_) => schema::prepare_added(db, &text, schema::RUNS_AND_POSTS)?,
         _ => Some(db.prepare_cached(&text).map_err(sql)?),

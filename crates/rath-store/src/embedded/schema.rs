@@ -1,5 +1,6 @@
 //! The tables, and what a connection must be told.
 
+use std::borrow::Cow;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +15,22 @@ use super::{log, riders, shape};
 /// segments are squeezed. 5: little blobs ride in the database. An older store becomes one of this format when it is first written to, see `raise`.
 pub const FORMAT: i64 = 5;
 
+/// What each format added to the database, oldest first. All of it makes a new store, what an older store lacks raises it,
+/// and what came up to a format is the shape of stores of that format.
+///
+/// A column is added here, by `ALTER TABLE … ADD COLUMN`, and never to a table that stands here already: so the text by
+/// which SQLite remembers a table is the same in a new store and in one that was raised. A query of such a column names it
+/// by [`columns`], as a store of an older format that is opened for reading does not have it.
+pub(super) const STEPS: &[(i64, &str)] = &[
+    (1, TABLES),
+    // Packs may hold joined blobs: nothing in the database changes.
+    (2, ""),
+    (3, ADDED_IN_3),
+    // Segments may be squeezed: those that are there stay as they are.
+    (4, ""),
+    (5, riders::TABLE),
+];
+
 /// The first formats with [`ADDED_IN_3`], and with [`riders`].
 pub(super) const RUNS_AND_POSTS: i64 = 3;
 pub(super) const RIDERS: i64 = 5;
@@ -27,7 +44,7 @@ const SQLITE_AT_LEAST: i32 = 3_051_003;
 /// Kinds of lineage have the codes 0 to 8; segments that hold one are found by a partial index.
 pub(super) const LINEAGE: u64 = 0x1ff;
 
-pub(super) const TABLES: &str = "
+const TABLES: &str = "
 CREATE TABLE sessions (
     no              INTEGER PRIMARY KEY,
     id              BLOB NOT NULL UNIQUE,
@@ -89,7 +106,7 @@ CREATE TABLE ids (
 ";
 
 /// Which session was created for a run, and the inboxes. A post that was taken stays, emptied: it is known again.
-pub(super) const ADDED_IN_3: &str = "
+const ADDED_IN_3: &str = "
 CREATE TABLE IF NOT EXISTS runs (
     key     TEXT PRIMARY KEY,
     session BLOB NOT NULL
@@ -154,10 +171,8 @@ pub(super) fn create(path: &Path) -> Result<()> {
         db.pragma_update(None, "application_id", APPLICATION)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "FULL")?;
-        db.execute_batch(&format!(
-            "BEGIN IMMEDIATE; {TABLES} {ADDED_IN_3} {} PRAGMA user_version = {FORMAT}; COMMIT;",
-            riders::TABLE
-        ))
+        let tables: String = STEPS.iter().map(|(_, step)| *step).collect();
+        db.execute_batch(&format!("BEGIN IMMEDIATE; {tables} PRAGMA user_version = {FORMAT}; COMMIT;"))
     };
     set_up().map_err(doing("creating the database"))?;
     // Closing does it too, and does not say when there is no room.
@@ -222,7 +237,7 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         Err(error) if access == Access::Read && is_read_only(&error) && !has_log(path) => {
             // Where nothing may be written and no log is waiting, the file is read as it is.
             let db = open_unchanging(path)?;
-            accept(marks(&db), path)?;
+            accept(marks(&db), path, &db, access)?;
             return Ok(db);
         }
         Err(error) if is_read_only(&error) && !is_writable(path) => {
@@ -232,7 +247,7 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
             };
             return Err(Error::trouble(format!("opening {}", path.display()), Trouble::ReadOnly, why));
         }
-        marks => accept(marks, path)?,
+        marks => accept(marks, path, &db, access)?,
     }
     if access == Access::Write {
         shape::check_triggers(&db, path)?;
@@ -262,6 +277,17 @@ pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str, added: i64) -
         Err(_) if format(db)? < added => Ok(None),
         Err(error) => Err(sql(error)),
     }
+}
+
+/// The columns of a query: `first` that every format has, and `later` ones with the format that added each. Where an older
+/// store is opened for reading, NULL stands for those that it does not have.
+pub(super) fn columns<'a>(db: &Connection, first: &'a str, later: &[(&str, i64)]) -> Result<Cow<'a, str>> {
+    if later.is_empty() {
+        return Ok(first.into());
+    }
+    let format = format(db)?;
+    let later = later.iter().map(|(column, since)| if format < *since { "NULL" } else { *column });
+    Ok([first].into_iter().chain(later).collect::<Vec<_>>().join(", ").into())
 }
 
 /// How long one waits for another process to have written.
@@ -306,7 +332,8 @@ fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     Ok((ask("application_id")?, ask("user_version")?))
 }
 
-fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path) -> Result<()> {
+/// Refuses what is not a store, and a store of a later format: to write always, to read where it has not all that is read.
+fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path, db: &Connection, access: Access) -> Result<()> {
     // Where processes wrote there was a store: then its database is not what it was.
     let was_one = path.with_file_name("holders").is_dir();
     let none = || match was_one {
@@ -318,7 +345,10 @@ fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path) -> Result<()> {
         false => Error::NotAStore(path.display().to_string()),
     };
     match marks {
-        Ok((APPLICATION, found)) if found > FORMAT => Err(Error::Future { found, known: FORMAT }),
+        Ok((APPLICATION, found)) if found > FORMAT => match access == Access::Read && shape::has_all_columns(db)? {
+            true => Ok(()),
+            false => Err(Error::Future { found, known: FORMAT }),
+        },
         Ok((APPLICATION, 1..)) => Ok(()),
         Ok(_) => Err(none()),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => Err(none()),

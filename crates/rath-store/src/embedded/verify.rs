@@ -6,7 +6,7 @@ use rath_core::body::{Created, Forked, Stripped};
 use rath_core::files::{Name, TREE, Tree};
 use rath_core::store::Result;
 use rath_core::verify::{Chain, Finding, Link, Report, What};
-use rath_core::{BlobRef, Digest, Fault, Gone, Kind, Point, Record, SessionId, State, blob_references};
+use rath_core::{BlobRef, Digest, Fault, Gone, Kind, Point, Record, SessionId, State, StoredState, blob_references};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row as SqlRow, params};
 use sha2::{Digest as _, Sha256};
@@ -482,12 +482,13 @@ impl<'a> Audit<'a> {
     fn check_snapshot(&mut self, line: &mut Line, seq: u64) {
         while let Some((at, stored)) = line.snapshots.pop_front_if(|(at, _)| *at <= seq as i64) {
             let stored = stored.as_deref();
-            let wrong = match (stored.and_then(State::from_snapshot), &mut line.chain.state) {
+            let wrong = match (stored.and_then(State::read_snapshot), &mut line.chain.state) {
                 _ if at != seq as i64 => true,
                 // A chain that could not be followed has no state to compare with.
-                (Some(stored), Some(state)) => !state.accepts(&stored),
                 (Some(_), None) => false,
-                (None, _) => !stored.is_some_and(State::is_of_another_fold),
+                (Some(StoredState::Current(stored)), Some(state)) => !state.accepts(&stored),
+                (Some(StoredState::Other(other)), Some(state)) => !state.accepts_other(&other),
+                (None, _) => !stored.is_some_and(State::is_of_newer_fold),
             };
             if wrong {
                 let why = format!("the stored snapshot at {at} is not what the records fold into");

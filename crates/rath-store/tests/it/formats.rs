@@ -2,21 +2,52 @@
 
 use std::fs;
 
+use pollster::block_on;
+use rath_core::store::Query;
+use rath_core::{Actor, Session};
 use rath_store::{Embedded, FORMAT};
 
-use crate::support::{fresh, noise};
+use crate::corpus::describe;
+use crate::support::{fresh, furnished, noise, verify};
 
-#[test]
-fn a_store_from_the_future_is_refused() {
+/// A store as a later version may leave it: of another format, with what that brings.
+fn from_the_future(change: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     let (store, dir) = fresh();
+    furnished(&store);
     drop(store);
     let path = dir.path().join("store");
     let db = rusqlite::Connection::open(path.join("rath.db")).unwrap();
+    db.execute_batch(change).unwrap();
     db.pragma_update(None, "user_version", FORMAT + 1).unwrap();
-    drop(db);
-    let error = Embedded::open(&path).err().unwrap();
+    (dir, path)
+}
+
+#[test]
+fn a_store_from_the_future_is_read_and_not_written() {
+    let more = "CREATE TABLE boards (id BLOB PRIMARY KEY); ALTER TABLE sessions ADD COLUMN board BLOB;";
+    let (_dir, path) = from_the_future(more);
+    let report = verify(&path);
+    assert!(report.is_sound(), "{:?}", report.findings);
+    let before = describe(&path);
+    assert!(!before.as_array().unwrap().is_empty());
+    let store = Embedded::open(&path).unwrap();
+    let mut session = Session::create(&store, Actor::person("ada"));
+    let error = block_on(session.publish()).unwrap_err();
     assert_eq!(error.code(), "store-from-the-future");
-    assert_eq!(error.to_string(), "the store has format 6; this version of rath reads up to 5");
+    let expected = format!("the store has format {}, and this version of rath writes up to {FORMAT}", FORMAT + 1);
+    assert_eq!(error.to_string(), expected);
+    let id = block_on(store.sessions(Query::default())).unwrap()[0].id;
+    assert_eq!(block_on(store.open(id, Actor::person("ada"))).unwrap_err().code(), "store-from-the-future");
+    drop((session, store));
+    assert_eq!(describe(&path), before);
+}
+
+#[test]
+fn a_store_from_the_future_that_cannot_be_read_is_refused() {
+    for change in ["DROP TABLE snapshots", "ALTER TABLE segments RENAME COLUMN data TO chunks"] {
+        let (_dir, path) = from_the_future(change);
+        assert_eq!(Embedded::open(&path).err().unwrap().code(), "store-from-the-future", "{change}");
+    }
 }
 
 #[test]
@@ -64,8 +95,7 @@ fn of_many_that_make_a_store_at_once_one_succeeds() {
 
 #[test]
 fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
-    use pollster::block_on;
-    use rath_core::{Actor, How, Session};
+    use rath_core::How;
     let (store, dir) = fresh();
     let packs = dir.path().join("store/packs");
     let mut root = Session::create(&store, Actor::program("test"));

@@ -1,7 +1,9 @@
 //! Posts that wait and were changed behind the store's back.
 
 use pollster::block_on;
+use rath_core::store::{Post, Posted};
 use rath_core::verify::What;
+use rath_core::{Actor, Session, Time};
 use rath_store::Embedded;
 use rusqlite::Connection;
 
@@ -36,4 +38,27 @@ fn a_post_that_cannot_be_taken_is_found() {
             assert_eq!(error.code(), "store-damaged", "{error}");
         }
     }
+}
+
+#[test]
+fn a_post_of_a_later_version_waits_and_is_listed() {
+    let (store, dir) = fresh();
+    let mut session = Session::create(&store, Actor::person("ada"));
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    let what: Posted = serde_json::from_str(r#"{"post":"reprioritise","to":3}"#).unwrap();
+    let later = Post { id: "later".into(), session: id, actor: Actor::person("bob"), time: Time(1), what };
+    block_on(store.post(later.clone())).unwrap();
+    block_on(store.post(Post::new(id, Actor::person("bob"), Posted::Message { text: "hi".into() }))).unwrap();
+    assert_eq!(block_on(session.take_posts()).unwrap(), None);
+    block_on(session.publish()).unwrap();
+    drop((session, store));
+    let path = dir.path().join("store");
+    assert!(verify(&path).is_sound());
+    let store = Embedded::open(&path).unwrap();
+    assert_eq!(block_on(store.posts(id)).unwrap(), [later]);
+    // The bytes are those that were posted.
+    let db = Connection::open(path.join("rath.db")).unwrap();
+    let body: Vec<u8> = db.query_row("SELECT body FROM posts WHERE taken = 0", [], |row| row.get(0)).unwrap();
+    assert!(String::from_utf8(body).unwrap().contains(r#""what":{"post":"reprioritise","to":3}"#));
 }

@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod erasing;
 mod faults;
+mod folds;
 mod formats;
 mod holes;
 mod inboxes;

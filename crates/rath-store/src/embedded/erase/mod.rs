@@ -266,6 +266,7 @@ impl Embedded {
 
     /// Writes an erasure down. It is begun when its `erased` record is published, where it has one.
     pub fn intend(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
+        self.read(|db| strip::check_folds(db, doomed))?;
         journal::write(&self.paths.root, &journal::Entry { doomed: doomed.clone(), packs: Vec::new() })
     }
 
@@ -297,6 +298,7 @@ impl Embedded {
         let db = self.connect_to_write()?;
         lines::check(&db)?;
         strip::check(&db, doomed)?;
+        strip::check_folds(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
         self.before_erasure(doomed)?;
         let doom = Doom::of(&db, &self.paths.holders, doomed)?;

@@ -39,6 +39,25 @@ pub(super) fn check(db: &Connection, doomed: &Doomed) -> Result<()> {
     Ok(())
 }
 
+/// Refuses where a later version folded the state of a line: what an erasure must take out of it cannot be told here.
+pub(super) fn check_folds(db: &Connection, doomed: &Doomed) -> Result<()> {
+    let sessions: BTreeSet<SessionId> = doomed.records.iter().map(|reference| reference.session).collect();
+    let query = "SELECT n.state FROM snapshots n JOIN sessions s ON s.no = n.session WHERE s.id = ?1";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    for session in sessions {
+        for session in with_descendants(db, session)? {
+            let mut states = query.query([session.0.as_bytes()]).map_err(sql)?;
+            while let Some(state) = states.next().map_err(sql)? {
+                let bytes = state.get_ref(0).map_err(sql)?.as_blob().unwrap_or_default();
+                if State::is_of_newer_fold(bytes) {
+                    return Err(Error::LaterState { session });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Shows each body that will go.
 pub(super) fn each_doomed(
     db: &Connection,
@@ -233,6 +252,11 @@ impl Remaining {
 /// Destroys what is doomed, inside the caller's transaction.
 pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()> {
     let stripped = || doom.records.iter().filter(|(session, _)| !doom.gone.contains(session));
+    for (session, _) in stripped() {
+        for session in with_descendants(db, *session)? {
+            upgrade_snapshots(db, session)?;
+        }
+    }
     // What the records amount to stays known behind each stretch of erased ones, and in it where somebody may ask for the
     // files: there is no other way to tell. All of it is looked at before anything goes, as a fork's state stands on its
     // parent's records.
@@ -285,6 +309,50 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
         db.execute("UPDATE posts SET taken = 1, body = x'' WHERE id = ?1", [post]).map_err(sql)?;
     }
     doomed.sessions.iter().try_for_each(|head| remove(db, head.session))
+}
+
+/// A session and all that were forked from it, and from those.
+fn with_descendants(db: &Connection, session: SessionId) -> Result<Vec<SessionId>> {
+    let (mut all, mut next) = (vec![session], 0);
+    let mut query = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
+    while let Some(parent) = all.get(next).copied() {
+        let forks = query.query_map([parent.0.as_bytes()], |row| row.get::<_, [u8; 16]>(0)).map_err(sql)?;
+        for fork in forks {
+            let fork = SessionId(uuid::Uuid::from_bytes(fork.map_err(sql)?));
+            if !all.contains(&fork) {
+                all.push(fork);
+            }
+        }
+        next += 1;
+    }
+    Ok(all)
+}
+
+/// Writes a session's snapshots of older folds as snapshots of this one, while all records still say what they said.
+fn upgrade_snapshots(db: &Connection, session: SessionId) -> Result<()> {
+    let query = "SELECT n.session, n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session WHERE s.id = ?1";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let all: Vec<(i64, i64, Vec<u8>)> =
+        query.query_map([session.0.as_bytes()], row).map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)?;
+    let older = all.iter().filter(|(_, _, bytes)| State::from_snapshot(bytes).is_none());
+    let older: BTreeMap<u64, i64> = older.map(|(no, seq, _)| (*seq as u64, *no)).collect();
+    let Some((&last, _)) = older.last_key_value() else { return Ok(()) };
+    // A line that cannot be followed has no state to keep.
+    let Some(mut state) = folded::state_before(db, session, 0) else { return Ok(()) };
+    let mut upgraded = Vec::new();
+    let followed = folded::follow(db, session, 0, last, &mut state, &mut |seq, state| {
+        upgraded.extend(older.get(&seq).map(|no| (*no, seq, state.to_snapshot())));
+    });
+    if followed.is_none() {
+        return Ok(());
+    }
+    let mut update =
+        db.prepare_cached("UPDATE snapshots SET state = ?3 WHERE session = ?1 AND seq = ?2").map_err(sql)?;
+    for (no, seq, bytes) in upgraded {
+        update.execute(params![no, seq as i64, bytes]).map_err(sql)?;
+    }
+    Ok(())
 }
 
 /// Places that follow each other, as the first and the last of each stretch.
@@ -348,6 +416,7 @@ fn clean_snapshots(
     let snapshots: Vec<(i64, i64, Vec<u8>)> =
         query.query_map(values, row).map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)?;
     for (no, seq, bytes) in snapshots {
+        // Those of older folds were upgraded before. What is no state at all is not kept: it may say anything.
         let Some(mut state) = State::from_snapshot(&bytes) else {
             db.execute("DELETE FROM snapshots WHERE session = ?1 AND seq = ?2", [no, seq]).map_err(sql)?;
             continue;
