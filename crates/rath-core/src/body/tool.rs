@@ -93,10 +93,10 @@ pub struct ToolFinished {
     /// The limit for which it was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beyond: Option<String>,
-    /// Commands that run on in the background, and what was found of them. Records before 0.2 say it in `remarks`.
+    /// Commands that run on in the background, and what was found of them. Early records say it in `remarks` alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<BackgroundCommand>,
-    /// Ids under which the rest of an output that was shortened can be read. Records before 0.2 say it in `remarks`.
+    /// Ids under which the rest of an output that was shortened can be read. Early records say it in `remarks` alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub continued: Vec<String>,
     /// The agent or workflow that goes on with the session after this turn.
