@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
+    ("rath-fuzz-targets", &["rath", "rath-audit", "rath-core", "rath-model", "rath-store"]),
     ("rath-bench", &["rath", "rath-audit", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
     ("xtask", &[]),
 ];
