@@ -22,6 +22,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-faults", &[]),
     ("rath-fuzz-targets", &["rath", "rath-audit", "rath-core", "rath-model", "rath-store"]),
     ("rath-bench", &["rath", "rath-audit", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
+    ("rath-recordings", &["rath-core", "rath-model"]),
+    (
+        "rath-bench",
+        &[
+            "rath",
+            "rath-audit",
+            "rath-core",
+            "rath-model",
+            "rath-recordings",
+            "rath-sandbox",
+            "rath-store",
+            "rath-testkit",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
