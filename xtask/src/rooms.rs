@@ -21,7 +21,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-escape", &[]),
     ("rath-faults", &[]),
     ("rath-fuzz-targets", &["rath", "rath-audit", "rath-core", "rath-model", "rath-store"]),
-    ("rath-bench", &["rath", "rath-audit", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
     ("rath-recordings", &["rath-core", "rath-model"]),
     (
         "rath-bench",
