@@ -10,16 +10,21 @@ use crate::run::root;
 /// What each room may use of the others.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-core", &[]),
-    ("rath-store", &["rath-core"]),
+    ("rath-workspace", &["rath-core"]),
+    // An erasure and a collection reach the copies of files that lie in the store's directory.
+    ("rath-store", &["rath-core", "rath-workspace"]),
     ("rath-sandbox", &["rath-core"]),
     ("rath-model", &["rath-core"]),
     ("rath-macros", &[]),
-    ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store"]),
+    ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store", "rath-workspace"]),
     ("rath-cli", &["rath"]),
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
-    ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
+    (
+        "rath-bench",
+        &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit", "rath-workspace"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,8 +1,8 @@
 //! What a restore writes down before it begins, and how it is gone on with after a crash or a failure.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use rath_core::files::{Change, Name, Node, Version};
@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use super::Workspace;
+use super::durable::{atomic_write, sync_dir};
 use super::error::{Error, Result};
 use super::restore::is_temporary;
 use super::root::os;
@@ -44,20 +45,15 @@ impl Workspace {
 
     pub(super) fn write_journal(&self, journal: &Journal) -> Result<()> {
         let path = self.journal_path();
-        let write = || {
-            let beside = path.with_extension("new");
-            let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(journal)?)?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)?;
-            crate::packs::sync_dir(&self.state)
-        };
-        write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
+        let written = serde_json::to_vec(journal).map_err(io::Error::from);
+        written
+            .and_then(|bytes| atomic_write(&path, &bytes))
+            .map_err(|error| Error::machine(format!("writing {}", path.display()), error))
     }
 
     pub(super) fn remove_journal(&self) -> Result<()> {
         let path = self.journal_path();
-        let removed = fs::remove_file(&path).and_then(|()| crate::packs::sync_dir(&self.state));
+        let removed = fs::remove_file(&path).and_then(|()| sync_dir(&self.state));
         removed.map_err(|error| Error::machine(format!("removing {}", path.display()), error))
     }
 

@@ -1,4 +1,4 @@
-//! Directories under versions.
+//! Directories under versions, whose trees and contents are blobs of any store.
 //!
 //! A [`Workspace`] is a directory that belongs to a session for the moment: a plain one, or a stack of them that a mount
 //! shows as one (see `layers`). [`save`](Workspace::save) makes a version of
@@ -8,6 +8,7 @@
 
 mod content;
 mod descend;
+pub mod durable;
 mod error;
 mod index;
 mod index_file;
@@ -15,6 +16,7 @@ mod journal;
 mod layers;
 mod lock;
 mod plant;
+mod pool;
 mod restore;
 mod root;
 mod rules;
@@ -35,6 +37,8 @@ pub use error::{Error, Result};
 pub use journal::Recovered;
 pub use layers::{CollectedLayers, Laid, Overlay, Sealed, collect_layers, remove_tree};
 pub use lock::Vacant;
+#[doc(hidden)]
+pub use pool::Pool;
 pub use restore::Restored;
 pub use rules::{BadRule, MEDIA_TYPE as RULES};
 pub use save::Saved;
@@ -42,7 +46,7 @@ pub use scan::Skipped;
 
 use index::Index;
 use index_file::Written;
-pub(crate) use index_file::forget_index;
+pub use index_file::forget_index;
 use layers::{Site, Stack};
 use lock::Lock;
 use root::Root;

@@ -52,8 +52,9 @@ pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Stop, Talk, Why 
 pub use rath_sandbox as sandbox;
 pub use rath_store::{
     Backup, By, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, Hit, Matched, NotAPattern, Order,
-    PackHealth, Passage, Pattern, Question, Raised, SearchHealth, workspace,
+    PackHealth, Passage, Pattern, Question, Raised, SearchHealth,
 };
+pub use rath_workspace as workspace;
 pub use workshop::Workshop;
 
 /// What most programs need: `use rath::prelude::*;`.

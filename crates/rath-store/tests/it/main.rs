@@ -22,5 +22,4 @@ mod simulation;
 mod squeezed;
 mod support;
 mod tamper;
-mod workspace;
 mod world;

@@ -8,8 +8,8 @@ use rath_core::Digest;
 use rath_core::files::{Forest, Name, Node, NodeKind, Tree, Version};
 
 use super::stack::{Layer, Spot, Stack};
-use crate::workspace::error::Result;
-use crate::workspace::index::{Item, Weight, What};
+use crate::error::Result;
+use crate::index::{Item, Weight, What};
 
 /// The rule files in the layers below, with their texts.
 pub(crate) type RuleTexts = HashMap<Name, String>;

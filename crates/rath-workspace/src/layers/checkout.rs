@@ -9,10 +9,10 @@ use rath_core::files::{Name, Version};
 
 use super::home::{Home, remove_tree};
 use super::site::Laid;
+use crate::error::{Error, Result};
+use crate::plant::Planter;
 use crate::pool::FILES;
-use crate::workspace::error::{Error, Result};
-use crate::workspace::plant::Planter;
-use crate::workspace::root::Root;
+use crate::root::Root;
 
 /// Makes the checkout of a version, if there is none. It is made aside and put in its place: what is there is whole.
 pub(super) fn check_out(store: &dyn Store, home: &Home, version: &Version) -> Result<(String, Laid)> {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::home::{CHECKOUTS, Home, LAYERS, remove_tree};
 use super::site::Standing;
-use crate::workspace::Workspace;
-use crate::workspace::disk_use;
-use crate::workspace::error::{Error, Result};
+use crate::Workspace;
+use crate::disk_use;
+use crate::error::{Error, Result};
 
 /// What a collection removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,13 @@
 //! Where the layers of a store's workspaces are: checkouts of versions, and tops that were sealed.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rath_core::Digest;
 
-use crate::workspace::error::{Error, Result};
+use crate::durable::{FileLock, sync_dir};
+use crate::error::{Error, Result};
 
 pub(super) const CHECKOUTS: &str = "checkouts";
 pub(super) const LAYERS: &str = "layers";
@@ -20,13 +21,9 @@ pub(super) struct Home {
     pub(super) path: PathBuf,
 }
 
-/// Held by who makes layers that no site names yet; who collects them holds it alone.
-pub(super) struct Claim(File);
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
+/// Keeps layers that no site names yet from being collected, or, held alone, from being made.
+pub(super) struct Claim {
+    _held: FileLock,
 }
 
 impl Home {
@@ -37,24 +34,20 @@ impl Home {
         Ok(Self { path: path.canonicalize().map_err(failed)? })
     }
 
-    fn lock_file(&self) -> Result<File> {
-        let path = self.path.join("layers.lock");
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        opened.map_err(|error| Error::machine(format!("opening {}", path.display()), error))
-    }
-
     /// Keeps layers from being collected.
     pub(super) fn claim(&self) -> Result<Claim> {
-        let file = self.lock_file()?;
-        file.lock_shared().map_err(|error| Error::machine(format!("locking {}", self.path.display()), error))?;
-        Ok(Claim(file))
+        self.claimed(FileLock::shared)
     }
 
     /// Keeps layers from being made.
     pub(super) fn claim_alone(&self) -> Result<Claim> {
-        let file = self.lock_file()?;
-        file.lock().map_err(|error| Error::machine(format!("locking {}", self.path.display()), error))?;
-        Ok(Claim(file))
+        self.claimed(FileLock::alone)
+    }
+
+    fn claimed(&self, lock: impl FnOnce(&Path) -> io::Result<FileLock>) -> Result<Claim> {
+        let path = self.path.join("layers.lock");
+        let held = lock(&path).map_err(|error| Error::machine(format!("locking {}", path.display()), error))?;
+        Ok(Claim { _held: held })
     }
 
     /// The name of a version's checkout, below this directory.
@@ -91,7 +84,7 @@ impl Home {
             Err(error) => return Err(failed(error.into())),
         }
         let parent = to.parent().unwrap_or(&self.path);
-        crate::packs::sync_dir(parent).map_err(failed)?;
+        sync_dir(parent).map_err(failed)?;
         Ok(true)
     }
 }

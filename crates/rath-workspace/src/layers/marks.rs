@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::stack::Layer;
-use crate::workspace::root::{DIRECTORY, READ, os};
+use crate::root::{DIRECTORY, READ, os};
 
 const OPAQUE: &str = "user.overlay.opaque";
 const WHITEOUT: &str = "user.overlay.whiteout";

@@ -14,15 +14,15 @@ use rustix::fs::{CWD, Mode, openat};
 use super::home::remove_tree;
 use super::rewrite::{Relay, Spread};
 use super::stack::Spot;
+use crate::content::now;
+use crate::error::{Error, Result};
+use crate::index::{Content, Stat, What};
+use crate::journal::Journal;
+use crate::plant::Planter;
 use crate::pool::FILES;
-use crate::workspace::content::now;
-use crate::workspace::error::{Error, Result};
-use crate::workspace::index::{Content, Stat, What};
-use crate::workspace::journal::Journal;
-use crate::workspace::plant::Planter;
-use crate::workspace::restore::{Restored, SYNCED_SINGLY};
-use crate::workspace::root::DIRECTORY;
-use crate::workspace::{Recovered, Workspace};
+use crate::restore::{Restored, SYNCED_SINGLY};
+use crate::root::DIRECTORY;
+use crate::{Recovered, Workspace};
 
 impl Workspace {
     fn staging(&self) -> PathBuf {
@@ -30,7 +30,7 @@ impl Workspace {
     }
 
     /// Sets the files, which are version `from`, to another one.
-    pub(in crate::workspace) fn relay_from(&mut self, from: Version, to: &Version) -> Result<Restored> {
+    pub(crate) fn relay_from(&mut self, from: Version, to: &Version) -> Result<Restored> {
         let changed = self.changes(&from, to)?;
         if changed.is_empty() {
             return Ok(Restored { version: from.clone(), from, changed, kept: Vec::new() });
@@ -49,7 +49,7 @@ impl Workspace {
     }
 
     /// Finishes what an earlier process began; where that cannot be, takes it back.
-    pub(in crate::workspace) fn recover_layered(&mut self) -> Result<Option<Recovered>> {
+    pub(crate) fn recover_layered(&mut self) -> Result<Option<Recovered>> {
         let cleared = remove_tree(&self.staging());
         cleared.map_err(|error| Error::machine(format!("clearing {}", self.staging().display()), error))?;
         let Some(journal) = self.under_way()? else { return Ok(None) };

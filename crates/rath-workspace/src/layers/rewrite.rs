@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use super::home::remove_tree;
 use super::marks::{self, Opacity};
 use super::stack::{Layer, Spot, Stack, TOP};
-use crate::workspace::error::{Error, Result};
-use crate::workspace::index::Stat;
-use crate::workspace::plant::Planter;
-use crate::workspace::root::{Root, os};
-use crate::workspace::rules::Rules;
+use crate::error::{Error, Result};
+use crate::index::Stat;
+use crate::plant::Planter;
+use crate::root::{Root, os};
+use crate::rules::Rules;
 
 /// A directory of the view, with what it is made of.
 pub(super) struct Spread {

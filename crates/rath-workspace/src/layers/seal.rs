@@ -11,11 +11,12 @@ use std::path::Path;
 use super::home::Home;
 use super::site::{Base, Site, Standing, UPPER, WORK, begin, clear_upper, take_fresh};
 use super::squash::squash;
-use crate::workspace::Workspace;
-use crate::workspace::error::{Error, Result};
-use crate::workspace::index::Index;
-use crate::workspace::index_file::{Written, forget_index};
-use crate::workspace::save::Saved;
+use crate::Workspace;
+use crate::durable::sync_dir;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::index_file::{Written, forget_index};
+use crate::save::Saved;
 
 /// Layers below an upper, at most. Each costs a lookup for every name that a command asks for.
 const DEEPEST: usize = 8;
@@ -106,8 +107,8 @@ impl Site {
                     fs::set_permissions(&upper, fs::Permissions::from_mode(mode | 0o700))?;
                     fs::rename(&upper, &layer)?;
                     fs::set_permissions(&layer, fs::Permissions::from_mode(mode))?;
-                    crate::packs::sync_dir(layer.parent().unwrap_or(&self.home.path))?;
-                    crate::packs::sync_dir(state)?;
+                    sync_dir(layer.parent().unwrap_or(&self.home.path))?;
+                    sync_dir(state)?;
                     mode
                 }
                 Err(error) => return Err(error),

@@ -6,10 +6,10 @@ use rath_core::files::{Entry, Forest, Name, Node, TREE, Tree, Version};
 use rath_core::{Blob, BlobRef, Store};
 
 use super::site::Base;
-use crate::workspace::error::{Error, Result};
-use crate::workspace::index::Weight;
-use crate::workspace::rules::{self, Level, RuleFile, Rules};
-use crate::workspace::scan::{Skipped, is_too_deep};
+use crate::error::{Error, Result};
+use crate::index::Weight;
+use crate::rules::{self, Level, RuleFile, Rules};
+use crate::scan::{Skipped, is_too_deep};
 
 /// Sifts a version. Stops when it would bring files to places that no version may touch.
 pub(super) fn sift(store: &dyn Store, version: &Version, rules: &Rules) -> Result<Base> {

@@ -1,8 +1,8 @@
 //! The state directory of a layered workspace: what it stands on, and its upper.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -17,14 +17,15 @@ use super::home::{Home, remove_tree};
 use super::marks;
 use super::sift::sift;
 use super::stack::{Spot, Stack, TOP};
-use crate::workspace::error::{Error, Result};
-use crate::workspace::index::{BELOW, Dir, Index, Item, What};
-use crate::workspace::index_file::{Written, forget_index};
-use crate::workspace::lock::Lock;
-use crate::workspace::root::Root;
-use crate::workspace::rules::{RuleFile, Rules};
-use crate::workspace::scan::Skipped;
-use crate::workspace::{Options, Recovered, Workspace};
+use crate::durable::{atomic_write, sync_dir};
+use crate::error::{Error, Result};
+use crate::index::{BELOW, Dir, Index, Item, What};
+use crate::index_file::{Written, forget_index};
+use crate::lock::Lock;
+use crate::root::Root;
+use crate::rules::{RuleFile, Rules};
+use crate::scan::Skipped;
+use crate::{Options, Recovered, Workspace};
 
 const FORMAT: u32 = 1;
 
@@ -101,13 +102,8 @@ impl Standing {
     pub(super) fn write(&self, state: &Path) -> Result<()> {
         let path = state.join(STACK);
         let write = || {
-            let beside = state.join("stack.new");
-            let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)?;
-            crate::packs::sync_dir(state)?;
-            state.parent().map_or(Ok(()), crate::packs::sync_dir)
+            atomic_write(&path, &serde_json::to_vec(self)?)?;
+            state.parent().map_or(Ok(()), sync_dir)
         };
         write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
     }

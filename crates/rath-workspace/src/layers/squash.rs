@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use super::home::{Home, remove_tree};
 use super::marks::{self, Opacity};
 use super::stack::{Layer, Spot, Stack};
-use crate::workspace::error::{Error, Result};
-use crate::workspace::root::{DIRECTORY, Root, os};
+use crate::error::{Error, Result};
+use crate::root::{DIRECTORY, Root, os};
 
 /// Makes one layer of all but the first of these, and says its name. Files are not copied: they get another name.
 pub(super) fn squash(home: &Home, lowers: &[String]) -> Result<String> {
@@ -121,7 +121,7 @@ fn link(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Name) -> rustix::io::Re
 
 fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Name) -> rustix::io::Result<()> {
     use rustix::fs::OFlags;
-    let mut source = File::from(openat(from, os(name), crate::workspace::root::READ, Mode::empty())?);
+    let mut source = File::from(openat(from, os(name), crate::root::READ, Mode::empty())?);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mut copy = File::from(openat(to, os(name), flags, Mode::from_raw_mode(0o600))?);
     let io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);

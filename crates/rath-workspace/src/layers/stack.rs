@@ -8,9 +8,9 @@ use rustix::fs::{AtFlags, Dir as Listing, FileType, statat};
 use rustix::io::Errno;
 
 use super::marks::{self, Listed, Opacity};
-use crate::workspace::index::Stat;
-use crate::workspace::restore::is_temporary;
-use crate::workspace::root::{Root, os};
+use crate::index::Stat;
+use crate::restore::is_temporary;
+use crate::root::{Root, os};
 
 /// The place of a directory in a stack; 0 is the top.
 pub(crate) type Layer = u8;

@@ -9,8 +9,8 @@ use pollster::block_on;
 use rath_core::body::Placed;
 use rath_core::files::{Forest, Version};
 use rath_core::{Actor, Session, Store};
-use rath_store::workspace::{Options, Workspace};
 use rath_store::{Embedded, Garbage};
+use rath_workspace::{Options, Workspace};
 
 use super::{Chance, Place, Thing, assert_same, in_version};
 use crate::support::{child, child_dir, verify};
@@ -335,7 +335,7 @@ fn a_collection_that_is_killed() {
     drop(store);
     let mut chance = Chance::new();
     for round in 0..rounds {
-        let mut child = child("workspace::collecting::collector", dir.path());
+        let mut child = child("collecting::collector", dir.path());
         let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let begun = 1 + chance.below(3) as usize;
         assert_eq!(lines.by_ref().filter(|line| line.starts_with("collecting")).take(begun).count(), begun);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use rath_core::files::Name;
-use rath_store::workspace::Options;
+use rath_workspace::Options;
 
 use super::{Place, Thing};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rath_core::files::{Name, Version};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Recovered, Workspace};
+use rath_workspace::{Options, Recovered, Workspace};
 
 use super::{Chance, Files, Place, Thing, assert_same, chmod, in_version, temporaries};
 use crate::support::{child, child_dir, verify};
@@ -135,7 +135,7 @@ fn a_restore_that_is_killed_is_finished() {
         if round >= rounds() && (finished > 0 || round > 1000) {
             break;
         }
-        killed("workspace::killed::restorer", place.dir.path(), Duration::from_micros(chance.below(250_000)));
+        killed("killed::restorer", place.dir.path(), Duration::from_micros(chance.below(250_000)));
         let found = place.on_disk();
         let journal = under_way(&place);
         let mut outside = None;
@@ -236,7 +236,7 @@ fn a_save_that_is_killed_leaves_nothing_half() {
         if round >= rounds() && (acknowledged > 0 || round > 1000) {
             break;
         }
-        let lines = killed("workspace::killed::saver", path, Duration::from_micros(chance.below(120_000)));
+        let lines = killed("killed::saver", path, Duration::from_micros(chance.below(120_000)));
         let store = Embedded::open(path.join("store")).unwrap();
         for line in lines.iter().filter_map(|line| line.strip_prefix("saved ")) {
             // A line that is cut off was not acknowledged.

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use rath_core::Store;
 use rath_core::files::Version;
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Overlay, Workspace};
+use rath_workspace::{Options, Overlay, Workspace};
 use tempfile::TempDir;
 
 use super::{Files, in_version, on_disk};
@@ -106,10 +106,10 @@ pub(crate) fn run_mounted(overlay: &Overlay, dir: &Path, script: &[u8]) {
 
 pub(crate) fn view(overlay: &Overlay, dir: &Path) -> Files {
     let copy = dir.join("copy");
-    let _ = rath_store::workspace::remove_tree(&copy);
+    let _ = rath_workspace::remove_tree(&copy);
     run_mounted(overlay, dir, format!("mkdir '{0}' && cp -a . '{0}'", copy.display()).as_bytes());
     let files = on_disk(&copy);
-    rath_store::workspace::remove_tree(&copy).unwrap();
+    rath_workspace::remove_tree(&copy).unwrap();
     files
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn can_mount() -> bool {
         let mut command = unshare();
         command.args(["sh", "-c", inside]).current_dir(dir.path()).stderr(Stdio::null());
         let can = command.status().is_ok_and(|status| status.success());
-        let _ = rath_store::workspace::remove_tree(dir.path());
+        let _ = rath_workspace::remove_tree(dir.path());
         can
     });
     if !can {

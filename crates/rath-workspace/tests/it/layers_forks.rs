@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rath_core::files::Name;
-use rath_store::workspace::{Budget, Error, Options, Workspace, collect_layers};
+use rath_workspace::{Budget, Error, Options, Workspace, collect_layers};
 
 use super::layers::{Layers, can_mount};
 use super::{Thing, assert_same};
@@ -177,7 +177,7 @@ fn only_what_nobody_stands_on_is_collected() {
     fs::create_dir_all(layers.home().join("checkouts/.new-half/d")).unwrap();
     fs::create_dir_all(layers.home().join("layers/forgotten/d")).unwrap();
     drop(two);
-    rath_store::workspace::remove_tree(&layers.state("two")).unwrap();
+    rath_workspace::remove_tree(&layers.state("two")).unwrap();
     let would = collect_layers(&layers.home(), true).unwrap();
     assert_eq!(would.removed.len(), 4, "{would:?}");
     assert!(would.bytes > 0 && would.removed.iter().all(|path| path.is_dir()));
@@ -188,7 +188,7 @@ fn only_what_nobody_stands_on_is_collected() {
     drop(one);
     for site in ["one", "child"] {
         assert_same(&layers.view(&layers.open(site)), &before, "what is in use");
-        rath_store::workspace::remove_tree(&layers.state(site)).unwrap();
+        rath_workspace::remove_tree(&layers.state(site)).unwrap();
     }
     // Closed directories go as well.
     assert_eq!(collect_layers(&layers.home(), false).unwrap().removed.len(), 2);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rath_core::files::Version;
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Workspace, collect_layers};
+use rath_workspace::{Options, Workspace, collect_layers};
 
 use super::killed::{killed, rounds, three_versions};
 use super::layers::{can_mount, view};
@@ -55,7 +55,7 @@ fn worker() {
             for entry in fs::read_dir(&home).unwrap() {
                 let path = entry.unwrap().path();
                 if path.join("stack.json").exists() {
-                    let _ = rath_store::workspace::remove_tree(&path);
+                    let _ = rath_workspace::remove_tree(&path);
                 }
             }
         }
@@ -76,7 +76,7 @@ fn what_was_to_be_made_anew_is_there_afterwards() {
     drop(workspace);
     for gone in [&["work"][..], &["upper"], &["upper", "work"]] {
         for name in gone {
-            rath_store::workspace::remove_tree(&parent.join(name)).unwrap();
+            rath_workspace::remove_tree(&parent.join(name)).unwrap();
         }
         let (mut workspace, _) = Workspace::open_layered(place.store.clone(), &home, &parent, &options).unwrap();
         let overlay = workspace.overlay().unwrap();
@@ -106,7 +106,7 @@ fn a_stack_that_is_killed_is_finished() {
         }
         // A slow machine gets more time, so that it comes to a restore at all.
         let longest = 400_000 * (1 + round / rounds().max(1)).min(20);
-        killed("workspace::layers_killed::worker", dir, Duration::from_micros(chance.below(longest)));
+        killed("layers_killed::worker", dir, Duration::from_micros(chance.below(longest)));
         let sites: Vec<_> = fs::read_dir(&home).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
         for state in sites.iter().filter(|state| Workspace::is_layered(state)) {
             let options = Options::default();
@@ -127,7 +127,7 @@ fn a_stack_that_is_killed_is_finished() {
             }
             drop(workspace);
             if *state != current {
-                rath_store::workspace::remove_tree(state).unwrap();
+                rath_workspace::remove_tree(state).unwrap();
             }
         }
         collect_layers(&home, false).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use rath_core::files::{Name, Version};
-use rath_store::workspace::{Error, Options, Saved, Workspace};
+use rath_workspace::{Error, Options, Saved, Workspace};
 use tempfile::TempDir;
 
 use super::layers::{Layers, can_mount};
@@ -379,7 +379,7 @@ fn run(dir: TempDir, steps: &[Step]) {
     for branch in 0..program.branches.len() {
         program.save(branch);
     }
-    let collected = rath_store::workspace::collect_layers(&program.layers.home(), false).unwrap();
+    let collected = rath_workspace::collect_layers(&program.layers.home(), false).unwrap();
     drop(collected);
     for branch in 0..program.branches.len() {
         program.branches[branch].layered = None;
@@ -387,7 +387,7 @@ fn run(dir: TempDir, steps: &[Step]) {
     }
     let dir = program.layers.dir.path().to_owned();
     drop(program.branches);
-    let _ = rath_store::workspace::remove_tree(&dir);
+    let _ = rath_workspace::remove_tree(&dir);
 }
 
 proptest! {

@@ -1,4 +1,7 @@
-//! Directories under versions, against a plain reading of the same files.
+//! Directories under versions, against a plain reading of the same files. One binary.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "tests start children of their own binary and tell them by environment")]
 
 mod collecting;
 mod ignoring;
@@ -11,6 +14,7 @@ mod layers_program;
 mod odd;
 mod program;
 mod restoring;
+mod support;
 mod tracked;
 mod trees;
 
@@ -26,7 +30,7 @@ use pollster::block_on;
 use rath_core::Store;
 use rath_core::files::{Forest, Name, NodeKind, Version};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Saved, Workspace};
+use rath_workspace::{Options, Saved, Workspace};
 use tempfile::TempDir;
 
 /// What stands at a path, as `std::fs` sees it.
@@ -162,9 +166,7 @@ impl Place {
         workspace
     }
 
-    pub(crate) fn try_open(
-        &self,
-    ) -> rath_store::workspace::Result<(Workspace, Option<rath_store::workspace::Recovered>)> {
+    pub(crate) fn try_open(&self) -> rath_workspace::Result<(Workspace, Option<rath_workspace::Recovered>)> {
         Workspace::open(self.store.clone(), &self.root(), &self.state(), &self.options)
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pollster::block_on;
 use rath_core::files::{Forest, Name, Version};
-use rath_store::workspace::{Budget, Error, Options, Workspace};
+use rath_workspace::{Budget, Error, Options, Workspace};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat};
 
 use super::{Place, Thing, assert_same, chmod};

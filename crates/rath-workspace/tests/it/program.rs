@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rath_core::Store;
 use rath_core::files::{Drivers, Forest, Name, Version, merge};
 use rath_store::Embedded;
-use rath_store::workspace::{Error, Options, Workspace};
+use rath_workspace::{Error, Options, Workspace};
 use tempfile::TempDir;
 
 use super::{Files, Place, assert_same, chmod, in_memory, temporaries};

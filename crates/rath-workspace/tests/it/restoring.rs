@@ -9,7 +9,7 @@ use std::time::Duration;
 use pollster::block_on;
 use rath_core::Blob;
 use rath_core::files::{Entry, Forest, Name, Node, NodeKind, Tree, Version};
-use rath_store::workspace::{Error, Options, Workspace};
+use rath_workspace::{Error, Options, Workspace};
 
 use super::{Place, Thing, assert_same, chmod, temporaries};
 
@@ -373,12 +373,12 @@ fn as_a_plain_user() {
         return;
     }
     let tests = [
-        "workspace::restoring::directories_that_are_closed",
-        "workspace::odd::what_cannot_be_read_is_named_and_not_gone",
-        "workspace::layers_forks::hostile_names_deep_trees_and_closed_files",
-        "workspace::layers_forks::directories_that_are_closed",
-        "workspace::layers_forks::only_what_nobody_stands_on_is_collected",
-        "workspace::layers_forks::deep_stacks_are_made_shallow",
+        "restoring::directories_that_are_closed",
+        "odd::what_cannot_be_read_is_named_and_not_gone",
+        "layers_forks::hostile_names_deep_trees_and_closed_files",
+        "layers_forks::directories_that_are_closed",
+        "layers_forks::only_what_nobody_stands_on_is_collected",
+        "layers_forks::deep_stacks_are_made_shallow",
     ];
     let dir = tempfile::tempdir().unwrap();
     chmod(dir.path(), 0o777);

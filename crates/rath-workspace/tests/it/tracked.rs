@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use rath_core::files::{Name, Version};
-use rath_store::workspace::{Options, Saved, Workspace};
+use rath_workspace::{Options, Saved, Workspace};
 
 use super::Place;
 use super::layers::{Layers, can_mount};

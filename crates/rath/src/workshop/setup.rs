@@ -13,7 +13,7 @@ use rath_core::body::{CallOutcome, Effect, ToolFinished, ToolStarted};
 use rath_core::files::{Changes, Version};
 use rath_core::{Digest, Placement, Session, fresh_name};
 use rath_sandbox::{Command, Ended, Finished};
-use rath_store::workspace::{self, Laid, Workspace, remove_tree};
+use rath_workspace::{self as workspace, Laid, Workspace, remove_tree};
 use serde_json::json;
 
 use super::exec::SETUP;

@@ -13,7 +13,7 @@ use rath_core::files::{Change, Changes, Name, Version};
 use rath_core::store::Scan;
 use rath_core::{Digest, ErrorKind, Kind, Placement, Point, RecordId, SandboxName, Session, SessionId, View};
 use rath_sandbox::{Identity, Overlay, Sandbox, Spec, Status};
-use rath_store::workspace::{self, Recovered, Saved, Workspace};
+use rath_workspace::{self as workspace, Recovered, Saved, Workspace};
 use serde::{Deserialize, Serialize};
 
 use super::{Confinement, Error, Result, Workshop};

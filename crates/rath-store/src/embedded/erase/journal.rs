@@ -8,7 +8,7 @@ use rath_core::store::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Doomed;
-use crate::packs::sync_dir;
+use rath_workspace::durable::sync_dir;
 
 /// An erasure under way.
 #[derive(Serialize, Deserialize)]
