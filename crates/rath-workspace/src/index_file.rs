@@ -124,7 +124,7 @@ impl Drop for Workspace {
 }
 
 /// Removes the index from a workspace's state directory, with the one before it.
-pub(crate) fn forget_index(state: &Path) -> io::Result<()> {
+pub fn forget_index(state: &Path) -> io::Result<()> {
     let [index, before] = ["index", "index.new"].map(|name| match fs::remove_file(state.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
