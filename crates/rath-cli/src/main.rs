@@ -1,6 +1,5 @@
 //! `rath`: look at sessions, branch them, merge them, verify them.
 
-mod agents;
 mod commands;
 mod config;
 mod expression;

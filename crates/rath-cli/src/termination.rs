@@ -5,7 +5,7 @@
 //! which only a person may ask for (Ctrl-C, `rath cancel`).
 
 use anyhow::{Context as _, Result};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::live::restore_terminal;
 use crate::output;
@@ -16,13 +16,7 @@ const SIGNALLED: i32 = 128;
 /// Leaves when one of them comes. Call it within the runtime.
 #[allow(clippy::disallowed_methods, reason = "nothing may be recorded any more")]
 pub(crate) fn leave_when_terminated() -> Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::hangup()] {
-        let number = kind.as_raw_value();
-        // `nohup` asks for that.
-        if is_ignored(number) {
-            continue;
-        }
-        let mut signals = signal(kind).context("listening for signals")?;
+    for (number, mut signals) in listen(&[SignalKind::terminate(), SignalKind::hangup()])? {
         tokio::spawn(async move {
             if signals.recv().await.is_some() {
                 restore_terminal();
@@ -32,6 +26,24 @@ pub(crate) fn leave_when_terminated() -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// Comes when one of them or Ctrl-C does. Call it within the runtime.
+pub(crate) fn interrupted_or_terminated() -> Result<impl Future<Output = ()> + use<>> {
+    let mut listened = listen(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])?;
+    Ok(async move {
+        if listened.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        let come = listened.iter_mut().map(|(_, signals)| Box::pin(async move { drop(signals.recv().await) }));
+        futures_util::future::select_all(come).await;
+    })
+}
+
+/// Listens for signals, each with its number; but for those that this process was told to ignore, as by `nohup`.
+fn listen(kinds: &[SignalKind]) -> Result<Vec<(i32, Signal)>> {
+    let heard = kinds.iter().filter(|kind| !is_ignored(kind.as_raw_value()));
+    heard.map(|kind| Ok((kind.as_raw_value(), signal(*kind).context("listening for signals")?))).collect()
 }
 
 /// Whether this process was started so that it ignores a signal.

@@ -224,7 +224,8 @@ impl<'a> Shown<'a> {
 }
 
 /// A part of an answer, as it comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Delta {
     /// Words.
     Text(String),

@@ -30,10 +30,13 @@
 extern crate self as rath;
 
 pub mod agent;
+pub mod agent_file;
 pub mod bundle;
 pub mod care;
 pub mod checkpoint;
+pub mod control;
 pub mod import;
+pub mod inspect;
 mod needle;
 mod operator;
 mod pause;

@@ -92,7 +92,6 @@ impl Exec {
             };
         };
         let stop = settings.interrupted()?;
-        crate::termination::leave_when_terminated()?;
         let done = workshop.exec_until(&mut session, command, show, stop).await?;
         match settings.json {
             true => output::json(&in_json(&done))?,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::care::Holds;
+use rath::inspect::Activity;
 use rath::store::{Query, Row};
 use rath::{SessionId, Store, Time, Usage, View};
 use serde::Serialize;
@@ -71,24 +72,12 @@ enum Sort {
     Size,
 }
 
-/// What a session is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Doing {
-    Waiting,
-    Running,
-    Held,
-    Stopped,
-    Open,
-    Closed,
-}
-
 /// A session in the list.
 #[derive(Serialize)]
 pub(super) struct Listed {
     #[serde(flatten)]
     pub(super) row: Row,
-    pub(super) state: Doing,
+    pub(super) state: Activity,
     records: u64,
     bytes: u64,
     usage: Usage,
@@ -162,8 +151,9 @@ impl Sessions {
             && self.since.is_none_or(|since| row.time >= since)
     }
 
-    fn is(&self, state: Doing) -> bool {
-        let wanted = [(self.waiting, Doing::Waiting), (self.running, Doing::Running), (self.stopped, Doing::Stopped)];
+    fn is(&self, state: Activity) -> bool {
+        let wanted =
+            [(self.waiting, Activity::Waiting), (self.running, Activity::Running), (self.stopped, Activity::Stopped)];
         wanted.iter().all(|(asked, _)| !asked) || wanted.contains(&(true, state))
     }
 }
@@ -172,7 +162,7 @@ impl Listed {
     async fn of(store: &Arc<dyn Store>, row: Row, sizes: &HashMap<SessionId, u64>) -> Result<Self> {
         let view = View::of(store, row.id, Some(row.seq)).await?;
         Ok(Self {
-            state: Doing::of(&row, &view),
+            state: Activity::of(&row, &view),
             records: row.seq + 1,
             bytes: sizes.get(&row.id).copied().unwrap_or(0),
             usage: view.state().own_usage(),
@@ -181,28 +171,13 @@ impl Listed {
     }
 }
 
-impl Doing {
-    pub(super) fn of(row: &Row, view: &View) -> Self {
-        let pending = view.pending();
-        let at_work = !pending.steps.is_empty() || !pending.calls.is_empty();
-        match (row.closed, !pending.asks.is_empty(), row.holder.is_some(), at_work) {
-            (true, ..) => Doing::Closed,
-            (_, true, _, _) => Doing::Waiting,
-            (_, _, true, true) => Doing::Running,
-            (_, _, true, false) => Doing::Held,
-            (_, _, false, true) => Doing::Stopped,
-            (_, _, false, false) => Doing::Open,
-        }
-    }
-
-    fn shown(self) -> String {
-        let text = format!("{:<7}", format!("{self:?}").to_lowercase());
-        match self {
-            Doing::Waiting | Doing::Stopped => style::label(text),
-            Doing::Running => style::good(text),
-            Doing::Closed => style::dim(text),
-            Doing::Held | Doing::Open => text,
-        }
+fn coloured(activity: Activity) -> String {
+    let text = format!("{:<7}", activity.as_str());
+    match activity {
+        Activity::Waiting | Activity::Stopped => style::label(text),
+        Activity::Running => style::good(text),
+        Activity::Closed => style::dim(text),
+        Activity::Held | Activity::Open => text,
     }
 }
 
@@ -242,7 +217,7 @@ fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
         page.line(format_args!(
             "{} {}  {:>9} {}{}{}{}{labels}",
             style::session(row.id.short()),
-            one.state.shown(),
+            coloured(one.state),
             output::whole(one.records),
             optional(times, format!("{:<12} ", time::ago(row.time))),
             optional(costs, format!("{:>9} ", output::dollars(one.usage.cost_nano_usd))),

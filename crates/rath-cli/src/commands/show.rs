@@ -3,6 +3,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use rath::bundle::LeftOut;
 use rath::care::{Erasure, Erasures};
+use rath::inspect::{self, RunStatus};
 use rath::{Digest, Kind, Record, Store, View};
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{self, Blocks, How, Remade, Shown, Status, Teller, Verdict};
+use crate::transcript::{self, Blocks, How, Remade, Shown, Teller, Verdict, run_lines};
 
 /// Show a session as a conversation with its steps and calls, or a record with everything it says
 #[derive(clap::Args)]
@@ -65,7 +66,7 @@ impl Show {
     async fn session(&self, settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Result<()> {
         let (state, lineage) = (view.state(), view.lineage().await?);
         let at = view.reference();
-        let run = Status::of(store, view).await?;
+        let run = RunStatus::of(store, view).await?;
         if settings.json {
             return output::json(&json!({
                 "session": at.session, "at": at, "title": state.title, "labels": state.labels, "closed": state.closed,
@@ -75,7 +76,7 @@ impl Show {
         }
         let mut page = Page::default();
         header(&mut page, view, &lineage, run.as_ref())?;
-        let records = transcript::records(store, at.session, 0, at.seq, &[]).await?;
+        let records = inspect::records(store, at.session, 0, at.seq, &[]).await?;
         gone(&mut page, store, &records).await?;
         page.line("");
         if self.all {
@@ -133,7 +134,7 @@ fn has_work(records: &[Record]) -> bool {
     records.iter().any(|record| work.contains(record.kind()))
 }
 
-fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<&Status>) -> Result<()> {
+fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<&RunStatus>) -> Result<()> {
     let (state, at) = (view.state(), view.reference());
     let header = view.record().header()?;
     page.line(format_args!(
@@ -157,7 +158,7 @@ fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<
         };
         page.line(style::dim(format!("{who}{from}")));
     }
-    for line in run.iter().flat_map(|run| run.lines(at.session)) {
+    for line in run.iter().flat_map(|run| run_lines(run, at.session)) {
         page.line(line);
     }
     if !state.usage.is_zero() {

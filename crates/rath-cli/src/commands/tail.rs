@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use rath::inspect::{RunState, RunStatus};
 use rath::store::{Row, Scan, Which};
 use rath::{Kind, Record, SessionId, Store, View};
 
@@ -10,7 +11,7 @@ use super::Answer;
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
-use crate::transcript::{How, Is, Status, Teller};
+use crate::transcript::{How, Teller};
 
 /// How soon the store is asked again after news.
 const SOON: Duration = Duration::from_millis(200);
@@ -121,14 +122,17 @@ impl Watch<'_> {
 
     /// Says that nobody works on the session, and how to go on. Returns how that would end.
     async fn say_idle(&self) -> Result<Answer> {
-        let (run, id) = (Status::of(&self.store, &View::of(&self.store, self.id, None).await?).await?, self.id.short());
+        let (run, id) =
+            (RunStatus::of(&self.store, &View::of(&self.store, self.id, None).await?).await?, self.id.short());
         let resume = format!("`rath resume {id}` goes on with it");
         let (what, help, end) = match run.map(|run| run.is) {
-            Some(Is::Waiting) => {
+            Some(RunState::Waiting) => {
                 let help = format!("`rath inbox` shows what is asked, `rath answer` answers, then `rath resume {id}`");
                 ("it waits for an answer", help, Answer::Waiting)
             }
-            Some(Is::Interrupted) => ("the process that did ended before its work was done", resume, Answer::Failed),
+            Some(RunState::Interrupted) => {
+                ("the process that did ended before its work was done", resume, Answer::Failed)
+            }
             Some(_) => ("it has not begun", resume, Answer::Failed),
             None => ("it is no run", "what is added to it is shown here".to_owned(), Answer::Failed),
         };

@@ -28,9 +28,9 @@ impl Records {
     /// Hears when there may be more.
     pub(crate) fn listener(&self) -> Listener {
         let wake = self.wake.0.clone();
-        Listener::new(move |_, _, event| {
+        Listener::new(move |event| {
             // Words are no records.
-            if !matches!(event, Event::Heard(_)) {
+            if !matches!(event.what, Event::Delta { .. }) {
                 let _ = wake.send(());
             }
         })

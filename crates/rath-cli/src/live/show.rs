@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rath::agent::{Event, Listener};
+use rath::agent::{Event, Listener, RunEvent};
 use rath::body::{CallOutcome, Exit, Restored, ToolFinished};
 use rath::{Delta, SessionId, Store, Time, Usage};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,49 +24,9 @@ pub(crate) struct Show {
     screen: Screen,
 }
 
-/// Something that happened, kept until it is shown.
+/// What is to be shown.
 enum Told {
-    Began {
-        session: SessionId,
-        agent: String,
-    },
-    Heard {
-        session: SessionId,
-        agent: String,
-        delta: Delta,
-    },
-    TurnOver {
-        session: SessionId,
-        agent: String,
-        usage: Usage,
-        stop: Option<String>,
-    },
-    CallStarted {
-        id: String,
-        session: SessionId,
-        tool: String,
-        arguments: String,
-    },
-    CallFinished {
-        session: SessionId,
-        tool: String,
-        finished: Box<ToolFinished>,
-    },
-    CallRefused {
-        tool: String,
-        why: String,
-    },
-    SetBack {
-        restored: Box<Restored>,
-    },
-    Asked {
-        agent: String,
-        shown: String,
-    },
-    Retrying {
-        agent: String,
-        why: String,
-    },
+    Event(RunEvent),
     /// Everything before is shown.
     Settle {
         answered: bool,
@@ -99,25 +59,8 @@ impl Show {
     /// What tells it.
     pub(crate) fn listener(&self) -> Listener {
         let tell = self.tell.clone();
-        Listener::new(move |session, agent, event| {
-            let agent = agent.to_owned();
-            let told = match event {
-                Event::Began => Told::Began { session, agent },
-                Event::Heard(delta) => Told::Heard { session, agent, delta: delta.clone() },
-                Event::TurnOver { usage, stop } => Told::TurnOver { session, agent, usage, stop: stop.map(Into::into) },
-                Event::CallStarted { id, tool, arguments } => {
-                    Told::CallStarted { id: id.into(), session, tool: tool.into(), arguments: arguments.into() }
-                }
-                Event::CallFinished { tool, finished } => {
-                    Told::CallFinished { session, tool: tool.into(), finished: Box::new(finished.clone()) }
-                }
-                Event::CallRefused { tool, why } => Told::CallRefused { tool: tool.into(), why: why.into() },
-                Event::SetBack { restored } => Told::SetBack { restored: Box::new(restored.clone()) },
-                Event::Asked { shown } => Told::Asked { agent, shown: shown.into() },
-                Event::Retrying { why } => Told::Retrying { agent, why: why.into() },
-                _ => return,
-            };
-            let _ = tell.send(told);
+        Listener::new(move |event| {
+            let _ = tell.send(Told::Event(event));
         })
     }
 
@@ -170,8 +113,8 @@ impl Shower {
                     self.screen.idle();
                     let _ = done.send(());
                 }
-                _ if self.quiet => {}
-                told => self.one(told).await,
+                Told::Event(_) if self.quiet => {}
+                Told::Event(event) => self.one(event).await,
             }
         }
     }
@@ -183,30 +126,30 @@ impl Shower {
         }
     }
 
-    async fn one(&mut self, told: Told) {
+    async fn one(&mut self, RunEvent { session, agent, what }: RunEvent) {
         self.say_held();
-        match told {
-            Told::Began { session, agent } => {
-                if agent == self.begins && self.heard.is_empty() && session != self.main && self.open.is_empty() {
+        match what {
+            Event::Started => {
+                if *agent == *self.begins && self.heard.is_empty() && session != self.main && self.open.is_empty() {
                     self.screen.line(format_args!("went on as session {}", style::session(session.short())));
                     self.main = session;
                 }
                 self.say_what_runs();
             }
-            Told::Heard { session, agent, delta } => self.hear(session, &agent, delta),
-            Told::TurnOver { session, agent, usage, stop } => {
+            Event::Delta { delta } => self.hear(session, &agent, delta),
+            Event::TurnFinished { usage, stop } => {
                 self.turn_over(session, &agent, usage);
                 if let Some(why) = stop.as_deref().and_then(unusual_end) {
                     self.screen.line(style::label(format!("! {why}")));
                 }
             }
-            Told::CallStarted { id, session, tool, arguments } => {
+            Event::CallStarted { id, tool, arguments } => {
                 let line = format!("{tool} {}", headline(&tool, &arguments));
                 self.open.push(Open { session, id, line, began: Time::now() });
                 self.say_what_runs();
             }
-            Told::CallFinished { session, tool, finished } => self.call_finished(session, &tool, &finished).await,
-            Told::CallRefused { tool, why } => {
+            Event::CallFinished { tool, finished } => self.call_finished(session, &tool, &finished).await,
+            Event::CallRefused { tool, why } => {
                 let (mark, tool) = (style::bad("●"), style::title(output::harmless(&tool)));
                 self.screen.line(format_args!("{mark} {tool} {}", style::dim("not made")));
                 for line in cut_lines(&why.lines().collect::<Vec<_>>(), LINES) {
@@ -214,18 +157,18 @@ impl Shower {
                 }
                 self.say_what_runs();
             }
-            Told::SetBack { restored } => self.set_back(&restored).await,
-            Told::Asked { .. } if self.asks_here => {}
-            Told::Asked { agent, shown } => {
+            Event::FilesRestored { restored } => self.set_back(&restored).await,
+            Event::Asked { .. } if self.asks_here => {}
+            Event::Asked { shown } => {
                 let (who, asks) = (style::record(output::harmless(&agent)), style::label("asks:"));
                 self.screen.line(format_args!("{who} {asks} {}", output::harmless(&shown)));
             }
-            Told::Retrying { agent, why } => {
+            Event::Retrying { why } => {
                 let why = output::harmless(&why);
                 self.screen.line(style::label(format!("{agent}: {why}; asking again")));
                 self.screen.busy(&format!("{agent} is asked again"));
             }
-            Told::Settle { .. } => {}
+            _ => {}
         }
     }
 

@@ -120,6 +120,8 @@ mod tests {
 
     use super::super::keyring::tests::InMemory;
     use super::super::{Keyring, Providers};
+    use rath::agent_file::Resolver as _;
+
     use super::*;
     use crate::commands::Cli;
     use crate::settings::Settings;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use rath::agent_file::Resolver;
 use rath::{BoxModel, Fallback, Scripted};
 
 pub(crate) use credentials::{NoCredentials, Source};
@@ -107,13 +108,6 @@ impl<'a> Providers<'a> {
         Err(NoCredentials::of_any().into())
     }
 
-    /// The model of this name; those of the other names are asked where it does not answer.
-    pub(crate) fn model(&self, name: &str, others: &[String]) -> Result<BoxModel> {
-        let first = self.one(name)?;
-        let others = others.iter().map(|other| self.one(other)).collect::<Result<Vec<_>>>()?;
-        Ok(if others.is_empty() { first } else { Arc::new(Fallback::shared(first, others)) })
-    }
-
     /// A model's name as it is kept: a script is found from everywhere, also by whoever resumes the run elsewhere.
     pub(crate) fn lasting(settings: &Settings, name: String) -> String {
         let Some((SCRIPTED, script)) = name.split_once('/') else { return name };
@@ -153,5 +147,15 @@ impl<'a> Providers<'a> {
             return Err(NoCredentials::of(&provider).into());
         }
         Ok(provider.client(model)?.boxed())
+    }
+}
+
+impl Resolver for Providers<'_> {
+    type Error = anyhow::Error;
+
+    fn model(&self, name: &str, fallback: &[String]) -> Result<BoxModel> {
+        let first = self.one(name)?;
+        let others = fallback.iter().map(|other| self.one(other)).collect::<Result<Vec<_>>>()?;
+        Ok(if others.is_empty() { first } else { Arc::new(Fallback::shared(first, others)) })
     }
 }

@@ -98,7 +98,7 @@ fn line(store: &Arc<dyn Store>, session: SessionId, to: u64) -> BoxFuture<'_, Re
         let mut branches = Vec::new();
         for row in store.sessions(Which::ChildrenOf(session).into()).await? {
             let Some(origin) = row.origin.filter(|origin| origin.seq <= to) else { continue };
-            let first = super::records(store, row.id, 0, 0, &[Kind::Forked]).await?;
+            let first = rath::inspect::records(store, row.id, 0, 0, &[Kind::Forked]).await?;
             let forked = first.first().and_then(|record| record.body::<Forked>().ok());
             let (why, call) = forked.map_or_else(Default::default, |forked| (forked.why, forked.call));
             let from = origin.point();
@@ -109,7 +109,7 @@ fn line(store: &Arc<dyn Store>, session: SessionId, to: u64) -> BoxFuture<'_, Re
         branches.sort_by_key(|(seq, id, _)| (*seq, *id));
         let mut fold =
             Fold { store, branches: branches.into(), top: Vec::new(), open: Vec::new(), running: HashSet::new() };
-        for record in super::records(store, session, 0, to, KINDS).await? {
+        for record in rath::inspect::records(store, session, 0, to, KINDS).await? {
             fold.take(&record).await?;
         }
         Ok(fold.close())

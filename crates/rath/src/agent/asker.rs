@@ -4,40 +4,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rath_core::body::{About, Asked, Grant, Verdict};
-use rath_core::store::{BoxFuture, Post, Posted};
-use rath_core::{Actor, Digest, ErrorKind, RecordId, Result, Session, SessionId};
+use rath_core::body::Asked;
+use rath_core::store::{BoxFuture, Post};
+use rath_core::{Actor, ErrorKind, RecordId, Result, Session};
 
-/// A question, as a person is shown it.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// The session that asks.
-    pub session: SessionId,
-    /// The place of its `asked` record.
-    pub seq: u64,
-    /// That record.
-    pub record: RecordId,
-    /// What it is about.
-    pub about: About,
-    /// What is shown. The answer binds to exactly this.
-    pub shown: String,
-    /// What "always" allows, where that can be said.
-    pub always: Option<Grant>,
-    shown_digest: Digest,
-}
-
-/// What a person answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
-    /// Yes.
-    Yes,
-    /// No.
-    No,
-    /// Yes, and to all that the question says "always" allows.
-    Always,
-    /// In words.
-    Words(String),
-}
+pub use crate::control::{Answer, Question};
 
 /// An answer, and who gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +16,7 @@ pub struct Response {
     /// Who.
     pub by: Actor,
     /// What.
-    pub given: Given,
+    pub answer: Answer,
     /// The reason.
     pub why: Option<String>,
 }
@@ -87,16 +58,10 @@ impl Asker {
         let Some(ask) = open else { return Ok(None) };
         let record = session.record_at(ask.seq).await?;
         let point = record.point();
-        let asked: Asked = record.body().map_err(|why| ErrorKind::Record { point, why })?;
-        Ok(Some(Question {
-            session: session.id(),
-            seq: ask.seq,
-            record: ask.record,
-            about: ask.about,
-            shown: session.view().await?.content(&asked.shown).await?,
-            always: ask.always.map(|grant| *grant),
-            shown_digest: ask.shown_digest,
-        }))
+        let bad = |why| ErrorKind::Record { point, why };
+        let asked: Asked = record.body().map_err(bad)?;
+        let shown = session.view().await?.content(&asked.shown).await?;
+        Ok(Some(Question::new(&record, asked, shown).map_err(bad)?))
     }
 
     /// Puts a question, after those that are being asked.
@@ -104,19 +69,12 @@ impl Asker {
         let inner = self.0.clone();
         Box::pin(async move {
             let _turn = inner.turn.lock().await;
-            let (session, asked, shown_digest) = (question.session, question.record, question.shown_digest);
-            let Some(Response { by, given, why }) = (inner.asks)(question).await else {
-                inner.left.lock().unwrap_or_else(PoisonError::into_inner).insert(asked);
+            let asked = question.clone();
+            let Some(Response { by, answer, why }) = (inner.asks)(question).await else {
+                inner.left.lock().unwrap_or_else(PoisonError::into_inner).insert(asked.record);
                 return None;
             };
-            let answer = |verdict, why| Posted::Answer { asked, shown_digest, verdict, why };
-            let what = match given {
-                Given::Yes => answer(Verdict::Yes, why),
-                Given::No => answer(Verdict::No, why),
-                Given::Words(words) => answer(Verdict::Text(words.into()), why),
-                Given::Always => Posted::Always { asked, shown_digest, why },
-            };
-            Some(Post::new(session, by, what))
+            Some(Post::new(asked.session, by, asked.posted(answer, why)))
         })
     }
 }

@@ -246,7 +246,7 @@ impl Agent {
             workshop = Some(found);
         }
         let failed = outcome != CallOutcome::Done;
-        bench.tell(session, &self.name, Event::CallFinished { tool: &call.tool, finished: &finished });
+        bench.tell(session, || Event::CallFinished { tool: call.tool.clone(), finished: Box::new(finished.clone()) });
         let record = session.append(finished)?;
         if let Some(workshop) = workshop {
             workshop.noted(session).map_err(of_workshop)?;

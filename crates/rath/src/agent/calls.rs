@@ -35,7 +35,7 @@ impl Agent {
         let brought = self.take_in(session, &jobs, branches).await?;
         for (at, Job { call, plan, .. }) in jobs.into_iter().enumerate() {
             if let Plan::Say { text, failed: true } | Plan::Refuse { text, .. } = &plan {
-                bench.tell(session, &self.name, Event::CallRefused { tool: &call.tool, why: text });
+                bench.tell(session, || Event::CallRefused { tool: call.tool.clone(), why: text.clone() });
             }
             let (finished, shown, failed, policy) = match plan {
                 Plan::Say { text, failed } => (None, Some(text.into()), failed, None),

@@ -36,5 +36,5 @@ pub(super) fn seal(agent: &Agent) -> Sealed {
     };
     // Our own plain types always serialise.
     let bytes = serde_json::to_vec(&config).unwrap_or_default();
-    Sealed { blob: Blob::new(bytes, "application/json"), specs }
+    Sealed { name: agent.name.as_str().into(), blob: Blob::new(bytes, "application/json"), specs }
 }

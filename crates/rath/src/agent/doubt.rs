@@ -1,6 +1,6 @@
 //! Calls that a crash interrupted: nobody knows whether they happened.
 
-use rath_core::body::{About, Asked, Effect};
+use rath_core::body::{About, Asked, Effect, Restored};
 use rath_core::{ErrorKind, OpenCall, Result, Session, Started};
 
 use super::Agent;
@@ -33,7 +33,7 @@ impl Agent {
                     let workshop = found.map_err(|missing| ErrorKind::Workflow(missing.into()))?;
                     let restored = workshop.back_to(session, before).await.map_err(of_workshop)?;
                     if let Some(restored) = &restored {
-                        bench.tell(session, &self.name, Event::SetBack { restored });
+                        bench.tell(session, || Event::FilesRestored { restored: Box::new(Restored::clone(restored)) });
                     }
                 }
                 Ok(make(started.attempt))

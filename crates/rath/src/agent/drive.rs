@@ -11,7 +11,7 @@ use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, 
 
 use super::asker::Asker;
 use super::call::{changed_beside, of_workshop};
-use super::event::{Event, Listener, Patience};
+use super::event::{Event, Listener, Patience, RunEvent};
 use super::stop::Late;
 use super::{Agent, Sealed};
 use crate::Workshop;
@@ -46,9 +46,10 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn tell(&self, session: &Session, agent: &str, event: Event<'_>) {
+    /// Tells the listener; without one, `event` is not made.
+    pub(super) fn tell(&self, session: &Session, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.listener {
-            listener.tell(session.id(), agent, event);
+            listener.tell(RunEvent { session: session.id(), agent: self.sealed.name.clone(), what: event() });
         }
     }
 }
@@ -72,7 +73,7 @@ impl Agent {
             branches: Vec::new(),
             waiting: HashMap::new(),
         };
-        bench.tell(&session, &self.name, Event::Began);
+        bench.tell(&session, || Event::Started);
         let done = self.work(&mut session, &mut bench).await;
         if let Err(error) = &done
             && !error.leaves_the_run_open()

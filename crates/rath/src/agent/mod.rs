@@ -33,9 +33,9 @@ use rath_core::{
 };
 
 pub use answer::answer_of;
-pub use asker::{Asker, Given, Question, Response};
+pub use asker::{Answer, Asker, Question, Response};
 pub use budget::Budget;
-pub use event::{Event, Listener, Patience};
+pub use event::{Event, Listener, Patience, RunEvent, RunEvents};
 pub use policy::Decision;
 pub use sub::SubAgent;
 
@@ -77,6 +77,7 @@ pub struct Agent {
 
 /// What does not change any more once the agent works.
 pub(crate) struct Sealed {
+    name: Arc<str>,
     specs: Vec<ToolSpec>,
     blob: Blob,
 }

@@ -115,7 +115,7 @@ impl Agent {
     }
 
     pub(super) fn ask(&self, session: &mut Session, bench: &Bench, asked: Asked) -> Result<Plan> {
-        bench.tell(session, &self.name, Event::Asked { shown: &asked.shown.to_string() });
+        bench.tell(session, || Event::Asked { shown: asked.shown.to_string() });
         session.append(asked)?;
         Ok(Plan::Wait)
     }

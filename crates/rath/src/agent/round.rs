@@ -121,8 +121,11 @@ impl<'a> Round<'a> {
             return Err(error);
         }
         for (at, call) in fresh {
-            let started = Event::CallStarted { id: &call.id, tool: &call.tool, arguments: call.arguments() };
-            self.bench.tell(self.session, &self.agent.name, started);
+            self.bench.tell(self.session, || Event::CallStarted {
+                id: call.id.clone(),
+                tool: call.tool.clone(),
+                arguments: call.arguments().to_owned(),
+            });
             self.running.push(call.begin(at, self.alone));
             self.open[at] = Some(call);
         }

@@ -11,7 +11,7 @@ use rath_core::{
 
 use super::Agent;
 use super::drive::Bench;
-use super::event::Event;
+use super::event::{Event, RunEvent};
 use crate::pause::pause;
 
 /// No wait before asking again is longer.
@@ -60,13 +60,14 @@ impl Agent {
         let answer = {
             let shown = Shown::of(session, asking);
             let words = &words;
-            let (id, listener) = (session.id(), bench.listener.clone());
+            let (session_id, agent_name, listener) = (session.id(), sealed.name.clone(), bench.listener.clone());
             let heard = |delta| {
                 if let Delta::Text(text) = &delta {
                     words.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
                 }
                 if let Some(listener) = &listener {
-                    listener.tell(id, &self.name, Event::Heard(&delta));
+                    let (session, agent) = (session_id, agent_name.clone());
+                    listener.tell(RunEvent { session, agent, what: Event::Delta { delta } });
                 }
             };
             let sending = model.send(&shown, &encoded, &heard);
@@ -105,7 +106,7 @@ impl Agent {
         let turn = Assistant { blocks, sent: sent.filter(|_| !renamed) };
         bench.turn = Some(turn.clone());
         session.append(turn)?;
-        bench.tell(session, &self.name, Event::TurnOver { usage, stop: stop.as_deref() });
+        bench.tell(session, || Event::TurnFinished { usage, stop });
         Ok(())
     }
 
@@ -132,7 +133,7 @@ impl Agent {
             session.publish().await?;
             return Ok(());
         }
-        bench.tell(session, &self.name, Event::Retrying { why: &why });
+        bench.tell(session, || Event::Retrying { why });
         let wait = wait(after, self.backoff, attempts, random_number());
         if wait.is_zero() {
             return Ok(());

@@ -9,7 +9,6 @@ use pollster::block_on;
 use rath::files::{Forest, Version};
 use rath::sandbox::{Backend as _, Command, Host, Local, Registry};
 use rath::store::Scan;
-use rath::workspace::Options;
 use rath::{Actor, Embedded, Kind, Point, Record, Session, SessionId, Store, View, Workshop};
 use tempfile::TempDir;
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rath::agent::{Event, Listener};
+use rath::agent_file::RunFile;
 use rath::body::{CallOutcome, ToolFinished, ToolStarted, Verdict};
 use rath::store::{Post, Posted, Scan, Which};
 use rath::{Actor, ErrorKind, Kind, SessionId, Store, Time, View, Workshop};
 
 use super::Teller;
-use crate::agents::RunFile;
 use crate::output::{self, style};
+use crate::providers::Providers;
 use crate::settings::Settings;
 
 const RUN_FILE: &str = include_str!("fix.toml");
@@ -66,7 +67,7 @@ pub(super) async fn tell(
 
     story.chapter(8, "Another process goes on: what was done is not done again, and a person is asked")?;
     story.tell(style::dim(format!("$ rath resume {}", id.short())))?;
-    let agent = RunFile::parse(RUN_FILE)?.agent()?;
+    let agent = RunFile::parse(RUN_FILE)?.agent(&Providers::new(settings)?)?;
     let text = loop {
         let mut session = workshop.store().resume(id, settings.actor_of(workshop.store(), id).await?).await?;
         session.equip_shared(workshop.clone());
@@ -131,8 +132,9 @@ type Told = Arc<Mutex<Vec<String>>>;
 fn listening() -> (Listener, Told) {
     let told = Told::default();
     let hears = told.clone();
-    let listener = Listener::new(move |_, agent, event| {
-        let line = match event {
+    let listener = Listener::new(move |event| {
+        let agent = event.agent;
+        let line = match event.what {
             Event::CallFinished { tool, finished } => {
                 let how = match finished.outcome {
                     CallOutcome::Done => style::good("done"),
@@ -140,7 +142,7 @@ fn listening() -> (Listener, Told) {
                 };
                 format!("{agent} called {tool}: {how}")
             }
-            Event::Asked { shown } => format!("{agent} {} {}", style::label("asks:"), output::harmless(shown)),
+            Event::Asked { shown } => format!("{agent} {} {}", style::label("asks:"), output::harmless(&shown)),
             _ => return,
         };
         hears.lock().unwrap_or_else(PoisonError::into_inner).push(line);

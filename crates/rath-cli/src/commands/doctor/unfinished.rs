@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::inspect::Activity;
 use rath::store::Query;
 use rath::{Point, Store, View};
 use serde::Serialize;
-
-use crate::commands::sessions::Doing;
 
 /// What is left over in the sessions of a store.
 #[derive(Default, Serialize)]
@@ -39,9 +38,9 @@ impl Unfinished {
                 }
             };
             let head = row.head_reference().point();
-            match Doing::of(&row, &view) {
-                Doing::Stopped => found.stopped.push(head),
-                Doing::Waiting => found.waiting.push(head),
+            match Activity::of(&row, &view) {
+                Activity::Stopped => found.stopped.push(head),
+                Activity::Waiting => found.waiting.push(head),
                 _ => {}
             }
             if row.holder.is_none() {

@@ -1,7 +1,7 @@
 //! Questions of a run, put to the person at the terminal.
 
 use rath::Actor;
-use rath::agent::{Asker, Given, Question, Response};
+use rath::agent::{Answer, Asker, Question, Response};
 use rath::body::About;
 
 use crate::live::{Interrupts, Keyboard, Line, Screen};
@@ -13,17 +13,17 @@ pub(super) fn asker(by: Actor, yes: bool, keyboard: Option<Keyboard>, screen: Sc
         let (by, keyboard, screen, interrupts) = (by.clone(), keyboard.clone(), screen.clone(), interrupts.clone());
         async move {
             if yes && question.about == About::Approval {
-                return Some(Response { by, given: Given::Yes, why: Some("--yes".into()) });
+                return Some(Response { by, answer: Answer::Yes, why: Some("--yes".into()) });
             }
             let keyboard = keyboard?;
             screen.idle();
-            put(&keyboard, &question, &interrupts).await.map(|given| Response { by, given, why: None })
+            put(&keyboard, &question, &interrupts).await.map(|answer| Response { by, answer, why: None })
         }
     })
 }
 
 /// What the person says; none leaves the question in the inbox.
-async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) -> Option<Given> {
+async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) -> Option<Answer> {
     for line in output::harmless(&question.shown).lines() {
         output::remark(format_args!("{} {line}", style::label("?")));
     }
@@ -45,12 +45,12 @@ async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) 
         let word = text.to_ascii_lowercase();
         match (question.about, word.as_str()) {
             (_, "") => {}
-            (About::Question, _) => return Some(Given::Words(text)),
+            (About::Question, _) => return Some(Answer::Text(text)),
             (_, "l" | "later") => return None,
-            (_, "y" | "yes") => return Some(Given::Yes),
-            (_, "n" | "no") => return Some(Given::No),
-            (About::Approval, "a" | "always") if question.always.is_some() => return Some(Given::Always),
-            (About::InDoubt, _) => return Some(Given::Words(text)),
+            (_, "y" | "yes") => return Some(Answer::Yes),
+            (_, "n" | "no") => return Some(Answer::No),
+            (About::Approval, "a" | "always") if question.always.is_some() => return Some(Answer::Always),
+            (About::InDoubt, _) => return Some(Answer::Text(text)),
             (About::Approval, _) => {}
         }
     }

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use rath::agent::Budget;
+use rath::agent_file::{AgentSpec, Program};
 use rath::body::User;
 use rath::store::Scan;
 use rath::{Ancestry, Conditions, Content, ErrorKind, Kind, Session, SessionId, Store, View};
 
 use super::{Answer, init};
-use crate::agents::{AgentFile, Given, Program, parse_budget};
 use crate::expression::{self, unclear};
 use crate::output;
 use crate::providers::Providers;
@@ -63,7 +64,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         if let Some(budget) = &self.budget {
-            parse_budget(budget).map_err(|error| unclear(error.to_string()))?;
+            budget.parse::<Budget>().map_err(|error| unclear(error.to_string()))?;
         }
         self.is_no_file(settings)?;
         let earlier = match &self.goes_on {
@@ -76,7 +77,7 @@ impl Run {
         };
         let program = self.program(settings, earlier.as_ref()).await?;
         let providers = Providers::new(settings)?;
-        let agent = program.agent(|model, others| providers.model(model, others))?;
+        let agent = program.agent(&providers)?;
         let title = program.title();
         let task = match self.task(&program)? {
             Some(task) => task,
@@ -165,9 +166,9 @@ impl Run {
             (None, None) => None,
         };
         let agent = match text.map(Program::parse).transpose()? {
-            None => AgentFile::usual(config.run.tools.clone())?,
+            None => AgentSpec::usual(config.run.tools.clone())?,
             Some(Program::Agent(agent)) => *agent,
-            Some(file @ Program::File { .. }) => {
+            Some(file @ Program::RunFile { .. }) => {
                 if self.model.is_some() || self.budget.is_some() {
                     return Err(unclear(
                         "a run file has its own model and budgets: -m and --budget are for agents in Markdown",
@@ -182,8 +183,8 @@ impl Run {
             None => Providers::new(settings)?.usual().await?,
         };
         // Whoever names a model wants that one.
-        let agent = if self.model.is_some() { agent.without_fallback() } else { agent };
-        let agent = agent.with(Given { model: Some(model), budget });
+        let fallback = if self.model.is_some() { Vec::new() } else { agent.fallback };
+        let agent = AgentSpec { model: Some(model), fallback, budget, ..agent };
         Ok(Program::Agent(Box::new(agent)).with_models(|name| Providers::lasting(settings, name)))
     }
 

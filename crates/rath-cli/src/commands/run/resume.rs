@@ -2,10 +2,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
+use rath::agent_file::Program;
 use rath::{Ancestry, Conditions, OnDivergence, Said, Session, SessionId};
 
 use super::work::{Going, Work};
-use crate::agents::Program;
 use crate::commands::Answer;
 use crate::expression;
 use crate::providers::Providers;
@@ -47,7 +47,7 @@ impl Resume {
             (program, None) => program,
         };
         let providers = Providers::new(settings)?;
-        let agent = program.agent(|model, others| providers.model(model, others))?;
+        let agent = program.agent(&providers)?;
         let conditions = Conditions {
             actor: settings.actor_of(&store, ancestry.root).await?,
             program: Some(program.blob()?),

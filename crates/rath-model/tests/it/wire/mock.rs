@@ -84,9 +84,9 @@ async fn answered(model: BoxModel, question: &str) -> (Session, Vec<String>) {
     session.user(question).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = heard.clone();
-    session.equip(Listener::new(move |_, _, event| {
-        if let Event::Heard(Delta::Text(text)) = event {
-            hears.lock().unwrap().push(text.clone());
+    session.equip(Listener::new(move |event| {
+        if let Event::Delta { delta: Delta::Text(text) } = event.what {
+            hears.lock().unwrap().push(text);
         }
     }));
     let agent = Agent::new("parrot").prompt("Repeat.").shared_model(model).tools(echo);

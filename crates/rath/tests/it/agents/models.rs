@@ -15,9 +15,9 @@ async fn a_failure_for_now_is_tried_again_and_recorded() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut session = asked(&Memory::new());
     let hears = heard.clone();
-    session.equip(Listener::new(move |_, agent, event| {
-        if let Event::Retrying { why } = event {
-            hears.lock().unwrap().push(format!("{agent}: {why}"));
+    session.equip(Listener::new(move |event| {
+        if let Event::Retrying { why } = event.what {
+            hears.lock().unwrap().push(format!("{}: {why}", event.agent));
         }
     }));
     let agent = Agent::new("patient").model(script).tools(nothing).retries(3, Duration::ZERO);
@@ -133,9 +133,9 @@ async fn what_is_heard_is_what_is_said() {
     let heard = Arc::new(Mutex::new(String::new()));
     let mut session = asked(&Memory::new());
     let hears = heard.clone();
-    session.equip(Listener::new(move |_, _, event| {
-        if let Event::Heard(Delta::Text(text)) = event {
-            hears.lock().unwrap().push_str(text);
+    session.equip(Listener::new(move |event| {
+        if let Event::Delta { delta: Delta::Text(text) } = event.what {
+            hears.lock().unwrap().push_str(&text);
         }
     }));
     let turn = Turn::new().text("In several pieces.").chunks(5, Duration::ZERO);

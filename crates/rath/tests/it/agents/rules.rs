@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use rath::agent::{Asker, Given, Question, Response};
+use rath::agent::{Answer, Asker, Question, Response};
 use rath::body::{Asked, Effect, Grant, Granted, MOST_GRANTS, Scope, Verdict};
 use rath::policy::{Policy, Rule, Ruling};
 use rath::workshop::Place;
@@ -148,7 +148,7 @@ async fn permissions_are_bounded_and_sorted() {
 }
 
 /// Somebody who gives the same answer to everything.
-fn somebody(given: Given, questions: Arc<Mutex<Vec<Question>>>) -> Asker {
+fn somebody(given: Answer, questions: Arc<Mutex<Vec<Question>>>) -> Asker {
     let busy = Arc::new(AtomicUsize::new(0));
     Asker::new(move |question: Question| {
         let (given, busy, questions) = (given.clone(), busy.clone(), questions.clone());
@@ -157,7 +157,7 @@ fn somebody(given: Given, questions: Arc<Mutex<Vec<Question>>>) -> Asker {
             tokio::time::sleep(Duration::from_millis(5)).await;
             busy.fetch_sub(1, Ordering::AcqRel);
             questions.lock().unwrap().push(question);
-            Some(Response { by: Actor::person("eve"), given, why: None })
+            Some(Response { by: Actor::person("eve"), answer: given, why: None })
         }
     })
 }
@@ -170,7 +170,7 @@ async fn somebody_is_asked_about_several_calls_of_a_turn() {
     let agent = Agent::new("teller").model(script).tools(tell).with_shared(times.clone()).rules(Policy::default());
     let questions = Arc::new(Mutex::new(Vec::new()));
     let mut session = asked(&Memory::new());
-    session.equip(somebody(Given::Yes, questions.clone()));
+    session.equip(somebody(Answer::Yes, questions.clone()));
     let session = in_time(agent.forward(session)).await.unwrap();
     assert_eq!(times.load(Ordering::Acquire), 3);
     let questions = questions.lock().unwrap().clone();
@@ -197,7 +197,7 @@ async fn somebody_is_asked_by_branches_that_work_together() {
     let lead = lead.tools(helper.as_tool("Helps."));
     let questions = Arc::new(Mutex::new(Vec::new()));
     let mut session = asked(&Memory::new());
-    session.equip(somebody(Given::Always, questions.clone()));
+    session.equip(somebody(Answer::Always, questions.clone()));
     let session = in_time(lead.forward(session)).await.unwrap();
     assert_eq!(session.text().await.unwrap().as_deref(), Some("Done."));
     assert_eq!((times.load(Ordering::Acquire), questions.lock().unwrap().len()), (3, 3));
@@ -211,7 +211,7 @@ async fn always_said_to_somebody_is_asked_once() {
     let (agent, times) = teller(&["bob", "bob", "bob"]);
     let questions = Arc::new(Mutex::new(Vec::new()));
     let mut session = asked(&Memory::new());
-    session.equip(somebody(Given::Always, questions.clone()));
+    session.equip(somebody(Answer::Always, questions.clone()));
     let session = in_time(agent.rules(Policy::default()).forward(session)).await.unwrap();
     assert_eq!((times.load(Ordering::Acquire), questions.lock().unwrap().len()), (3, 1));
     assert_eq!(count(&session, Kind::Granted).await, 1);

@@ -1,14 +1,36 @@
 //! A budget in a few words: `2usd`, `50 turns, 10 min`.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use rath::agent::Budget;
+use crate::agent::Budget;
 
 const HELP: &str = "a budget looks like \"2usd\", \"50 turns\", \"200k tokens\" or \"10 min\", several with commas";
 
-/// Reads a budget. What it does not limit is as it is by default.
-pub(crate) fn parse(text: &str) -> Result<Budget> {
+/// A text that is no budget.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{part:?} is no budget: {why}")]
+pub struct BadBudget {
+    part: String,
+    why: &'static str,
+}
+
+impl BadBudget {
+    pub(super) fn seconds(number: f64) -> Self {
+        Self { part: format!("seconds = {number}"), why: "a time is not negative" }
+    }
+}
+
+impl FromStr for Budget {
+    type Err = BadBudget;
+
+    /// Reads a budget: `2usd`, `50 turns, 10 min`. What it does not limit is as it is by default.
+    fn from_str(text: &str) -> Result<Self, BadBudget> {
+        parse(text)
+    }
+}
+
+fn parse(text: &str) -> Result<Budget, BadBudget> {
     let mut budget = Budget::default();
     for part in text.split(',').map(str::trim) {
         let part = part.to_ascii_lowercase();
@@ -28,11 +50,11 @@ pub(crate) fn parse(text: &str) -> Result<Budget> {
         };
         let Some(number) = digits.parse::<f64>().ok().map(|number| number * times).filter(|it| *it > 0.0 && *it < 1e15)
         else {
-            bail!("{part:?} is no budget: {HELP}");
+            return Err(BadBudget { part, why: HELP });
         };
         let whole = || match number.fract() == 0.0 {
             true => Ok(Some(number as u64)),
-            false => Err(anyhow::anyhow!("{part:?} is no budget: turns and tokens are whole")),
+            false => Err(BadBudget { part: part.clone(), why: "turns and tokens are whole" }),
         };
         let minutes = |minutes: f64| Some(Duration::from_secs_f64(minutes * 60.0));
         match unit {
@@ -43,7 +65,7 @@ pub(crate) fn parse(text: &str) -> Result<Budget> {
             "s" | "sec" | "second" | "seconds" if !dollars => budget.wall_time = minutes(number / 60.0),
             "m" | "min" | "minute" | "minutes" if !dollars => budget.wall_time = minutes(number),
             "h" | "hour" | "hours" if !dollars => budget.wall_time = minutes(number * 60.0),
-            _ => bail!("{part:?} is no budget: {HELP}"),
+            _ => return Err(BadBudget { part: part.clone(), why: HELP }),
         }
     }
     Ok(budget)

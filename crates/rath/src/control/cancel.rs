@@ -1,0 +1,81 @@
+//! Cancels the work on a session and on the branches of its run.
+
+use rath_core::body::Forked;
+use rath_core::store::{Error as StoreError, Posted, Which};
+use rath_core::{ErrorKind, SessionId, View};
+use serde::Serialize;
+
+use super::{Control, Delivery, Result};
+use crate::inspect::{RunState, RunStatus};
+
+/// What a cancellation did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cancellation {
+    /// Branches of the run that were cancelled first, in this order.
+    pub branches: Vec<(SessionId, Delivery)>,
+    /// What became of the cancellation of the session itself.
+    pub delivery: Delivery,
+    /// Where the run stood before.
+    pub run: Option<RunState>,
+    /// Sessions as which the run continued, and which are not cancelled: its code had changed.
+    pub continued_as: Vec<SessionId>,
+}
+
+impl Control {
+    /// Cancels the work on a session. A process that works on it stops at its next step; otherwise open calls and steps
+    /// are closed as cancelled here, first those of the run's branches.
+    pub async fn cancel(&self, session: SessionId, why: impl Into<String>) -> Result<Cancellation> {
+        let why = why.into();
+        let run = RunStatus::of(&self.store, &View::of(&self.store, session, None).await?).await?.map(|run| run.is);
+        let mut branches = Vec::new();
+        // A process that works on the session stops its branches itself. If they heard of it first, calls that wait for
+        // them would start.
+        if !self.is_held(session).await? {
+            for branch in self.open_branches(session).await? {
+                branches.push((branch, self.deliver(branch, Posted::Cancel { why: why.clone() }).await?));
+            }
+        }
+        let delivery = self.deliver(session, Posted::Cancel { why }).await?;
+        let mut continued_as = Vec::new();
+        for row in self.store.sessions(Which::ChildrenOf(session).into()).await? {
+            let forked = View::of(&self.store, row.id, Some(0)).await?.record().body::<Forked>();
+            let continues = forked.is_ok_and(|forked| forked.instead.is_some());
+            if continues && !View::of(&self.store, row.id, None).await?.pending().is_empty() {
+                continued_as.push(row.id);
+            }
+        }
+        Ok(Cancellation { branches, delivery, run, continued_as })
+    }
+
+    /// The branches of a session's run, and their branches, on which something is open.
+    async fn open_branches(&self, session: SessionId) -> Result<Vec<SessionId>> {
+        let (mut open, mut parents) = (Vec::new(), vec![session]);
+        while let Some(parent) = parents.pop() {
+            for row in self.store.sessions(Which::ChildrenOf(parent).into()).await? {
+                // A fork that a person made is not part of the run; one that continues the session itself is another run.
+                let first = View::of(&self.store, row.id, Some(0)).await?;
+                let forked = first.record().body::<Forked>();
+                let is_of_run = |forked: Forked| forked.is_of_run() || forked.instead.is_some() && parent != session;
+                if !forked.is_ok_and(is_of_run) {
+                    continue;
+                }
+                parents.push(row.id);
+                if !row.closed && !View::of(&self.store, row.id, None).await?.pending().is_empty() {
+                    open.push(row.id);
+                }
+            }
+        }
+        Ok(open)
+    }
+
+    /// Whether another process holds a session.
+    async fn is_held(&self, session: SessionId) -> Result<bool> {
+        match self.store.open(session, self.by.clone()).await {
+            Ok(_) => Ok(false),
+            Err(error) => match error.kind() {
+                ErrorKind::Store(StoreError::Held { .. }) => Ok(true),
+                _ => Err(error.into()),
+            },
+        }
+    }
+}
