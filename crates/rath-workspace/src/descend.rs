@@ -29,7 +29,6 @@ impl Walk<'_> {
         here: &Here<'_>,
         old: Option<&Dir>,
         scope: &Scope<'_>,
-        ignored: &[Name],
         dir: &mut Dir,
         same: &mut bool,
         hides_something: &mut bool,
@@ -60,8 +59,8 @@ impl Walk<'_> {
                 return Ok(under.base.map(|node| Found { dir: Dir::below(&node), is_hollow: false }));
             }
             let tracked = scope.tracked.below(name);
-            let is_ignored = scope.is_ignored || ignored.contains(name);
-            let scope = Scope { rules: scope.rules, tracked: &tracked, is_ignored };
+            let is_ignored = scope.is_ignored || scope.ignored.contains(name);
+            let scope = Scope { rules: scope.rules, tracked: &tracked, is_ignored, ignored: &[] };
             let walk = || self.directory(top, &under, &path, before, &scope).map(Some);
             match is_deep_for_this_thread(&path) {
                 true => FILES.run(walk),

@@ -99,7 +99,7 @@ impl Walk<'_> {
         let fd = self.stack.top().directory(&Name::root()).map_err(|error| self.failed(&Name::root(), error))?;
         let under = self.below.as_ref().map(Below::under_root).unwrap_or_default();
         let (level, tracked) = (self.rules.level(), Tracked::root());
-        let scope = Scope { rules: &level, tracked: &tracked, is_ignored: false };
+        let scope = Scope { rules: &level, tracked: &tracked, is_ignored: false, ignored: &[] };
         let found = self.directory(Some(fd), &under, &Name::root(), Some(old), &scope)?;
         Ok((!self.is_unsure()).then_some(found.dir))
     }
@@ -234,7 +234,8 @@ impl Walk<'_> {
             // Whether it stays is asked each time.
             dir.rules = 0;
         }
-        let merged = self.descend(&here, old, scope, &ignored, &mut dir, &mut same, &mut hides_something)?;
+        let scope = &Scope { ignored: &ignored, ..*scope };
+        let merged = self.descend(&here, old, scope, &mut dir, &mut same, &mut hides_something)?;
         if same {
             dir.tree = old.and_then(|old| old.tree);
             dir.lost = old.map(|old| old.lost).unwrap_or_default();

@@ -20,6 +20,8 @@ pub(super) struct Scope<'a> {
     pub(super) tracked: &'a Tracked<'a>,
     /// Whether the directory itself is ignored, and walked only for what versions have in it.
     pub(super) is_ignored: bool,
+    /// Directories in it that are ignored, and walked for what versions have in them.
+    pub(super) ignored: &'a [Name],
 }
 
 /// What the versions that a workspace stems from have in a directory. It is read when somebody asks for it, which is
