@@ -35,7 +35,7 @@ pub(crate) fn interrupted_or_terminated() -> Result<impl Future<Output = ()> + u
         if listened.is_empty() {
             std::future::pending::<()>().await;
         }
-        let come = listened.iter_mut().map(|(_, signals)| Box::pin(async move { drop(signals.recv().await) }));
+        let come = listened.iter_mut().map(|(_, signals)| Box::pin(signals.recv()));
         futures_util::future::select_all(come).await;
     })
 }

@@ -3,20 +3,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use rath::inspect::{RunState, RunStatus};
-use rath::store::{Row, Scan, Which};
+use rath::inspect::transcript::{Differences, Transcript};
+use rath::inspect::{RecordDetails, RunState, RunStatus};
+use rath::store::{Change, Row, Scan, Which};
 use rath::{Kind, Record, SessionId, Store, View};
+use tokio::time::MissedTickBehavior;
 
 use super::Answer;
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
-use crate::transcript::{How, Teller};
+use crate::transcript::{How, told};
 
-/// How soon the store is asked again after news.
-const SOON: Duration = Duration::from_millis(200);
-/// No wait is longer.
-const LATE: Duration = Duration::from_secs(1);
+/// How often it is asked whether a process holds the session: a process that dies tells no other one.
+const HELD_EVERY: Duration = Duration::from_secs(1);
 
 /// Watch a session while another process works on it
 ///
@@ -56,18 +56,18 @@ impl Tail {
         let head = View::of(&store, id, None).await?;
         let last = head.reference().seq;
         let from = (last + 1).saturating_sub(self.lines);
-        let how = How { diff: !self.no_diff, whole: false, live: true };
-        let (teller, entered) = match from.checked_sub(1) {
+        let differences = if self.no_diff { Differences::None } else { Differences::Few };
+        let (transcript, entered) = match from.checked_sub(1) {
             Some(before) => {
                 let view = View::of(&store, id, Some(before)).await?;
                 let state = view.state();
                 let entered = state.entered > 0 || state.steps.iter().any(|step| !step.inherited || step.entered > 0);
-                (Teller::after(store.clone(), how, &view).await?, entered)
+                (Transcript::after(store.clone(), differences, &view).await?, entered)
             }
-            None => (Teller::new(store.clone(), how), false),
+            None => (Transcript::new(store.clone(), differences), false),
         };
         let closed = head.state().closed && from > last;
-        let mut watch = Watch { settings, store, id, next: from, teller, entered, closed, unread: false, idle: 0 };
+        let mut watch = Watch { settings, store, id, next: from, transcript, entered, closed, unread: false, idle: 0 };
         if self.no_follow {
             watch.news().await?;
             return Ok(Answer::Yes);
@@ -85,13 +85,13 @@ struct Watch<'a> {
     store: Arc<dyn Store>,
     id: SessionId,
     next: u64,
-    teller: Teller,
+    transcript: Transcript,
     /// Whether a step was ever entered.
     entered: bool,
     closed: bool,
     /// Whether nobody reads any more.
     unread: bool,
-    /// How often in a row nobody worked on the session, and there was no news.
+    /// How often in a row no process held the session, and there was no news.
     idle: u32,
 }
 
@@ -100,23 +100,32 @@ const SURE: u32 = 2;
 
 impl Watch<'_> {
     async fn follow(&mut self, forever: bool, while_held: bool) -> Result<Answer> {
-        let mut wait = SOON;
+        let watcher = self.store.watch(Change::Commits);
+        let mut ask = tokio::time::interval(HELD_EVERY);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            watcher.mark();
             let news = self.news().await?;
-            let over = self.closed || self.entered && self.teller.depth() == 0;
+            let over = self.closed || self.entered && self.transcript.depth() == 0;
             if self.unread || !forever && over {
                 return Ok(Answer::Yes);
             }
+            if news {
+                self.idle = 0;
+                continue;
+            }
+            tokio::select! {
+                () = watcher.changed() => continue,
+                _ = ask.tick() => {}
+            }
             let is_held = over || store_row(&self.store, self.id).await?.holder.is_some();
-            self.idle = if news || is_held { 0 } else { self.idle.saturating_add(1) };
+            self.idle = if is_held { 0 } else { self.idle.saturating_add(1) };
             if self.idle == SURE {
                 let end = self.say_idle().await?;
                 if while_held {
                     return Ok(end);
                 }
             }
-            wait = if news { SOON } else { (wait * 2).min(LATE) };
-            tokio::time::sleep(wait).await;
         }
     }
 
@@ -163,12 +172,13 @@ impl Watch<'_> {
     async fn print(&mut self, record: &Record) -> Result<()> {
         self.entered |= *record.kind() == Kind::StepEntered;
         self.closed |= *record.kind() == Kind::Closed;
-        let entries = self.teller.tell(record).await?;
+        let entries = self.transcript.read(record).await?;
         if self.settings.json {
-            return output::json(&super::show::record_json(record)?);
+            return output::json(&RecordDetails::of(record)?);
         }
         let mut text = String::new();
-        for line in entries.into_iter().flat_map(|entry| entry.lines) {
+        let how = How { whole: false, live: true };
+        for line in entries.into_iter().flat_map(|entry| told(entry, how).lines) {
             text.push_str(&line);
             text.push('\n');
         }
