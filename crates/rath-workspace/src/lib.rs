@@ -38,7 +38,7 @@ pub use journal::Recovered;
 pub use layers::{CollectedLayers, Laid, Overlay, Sealed, collect_layers, remove_tree};
 pub use lock::Vacant;
 #[doc(hidden)]
-pub use pool::Pool;
+pub use pool::{FILES, Pool};
 pub use restore::Restored;
 pub use rules::{BadRule, MEDIA_TYPE as RULES};
 pub use save::Saved;

@@ -6,7 +6,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// Walks directories, and reads and writes files. What runs here may wait for the store. One thread is always about to wait for
 /// a disk or a directory: with as many as processors a walk of a thousand files took half as long again.
-pub(crate) static FILES: Pool = Pool::new("rath-files", 1);
+pub static FILES: Pool = Pool::new("rath-files", 1);
 
 /// Threads that are started when they are first needed.
 pub struct Pool {
