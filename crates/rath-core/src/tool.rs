@@ -1,5 +1,7 @@
 //! What a tool is: a name, a description and a schema for the model; an effect class for the runtime; a call.
 
+mod paths;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use crate::cancel::Cancel;
 use crate::equipment::{Equipment, Missing};
 use crate::id::Digest;
 use crate::store::BoxFuture;
+
+pub use paths::PathArguments;
 
 /// A thing that a model can call.
 ///
@@ -47,11 +51,18 @@ pub struct ToolSpec {
     pub description: String,
     /// The JSON schema of its arguments: an object.
     pub schema: Value,
+    /// The version of what it does. A run is not resumed with another one; prose in description and schema may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// What can be done about a call of which nobody knows whether it happened.
     pub effect: Effect,
     /// What it does with the session's files.
     #[serde(default)]
     pub touches: Touches,
+    /// Which of its arguments are paths: what policy rules about paths go by. Not stored with the tool: models are not
+    /// shown it, and an agent's fingerprint does not have it.
+    #[serde(skip)]
+    pub paths: PathArguments,
     /// Whether a call works on a branch of the session, which the runtime makes and takes in again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub branches: bool,
@@ -61,6 +72,24 @@ pub struct ToolSpec {
     /// The configuration of the agent that it is, for a tool that is one: whoever changes that changes the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Value>,
+}
+
+impl ToolSpec {
+    /// A tool of which nothing else is known: it cannot be taken back, and its paths are unknown.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, schema: Value) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            schema,
+            version: None,
+            effect: Effect::Irreversible,
+            touches: Touches::Nothing,
+            paths: PathArguments::Unknown,
+            branches: false,
+            timeout: None,
+            agent: None,
+        }
+    }
 }
 
 /// What a tool does with the session's files. Calls of one turn run together, but for one that writes: it waits for

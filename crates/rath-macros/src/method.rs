@@ -40,7 +40,12 @@ impl Method {
             None => signature.ident.unraw().to_string(),
         };
         check_name(&name, signature.ident.span())?;
-        let parameters = signature.inputs.iter_mut().skip(skip).map(Parameter::take).collect::<Result<_>>()?;
+        let parameters = signature.inputs.iter_mut().skip(skip).map(Parameter::take).collect::<Result<Vec<_>>>()?;
+        let arguments = parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Argument(argument) => Some(argument.shown_name()),
+            Parameter::Call | Parameter::State(_) => None,
+        });
+        options.check_paths(arguments.collect::<Option<Vec<_>>>().as_deref())?;
         Ok(Self { options, name, description, parameters, is_async: signature.asyncness.is_some() })
     }
 
@@ -87,12 +92,16 @@ impl Method {
 
     fn spec(&self) -> TokenStream {
         let Method { options, name, description, .. } = self;
-        let (effect, touches, timeout) = (options.effect_tokens(), options.touches_tokens(), options.timeout_tokens());
+        let (effect, touches) = (options.effect_tokens(), options.touches_tokens());
+        let (paths, timeout, version) = (options.paths_tokens(), options.timeout_tokens(), options.version_tokens());
         quote! {
             fn spec(&self) -> &::rath::ToolSpec {
                 static SPEC: ::std::sync::OnceLock<::rath::ToolSpec> = ::std::sync::OnceLock::new();
                 SPEC.get_or_init(|| {
-                    ::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #timeout)
+                    ::rath::ToolSpec {
+                        version: #version,
+                        ..::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #paths, #timeout)
+                    }
                 })
             }
         }

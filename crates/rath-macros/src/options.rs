@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser as _;
-use syn::{Error, LitStr, Result};
+use syn::{Error, LitStr, Path, Result};
 
 /// What stands in `#[tool(…)]`.
 #[derive(Default)]
@@ -13,7 +13,17 @@ pub(crate) struct Options {
     effect: Option<LitStr>,
     reads: bool,
     writes: Option<Span>,
+    paths: Option<Paths>,
     timeout: Option<u64>,
+    version: Option<LitStr>,
+}
+
+/// Which arguments are paths.
+enum Paths {
+    /// Those with these names.
+    Named(LitStr),
+    /// Those that this function finds.
+    Found(Path),
 }
 
 impl Options {
@@ -33,10 +43,20 @@ impl Options {
             self.reads = true;
         } else if meta.path.is_ident("writes") {
             self.writes = Some(meta.path.get_ident().map_or_else(Span::call_site, syn::Ident::span));
+        } else if meta.path.is_ident("paths") {
+            let value = meta.value()?;
+            self.paths = Some(match value.peek(LitStr) {
+                true => Paths::Named(value.parse()?),
+                false => Paths::Found(value.parse()?),
+            });
         } else if meta.path.is_ident("timeout") {
             self.timeout = Some(milliseconds(&meta.value()?.parse()?)?);
+        } else if meta.path.is_ident("version") {
+            self.version = Some(meta.value()?.parse()?);
         } else {
-            return Err(meta.error("unknown option: use `name`, `effect`, `reads`, `writes` or `timeout`"));
+            return Err(
+                meta.error("unknown option: use `name`, `effect`, `reads`, `writes`, `paths`, `timeout` or `version`")
+            );
         }
         Ok(())
     }
@@ -85,6 +105,39 @@ impl Options {
             (false, false) => quote!(Nothing),
         };
         quote!(::rath::Touches::#variant)
+    }
+
+    /// Fails if `paths` names something that is no argument. `arguments` are all of them; `None` if some may have other
+    /// names for the model.
+    pub(crate) fn check_paths(&self, arguments: Option<&[String]>) -> Result<()> {
+        let (Some(Paths::Named(text)), Some(arguments)) = (&self.paths, arguments) else { return Ok(()) };
+        let names = text.value();
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let first = name.split('.').next().unwrap_or_default().trim_end_matches("[]");
+            if !arguments.iter().any(|argument| argument == first) {
+                let why = match arguments {
+                    [] => format!("there is no argument `{first}`: the tool takes none"),
+                    some => format!("there is no argument `{first}`: the arguments are `{}`", some.join("`, `")),
+                };
+                return Err(Error::new(text.span(), why));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn paths_tokens(&self) -> TokenStream {
+        match &self.paths {
+            None => quote!(::rath::PathArguments::Unknown),
+            Some(Paths::Named(names)) => quote!(::rath::PathArguments::named(#names)),
+            Some(Paths::Found(function)) => quote!(::rath::PathArguments::Found(#function)),
+        }
+    }
+
+    pub(crate) fn version_tokens(&self) -> TokenStream {
+        match &self.version {
+            Some(version) => quote!(::core::option::Option::Some(::std::string::String::from(#version))),
+            None => quote!(::core::option::Option::None),
+        }
     }
 
     pub(crate) fn timeout_tokens(&self) -> TokenStream {

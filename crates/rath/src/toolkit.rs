@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::body::Effect;
-use rath_core::{Call, Missing, Outline, Result, Session, ToolSpec, Touches, Workflow};
+use rath_core::{Call, Missing, Outline, PathArguments, Result, Session, ToolSpec, Touches, Workflow};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
@@ -61,10 +61,10 @@ pub fn spec<T: JsonSchema>(
     description: &str,
     effect: Effect,
     touches: Touches,
+    paths: PathArguments,
     timeout: Option<Duration>,
 ) -> ToolSpec {
-    let (name, description) = (name.into(), description.into());
-    ToolSpec { name, description, schema: schema::<T>(), effect, touches, branches: false, timeout, agent: None }
+    ToolSpec { effect, touches, paths, timeout, ..ToolSpec::new(name, description, schema::<T>()) }
 }
 
 /// The schema of a tool's arguments: in one piece, and nothing in it that models have no use for.

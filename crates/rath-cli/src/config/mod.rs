@@ -43,7 +43,7 @@ pub(crate) struct Config {
     pub(crate) workspace: Workspace,
     pub(crate) sandbox: Sandbox,
     /// How long sessions are kept.
-    pub(crate) retention: rath::care::Policy,
+    pub(crate) retention: rath_audit::care::Policy,
     merge: Merge,
     pub(crate) checkpoint: Checkpoint,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Config {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Checkpoint {
     /// The public key that must be behind the checkpoints of a store.
-    pub(crate) key: Option<rath::checkpoint::PublicKey>,
+    pub(crate) key: Option<rath_audit::checkpoint::PublicKey>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

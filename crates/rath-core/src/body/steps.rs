@@ -91,7 +91,8 @@ impl StepEntered {
         Self { name: name.into(), role: None, version: None, config: None, program: None }
     }
 
-    /// What must be the same when a step is entered again on resume, besides its key.
+    /// What must be the same when a step is entered again on resume, besides its key. Two configurations may also differ
+    /// in prose.
     pub fn fingerprint(&self) -> (Option<&str>, Option<Digest>) {
         (self.version.as_deref(), self.config.as_ref().map(|config| config.digest))
     }

@@ -132,6 +132,9 @@ impl Session {
     }
 
     pub(super) fn push_closed(&mut self, body: Closed) -> Result<()> {
+        if self.0.is_operator {
+            return Err(ErrorKind::Operator(self.id()).into());
+        }
         self.push(Closed::KIND, &encode(&body), &[], Vec::new(), &body)?;
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::{Session, encode};
 use crate::blob::Blob;
 use crate::body::{Body as _, Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
 use crate::error::{Diverged, Error, ErrorKind, Result};
+use crate::fingerprint;
 use crate::id::Point;
 use crate::kind::Kind;
 use crate::record::Record;
@@ -112,11 +113,13 @@ impl Session {
         let body: StepEntered = record.body().map_err(|why| ErrorKind::Record { point, why })?;
         if body.fingerprint() != step.fingerprint() {
             let changed = self.what_changed(&body, &step, config.as_ref()).await;
-            let recorded = summary::of(&record);
-            let now = format!("step_entered: {}, which is not the same", step.name);
-            let diverged = ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed }));
-            self.unless_diverged(Err(diverged.into()))?;
-            return self.enter_anew(&step, config);
+            if !changed.is_empty() {
+                let recorded = summary::of(&record);
+                let now = format!("step_entered: {}, which is not the same", step.name);
+                let diverged = ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed }));
+                self.unless_diverged(Err(diverged.into()))?;
+                return self.enter_anew(&step, config);
+            }
         }
         let id = record.id();
         let left = self.was_left(&id);
@@ -191,7 +194,7 @@ impl Session {
         Ok(why.unwrap_or_else(|_| summary::of(record)))
     }
 
-    /// The parts of an agent's configuration that are not what they were.
+    /// The differences between what a step was and what it is; none where only prose differs.
     async fn what_changed(&self, then: &StepEntered, now: &StepEntered, config: Option<&Blob>) -> Vec<String> {
         let mut changed = Vec::new();
         if then.version != now.version {
@@ -206,8 +209,15 @@ impl Session {
             },
             None => serde_json::Value::Null,
         };
-        let now = config.map_or(serde_json::Value::Null, |blob| read(&blob.bytes));
-        summary::differences(&recorded, &now, "", &mut changed);
+        let config = config.map_or(serde_json::Value::Null, |blob| read(&blob.bytes));
+        if recorded.is_object() && config.is_object() {
+            let (recorded, config) = (fingerprint::of_config(recorded), fingerprint::of_config(config));
+            summary::differences(&recorded, &config, "", &mut changed);
+        } else if then.fingerprint().1 != now.fingerprint().1 {
+            // One of them cannot be read: nothing tells prose from the rest.
+            let say = |step: &StepEntered| step.fingerprint().1.map_or("none".into(), |digest| digest.to_string());
+            changed.push(format!("config: {} was recorded, now it is {}", say(then), say(now)));
+        }
         changed
     }
 }

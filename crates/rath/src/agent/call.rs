@@ -43,6 +43,8 @@ pub(super) struct Running {
     before: Option<Version>,
     isolated: Option<bool>,
     branch: Option<Arc<Branch>>,
+    /// Where it works on files.
+    desk: Option<Arc<Desk>>,
 }
 
 /// What came of it.
@@ -65,7 +67,7 @@ impl Agent {
         let (tool, arguments, attempt) = (tool.clone(), arguments.clone(), *attempt);
         let spec = tool.spec();
         let mut equipment = bench.equipment.clone();
-        let mut before = None;
+        let (mut before, mut works_at) = (None, None);
         if spec.touches != Touches::Nothing {
             let known = bench.desk.clone().filter(|_| spec.touches == Touches::Reads);
             let desk = match known {
@@ -81,6 +83,7 @@ impl Agent {
                     }
                 },
             };
+            works_at = Some(desk.clone());
             equipment = equipment.with(desk);
         }
         let placed = session.state().placement.as_ref();
@@ -135,6 +138,7 @@ impl Agent {
             before: version,
             isolated,
             branch,
+            desk: works_at,
         }))
     }
 
@@ -278,9 +282,18 @@ impl Running {
     /// Sets the call going.
     pub(super) fn begin(&self, at: usize, alone: bool) -> BoxFuture<'static, Ended> {
         let (tool, call) = (self.made.clone(), self.call.clone());
+        let (desk, effect) = (self.desk.clone(), self.effect);
         let working = async move {
             let (cancel, timeout) = (call.cancel.clone(), tool.spec().timeout);
-            let working = AssertUnwindSafe(async { tool.call(&call).await }).catch_unwind();
+            let working = async {
+                if let Some(desk) = desk
+                    && let Err(why) = desk.check_links(tool.spec(), effect, &call.arguments).await
+                {
+                    return Reply::failed(why);
+                }
+                tool.call(&call).await
+            };
+            let working = AssertUnwindSafe(working).catch_unwind();
             let stop = async {
                 cancel.cancelled().await;
                 pause(GRACE).await;

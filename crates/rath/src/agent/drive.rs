@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rath_core::body::{Assistant, ModelFailed};
+use rath_core::body::{Assistant, ModelFailed, StepEntered};
 use rath_core::store::{BoxFuture, Change, Post, Scan, Watcher};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
+use rath_core::{Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time, Touches};
 
 use super::asker::Asker;
 use super::call::{changed_beside, of_workshop};
@@ -20,6 +20,8 @@ use crate::tools::Desk;
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
     pub(super) sealed: Arc<Sealed>,
+    /// Whether the step names another configuration, one whose prose differs.
+    pub(super) reworded: bool,
     pub(super) equipment: Equipment,
     pub(super) cancel: Cancel,
     pub(super) listener: Option<Arc<Listener>>,
@@ -52,11 +54,12 @@ impl Bench {
 }
 
 impl Agent {
-    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>) -> Result<Session> {
+    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>, entered: Entered) -> Result<Session> {
         let me = session.actor().clone();
         session.act_as(Actor::agent(&self.name));
         let equipment = self.equipment.over(&session.equipment());
         let mut bench = Bench {
+            reworded: entered == Entered::Again && is_reworded(&session, &sealed).await?,
             sealed,
             cancel: session.cancel_token().child(),
             listener: equipment.get::<Listener>().ok(),
@@ -92,7 +95,21 @@ impl Agent {
         }
     }
 
+    /// Fails where the session came from elsewhere and the agent's tools would work in a place that nobody gave it here.
+    async fn check_place(&self, session: &mut Session) -> Result<()> {
+        let works_on_files = self.tools.iter().any(|tool| tool.spec().touches != Touches::Nothing);
+        if !works_on_files || !session.state().arrived {
+            return Ok(());
+        }
+        session.publish().await?;
+        match rath_core::last_place(session.store(), session.head().point()).await? {
+            Some(placed) => Err(ErrorKind::NoPlaceHere { session: session.id(), was: placed.in_words() }.into()),
+            None => Ok(()),
+        }
+    }
+
     async fn work(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        self.check_place(session).await?;
         loop {
             self.look_around(session, bench).await?;
             match session.state().next() {
@@ -217,6 +234,14 @@ impl Agent {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the open step names another configuration than this.
+async fn is_reworded(session: &Session, sealed: &Sealed) -> Result<bool> {
+    let entered = session.view().await?.last_of(&Kind::StepEntered).await?;
+    let step = entered.and_then(|entered| entered.record().body::<StepEntered>().ok());
+    let config = step.and_then(|step| step.config);
+    Ok(config.is_some_and(|config| config.digest != sealed.blob.reference.digest))
 }
 
 /// Whether a model was asked in the open step.

@@ -5,7 +5,6 @@
 //! before anything happens that cannot be taken back. There is one driver: a run that goes on after a crash takes the
 //! same way as one that was never interrupted.
 
-mod answer;
 mod asker;
 mod brought;
 mod budget;
@@ -15,8 +14,10 @@ mod config;
 mod doubt;
 mod drive;
 mod event;
+mod json_answer;
 mod plan;
 mod policy;
+mod retry;
 mod round;
 mod stop;
 mod sub;
@@ -28,14 +29,15 @@ use std::time::Duration;
 
 use rath_core::body::{Role, StepEntered};
 use rath_core::{
-    Blob, BoxModel, BoxTool, Equipment, IntoTools, Model, Outline, Parameters, Result, Rule, Session, ToolSpec,
-    Workflow,
+    Blob, BoxContextView, BoxModel, BoxTool, ContextView, Equipment, Injector, IntoTools, Model, Outline, Parameters,
+    Result, Session, StandardView, ToolSpec, Workflow,
 };
 
-pub use answer::answer_of;
 pub use asker::{Answer, Asker, Question, Response};
 pub use budget::Budget;
+pub use config::AgentConfig;
 pub use event::{Event, Listener, Patience, RunEvent, RunEvents};
+pub use json_answer::answer_of;
 pub use policy::Decision;
 pub use sub::SubAgent;
 
@@ -64,7 +66,8 @@ pub struct Agent {
     prompt: String,
     model: Option<BoxModel>,
     tools: Vec<BoxTool>,
-    rule: Rule,
+    view: BoxContextView,
+    injectors: Vec<Arc<dyn Injector>>,
     parameters: Parameters,
     budget: Budget,
     by_tool: ByTool,
@@ -101,14 +104,15 @@ impl Agent {
             prompt: String::new(),
             model: None,
             tools: Vec::new(),
-            rule: Rule::default(),
+            view: Arc::new(StandardView::default()),
+            injectors: Vec::new(),
             parameters: Parameters::default(),
             budget: Budget::default(),
             by_tool: ByTool::default(),
             rules: None,
             equipment: Equipment::new(),
-            retries: 3,
-            backoff: Duration::from_millis(500),
+            retries: retry::RETRIES,
+            backoff: retry::FIRST_WAIT,
             sealed: OnceLock::new(),
         }
     }
@@ -137,13 +141,20 @@ impl Agent {
         self.change(|agent| agent.tools.extend(tools.into_tools()))
     }
 
-    /// Which part of the conversation the model is shown.
+    /// Chooses the messages that the model is shown. Unless set, it is shown the whole context.
     #[must_use]
-    pub fn view(self, rule: Rule) -> Self {
-        self.change(|agent| agent.rule = rule)
+    pub fn view(self, view: impl ContextView) -> Self {
+        self.change(|agent| agent.view = Arc::new(view))
     }
 
-    /// What is asked of the model besides.
+    /// Adds messages to each request, after those of injectors before it. A request records them by reference.
+    #[must_use]
+    pub fn inject(self, injector: impl Injector) -> Self {
+        self.change(|agent| agent.injectors.push(Arc::new(injector)))
+    }
+
+    /// What is asked of the model besides. A [tool choice](rath_core::ToolChoice) that forces a call holds for the first
+    /// turn of a step.
     #[must_use]
     pub fn parameters(self, parameters: Parameters) -> Self {
         self.change(|agent| agent.parameters = parameters)
@@ -228,7 +239,7 @@ impl Workflow for Agent {
             ..StepEntered::new(&self.name)
         };
         let blob = sealed.blob.clone();
-        session.in_step(step, Some(blob), |session, _| self.drive(session, sealed)).await
+        session.in_step(step, Some(blob), |session, entered| self.drive(session, sealed, entered)).await
     }
 
     fn outline(&self) -> Outline {

@@ -84,6 +84,7 @@ impl Agent {
             tool: &call.tool,
             arguments: &arguments,
             effect: planned_effect(session, tool),
+            spec: Some(tool.spec()),
             root: bench.desk.as_ref().and_then(|desk| desk.appears_at()),
         };
         let Ruled { decision, by } = self.rule_on(&wish, bench.house.as_deref());

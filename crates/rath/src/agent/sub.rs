@@ -7,7 +7,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rath_core::body::{CallOutcome, Effect, Outcome, ToolFinished};
 use rath_core::store::BoxFuture;
 use rath_core::{
-    BoxWorkflow, Call, Error, ErrorKind, OpenCall, Reply, Result, Rule, Session, Tool, ToolSpec, Touches, Workflow,
+    BoxWorkflow, Call, Error, ErrorKind, OpenCall, PathArguments, Reply, Result, Session, StandardView, Tool, ToolSpec,
+    Touches, Workflow,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -72,7 +73,7 @@ impl Agent {
     pub fn as_tool(self, description: impl Into<String>) -> SubAgent {
         let name = self.name.clone();
         // The task is the last thing said before the agent's step.
-        let agent = self.view(Rule::LastAnswer);
+        let agent = self.view(StandardView::LastAnswer);
         let config = serde_json::from_slice(&agent.sealed().blob.bytes).ok();
         SubAgent { agent: config, ..SubAgent::new(name, description, agent) }
     }
@@ -212,9 +213,12 @@ impl Tool for SubAgent {
                 "required": ["task"],
                 "additionalProperties": false,
             }),
+            version: None,
             // Making it again goes on with its branch, where each call has a class of its own.
             effect: Effect::Idempotent,
             touches: Touches::Nothing,
+            // The task is prose: each call that the agent makes is decided by its own paths.
+            paths: PathArguments::named(""),
             branches: true,
             timeout: None,
             agent: self.agent.clone(),

@@ -9,7 +9,7 @@ pub const ASK_HUMAN: &str = "ask_human";
 
 /// Asks the person you work for, and waits for the answer. Ask when a decision is theirs, or when you cannot find out
 /// by yourself.
-#[tool(effect = "pure")]
+#[tool(effect = "pure", paths = "")]
 pub fn ask_human(
     /// What you want to know, with all that is needed to answer it.
     question: String,

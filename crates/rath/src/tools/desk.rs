@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rath_core::ToolSpec;
 use rath_core::body::Effect;
 use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Status, Why};
 
@@ -84,22 +85,29 @@ impl Desk {
         self.background.take_gone()
     }
 
-    /// Whether the rules let a call go where `path` leads. In words for a model, why not.
-    pub(super) async fn may(&self, tool: &str, effect: Effect, path: &Path) -> Result<(), String> {
+    /// Checks the files that a call's paths lead to through links. The error is for the model.
+    pub(crate) async fn check_links(&self, spec: &ToolSpec, effect: Effect, arguments: &str) -> Result<(), String> {
         if self.permit.is_open() {
             return Ok(());
         }
-        // What is wrong with the path is said by whoever uses it.
-        let Ok(real) = self.sandbox.real(path).await else { return Ok(()) };
-        self.permit.check(tool, effect, path, &real).map_err(|rule| {
-            let (path, real) = (path.display(), real.display());
-            format!("{path} leads to {real}, which is not allowed here (rule: {rule}): name that file, if you need it")
-        })
+        let arguments = serde_json::from_str(arguments).unwrap_or_default();
+        for path in spec.paths.in_call(&spec.schema, &arguments).unwrap_or_default() {
+            // The tool says what is wrong with a path that leads nowhere.
+            let Ok(path) = self.path(&path) else { continue };
+            let Ok(real) = self.sandbox.real(&path).await else { continue };
+            self.permit.check_link(&spec.name, effect, &path, &real).map_err(|rule| {
+                let (path, real) = (path.display(), real.display());
+                format!(
+                    "{path} leads to {real}, which is not allowed here (rule: {rule}): name that file, if you need it"
+                )
+            })?;
+        }
+        Ok(())
     }
 
     /// Whether the rules let a call that was made about `start` look into a file below it.
     pub(super) fn may_look_into(&self, tool: &str, start: &Path, file: &Path) -> bool {
-        self.permit.check(tool, Effect::Pure, start, file).is_ok()
+        self.permit.check_below(tool, Effect::Pure, start, file).is_ok()
     }
 
     /// A shell line as it may run here.

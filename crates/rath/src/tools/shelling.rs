@@ -26,7 +26,7 @@ const MOST_STRETCHES: usize = 1_000;
 
 /// Runs a command with `/bin/sh` in the workspace, and shows what it puts out. Each call is a shell of its own: `cd` and
 /// variables do not last. Give exactly one of `command`, `poll` and `kill`.
-#[tool(effect = "workspace")]
+#[tool(effect = "workspace", paths = "")]
 pub async fn shell(
     /// The command line.
     command: Option<String>,

@@ -9,6 +9,7 @@ mod hooked;
 mod many;
 mod models;
 mod people;
+mod requests;
 mod rounds;
 mod rules;
 mod subs;

@@ -79,7 +79,7 @@ async fn add(
 }
 
 /// Writes something down.
-#[tool(name = "write-down", effect = "workspace", timeout = "1500ms")]
+#[tool(name = "write-down", effect = "workspace", timeout = "1500ms", version = "2")]
 pub(crate) fn note(mut text: String, notes: State<Notes>) -> Json<usize> {
     text.push('!');
     let mut all = notes.0.lock().unwrap();
@@ -128,6 +128,7 @@ fn a_function_becomes_a_tool() {
     assert_eq!(spec.name, "add");
     assert_eq!(spec.description, "Adds two numbers.\n\nThe second one may be left out.");
     assert_eq!((spec.effect, spec.touches, spec.timeout), (Effect::Pure, Touches::Nothing, None));
+    assert_eq!(spec.version, None);
     let schema = json!({
         "type": "object",
         "properties": {
@@ -149,6 +150,7 @@ fn options_are_in_the_spec() {
     let spec = note.spec();
     assert_eq!((&*spec.name, spec.effect, spec.touches), ("write-down", Effect::Workspace, Touches::Writes));
     assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(spec.version.as_deref(), Some("2"));
     assert_eq!((quiet.spec().effect, quiet.spec().touches), (Effect::Irreversible, Touches::Reads));
     assert_eq!(quiet.spec().schema, json!({"type": "object", "properties": {}, "additionalProperties": false}));
 }
