@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use rath::ErrorKind;
-use rath::body::{OutsideEffect, ToolFinished, Verdict};
+use rath::body::{OutsideEffect, ToolFinished};
+use rath::control::{Answer, Control};
 use rath::prelude::*;
-use rath::store::{Post, Posted, Scan};
+use rath::store::Scan;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::json;
 
@@ -39,16 +40,16 @@ impl Bank {
 
     /// Moves cents from one account to another.
     #[tool(effect = "idempotent")]
-    async fn transfer(&self, from: String, to: String, cents: u32, call: &Call) -> Result<Reply, Failed> {
+    async fn transfer(&self, from: String, to: String, cents: u32, call: &Call) -> Result<ToolOutcome, Failed> {
         let mut database = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let transfer = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (key, find) = (call.key.to_string(), "SELECT effects FROM transfers WHERE key = ?1");
         let known: Option<String> = transfer.query_row(find, [&key], |row| row.get(0)).optional()?;
-        let said = Reply::done(format!("moved {cents} cents from {from} to {to}"));
+        let said = ToolOutcome::done(format!("moved {cents} cents from {from} to {to}"));
         if let Some(effects) = known {
             // It was made before a crash, which lost only the record of it.
             let effects: Vec<OutsideEffect> = serde_json::from_str(&effects)?;
-            return Ok(effects.into_iter().fold(said, Reply::with_effect));
+            return Ok(effects.into_iter().fold(said, ToolOutcome::with_effect));
         }
         let mut effects = Vec::new();
         for (account, change) in [(from, -i64::from(cents)), (to, i64::from(cents))] {
@@ -58,16 +59,16 @@ impl Bank {
         }
         transfer.execute("INSERT INTO transfers VALUES (?1, ?2)", (&key, serde_json::to_string(&effects)?))?;
         transfer.commit()?; // the balances and the key, or neither
-        Ok(effects.into_iter().fold(said, Reply::with_effect))
+        Ok(effects.into_iter().fold(said, ToolOutcome::with_effect))
     }
 
     /// Closes an account for good.
     #[tool(effect = "irreversible")]
-    async fn close_account(&self, account: String) -> Result<Reply, rusqlite::Error> {
+    async fn close_account(&self, account: String) -> Result<ToolOutcome, rusqlite::Error> {
         let database = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let remove = "DELETE FROM accounts WHERE name = ?1 RETURNING cents";
         let cents = database.query_row(remove, [&account], |row| row.get(0))?;
-        Ok(Reply::done(format!("closed {account}")).with_effect(effect(&account, cents, None)))
+        Ok(ToolOutcome::done(format!("closed {account}")).with_effect(effect(&account, cents, None)))
     }
 }
 
@@ -99,11 +100,12 @@ async fn main() -> Result<(), Failed> {
     };
     // The first time, the run ends with a question.
     let Err(waiting) = run().await else { return Err("nobody was asked".into()) };
-    let (id, ask) = (waiting.sessions()[0].id(), waiting.sessions()[0].pending().asks.remove(0));
+    let id = waiting.sessions()[0].id();
     drop(waiting);
-    let (asked, shown_digest, verdict) = (ask.record, ask.shown_digest, Verdict::No);
-    let no = Posted::Answer { asked, shown_digest, verdict, why: Some("bob stays".into()) };
-    store.post(Post::new(id, Actor::person("ada"), no)).await?;
+    let ada = Control::new(&store, Actor::person("ada"));
+    for question in ada.questions().await? {
+        ada.answer_because(&question, Answer::No, Some("bob stays".into())).await?;
+    }
     // The second time, it goes on behind the answer.
     for message in run().await?.context().await? {
         println!("{message}");

@@ -22,6 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
+    ("rath-recordings", &["rath-core", "rath-model"]),
     (
         "rath-bench",
         &[
@@ -29,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rath-audit",
             "rath-core",
             "rath-model",
+            "rath-recordings",
             "rath-sandbox",
             "rath-store",
             "rath-testkit",

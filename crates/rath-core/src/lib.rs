@@ -96,12 +96,13 @@ pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session};
 pub use shown::{Asking, Shown, Source};
 pub use state::{
-    At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName, Started,
-    State,
+    At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, OpenWait, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName,
+    Started, State,
 };
 pub use store::{Blobs, Store};
 pub use tool::{
-    BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, PathArguments, Reply, Tool, ToolSpec, Touches,
+    BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
+    Tool, ToolOutcome, ToolSpec, Touches,
 };
 pub use trail::LastChange;
 pub use usage::Usage;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::blob::Content;
-use crate::body::{Assistant, Block, Body as _, Branch, Compressed, Merged, System, ToolResult, User};
+use crate::body::{Assistant, Block, Body as _, Branch, Compressed, Merged, System, ToolResult, Trimmed, User};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::record::Fault;
@@ -69,6 +69,7 @@ impl Said {
             Kind::User => Said::User(parse(body)?),
             Kind::Assistant => Said::Assistant(parse(body)?),
             Kind::ToolResult => Said::Tool(parse(body)?),
+            Kind::Trimmed => Said::Tool(parse::<Trimmed>(body)?.into_result()),
             Kind::Compressed => Said::Summary { text: parse::<Compressed>(body)?.summary },
             Kind::Merged => match parse::<Merged>(body)?.branches.into_iter().nth(part as usize) {
                 Some(Branch { session, why, .. }) => Said::Marker { branch: session, why },
@@ -122,14 +123,16 @@ impl fmt::Display for Said {
                         Block::Reasoning { text } => write!(f, "(thinks: {text})")?,
                         Block::ToolUse { id, name, arguments } => write!(f, "→ {name}({arguments}) [{id}]")?,
                         Block::Image { image } => write!(f, "[picture, {} bytes]", image.bytes)?,
+                        Block::Unknown(block) => write!(f, "[{block}]")?,
                     }
                 }
                 Ok(())
             }
-            Said::Tool(ToolResult { call, shown, failed, .. }) => {
+            Said::Tool(ToolResult { call, shown, attached, failed, .. }) => {
                 let outcome = if *failed { " failed" } else { "" };
                 write!(f, "[{call}]{outcome} ")?;
-                shown.as_ref().map_or(Ok(()), |text| text.fmt(f))
+                shown.as_ref().map_or(Ok(()), |text| text.fmt(f))?;
+                attached.iter().try_for_each(|attached| write!(f, "\n{attached}"))
             }
             Said::Marker { branch, why } => match why {
                 Some(why) => write!(f, "from {} ({why})", branch.short()),

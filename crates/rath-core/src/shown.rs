@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::blob::Content;
-use crate::body::{Attached, User};
+use crate::body::{Attached, ToolResult, User};
 use crate::context_view::{ContextView, StandardView};
 use crate::error::Result;
 use crate::id::{Digest, RecordId};
@@ -123,7 +123,9 @@ impl<'a> Shown<'a> {
         };
         let mut files = BTreeMap::new();
         for message in messages {
-            let Said::User(User { attached, .. }) = &message.said else { continue };
+            let (Said::User(User { attached, .. }) | Said::Tool(ToolResult { attached, .. })) = &message.said else {
+                continue;
+            };
             for Attached { content, .. } in attached {
                 files.insert(content.digest, reader.blob(content.digest).await?);
             }

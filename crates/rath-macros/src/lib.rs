@@ -43,6 +43,8 @@ use proc_macro::TokenStream;
 ///   a `fn(&serde_json::Value) -> Vec<String>` finds the paths in the arguments. Without this option the paths are
 ///   unknown: rules that deny or ask apply if any text in the arguments could be such a path, and rules that allow a path
 ///   do not apply.
+/// - `asks`: all it does is ask a person, so no rule has a person asked before.
+/// - `branches`: a call works on a branch of the session, `call.branch()`, which is merged after the call.
 /// - `timeout = "30s"`: how long a call may take; `ms`, `s`, `m` or `h`.
 /// - `version = "2"`: the version of what the tool does. A run that was begun with another version is not resumed; change it
 ///   when the tool does something else, not when its description is reworded.

@@ -65,7 +65,7 @@ impl Method {
                         .map(::core::mem::drop)
                 }
 
-                fn call<'a>(&'a self, __call: &'a ::rath::Call) -> ::rath::store::BoxFuture<'a, ::rath::Reply> {
+                fn call<'a>(&'a self, __call: &'a ::rath::Call) -> ::rath::store::BoxFuture<'a, ::rath::ToolOutcome> {
                     ::std::boxed::Box::pin(async move { #call })
                 }
             }
@@ -92,16 +92,12 @@ impl Method {
 
     fn spec(&self) -> TokenStream {
         let Method { options, name, description, .. } = self;
-        let (effect, touches) = (options.effect_tokens(), options.touches_tokens());
-        let (paths, timeout, version) = (options.paths_tokens(), options.timeout_tokens(), options.version_tokens());
+        let fields = options.spec_tokens();
         quote! {
             fn spec(&self) -> &::rath::ToolSpec {
                 static SPEC: ::std::sync::OnceLock<::rath::ToolSpec> = ::std::sync::OnceLock::new();
                 SPEC.get_or_init(|| {
-                    ::rath::ToolSpec {
-                        version: #version,
-                        ..::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #paths, #timeout)
-                    }
+                    ::rath::ToolSpec { #fields, ..::rath::__private::spec::<Arguments>(#name, #description) }
                 })
             }
         }
@@ -124,7 +120,7 @@ impl Method {
                         let #state: #kind = match ::rath::__private::State::of(__call) {
                             ::core::result::Result::Ok(state) => state,
                             ::core::result::Result::Err(missing) => {
-                                return ::rath::Reply::failed(::std::string::ToString::to_string(&missing));
+                                return ::rath::ToolOutcome::failed(::std::string::ToString::to_string(&missing));
                             }
                         };
                     });
@@ -140,10 +136,10 @@ impl Method {
                 &__call.arguments,
             ) {
                 ::core::result::Result::Ok(arguments) => arguments,
-                ::core::result::Result::Err(why) => return ::rath::Reply::failed(why),
+                ::core::result::Result::Err(why) => return ::rath::ToolOutcome::failed(why),
             };
             #(#states)*
-            ::rath::IntoReply::into_reply(#function(#(#given),*)#wait)
+            ::rath::IntoOutcome::into_outcome(#function(#(#given),*)#wait)
         }
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Options {
     reads: bool,
     writes: Option<Span>,
     paths: Option<Paths>,
+    asks: bool,
+    branches: bool,
     timeout: Option<u64>,
     version: Option<LitStr>,
 }
@@ -49,14 +51,19 @@ impl Options {
                 true => Paths::Named(value.parse()?),
                 false => Paths::Found(value.parse()?),
             });
+        } else if meta.path.is_ident("asks") {
+            self.asks = true;
+        } else if meta.path.is_ident("branches") {
+            self.branches = true;
         } else if meta.path.is_ident("timeout") {
             self.timeout = Some(milliseconds(&meta.value()?.parse()?)?);
         } else if meta.path.is_ident("version") {
             self.version = Some(meta.value()?.parse()?);
         } else {
-            return Err(
-                meta.error("unknown option: use `name`, `effect`, `reads`, `writes`, `paths`, `timeout` or `version`")
-            );
+            return Err(meta.error(
+                "unknown option: use `name`, `effect`, `reads`, `writes`, `paths`, `asks`, `branches`, `timeout` or \
+                 `version`",
+            ));
         }
         Ok(())
     }
@@ -87,7 +94,7 @@ impl Options {
     }
 
     /// The effect as a value. What nobody knows of cannot be taken back.
-    pub(crate) fn effect_tokens(&self) -> TokenStream {
+    fn effect_tokens(&self) -> TokenStream {
         let variant = match self.effect().as_deref() {
             Some("pure") => quote!(Pure),
             Some("idempotent") => quote!(Idempotent),
@@ -97,7 +104,7 @@ impl Options {
         quote!(::rath::body::Effect::#variant)
     }
 
-    pub(crate) fn touches_tokens(&self) -> TokenStream {
+    fn touches_tokens(&self) -> TokenStream {
         let writes = self.writes.is_some() || self.effect().as_deref() == Some("workspace");
         let variant = match (writes, self.reads) {
             (true, _) => quote!(Writes),
@@ -125,7 +132,7 @@ impl Options {
         Ok(())
     }
 
-    pub(crate) fn paths_tokens(&self) -> TokenStream {
+    fn paths_tokens(&self) -> TokenStream {
         match &self.paths {
             None => quote!(::rath::PathArguments::Unknown),
             Some(Paths::Named(names)) => quote!(::rath::PathArguments::named(#names)),
@@ -133,14 +140,30 @@ impl Options {
         }
     }
 
-    pub(crate) fn version_tokens(&self) -> TokenStream {
+    /// The fields of the spec, but for name, description and schema.
+    pub(crate) fn spec_tokens(&self) -> TokenStream {
+        let (effect, touches, paths) = (self.effect_tokens(), self.touches_tokens(), self.paths_tokens());
+        let (asks, branches, timeout) = (self.asks, self.branches, self.timeout_tokens());
+        let version = self.version_tokens();
+        quote! {
+            version: #version,
+            effect: #effect,
+            touches: #touches,
+            paths: #paths,
+            asks: #asks,
+            branches: #branches,
+            timeout: #timeout
+        }
+    }
+
+    fn version_tokens(&self) -> TokenStream {
         match &self.version {
             Some(version) => quote!(::core::option::Option::Some(::std::string::String::from(#version))),
             None => quote!(::core::option::Option::None),
         }
     }
 
-    pub(crate) fn timeout_tokens(&self) -> TokenStream {
+    fn timeout_tokens(&self) -> TokenStream {
         match self.timeout {
             Some(milliseconds) => {
                 quote!(::core::option::Option::Some(::core::time::Duration::from_millis(#milliseconds)))

@@ -1,5 +1,6 @@
 //! Version 2 of the encoders: version 1, but the turns of other agents are shown as messages that name their agent, with
-//! their calls as text; and requests say which tool the model may or must call.
+//! their calls as text; the pictures and files of a tool's result follow it as a message; and requests say which tool the
+//! model may or must call.
 //!
 //! FROZEN, as [version 1](crate::v1) is: these texts determine the bytes of requests that are stored.
 
@@ -21,19 +22,22 @@ pub(crate) fn anthropic(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
         ToolChoice::Required => json!({"type": "any"}),
         ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
     });
-    let messages = with_names(talk);
+    let results = with_files(talk.messages);
+    let messages = with_names(&Talk { messages: &results, ..*talk });
     v1::anthropic::encode_with(&Talk { messages: &messages, ..*talk }, choice)
 }
 
 pub(crate) fn chat(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
     let choice = openai_choice(talk, |name| json!({"type": "function", "function": {"name": name}}));
-    let messages = with_names(talk);
+    let results = with_files(talk.messages);
+    let messages = with_names(&Talk { messages: &results, ..*talk });
     v1::chat::encode_with(&Talk { messages: &messages, ..*talk }, dialect, choice)
 }
 
 pub(crate) fn responses(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
     let choice = openai_choice(talk, |name| json!({"type": "function", "name": name}));
-    let messages = with_names(talk);
+    let results = with_files(talk.messages);
+    let messages = with_names(&Talk { messages: &results, ..*talk });
     v1::responses::encode_with(&Talk { messages: &messages, ..*talk }, choice)
 }
 
@@ -86,6 +90,34 @@ fn with_names<'a>(talk: &Talk<'a>) -> Cow<'a, [Message]> {
     Cow::Owned(messages)
 }
 
+/// The conversation in which the pictures and files of a tool's result are a message behind it. All APIs take them there;
+/// not all take them in a result.
+fn with_files(messages: &[Message]) -> Cow<'_, [Message]> {
+    let has_files = |message: &Message| matches!(&message.said, Said::Tool(result) if !result.attached.is_empty());
+    if !messages.iter().any(has_files) {
+        return Cow::Borrowed(messages);
+    }
+    let mut all = Vec::with_capacity(messages.len() + 1);
+    for message in messages {
+        let Said::Tool(result) = &message.said else {
+            all.push(message.clone());
+            continue;
+        };
+        let mut lines: Vec<String> = result.shown.iter().map(|shown| text(shown).into_owned()).collect();
+        lines.retain(|line| !line.is_empty());
+        lines.extend(result.attached.iter().map(ToString::to_string));
+        let shown = Some(lines.join("\n").into()).filter(|_| !lines.is_empty());
+        let told = ToolResult { shown, attached: Vec::new(), ..result.clone() };
+        all.push(Message { said: Said::Tool(told), ..message.clone() });
+        if !result.attached.is_empty() {
+            let words = format!("What is attached to the result of call {}:", result.call);
+            let said = User { text: words.into(), post: None, attached: result.attached.clone() };
+            all.push(Message { said: Said::User(said), ..message.clone() });
+        }
+    }
+    Cow::Owned(all)
+}
+
 fn told_turn(agent: &str, turn: &Assistant) -> String {
     let mut parts: Vec<String> = Vec::new();
     let words: Vec<Cow<'_, str>> = turn.blocks.iter().filter_map(words).collect();
@@ -112,7 +144,7 @@ fn words(block: &Block) -> Option<Cow<'_, str>> {
     let words = match block {
         Block::Text { text: words } => text(words),
         Block::Image { image } => format!("[picture, {}, {} bytes]", image.media_type, image.bytes).into(),
-        Block::Reasoning { .. } | Block::ToolUse { .. } => return None,
+        Block::Reasoning { .. } | Block::ToolUse { .. } | Block::Unknown(_) => return None,
     };
     (!words.trim().is_empty()).then_some(words)
 }

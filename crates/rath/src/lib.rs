@@ -35,7 +35,9 @@ pub mod control;
 pub mod inspect;
 mod pause;
 pub mod policy;
+pub mod providers;
 pub mod query;
+mod recorder;
 pub mod requests;
 pub mod toolkit;
 pub mod tools;
@@ -76,7 +78,8 @@ pub mod model {
 /// Tools: the contract, and what a call is given and returns. `#[tool]` makes one of a function.
 pub mod tool {
     pub use rath_core::{
-        BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches,
+        BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
+        Tool, ToolOutcome, ToolSpec, Touches,
     };
 
     pub use crate::toolkit::State;
@@ -92,7 +95,7 @@ pub mod session {
     pub use rath_core::{
         Ancestor, Ancestry, At, BadRange, Blame, Conditions, Diverged, Divergence, Durability, Entered, Equipment,
         Gone, History, How, Item, Items, LastChange, Missing, Next, OPERATOR, OnDivergence, OpenAsk, OpenCall,
-        OpenStep, Origin, Pending, Phase, Placement, Run, SandboxName, Session, Shape, Started, State, View,
+        OpenStep, OpenWait, Origin, Pending, Phase, Placement, Run, SandboxName, Session, Shape, Started, State, View,
     };
 }
 
@@ -120,8 +123,8 @@ pub mod search {
 pub mod prelude {
     pub use rath_core::body::{Assistant, Block, Outcome};
     pub use rath_core::{
-        Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Reply, Result,
-        Session, SessionId, StandardView, Store, Tool, Usage, View, Workflow, seq,
+        Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Result, Session,
+        SessionId, StandardView, Store, Tool, ToolOutcome, Usage, View, Workflow, seq,
     };
     pub use rath_macros::{Workflow, tool};
     pub use rath_model::scripted::{Scripted, Turn};

@@ -187,8 +187,8 @@ impl Rest {
                 let mut body = record.body::<ToolResult>().map_err(unfit)?;
                 // The record that it refers to is not on this line.
                 let finished = body.finished.take().and_then(|id| self.lines.get(*self.finished.get(&id)?));
-                if body.shown.is_none() {
-                    body.shown = finished.and_then(|finished| finished.body::<ToolFinished>().ok()?.shown());
+                if let Some(finished) = finished.and_then(|finished| finished.body::<ToolFinished>().ok()) {
+                    body.show(&finished);
                 }
                 again(fork, body, source)
             }

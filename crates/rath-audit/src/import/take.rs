@@ -306,7 +306,7 @@ fn say(session: &mut Session, said: Said, blob: Digest) -> Result<(), Error> {
         }
         What::Result { call, text } => {
             let shown = Some(text.into());
-            let body = ToolResult { call, finished: None, shown, failed: false, policy: None };
+            let body = ToolResult { shown, ..ToolResult::new(call) };
             session.append(Sourced { body, source })?
         }
     };

@@ -207,20 +207,14 @@ async fn full_of_it(store: &Arc<dyn Store>) -> Vec<SessionId> {
         .unwrap();
     let found = raw(long(SECRET));
     store.blob_put(vec![found.clone()]).await.unwrap();
-    let output = |text, blob| Output { stream: "stdout".into(), text, blob, cut_from: None };
+    let output = |text, blob| Output { text, blob, ..Output::new("stdout") };
     let finished = ToolFinished {
         output: vec![output(Some(format!("{SECRET} lives here")), None), output(None, Some(found.reference))],
         ..ToolFinished::new("c1", CallOutcome::Done)
     };
     let finished = session.append(finished).unwrap();
     session
-        .append(ToolResult {
-            call: "c1".into(),
-            finished: Some(finished),
-            shown: Some(long(SECRET).into()),
-            failed: false,
-            policy: None,
-        })
+        .append(ToolResult { finished: Some(finished), shown: Some(long(SECRET).into()), ..ToolResult::new("c1") })
         .unwrap();
     session.note(format!("{SECRET} was pleased")).unwrap();
     session.leave(Outcome::Done).unwrap();

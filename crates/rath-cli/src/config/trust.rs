@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rath::policy::Rule;
+use rath::providers::{NEED_NO_API, ProviderSpec};
 use rath::sandbox::Limits;
 
-use super::provider::KNOWN;
-use super::{Checkpoint, Config, File, Merge, Provider, Run, Sandbox, Workspace};
+use super::{Checkpoint, Config, File, Merge, Run, Sandbox, Workspace};
 
 /// Whether the user trusts what lies in `project`.
 pub(crate) fn trusts(user: &Config, home: Option<&Path>, project: &Path) -> bool {
@@ -55,12 +55,12 @@ pub(crate) fn check_stranger(user: &Config, project: &File) -> Result<()> {
     // No project may set these: see `check_any`.
     let (_, Checkpoint { key: _ }) = (trust, checkpoint);
     for (name, provider) in providers {
-        if KNOWN.contains(&name.as_str()) || user.providers.contains_key(name) {
+        if NEED_NO_API.contains(&name.as_str()) || user.providers.contains_key(name) {
             let why = "a project that is not trusted cannot change a provider whose key comes from elsewhere";
             return refuse(&["providers", name], why);
         }
         // A key of its own, headers and the dialect go to the provider that the project adds, and nowhere else.
-        let Provider { api: _, base_url: _, dialect: _, key: _, key_env, headers: _ } = provider;
+        let ProviderSpec { api: _, base_url: _, dialect: _, key: _, key_env, headers: _ } = provider;
         if key_env.is_some() {
             let why = "a project that is not trusted cannot take a key from your environment";
             return refuse(&["providers", name, "key_env"], why);

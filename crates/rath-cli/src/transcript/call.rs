@@ -99,13 +99,20 @@ pub(super) fn finished(
         Some(shown) => lines.extend(Words::of(shown).behind("│ ", below, at)),
         None => lines.push(format!("{:below$}{}", "", style::dim(format!("(what it put out: rath show {at})")))),
     }
+    for attached in body.attached() {
+        lines.push(format!("{:below$}{}", "", style::dim(output::harmless(&attached.to_string()))));
+    }
+    if let Some(to) = &body.hand_off {
+        lines.push(format!("{:below$}{}", "", style::label(output::harmless(&format!("hands off to {to}")))));
+    }
     lines
 }
 
 fn ended(body: &ToolFinished) -> String {
-    let code = match body.exit {
+    let code = match &body.exit {
         Some(Exit::Code(code)) => format!("exit {code}"),
         Some(Exit::Signal(signal)) => format!("killed by signal {signal}"),
+        Some(Exit::Unknown(way)) => way.to_string(),
         None => String::new(),
     };
     match body.outcome {
@@ -117,6 +124,7 @@ fn ended(body: &ToolFinished) -> String {
         CallOutcome::TimedOut => style::bad("timed out"),
         CallOutcome::Cancelled => style::label("stopped"),
         CallOutcome::Lost => style::bad("nobody saw it end"),
+        CallOutcome::Unknown(way) => style::bad(output::harmless(&way.to_string())),
     }
 }
 

@@ -1,12 +1,15 @@
 //! A tool call, from its start to its end.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Body;
+use super::open_enum::open_enum;
+use super::{Attached, Body, UnknownValue};
 use crate::blob::{BlobRef, Content};
 use crate::files::{Changes, Version};
+use crate::id::SessionId;
 use crate::kind::Kind;
 use crate::state::{At, OpenCall, Started, State};
+use crate::summary::{self, changed, join};
 
 /// A call begins. What it may do to the world happens after this record is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,22 @@ pub struct ToolStarted {
     /// What changed since the last record without one of ours: a person's edits, another program's.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub outside: Changes,
+}
+
+impl ToolStarted {
+    /// A call that starts for the first time, and nothing else to say.
+    pub fn new(call: impl Into<String>, tool: impl Into<String>, effect: Effect) -> Self {
+        Self {
+            call: call.into(),
+            tool: tool.into(),
+            arguments: None,
+            effect,
+            attempt: 1,
+            isolated: None,
+            workspace: None,
+            outside: Changes::default(),
+        }
+    }
 }
 
 /// A call has ended.
@@ -74,9 +93,48 @@ pub struct ToolFinished {
     /// The limit for which it was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beyond: Option<String>,
-    /// What should be known: files that could not be saved, limits that were hit.
+    /// Commands that run on in the background, and what was found of them. Early records say it in `remarks` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundCommand>,
+    /// Ids under which the rest of an output that was shortened can be read. Early records say it in `remarks` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued: Vec<String>,
+    /// The agent or workflow that goes on with the session after this turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
+    /// What should be known, for people: files that could not be saved, limits that were hit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+}
+
+impl Effect {
+    /// Whether a call cannot be taken back, or is not known to be: then a person decides.
+    pub fn is_irreversible(self) -> bool {
+        self >= Effect::Irreversible
+    }
+}
+
+/// A command in the background, as a call left or found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackgroundCommand {
+    /// Its id, by which a model names it.
+    pub id: String,
+    /// How it is.
+    pub status: BackgroundStatus,
+}
+
+open_enum! {
+    /// How a command in the background is. A status that this version does not know is not running.
+    pub enum BackgroundStatus {
+        /// It runs on.
+        Running = "running",
+        /// It has ended.
+        Ended = "ended",
+        /// It ended with the process that started it.
+        LostWithProcess = "lost_with_process",
+        /// It ended with its sandbox.
+        LostWithSandbox = "lost_with_sandbox",
+    }
 }
 
 impl ToolFinished {
@@ -96,6 +154,9 @@ impl ToolFinished {
             left_behind: 0,
             refused: Vec::new(),
             beyond: None,
+            background: Vec::new(),
+            continued: Vec::new(),
+            hand_off: None,
             remarks: Vec::new(),
         }
     }
@@ -105,17 +166,15 @@ impl ToolFinished {
 pub const SHOWN: &str = "shown";
 
 impl ToolFinished {
-    /// What the model is shown: the stream of that name, else all of them.
+    /// The text that the model is shown: of the stream of that name, else of all of them.
     pub fn shown(&self) -> Option<Content> {
         let content = |output: &Output| match (&output.text, &output.blob) {
             (Some(text), _) => Some(Content::Text(text.clone())),
             (None, Some(blob)) => Some(Content::Blob(blob.clone())),
             (None, None) => None,
         };
-        if let Some(shown) = self.output.iter().find(|output| output.stream == SHOWN) {
-            return content(shown);
-        }
-        match self.output.as_slice() {
+        let texts: Vec<&Output> = self.parts().filter(|output| output.is_text()).collect();
+        match texts.as_slice() {
             [] => Some(Content::Text(String::new())),
             [one] => content(one),
             several => {
@@ -123,6 +182,41 @@ impl ToolFinished {
                 texts.map(|texts| Content::Text(texts.join("\n")))
             }
         }
+    }
+
+    /// The pictures and files that the model is shown.
+    pub fn attached(&self) -> Vec<Attached> {
+        let parts = self.parts().filter(|output| !output.is_text());
+        let attached = parts
+            .filter_map(|output| output.blob.clone().map(|content| Attached { content, name: output.name.clone() }));
+        attached.collect()
+    }
+
+    /// What the model is shown.
+    fn parts(&self) -> impl Iterator<Item = &Output> {
+        let has_shown = self.output.iter().any(|output| output.stream == SHOWN);
+        self.output.iter().filter(move |output| !has_shown || output.stream == SHOWN)
+    }
+}
+
+impl ToolFinished {
+    /// The limit that the call was stopped for.
+    fn limit_exceeded(&self) -> String {
+        let limit = self.beyond.as_deref().unwrap_or_default();
+        format!("stopped beyond its limit of {}", limit.split(':').next().unwrap_or(limit))
+    }
+
+    /// What the call was refused, in a few words.
+    fn what_was_refused(&self) -> String {
+        const SHOWN: usize = 3;
+        let mut calls: Vec<_> =
+            self.refused.iter().take(SHOWN).map(|refused| format!("{} ×{}", refused.what, refused.times)).collect();
+        match self.refused.len() {
+            0 => return String::new(),
+            count if count > SHOWN => calls.push(format!("{} more", count - SHOWN)),
+            _ => {}
+        }
+        format!("(refused: {})", calls.join(", "))
     }
 }
 
@@ -138,50 +232,57 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What it means to do a call twice. A later one is less safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// Nothing changes.
-    Pure,
-    /// The second time changes nothing.
-    Idempotent,
-    /// Undone by restoring the files.
-    Workspace,
-    /// Cannot be taken back.
-    Irreversible,
+open_enum! {
+    /// What it means to do a call twice. A later one is less safe, and one that this version does not know is the least safe.
+    pub enum Effect {
+        /// Nothing changes.
+        Pure = "pure",
+        /// The second time changes nothing.
+        Idempotent = "idempotent",
+        /// Undone by restoring the files.
+        Workspace = "workspace",
+        /// Cannot be taken back.
+        Irreversible = "irreversible",
+    }
 }
 
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallOutcome {
-    /// It did what it was for.
-    Done,
-    /// It did not.
-    Failed,
-    /// It took too long and was stopped.
-    TimedOut,
-    /// Somebody stopped it.
-    Cancelled,
-    /// Nobody saw how it ended.
-    Lost,
+open_enum! {
+    /// How a call ended. A way that this version does not know is not done.
+    pub enum CallOutcome {
+        /// It did what it was for.
+        Done = "done",
+        /// It did not.
+        Failed = "failed",
+        /// It took too long and was stopped.
+        TimedOut = "timed_out",
+        /// Somebody stopped it.
+        Cancelled = "cancelled",
+        /// Nobody saw how it ended.
+        Lost = "lost",
+    }
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// By itself, with this code.
     Code(i32),
     /// By this signal.
     Signal(i32),
+    /// In a way of a later version.
+    #[serde(untagged, deserialize_with = "unknown_exit")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_exit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::keyed(deserializer, &["code", "signal"])
 }
 
 /// What a call wrote to one stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// `stdout` or `stderr`.
+    /// `stdout`, `stderr`, `result` (what a tool returned) or `shown`.
     pub stream: String,
     /// The text, where it is short and is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,6 +293,36 @@ pub struct Output {
     /// How many bytes there were, where not all were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_from: Option<u64>,
+    /// What it is, if not plain text or the bytes of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<OutputPart>,
+    /// The name of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+open_enum! {
+    /// What a part of a tool's output is. Something that this version does not know is shown as a file.
+    pub enum OutputPart {
+        /// A JSON value.
+        Json = "json",
+        /// A picture.
+        Image = "image",
+        /// A file.
+        File = "file",
+    }
+}
+
+impl Output {
+    /// Nothing yet, of this stream.
+    pub fn new(stream: impl Into<String>) -> Self {
+        Self { stream: stream.into(), text: None, blob: None, cut_from: None, part: None, name: None }
+    }
+
+    /// Whether it is text, or bytes that are shown as text.
+    pub fn is_text(&self) -> bool {
+        matches!(self.part, None | Some(OutputPart::Json))
+    }
 }
 
 /// Something that a sandbox refused.
@@ -231,6 +362,14 @@ pub struct OutsideEffect {
 
 impl Body for ToolStarted {
     const KIND: Kind = Kind::ToolStarted;
+    fn summary(&self, _: SessionId) -> String {
+        let place = if self.isolated == Some(false) { "(not isolated)" } else { "" };
+        let outside = match self.outside.total {
+            0 => String::new(),
+            paths => format!("(after {paths} changed outside)"),
+        };
+        join(&join(&summary::call(&self.tool, self.arguments.as_ref()), place), &outside)
+    }
     fn fold(&self, at: &At, state: &mut State) {
         // A call that a model made is open already, and ends with its result.
         // Ids come again: what a fork began with may have the same one, and stands before it.
@@ -242,7 +381,7 @@ impl Body for ToolStarted {
                     attempt: self.attempt,
                     before: self.workspace.clone(),
                 }));
-                (open.finished, open.asked, open.answered) = (None, None, None);
+                (open.finished, open.asked, open.answered, open.hand_off) = (None, None, None, None);
             }
             None => state.calls.push(OpenCall { own: true, ..OpenCall::new(at.id, &self.call, &self.tool) }),
         }
@@ -260,6 +399,21 @@ impl Body for ToolStarted {
 
 impl Body for ToolFinished {
     const KIND: Kind = Kind::ToolFinished;
+    fn summary(&self, _: SessionId) -> String {
+        let ended = match (self.outcome, &self.exit) {
+            _ if self.beyond.is_some() => self.limit_exceeded(),
+            (CallOutcome::Lost, _) => "nobody saw it end".to_owned(),
+            (CallOutcome::TimedOut, _) => "timed out".to_owned(),
+            (CallOutcome::Cancelled, _) => "stopped".to_owned(),
+            (_, Some(Exit::Code(code))) => format!("exit {code}"),
+            (_, Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
+            (_, Some(Exit::Unknown(way))) => way.to_string(),
+            (CallOutcome::Done, None) => "done".to_owned(),
+            (CallOutcome::Failed, None) => "failed".to_owned(),
+            (outcome @ CallOutcome::Unknown(_), None) => outcome.to_string(),
+        };
+        join(&join(&ended, &changed(&self.changed)), &self.what_was_refused())
+    }
     fn is_pure(&self, state: &State) -> bool {
         let open = state.calls.iter().rev().find(|open| open.id == self.call);
         open.and_then(|open| open.started.as_ref()).is_some_and(|started| started.effect == Effect::Pure)
@@ -268,6 +422,7 @@ impl Body for ToolFinished {
         state.calls.retain(|open| !(open.own && open.id == self.call));
         if let Some(open) = state.calls.iter_mut().rev().find(|open| open.id == self.call) {
             open.finished = Some((at.seq, at.id));
+            open.hand_off.clone_from(&self.hand_off);
         }
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());

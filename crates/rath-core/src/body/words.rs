@@ -4,12 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Body;
+use super::{Body, ToolFinished};
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
-use crate::id::RecordId;
+use crate::id::{RecordId, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
+use crate::summary::join;
 
 /// Standing instructions of the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,12 +63,30 @@ pub struct ToolResult {
     /// The text shown, where it differs from the outcome or there is no such record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<Content>,
+    /// The pictures and files shown, where `shown` takes the place of the outcome. A reader of a context finds those of
+    /// the outcome here too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attached>,
     /// Whether the model is told that the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
     /// The rule by which the call was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+}
+
+impl ToolResult {
+    /// A result of which nothing is known yet.
+    pub fn new(call: impl Into<String>) -> Self {
+        Self { call: call.into(), finished: None, shown: None, attached: Vec::new(), failed: false, policy: None }
+    }
+
+    /// Shows what `finished` says, unless it shows something else.
+    pub fn show(&mut self, finished: &ToolFinished) {
+        if self.shown.is_none() {
+            (self.shown, self.attached) = (finished.shown(), finished.attached());
+        }
+    }
 }
 
 /// A remark that no model sees.
@@ -79,6 +98,9 @@ pub struct Note {
 
 impl Body for System {
     const KIND: Kind = Kind::System;
+    fn summary(&self, _: SessionId) -> String {
+        self.text.to_string()
+    }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Words)
     }
@@ -89,6 +111,9 @@ impl Body for System {
 
 impl Body for User {
     const KIND: Kind = Kind::User;
+    fn summary(&self, _: SessionId) -> String {
+        self.attached.iter().fold(self.text.to_string(), |text, attached| format!("{text} {attached}"))
+    }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Words)
     }
@@ -102,12 +127,19 @@ impl Body for User {
 
 impl Body for ToolResult {
     const KIND: Kind = Kind::ToolResult;
+    fn summary(&self, _: SessionId) -> String {
+        let shown = self.shown.as_ref().map(ToString::to_string).unwrap_or_default();
+        join(&format!("[{}]{}", self.call, if self.failed { " failed" } else { "" }), &shown)
+    }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Result(self.call.as_str().into()))
     }
     fn fold(&self, _: &At, state: &mut State) {
         if let Some(answered) = state.calls.iter().rposition(|open| open.id == self.call) {
-            state.calls.remove(answered);
+            let call = state.calls.remove(answered);
+            if let Some(to) = call.hand_off {
+                state.hand_off(to);
+            }
         }
         state.calls_may_be_over();
     }
@@ -118,6 +150,9 @@ impl Body for ToolResult {
 
 impl Body for Note {
     const KIND: Kind = Kind::Note;
+    fn summary(&self, _: SessionId) -> String {
+        self.text.to_string()
+    }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.text);
     }

@@ -107,7 +107,9 @@ impl fmt::Display for Session {
                     && result.shown.is_none()
                 {
                     let finished = self.0.records.iter().find(|record| Some(record.id()) == result.finished);
-                    result.shown = finished.and_then(|record| record.body::<ToolFinished>().ok()?.shown());
+                    if let Some(finished) = finished.and_then(|record| record.body::<ToolFinished>().ok()) {
+                        result.show(&finished);
+                    }
                 }
                 writeln!(f, "{}", Message::new(record.point(), said))?;
             } else {

@@ -57,13 +57,7 @@ impl Session {
 
     /// What the model is shown of a call's outcome.
     pub fn tool_result(&mut self, call: impl Into<String>, shown: impl Into<Content>) -> Result<RecordId> {
-        self.append(ToolResult {
-            call: call.into(),
-            finished: None,
-            shown: Some(shown.into()),
-            failed: false,
-            policy: None,
-        })
+        self.append(ToolResult { shown: Some(shown.into()), ..ToolResult::new(call) })
     }
 
     /// A remark that no model sees.
@@ -98,7 +92,7 @@ impl Session {
     pub fn leave(&mut self, outcome: Outcome) -> Result<RecordId> {
         match self.0.state.steps.last() {
             Some(step) if !step.inherited => {
-                let left = self.append(StepLeft { step: step.record, outcome })?;
+                let left = self.append(StepLeft { step: step.record, outcome, hand_off: None })?;
                 self.0.gear.step_left();
                 Ok(left)
             }

@@ -102,6 +102,12 @@ impl Session {
         }
     }
 
+    /// What the step that was left last handed this session off to, directly after it was left or jumped over.
+    pub async fn handed_off(&self) -> Result<Option<String>> {
+        let record = self.record_at(self.head().seq).await?;
+        Ok(record.body::<StepLeft>().ok().and_then(|left| left.hand_off))
+    }
+
     /// Enters a step, or finds it entered and perhaps left.
     pub async fn enter_step(&mut self, step: StepEntered, config: Option<Blob>) -> Result<Entered> {
         self.look_ahead().await?;
@@ -158,7 +164,8 @@ impl Session {
     pub async fn leave_step(&mut self, depth: usize, outcome: Outcome) -> Result<()> {
         while self.0.state.steps.len() >= depth {
             let Some(step) = self.0.state.steps.last().filter(|step| !step.inherited) else { break };
-            self.append(StepLeft { step: step.record, outcome })?;
+            let hand_off = step.run.as_ref().and_then(|run| run.hand_off.clone()).filter(|_| outcome == Outcome::Done);
+            self.append(StepLeft { step: step.record, outcome, hand_off })?;
             self.0.gear.step_left();
         }
         self.settle().await

@@ -10,6 +10,9 @@ mod forked_runs;
 mod memory;
 mod resume;
 mod session;
+mod trimmed;
+mod unknown_values;
 mod vectors;
+mod waits;
 
 mod world;

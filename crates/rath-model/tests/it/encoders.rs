@@ -35,7 +35,7 @@ fn system(text: &str) -> Said {
 }
 
 fn result(call: &str, text: &str, failed: bool) -> Said {
-    Said::Tool(ToolResult { call: call.into(), finished: None, shown: Some(text.into()), failed, policy: None })
+    Said::Tool(ToolResult { shown: Some(text.into()), failed, ..ToolResult::new(call) })
 }
 
 fn call(id: &str, arguments: &str) -> Block {
@@ -339,6 +339,42 @@ fn pictures_and_documents_go_along() {
         {"role": "user", "content": [{"type": "input_image", "image_url": url}]},
     ]);
     assert_eq!(parts(responses::ENCODER, "/input"), wanted);
+}
+
+#[test]
+fn pictures_of_a_tools_result_follow_the_results_of_the_turn() {
+    let png = Blob::new(*b"png", "image/png");
+    let files: Files = BTreeMap::from([(png.reference.digest, png.bytes.clone())]);
+    let attached = vec![Attached { content: png.reference.clone(), name: None }];
+    let shown = Said::Tool(ToolResult { shown: Some("Here.".into()), attached, ..ToolResult::new("a") });
+    let turn = turn(vec![call("a", "{}"), call("b", "{}")]);
+    let said = messages(vec![user("Look."), turn, shown, result("b", "Nothing.", false)]);
+    let request = |encoder| -> Value {
+        serde_json::from_str(&request_with(encoder, &said, &Parameters::default(), &files)).unwrap()
+    };
+    let texts = |value: &Value, key: &str| -> Vec<String> {
+        let items = value.as_array().unwrap().iter();
+        items.map(|item| item[key].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let told = "Here.\n[attached: image/png, 3 bytes]";
+    let request_to_anthropic = request(anthropic::ENCODER);
+    let content = request_to_anthropic["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    assert_eq!(texts(&content, "type"), ["tool_result", "tool_result", "text", "image"]);
+    assert!(content[0].to_string().contains(&json!(told).to_string()), "{content}");
+    assert_eq!(content[2]["text"], "What is attached to the result of call a:");
+    assert_eq!(content[3]["source"]["data"], "cG5n");
+    let in_chat = request(Dialect::OpenAi.encoder())["messages"].clone();
+    assert!(texts(&in_chat, "role").ends_with(&["assistant", "tool", "tool", "user"].map(String::from)), "{in_chat}");
+    let last = in_chat.as_array().unwrap().last().unwrap()["content"].clone();
+    assert_eq!(texts(&last, "type"), ["text", "image_url"]);
+    let to_responses = request(responses::ENCODER)["input"].clone();
+    assert!(
+        to_responses
+            .to_string()
+            .ends_with(r#"[{"image_url":"data:image/png;base64,cG5n","type":"input_image"}],"role":"user"}]"#),
+        "{to_responses}"
+    );
+    assert!(to_responses.to_string().contains(&json!(told).to_string()), "{to_responses}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn call(id: &str, arguments: &str) -> Block {
 }
 
 fn result(call: &str, shown: Option<&str>, failed: bool) -> Said {
-    Said::Tool(ToolResult { call: call.into(), finished: None, shown: shown.map(Into::into), failed, policy: None })
+    Said::Tool(ToolResult { shown: shown.map(Into::into), failed, ..ToolResult::new(call) })
 }
 
 fn sent(api: &str, model: &str, json: &str) -> Said {

@@ -148,10 +148,9 @@ fn what_people_can_read_is_found_and_names_are_not() {
     block_on(library.store.blob_put(vec![picture.clone(), bytes.clone(), binary.clone()])).unwrap();
     let mut finished = ToolFinished::new("toolu_abc", CallOutcome::Done);
     let output = |stream: &str, text: Option<&str>, blob: Option<&Blob>| Output {
-        stream: stream.into(),
         text: text.map(str::to_owned),
         blob: blob.map(|blob| blob.reference.clone()),
-        cut_from: None,
+        ..Output::new(stream)
     };
     finished.output = vec![
         output("stdout", Some("compiled quickly"), None),

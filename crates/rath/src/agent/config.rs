@@ -51,6 +51,8 @@ struct Config<'a> {
     policy: &'a ByTool,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a Policy>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hands_off_to: Vec<&'a str>,
     tools: &'a [ToolSpec],
 }
 
@@ -64,6 +66,7 @@ pub(super) fn seal(agent: &Agent) -> Sealed {
         parameters: &agent.parameters,
         policy: &agent.by_tool,
         rules: agent.rules.as_ref(),
+        hands_off_to: agent.hand_offs.iter().map(|(name, _)| name.as_str()).collect(),
         tools: &specs,
     };
     // Our own plain types always serialise.

@@ -9,13 +9,14 @@ use rath_core::store::{BoxFuture, Change, Post, Scan, Watcher};
 use rath_core::{Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time, Touches};
 
 use super::asker::Asker;
-use super::call::{changed_beside, of_workshop};
 use super::event::{Event, Listener, Patience, RunEvent};
 use super::stop::Late;
 use super::{Agent, Sealed};
 use crate::Workshop;
 use crate::policy::Policy;
-use crate::tools::Desk;
+use crate::recorder;
+use crate::tools::{self, Desk};
+use crate::workshop;
 
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
@@ -45,6 +46,11 @@ pub(super) struct Bench {
 }
 
 impl Bench {
+    /// Where sessions meet their files.
+    pub(super) fn workshop(&self) -> Result<Arc<Workshop>> {
+        self.equipment.get().map_err(|missing| ErrorKind::Workflow(missing.into()).into())
+    }
+
     /// Tells the listener; without one, `event` is not made.
     pub(super) fn tell(&self, session: &Session, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.listener {
@@ -81,7 +87,7 @@ impl Agent {
         {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
             let waiting = std::mem::take(&mut bench.waiting);
-            let _ = super::sub::give_up(&mut session, waiting, &error.why_given_up()).await;
+            let _ = super::calls::give_up(&mut session, waiting, &error.why_given_up()).await;
             if matches!(error.kind(), ErrorKind::Cancelled { .. }) {
                 // The wish that was heard in the middle of a turn leaves the inbox with its record.
                 let _ = session.take_posts().await;
@@ -216,18 +222,19 @@ impl Agent {
         let Some(desk) = bench.desk.take() else { return Ok(()) };
         let gone = desk.take_gone();
         if !gone.is_empty() {
-            session.note(gone.join(", "))?;
+            let words: Vec<_> = gone.iter().map(tools::in_words).collect();
+            session.note(words.join(", "))?;
         }
         let stopped = desk.stop_all().await;
         if !stopped.is_empty() {
             session.note(format!("stopped what ran in the background: {}", stopped.join(", ")))?;
         }
         let busy = desk.busy().ids;
-        match (session.state().workspace.clone(), bench.equipment.get::<Workshop>()) {
+        match (session.state().workspace.clone(), bench.workshop()) {
             (Some(before), Ok(workshop)) if !busy.is_empty() => {
                 let after = workshop.after_call(session, &before).await.map_err(of_workshop)?;
                 let isolated = desk.sandbox().capabilities().isolated;
-                changed_beside(session, &busy, isolated, &after.version, after.changed)?;
+                recorder::changes_in_background(session, &busy, isolated, &after.version, after.changed)?;
                 session.publish().await?;
                 workshop.noted(session).map_err(of_workshop)
             }
@@ -248,4 +255,12 @@ async fn is_reworded(session: &Session, sealed: &Sealed) -> Result<bool> {
 fn is_begun(session: &Session) -> bool {
     let run = session.state().steps.last().and_then(|step| step.run.as_ref());
     run.is_some_and(|run| run.turns > 0 || run.request.is_some())
+}
+
+/// An error of the workshop as one of the run.
+pub(super) fn of_workshop(error: workshop::Error) -> Error {
+    match error {
+        workshop::Error::Session(error) => error,
+        error => ErrorKind::Workflow(Box::new(error)).into(),
+    }
 }

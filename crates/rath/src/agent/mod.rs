@@ -6,21 +6,16 @@
 //! same way as one that was never interrupted.
 
 mod asker;
-mod brought;
 mod budget;
-mod call;
 mod calls;
 mod config;
-mod doubt;
 mod drive;
 mod event;
 mod json_answer;
-mod plan;
 mod policy;
 mod retry;
-mod round;
 mod stop;
-mod sub;
+mod sub_agent;
 mod turn;
 
 use std::fmt;
@@ -29,8 +24,8 @@ use std::time::Duration;
 
 use rath_core::body::{Role, StepEntered};
 use rath_core::{
-    Blob, BoxContextView, BoxModel, BoxTool, ContextView, Equipment, Injector, IntoTools, Model, Outline, Parameters,
-    Result, Session, StandardView, ToolSpec, Workflow,
+    Blob, BoxContextView, BoxModel, BoxTool, BoxWorkflow, ContextView, Equipment, Injector, IntoTools, Model, Outline,
+    Parameters, Result, Session, StandardView, ToolSpec, Workflow,
 };
 
 pub use asker::{Answer, Asker, Question, Response};
@@ -39,7 +34,7 @@ pub use config::AgentConfig;
 pub use event::{Event, Listener, Patience, RunEvent, RunEvents};
 pub use json_answer::answer_of;
 pub use policy::Decision;
-pub use sub::SubAgent;
+pub use sub_agent::SubAgent;
 
 use crate::policy::Policy;
 use policy::ByTool;
@@ -72,6 +67,7 @@ pub struct Agent {
     budget: Budget,
     by_tool: ByTool,
     rules: Option<Policy>,
+    hand_offs: Vec<(String, BoxWorkflow)>,
     equipment: Equipment,
     retries: u32,
     backoff: Duration,
@@ -110,6 +106,7 @@ impl Agent {
             budget: Budget::default(),
             by_tool: ByTool::default(),
             rules: None,
+            hand_offs: Vec::new(),
             equipment: Equipment::new(),
             retries: retry::RETRIES,
             backoff: retry::FIRST_WAIT,
@@ -139,6 +136,14 @@ impl Agent {
     #[must_use]
     pub fn tools(self, tools: impl IntoTools) -> Self {
         self.change(|agent| agent.tools.extend(tools.into_tools()))
+    }
+
+    /// An agent or workflow that goes on with the session when a call of a tool says so:
+    /// [`ToolOutcome::hand_off`](rath_core::ToolOutcome::hand_off) with this name. This agent's step is then over, and
+    /// the other one works in a step of its own, behind it.
+    #[must_use]
+    pub fn hands_off_to(self, name: impl Into<String>, to: impl Workflow + 'static) -> Self {
+        self.change(|agent| agent.hand_offs.push((name.into(), BoxWorkflow::new(to))))
     }
 
     /// Chooses the messages that the model is shown. Unless set, it is shown the whole context.
@@ -239,13 +244,28 @@ impl Workflow for Agent {
             ..StepEntered::new(&self.name)
         };
         let blob = sealed.blob.clone();
-        session.in_step(step, Some(blob), |session, entered| self.drive(session, sealed, entered)).await
+        let session =
+            session.in_step(step, Some(blob), |session, entered| self.drive(session, sealed, entered)).await?;
+        if self.hand_offs.is_empty() {
+            return Ok(session);
+        }
+        // What the step was left with is on the record: a resumed run that jumps over the step finds it too.
+        let to = match session.handed_off().await {
+            Ok(to) => to,
+            Err(error) => return Err(error.with_sessions(vec![session])),
+        };
+        match to.and_then(|to| self.hand_offs.iter().find(|(name, _)| *name == to)) {
+            Some((_, workflow)) => workflow.forward(session).await,
+            None => Ok(session),
+        }
     }
 
     fn outline(&self) -> Outline {
         let tools: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
         let model = self.model.as_ref().map_or("none", |model| model.name());
-        Outline::leaf("Agent").detail(format!("{}, model={model}, tools=[{}]", self.name, tools.join(", ")))
+        let outline = Outline::leaf("Agent");
+        let outline = outline.detail(format!("{}, model={model}, tools=[{}]", self.name, tools.join(", ")));
+        self.hand_offs.iter().fold(outline, |outline, (name, to)| outline.child(name, to.outline()))
     }
 }
 

@@ -4,10 +4,11 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rath_core::ToolSpec;
-use rath_core::body::Effect;
+use rath_core::body::{BackgroundCommand, Effect};
 use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Status, Why};
 
 use super::background::{Backgrounds, Busy};
+use super::kept::Kept;
 use super::left_out::LeftOut;
 use super::nearest;
 use super::permit::Permit;
@@ -47,10 +48,11 @@ impl Desk {
         self
     }
 
-    /// Where another process worked before, and left these remarks with its calls, oldest first.
+    /// Where another process worked before, whose calls kept this, oldest first.
     #[must_use]
-    pub(crate) fn after(self, remarks: &[String]) -> Self {
-        let (background, left_out) = (Backgrounds::after(remarks).into(), LeftOut::after(remarks).into());
+    pub(crate) fn after(self, kept: &[Kept]) -> Self {
+        let background = Backgrounds::after(kept.iter().flat_map(|kept| &kept.background)).into();
+        let left_out = LeftOut::after(kept.iter().flat_map(|kept| &kept.continued)).into();
         Self { background, left_out, ..self }
     }
 
@@ -80,8 +82,8 @@ impl Desk {
         self.background.beside()
     }
 
-    /// What is to be said, once, of commands in the background that are gone.
-    pub(crate) fn take_gone(&self) -> Vec<String> {
+    /// The commands in the background that are gone, each once.
+    pub(crate) fn take_gone(&self) -> Vec<BackgroundCommand> {
         self.background.take_gone()
     }
 

@@ -8,6 +8,7 @@ mod durable;
 mod hooked;
 mod many;
 mod models;
+mod outcomes;
 mod people;
 mod requests;
 mod rounds;

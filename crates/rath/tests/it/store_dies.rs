@@ -38,7 +38,7 @@ async fn send(
     /// What it says.
     text: String,
     outside: State<Outside>,
-) -> Reply {
+) -> ToolOutcome {
     let mut mails = outside.mails();
     mails.push(text.clone());
     fs::write(outside.0.join("mails"), mails.join("\n") + "\n").unwrap();
@@ -49,7 +49,7 @@ async fn send(
         after: Some("sent".into()),
         reversible: false,
     };
-    Reply::done(format!("sent {text}")).with_effect(effect)
+    ToolOutcome::done(format!("sent {text}")).with_effect(effect)
 }
 
 /// Puts an object somewhere. The key of the call makes it the same object every time.
@@ -167,7 +167,7 @@ pub(crate) async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
             let asked: Asked = View::of(store, row.id, Some(ask.seq)).await.unwrap().record().body().unwrap();
             let verdict = match ask.about {
                 About::Question => Verdict::Text("ada".into()),
-                About::Approval => Verdict::Yes,
+                About::Approval | About::Unknown(_) => Verdict::Yes,
                 About::InDoubt => {
                     assert!(asked.shown.to_string().contains("all done"), "only the mail can be in doubt: {asked:?}");
                     match outside.mails().is_empty() {

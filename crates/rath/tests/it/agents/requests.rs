@@ -286,7 +286,7 @@ impl Tool for Respecified {
         &self.1
     }
 
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Reply> {
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ToolOutcome> {
         self.0.call(call)
     }
 }

@@ -1,14 +1,13 @@
-//! What a branch brings back of its files, in words for the model that called it.
+//! What became of the files of a branch that was merged, in words for the model that made the call.
 
-use rath_core::body::ToolFinished;
 use rath_core::files::Conflict;
-use rath_core::{RecordId, Result, Session, SessionId};
+use rath_core::{Result, Session, SessionId};
 
 /// How many paths are named.
 const NAMED: usize = 20;
 
 /// What is to be said about the files of one branch. It is read from records alone, so a resumed run says the same.
-pub(super) struct Brought {
+pub(super) struct MergedBranch {
     /// The place of the call.
     pub(super) at: usize,
     branch: SessionId,
@@ -19,7 +18,7 @@ pub(super) struct Brought {
     within: Vec<Conflict>,
 }
 
-impl Brought {
+impl MergedBranch {
     /// Of a branch at its end.
     pub(super) async fn of(at: usize, branch: &Session, failed: bool) -> Result<Self> {
         let state = branch.state();
@@ -38,7 +37,7 @@ impl Brought {
         self.failed.then_some(self.branch)
     }
 
-    /// What the caller's model is told, once the branch was taken in; `None` where all of its work is in the files.
+    /// What the caller's model is told, once the branch was merged; `None` where all of its work is in the files.
     pub(super) fn told(&self, session: &Session) -> Option<String> {
         let short = self.branch.short();
         if self.failed {
@@ -73,19 +72,4 @@ fn named<'a>(conflicts: impl Iterator<Item = &'a Conflict>) -> Option<String> {
         words.push(format!("- and {more} more"));
     }
     Some(words.join("\n")).filter(|words| !words.is_empty())
-}
-
-/// What came of a call, in full, with more words behind it.
-pub(super) async fn with_words(session: &Session, finished: RecordId, more: &str) -> Result<String> {
-    let seq = session.state().calls.iter().find_map(|call| call.finished.filter(|(_, id)| *id == finished));
-    let shown = match seq {
-        // Of what was erased nothing is known.
-        Some((seq, _)) => session.record_at(seq).await?.body::<ToolFinished>().ok().and_then(|body| body.shown()),
-        None => None,
-    };
-    let text = match shown {
-        Some(shown) => session.view().await?.content(&shown).await?,
-        None => String::new(),
-    };
-    Ok(if text.is_empty() { more.to_owned() } else { format!("{text}\n\n{more}") })
 }

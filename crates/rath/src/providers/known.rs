@@ -1,21 +1,24 @@
 //! Providers that need no configuration.
 
-use rath::Dialect;
+use rath_model::chat::Dialect;
 
-use crate::config::Api;
+use super::Api;
 
 /// A provider whose address and API are known.
 #[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) name: &'static str,
-    pub(crate) api: Api,
-    pub(crate) dialect: Dialect,
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// The API it speaks.
+    pub api: Api,
+    /// Whose Chat Completions they are.
+    pub dialect: Dialect,
     /// The variable that holds its key, by custom. Those on this machine have none.
-    pub(crate) key_env: Option<&'static str>,
+    pub key_env: Option<&'static str>,
     /// The variable that names another address, by custom.
-    pub(crate) url_env: Option<&'static str>,
+    pub url_env: Option<&'static str>,
     /// The model that is asked where nobody names one.
-    pub(crate) model: Option<&'static str>,
+    pub model: Option<&'static str>,
     /// How names of its models begin.
     begins: &'static [&'static str],
 }
@@ -25,7 +28,7 @@ const fn chat(name: &'static str, dialect: Dialect, key_env: Option<&'static str
 }
 
 /// In the order in which they are tried.
-pub(crate) const ALL: &[Known] = &[
+pub const KNOWN: &[Known] = &[
     Known {
         name: "anthropic",
         api: Api::Anthropic,
@@ -59,17 +62,18 @@ pub(crate) const ALL: &[Known] = &[
 ];
 
 impl Known {
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        ALL.iter().find(|known| known.name == name)
+    /// The provider of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        KNOWN.iter().find(|known| known.name == name)
     }
 
     /// Who offers a model of this name.
-    pub(crate) fn of_model(model: &str) -> Option<&'static Self> {
-        ALL.iter().find(|known| known.begins.iter().any(|begin| model.starts_with(begin)))
+    pub fn of_model(model: &str) -> Option<&'static Self> {
+        KNOWN.iter().find(|known| known.begins.iter().any(|begin| model.starts_with(begin)))
     }
 
     /// Whether it runs on the user's machine, mostly.
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         self.key_env.is_none()
     }
 }

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use rath::{Anthropic, BoxModel, Chat, Dialect, Failure, Responses};
+use rath_core::{BoxModel, Failure};
+use rath_model::chat::Dialect;
+use rath_model::{Anthropic, Chat, Responses};
 
-use super::{Known, Named};
-use crate::config::{Api, DialectName, Provider};
+use super::{Api, DialectName, Error, Known, Provider, ProviderSpec};
 
 /// Asks one provider, in the API it speaks.
-pub(crate) enum Client {
+pub enum Client {
+    /// Anthropic Messages.
     Anthropic(Anthropic),
+    /// OpenAI Chat Completions.
     Chat(Chat),
+    /// OpenAI Responses.
     Responses(Responses),
 }
 
@@ -29,7 +32,7 @@ macro_rules! each {
 
 impl Client {
     /// As a model.
-    pub(crate) fn boxed(self) -> BoxModel {
+    pub fn boxed(self) -> BoxModel {
         match self {
             Client::Anthropic(client) => Arc::new(client),
             Client::Chat(client) => Arc::new(client),
@@ -38,7 +41,7 @@ impl Client {
     }
 
     /// The names of the models that it offers.
-    pub(crate) async fn models(&self) -> Result<Vec<String>, Failure> {
+    pub async fn models(&self) -> Result<Vec<String>, Failure> {
         match self {
             Client::Anthropic(client) => client.models().await,
             Client::Chat(client) => client.models().await,
@@ -47,22 +50,23 @@ impl Client {
     }
 
     /// Waits no longer than this for anything.
-    pub(crate) fn impatient(self, wait: Duration) -> Self {
+    #[must_use]
+    pub fn impatient(self, wait: Duration) -> Self {
         each!(self, client => client.connect_timeout(wait).total_timeout(wait))
     }
 }
 
-impl Named<'_> {
+impl Provider<'_> {
     /// The API it speaks.
-    pub(crate) fn api(&self) -> Result<Api> {
-        match self.said.api.or(self.known.map(|known| known.api)) {
+    pub fn api(&self) -> Result<Api, Error> {
+        match self.configured.spec.api.or(self.known.map(|known| known.api)) {
             Some(api) => Ok(api),
-            None => bail!("say which API {} speaks: `api` in [providers.{}]", self.name, self.name),
+            None => Err(Error::NoApi(self.name.clone())),
         }
     }
 
     /// The client that asks for this model.
-    pub(crate) fn client(&self, model: &str) -> Result<Client> {
+    pub fn client(&self, model: &str) -> Result<Client, Error> {
         let client = match self.api()? {
             Api::Anthropic => Client::Anthropic(Anthropic::new(model)),
             Api::OpenaiResponses => Client::Responses(Responses::new(model)),
@@ -77,18 +81,19 @@ impl Named<'_> {
             None => client,
         };
         Ok(self
-            .said
+            .configured
+            .spec
             .headers
             .iter()
             .fold(client, |client, (name, value)| each!(client, client => client.header(name, value))))
     }
 
     /// Another address than the usual one.
-    pub(crate) fn base_url(&self) -> Option<String> {
-        let said = self.said.base_url.clone();
+    pub fn base_url(&self) -> Option<String> {
+        let said = self.configured.spec.base_url.clone();
         said.or_else(|| {
             let known = self.known?;
-            let url = self.settings.variable(known.url_env?)?.into_string().ok().filter(|url| !url.is_empty())?;
+            let url = self.keys.variable(known.url_env?)?.into_string().ok().filter(|url| !url.is_empty())?;
             match known.dialect {
                 // It is a host and a port.
                 Dialect::Ollama => Some(ollama_url(&url)),
@@ -98,20 +103,20 @@ impl Named<'_> {
     }
 
     /// The address that is set for it, where it may be shown.
-    pub(crate) fn address(&self) -> Option<String> {
+    pub fn address(&self) -> Option<String> {
         self.base_url().filter(|url| !url.contains('@'))
     }
 
     /// Whether it runs on this machine.
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         match self.base_url() {
-            Some(url) => Provider { base_url: Some(url), ..Provider::default() }.is_here(),
+            Some(url) => ProviderSpec { base_url: Some(url), ..ProviderSpec::default() }.is_here(),
             None => self.known.is_some_and(Known::is_here),
         }
     }
 
     fn dialect(&self) -> Dialect {
-        match (self.said.dialect, self.known) {
+        match (self.configured.spec.dialect, self.known) {
             (Some(name), _) => match name {
                 DialectName::Openai => Dialect::OpenAi,
                 DialectName::Ollama => Dialect::Ollama,

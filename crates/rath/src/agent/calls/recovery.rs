@@ -1,18 +1,16 @@
-//! Calls that a crash interrupted: nobody knows whether they happened.
+//! How to recover a call whose outcome is unknown, because a crash interrupted it.
 
 use rath_core::body::{About, Asked, Effect, Restored};
-use rath_core::{ErrorKind, OpenCall, Result, Session, Started};
+use rath_core::{OpenCall, Result, Session, Started};
 
-use super::Agent;
-use super::call::of_workshop;
-use super::drive::Bench;
-use super::event::Event;
-use super::plan::Plan;
-use crate::Workshop;
+use super::super::Agent;
+use super::super::drive::{Bench, of_workshop};
+use super::super::event::Event;
+use super::decide::Plan;
 
 impl Agent {
     /// Makes the call again where that is safe, on the files as they were before it; else asks a person.
-    pub(super) async fn plan_in_doubt(
+    pub(super) async fn decide_in_doubt(
         &self,
         session: &mut Session,
         bench: &Bench,
@@ -21,7 +19,7 @@ impl Agent {
         arguments: &str,
         make: impl Fn(u32) -> Plan,
     ) -> Result<Plan> {
-        // What the dead process had started must not go on while it is decided whether it happened.
+        // Stop what the dead process had started before deciding whether the call happened.
         if let Some(sandbox) = session.state().placement.as_ref().and_then(|placement| placement.sandbox.as_ref()) {
             rath_sandbox::sweep_marked(&sandbox.id);
         }
@@ -29,23 +27,22 @@ impl Agent {
             Effect::Pure | Effect::Idempotent => Ok(make(started.attempt)),
             Effect::Workspace => {
                 if let Some(before) = &started.before {
-                    let found = bench.equipment.get::<Workshop>();
-                    let workshop = found.map_err(|missing| ErrorKind::Workflow(missing.into()))?;
-                    let restored = workshop.back_to(session, before).await.map_err(of_workshop)?;
+                    let restored = bench.workshop()?.back_to(session, before).await.map_err(of_workshop)?;
                     if let Some(restored) = &restored {
                         bench.tell(session, || Event::FilesRestored { restored: Box::new(Restored::clone(restored)) });
                     }
                 }
                 Ok(make(started.attempt))
             }
-            Effect::Irreversible => {
+            Effect::Irreversible | Effect::Unknown(_) => {
                 let shown = format!(
                     "The process ended in the middle of this call of {}, and the call cannot be taken back:\n{arguments}\n\
                      Did it happen? \"yes\": it did, and its output is lost. \"no\": it did not, and is made now. \
                      Or say in words what came of it.",
                     call.tool
                 );
-                self.ask(session, bench, Asked::new(About::InDoubt, Some(call.id.clone()), shown))
+                self.ask(session, bench, Asked::new(About::InDoubt, Some(call.id.clone()), shown))?;
+                Ok(Plan::Wait)
             }
         }
     }

@@ -1,54 +1,67 @@
-//! Where models are asked, and with which key.
+//! What a configuration says of a provider: where its models are asked, and with which key.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// A provider of models.
+/// What a configuration says of a provider.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Provider {
+pub struct ProviderSpec {
     /// The API it speaks; may be left out for names that are known.
-    pub(crate) api: Option<Api>,
+    pub api: Option<Api>,
     /// Where it is, up to where the API's own path begins.
-    pub(crate) base_url: Option<String>,
+    pub base_url: Option<String>,
     /// Whose Chat Completions they are.
-    pub(crate) dialect: Option<DialectName>,
-    pub(crate) key: Option<Secret>,
+    pub dialect: Option<DialectName>,
+    /// The key.
+    pub key: Option<Secret>,
     /// The variable that holds the key.
-    pub(crate) key_env: Option<String>,
-    pub(crate) headers: BTreeMap<String, String>,
+    pub key_env: Option<String>,
+    /// Headers that are sent with each request.
+    pub headers: BTreeMap<String, String>,
 }
 
 /// APIs that we speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Api {
+pub enum Api {
+    /// Anthropic Messages.
     Anthropic,
+    /// OpenAI Chat Completions.
     OpenaiChat,
+    /// OpenAI Responses.
     OpenaiResponses,
 }
 
 /// Dialects of Chat Completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum DialectName {
+pub enum DialectName {
+    /// OpenAI.
     Openai,
+    /// Ollama.
     Ollama,
+    /// vLLM.
     Vllm,
+    /// llama.cpp.
     LlamaCpp,
+    /// OpenRouter.
     Openrouter,
+    /// DeepSeek.
     Deepseek,
+    /// What all servers understand.
     Common,
 }
 
 /// A key in a file. It is never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct Secret(String);
+pub struct Secret(String);
 
 impl Secret {
-    pub(crate) fn expose(&self) -> &str {
+    /// The key.
+    pub fn expose(&self) -> &str {
         &self.0
     }
 }
@@ -70,13 +83,13 @@ impl std::fmt::Debug for Secret {
 }
 
 /// Names that need no `api`.
-pub(crate) const KNOWN: &[&str] =
+pub const NEED_NO_API: &[&str] =
     &["anthropic", "openai", "openrouter", "deepseek", "ollama", "vllm", "llama-cpp", "scripted"];
 
-impl Provider {
+impl ProviderSpec {
     /// What is wrong with it under its name, with the key to say so at.
-    pub(crate) fn fault_of(&self, name: &str) -> Option<(&'static str, &'static str)> {
-        match self.api.is_none() && !KNOWN.contains(&name) {
+    pub fn fault_of(&self, name: &str) -> Option<(&'static str, &'static str)> {
+        match self.api.is_none() && !NEED_NO_API.contains(&name) {
             true => Some(("api", "say which API it speaks: anthropic, openai-chat or openai-responses")),
             false => self.fault(),
         }
@@ -99,7 +112,7 @@ impl Provider {
     }
 
     /// Whether requests stay on this machine.
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         let Some(authority) = self.base_url.as_deref().and_then(authority) else { return false };
         let name = authority.strip_prefix("[::1]").or_else(|| authority.strip_prefix("127.0.0.1"));
         let rest = name.or_else(|| authority.strip_prefix("localhost"));
@@ -122,8 +135,8 @@ fn authority(url: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn at(url: &str) -> Provider {
-        Provider { base_url: Some(url.into()), ..Provider::default() }
+    fn at(url: &str) -> ProviderSpec {
+        ProviderSpec { base_url: Some(url.into()), ..ProviderSpec::default() }
     }
 
     #[test]
@@ -149,9 +162,9 @@ mod tests {
 
     #[test]
     fn keys_are_not_shown() {
-        let provider: Provider = toml::from_str("key = \"sk-secret\"").unwrap();
+        let provider: ProviderSpec = toml::from_str("key = \"sk-secret\"").unwrap();
         assert!(!format!("{provider:?}").contains("sk-secret"));
-        let error = toml::from_str::<Provider>("key = 424242").unwrap_err();
+        let error = toml::from_str::<ProviderSpec>("key = 424242").unwrap_err();
         assert!(!error.message().contains("424242"), "{}", error.message());
     }
 }
