@@ -25,5 +25,4 @@ mod squeezed;
 mod support;
 mod tamper;
 mod watching;
-mod workspace;
 mod world;
