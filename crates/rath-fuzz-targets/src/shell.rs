@@ -20,7 +20,7 @@ pub fn shell(command: &[u8]) {
     let Ok(command) = std::str::from_utf8(command) else { return };
     let arguments = serde_json::json!({ "command": command }).to_string();
     let root = Some(Path::new("/work"));
-    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, root };
+    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, root, spec: None };
     let (decided, explained) = (POLICY.decide(&wish), POLICY.explain(&wish).1);
     assert_eq!(decided.ruling, explained.ruling, "{command:?}");
     // What stands alone and is forbidden is never allowed.
