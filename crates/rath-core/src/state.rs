@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{self, About, Effect, Grant};
+use crate::body::{self, About, Effect, Forked, Grant};
 use crate::files::{Conflict, Name, Version};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
@@ -336,6 +336,16 @@ impl State {
         }
     }
 
+    /// What the keys of steps on a branch that a run forks here are made of.
+    pub(crate) fn branch_key(&self, forked: &Forked) -> Option<Digest> {
+        let around = self.steps.last()?.key;
+        match (&forked.call, forked.ordinal) {
+            (Some(call), _) => Some(branch_key(around, &format!("call {call}"))),
+            (None, Some(ordinal)) => Some(branch_key(around, &ordinal.to_string())),
+            (None, None) => None,
+        }
+    }
+
     /// The step that new records belong to.
     pub fn step(&self) -> Option<&RecordId> {
         self.steps.last().map(|step| &step.record)
@@ -414,6 +424,11 @@ impl State {
         }
         serde_json::from_slice(bytes).ok()
     }
+}
+
+/// The key that a branch of a run gives its steps instead of that of the step around them: which branch of that step it is.
+fn branch_key(around: Digest, which: &str) -> Digest {
+    Digest::of_parts(&[around.hex().as_str().as_bytes(), b"/fork/", which.as_bytes()])
 }
 
 /// The key of a step: where it stands in the program, the same in every process.

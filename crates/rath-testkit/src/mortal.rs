@@ -22,6 +22,7 @@ pub struct Mortal {
     moment: Moment,
     dead: AtomicBool,
     commits: AtomicU64,
+    reads: AtomicU64,
     /// Blobs that wait for a commit: they die with the process.
     soon: Mutex<Vec<Blob>>,
 }
@@ -30,7 +31,15 @@ impl Mortal {
     /// Lets `commits` through, then dies at the next one.
     pub fn new(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
         let (left, dead) = (AtomicU64::new(commits), AtomicBool::new(false));
-        Arc::new(Self { inner, left, moment, dead, commits: AtomicU64::new(0), soon: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            left,
+            moment,
+            dead,
+            commits: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            soon: Mutex::default(),
+        })
     }
 
     /// Whether it has died.
@@ -41,6 +50,16 @@ impl Mortal {
     /// How many commits got through.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
+    }
+
+    /// How often records, sessions and blobs were read.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Acquire)
+    }
+
+    fn count_read(&self) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::AcqRel);
+        self.alive()
     }
 
     /// Dies now.
@@ -92,21 +111,21 @@ impl Store for Mortal {
 
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             self.inner.get(lookup).await
         })
     }
 
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             self.inner.scan(scan).await
         })
     }
 
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             self.inner.sessions(query).await
         })
     }
@@ -174,7 +193,7 @@ impl Blobs for Mortal {
 
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             match self.waiting(&digest) {
                 Some(bytes) => Ok(Some(bytes)),
                 None => self.inner.blob_get(digest).await,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::Body;
-use crate::blob::BlobRef;
-use crate::id::{Digest, RecordId};
+use crate::blob::{BlobRef, Content};
+use crate::id::{Digest, Point, RecordId};
 use crate::kind::Kind;
 use crate::state::{At, State};
 
@@ -19,6 +19,9 @@ pub struct StepEntered {
     /// What the code says of itself, e.g. `2`. Resuming with another one stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The name of a run's workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
     /// An agent's model, prompt, parameters and tools. They apply inside this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<BlobRef>,
@@ -44,6 +47,19 @@ pub struct StepLeft {
     pub step: RecordId,
     /// How.
     pub outcome: Outcome,
+    /// What it left, as JSON text, if it is a step that leaves a value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Content>,
+    /// The `failed` or `cancelled` record that says why it did not end well. It may stand on another line: a branch's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<Point>,
+}
+
+impl StepLeft {
+    /// The step that `step` entered ends, without a value.
+    pub fn new(step: RecordId, outcome: Outcome) -> Self {
+        Self { step, outcome, value: None, because: None }
+    }
 }
 
 /// How a step ended.
@@ -83,17 +99,32 @@ pub struct Failed {
     /// The error's code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// Whether trying again may help.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transient: bool,
 }
 
 impl StepEntered {
     /// A step called `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), role: None, version: None, config: None, program: None }
+        Self { name: name.into(), role: None, version: None, workflow: None, config: None, program: None }
     }
 
     /// What must be the same when a step is entered again on resume, besides its key.
     pub fn fingerprint(&self) -> (Option<&str>, Option<Digest>) {
         (self.version.as_deref(), self.config.as_ref().map(|config| config.digest))
+    }
+
+    /// Whether code that enters `now` may go on in this step, which is on the record. Name and version of a run's workflow
+    /// are compared where both sides have them: runs that were recorded without stay resumable.
+    pub fn may_be_entered_as(&self, now: &Self) -> bool {
+        let differ = |then: &Option<String>, now: &Option<String>| then.is_some() && now.is_some() && then != now;
+        match (&self.role, &self.config) {
+            (Some(Role::Workflow), None) if self.name == crate::session::RUN => {
+                !differ(&self.workflow, &now.workflow) && !differ(&self.version, &now.version)
+            }
+            _ => self.fingerprint() == now.fingerprint(),
+        }
     }
 }
 
@@ -108,6 +139,9 @@ impl Body for StepLeft {
     const KIND: Kind = Kind::StepLeft;
     fn fold(&self, _: &At, state: &mut State) {
         state.steps.retain(|open| open.record != self.step);
+    }
+    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        self.value.iter_mut().for_each(each);
     }
 }
 

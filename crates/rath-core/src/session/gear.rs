@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Session;
 use super::publish::Taken;
 use super::replay::Replay;
-use super::run::OnDivergence;
+use super::run::{OnDivergence, WorkflowName};
 use super::tree::Tree;
 use crate::blob::Blob;
 use crate::cancel::Cancel;
@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) on_divergence: OnDivergence,
     /// What the run is made of, where the text of a program says it.
     pub(super) program: Option<Blob>,
+    /// The name and the version of the run's workflow.
+    pub(super) workflow: Option<WorkflowName>,
     pub(super) equipment: Equipment,
     pub(super) cancel: Option<Cancel>,
 }

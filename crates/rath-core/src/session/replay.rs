@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::run::OnDivergence;
 use super::tree::Branch;
@@ -351,7 +351,8 @@ impl Session {
     /// A merge that is recorded: these branches, in this manner. Returns where its records stand.
     pub(super) async fn recorded_merge(&mut self, others: &[Session], how: &super::How) -> Result<Option<Vec<Point>>> {
         let mut places = Vec::new();
-        let mut left: VecDeque<SessionId> = others.iter().map(Session::id).collect();
+        // In which order they are merged is on the record.
+        let mut left: HashSet<SessionId> = others.iter().map(Session::id).collect();
         while !left.is_empty() {
             let record = match self.recorded_part_of_merge(&mut left, others, how) {
                 Ok(Some(record)) => record,
@@ -380,7 +381,7 @@ impl Session {
     /// The next `merged` of a merge, if one lies ahead. Its branches leave `left`.
     fn recorded_part_of_merge(
         &mut self,
-        left: &mut VecDeque<SessionId>,
+        left: &mut HashSet<SessionId>,
         others: &[Session],
         how: &super::How,
     ) -> Result<Option<Record>> {
@@ -403,7 +404,7 @@ impl Session {
             | (Manner::TakeIn, super::How::TakeIn { .. }) => true,
             _ => false,
         };
-        let same = body.branches.iter().all(|branch| left.pop_front() == Some(branch.session));
+        let same = body.branches.iter().all(|branch| left.remove(&branch.session));
         match same && same_manner {
             true => Ok(Some(record)),
             false => Err(diverged(&record, now())),
@@ -425,8 +426,7 @@ impl Session {
         let forked = Forked { instead: Some(instead), ..Forked::new(self.point(), why) };
         let (title, context) = (self.0.state.title.clone(), self.0.context.clone());
         let extras = program.map(|program| Extras { blobs: vec![program], ..Extras::default() });
-        let state = self.0.state.continued();
-        let fork = self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), extras);
+        let fork = self.branch(self.head(), &self.0.head, forked, &self.0.state, context, self.fork_base(), extras);
         self.move_to(fork);
         if let Some(title) = title {
             // It is the same run: people find it by its name. What cannot be said is not said.

@@ -25,7 +25,7 @@ const BASE: Parts = 1 << 5;
 const SANDBOX: Parts = 1 << 6;
 /// Where the agents of open steps are.
 const RUNS: Parts = 1 << 7;
-/// Whether open steps are the line's own, and how many were entered in them.
+/// Whether open steps are the line's own, how many were entered in them, and the key that a branch has from its fork.
 const OWNERS: Parts = 1 << 8;
 
 /// The parts that a body of this kind changes, directly or by what follows from them. Title and labels, permissions,
@@ -252,7 +252,7 @@ impl Refold {
         let fits = |step: &OpenStep| match told.iter().find(|open| open.record == step.record) {
             Some(open) => {
                 (&open.name, open.generation) == (&step.name, step.generation)
-                    && (open.key == step.key || self.adrift.contains(&step.record))
+                    && (open.key == step.key || self.adrift.contains(&step.record) || self.lost(OWNERS))
                     && (open.inherited == step.inherited || self.lost(OWNERS))
                     && (open.entered == step.entered || self.lost(STEPS | OWNERS))
                     && (open.run == step.run || self.lost(STEPS | RUNS))

@@ -225,11 +225,11 @@ fn a_failure_on_the_fork_is_written_there() {
 fn samples_and_merges_that_changed_fork_too() {
     pollster::block_on(async {
         let store: Arc<dyn Store> = Memory::new();
-        let code = async |mut session: Session, what: &str, swapped: bool| {
+        let code = async |mut session: Session, what: &str, keeps: bool| {
             session.sample(what, || 7)?;
             let (one, other) = (session.fork("one"), session.fork("other"));
-            let both = if swapped { [other, one] } else { [one, other] };
-            let mut session = session.merge(both, How::Append).await?;
+            let how = if keeps { How::keep(one.id(), "better") } else { How::Append };
+            let mut session = session.merge([one, other], how).await?;
             match session.ask("Further?").await {
                 Ok(_) => Ok(session),
                 Err(error) => Err(error.with_sessions(vec![session])),

@@ -8,8 +8,10 @@ mod continued_runs;
 mod files;
 mod forked_runs;
 mod memory;
+mod merges;
 mod resume;
 mod session;
+mod step_values;
 mod vectors;
 
 mod world;

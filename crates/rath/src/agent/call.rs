@@ -481,6 +481,6 @@ pub(super) fn in_words(words: &str) -> Output {
 pub(super) fn of_workshop(error: workshop::Error) -> Error {
     match error {
         workshop::Error::Session(error) => error,
-        error => ErrorKind::Workflow(Box::new(error)).into(),
+        error => ErrorKind::Coded { code: error.code().into(), why: Box::new(error) }.into(),
     }
 }

@@ -81,7 +81,7 @@ impl Agent {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
             let waiting = std::mem::take(&mut bench.waiting);
             let _ = super::sub::give_up(&mut session, waiting, &error.why_given_up()).await;
-            if matches!(error.kind(), ErrorKind::Cancelled { .. }) {
+            if error.is_cancelled() {
                 // The wish that was heard in the middle of a turn leaves the inbox with its record.
                 let _ = session.take_posts().await;
             }
@@ -188,9 +188,10 @@ impl Agent {
         let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::ModelFailed]).backwards().limit(1);
         let found = session.store().scan(scan).await?.records;
         let failed = found.first().and_then(|record| record.body::<ModelFailed>().ok());
+        let transient = failed.as_ref().is_some_and(|failed| failed.transient);
         let why = failed.map_or_else(|| "the record of it is gone".into(), |failed| failed.why);
         let model = self.model.as_ref().map_or_else(String::new, |model| model.name().into());
-        Ok(ErrorKind::Model { model, why }.into())
+        Ok(ErrorKind::Model { model, why, transient }.into())
     }
 
     /// Stops what runs in the background.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rath_core::body::{CallOutcome, Effect, Outcome, ToolFinished};
+use rath_core::body::{CallOutcome, Effect, ToolFinished};
 use rath_core::store::BoxFuture;
 use rath_core::{
     BoxWorkflow, Call, Error, ErrorKind, OpenCall, Reply, Result, Rule, Session, Tool, ToolSpec, Touches, Workflow,
@@ -129,17 +129,6 @@ impl Agent {
     }
 }
 
-/// What went wrong on a branch. A step that had failed before a crash failed of the same.
-fn in_words(error: &Error) -> String {
-    match error.kind() {
-        ErrorKind::Ended { outcome: Outcome::Cancelled, why, .. } => {
-            ErrorKind::Cancelled { why: why.clone() }.to_string()
-        }
-        ErrorKind::Ended { why, .. } => why.clone(),
-        _ => error.to_string(),
-    }
-}
-
 /// A name for a call that no other call of the session has, whatever ids a provider gives.
 fn name_of(call: &OpenCall) -> String {
     format!("{}/{}", call.record.short(), call.id)
@@ -246,7 +235,7 @@ impl Tool for SubAgent {
                 Err(error) => {
                     // The call is not over: the whole run waits, and comes back to it.
                     lent.waits.store(matches!(error.kind(), ErrorKind::Waiting(_)), Ordering::Release);
-                    let text = format!("It failed: {}", in_words(&error));
+                    let text = format!("It failed: {}", error);
                     if error.leaves_the_run_open() && !lent.waits() {
                         *lent.left_open.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                         return Reply::failed(text);
