@@ -311,14 +311,6 @@ impl Error {
         }
     }
 
-    /// The divergence that it is.
-    pub(crate) fn to_diverged(&self) -> Option<std::sync::Arc<Diverged>> {
-        match self.kind() {
-            ErrorKind::Diverged(diverged) => Some(std::sync::Arc::new((**diverged).clone())),
-            _ => None,
-        }
-    }
-
     /// A divergence, saying what the code makes.
     #[must_use]
     pub(crate) fn now(mut self, what: String) -> Self {

@@ -46,7 +46,7 @@ impl Session {
             // Whoever uses it hears of it.
             Err(error) => {
                 let mut fork = anew();
-                fork.0.gear.own_mut().broken = error.to_diverged();
+                fork.0.gear.own_mut().broken = error.to_broken();
                 fork
             }
         };
@@ -66,6 +66,9 @@ impl Session {
         let maker = ordinal.map(|_| self.as_maker());
         let mut forked = Forked { ordinal, maker, ..Forked::new(point, why) };
         forked.step_key = self.0.state.branch_key(&forked);
+        if let Some(tree) = self.0.gear.tree() {
+            tree.clone().open_branches_at(point.session, self.as_maker()).await?;
+        }
         if let Some(fork) = self.recorded_fork(&forked)? {
             return Ok(fork);
         }

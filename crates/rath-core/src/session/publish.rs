@@ -49,6 +49,7 @@ pub(super) struct Taken {
 impl Session {
     /// Makes everything durable that this session has and stands on. Only then is it acknowledged.
     pub async fn publish(&mut self) -> Result<()> {
+        self.0.gear.check()?;
         let mut batch = Batch::default();
         self.collect(&mut batch);
         if !batch.parts.is_empty() || !batch.taken.is_empty() {

@@ -13,7 +13,7 @@ use super::run::OnDivergence;
 use super::tree::Branch;
 use super::{Context, Head, Session};
 use crate::actor::Actor;
-use crate::body::{self, Forked, Instead, Manner, Merged, StepEntered, User};
+use crate::body::{self, Forked, Instead, Maker, Manner, Merged, StepEntered, User};
 use crate::context::{Item, Items};
 use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
@@ -71,6 +71,18 @@ impl Replay {
     pub(super) fn goes_on(&mut self, then: Branch) {
         self.left.extend(then.steps_left());
         self.then = Some(Box::new(then));
+    }
+
+    /// The line on which the run went on instead of on this one.
+    pub(super) fn then(&self) -> Option<&Branch> {
+        self.then.as_deref()
+    }
+
+    /// The steps ahead that are entered before the next operation that can wait: nothing waits before their forks.
+    pub(super) fn makers_at_hand(&self, line: SessionId) -> impl Iterator<Item = Maker> {
+        let at_hand = self.ahead.iter().take_while(|record| !can_wait(record));
+        let entered = at_hand.filter(|record| *record.kind() == Kind::StepEntered);
+        entered.map(move |record| Maker { session: line, step: Some(record.id()) })
     }
 
     /// Reads on from behind `seq`, so far that everything is at hand which may be asked for before the next operation
@@ -276,6 +288,12 @@ impl Session {
         let (id, seq) = (self.id(), self.0.head.seq);
         if let Some(replay) = self.0.gear.replay_mut() {
             replay.look_ahead(&Reader::new(self.0.store.clone()), id, seq).await?;
+        }
+        if let (Some(replay), Some(tree)) = (self.0.gear.replay(), self.0.gear.tree()) {
+            let makers: Vec<Maker> = replay.makers_at_hand(id).collect();
+            if !makers.is_empty() {
+                tree.clone().open_branches_of(makers).await?;
+            }
         }
         Ok(())
     }

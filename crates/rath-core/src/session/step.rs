@@ -182,6 +182,7 @@ impl Session {
                 self.jump_over(left).await?.body().map_err(|why| ErrorKind::Record { point: left, why })?;
             return Ok(Entered::Over { outcome: body.outcome, left });
         }
+        self.open_branches_of(id).await?;
         self.0.gear.step_entered();
         match step.role {
             Some(Role::Agent) => self.jump_to_the_end().await?,
