@@ -121,7 +121,7 @@ pub enum ErrorKind {
         outcome: Outcome,
         /// The message, as recorded.
         why: String,
-        /// The error's code, as recorded.
+        /// The error's code, as recorded; empty where the record names none.
         code: String,
         /// Whether trying again may help, as recorded.
         transient: bool,
@@ -336,6 +336,7 @@ impl Error {
             ErrorKind::Record { .. } => "tampered",
             ErrorKind::Workflow(_) => "workflow-failed",
             ErrorKind::Diverged(_) => "diverged",
+            ErrorKind::Ended { code, .. } if code.is_empty() => "step-ended",
             ErrorKind::Ended { code, .. } | ErrorKind::Coded { code, .. } => code,
             ErrorKind::Cancelled { .. } => "cancelled",
             ErrorKind::Waiting(_) => "waiting",

@@ -114,6 +114,16 @@ impl State {
         }
     }
 
+    /// The innermost step finishes the calls of the last turn before the fork. Questions about them are asked again.
+    pub(crate) fn adopt_calls(&mut self) {
+        let is_open = |call: &OpenCall| call.inherited && !call.own;
+        let Some(turn) = self.calls.iter().rfind(|call| is_open(call)).map(|call| call.record) else { return };
+        for call in self.calls.iter_mut().filter(|call| is_open(call) && call.record == turn) {
+            (call.inherited, call.asked, call.answered) = (false, None, None);
+        }
+        self.turn_came(true);
+    }
+
     /// A call has its result, or was given up.
     pub(crate) fn calls_may_be_over(&mut self) {
         let over = !self.calls.iter().any(OpenCall::is_models);

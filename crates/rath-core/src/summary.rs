@@ -204,12 +204,16 @@ fn describe(record: &Record) -> Result<String, Fault> {
                 &summary.to_string(),
             )
         }
-        Kind::StepEntered => record.body::<StepEntered>()?.name,
-        Kind::StepLeft => match record.body::<StepLeft>()?.outcome {
-            Outcome::Done => "done".into(),
-            Outcome::Failed => "failed".into(),
-            Outcome::Cancelled => "cancelled".into(),
-        },
+        Kind::StepEntered => record.body::<StepEntered>()?.title(),
+        Kind::StepLeft => {
+            let StepLeft { outcome, value, .. } = record.body()?;
+            let outcome = match outcome {
+                Outcome::Done => "done",
+                Outcome::Failed => "failed",
+                Outcome::Cancelled => "cancelled",
+            };
+            join(outcome, &value.map(|value| format!("= {value}")).unwrap_or_default())
+        }
         Kind::Cancelled => record.body::<Cancelled>()?.reason().to_owned(),
         Kind::Note => record.body::<Note>()?.text.to_string(),
         Kind::ToolStarted => {

@@ -51,21 +51,26 @@ fn line(node: &Node) -> String {
             depth,
             seq,
             name,
+            workflow,
+            version,
             role,
             model,
             entered,
             duration_us,
             outcome,
             why,
+            value,
             turns,
             calls,
             usage: used,
             ..
         } => {
             let indent = depth * 2;
-            let about = match (role, model) {
-                (Some(Role::Agent), Some(model)) => format!(" (agent, {model})"),
-                (Some(Role::Agent), None) => " (agent)".to_owned(),
+            let about = match (role, model, workflow, version) {
+                (Some(Role::Agent), Some(model), ..) => format!(" (agent, {model})"),
+                (Some(Role::Agent), None, ..) => " (agent)".to_owned(),
+                (_, _, Some(workflow), Some(version)) => format!(" {workflow}, version {version}"),
+                (_, _, Some(workflow), None) => format!(" {workflow}"),
                 _ => String::new(),
             };
             let ended = match outcome {
@@ -84,8 +89,9 @@ fn line(node: &Node) -> String {
                 (Some(why), Some(_)) => format!(": {}", output::harmless(&rath::summary::one_line(why))),
                 _ => String::new(),
             };
+            let value = transcript::step_value(value.as_ref());
             format!(
-                "{:indent$}▸ {}{} {} {ended}{}{why}",
+                "{:indent$}▸ {}{} {} {ended}{}{why}{value}",
                 "",
                 style::title(output::harmless(name)),
                 style::dim(output::harmless(&about)),

@@ -26,4 +26,4 @@ pub(crate) use shown::Shown;
 pub(crate) use step::Config;
 pub(crate) use teller::{Entry, How, Teller};
 pub(crate) use tree::{Node, of as steps};
-pub(crate) use words::{record_line, span, usage};
+pub(crate) use words::{record_line, span, step_value, usage};

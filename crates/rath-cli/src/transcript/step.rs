@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use rath::body::{Outcome, Role, StepEntered};
+use rath::body::{Outcome, Role, StepEntered, StepLeft};
 use rath::{BlobRef, Parameters, Point, RecordId, Rule, Store, Time, ToolSpec, Usage};
 use serde::{Deserialize, Serialize};
 
-use super::words::{seq, span, usage};
+use super::words::{seq, span, step_value, usage};
 use crate::output::{self, style};
 use crate::time;
 
@@ -51,23 +51,24 @@ pub(super) fn entered(step: &StepEntered, model: Option<&str>, when: Time, at: P
         Some(Role::Workflow) => "workflow",
         None => "",
     };
-    let version = step.version.as_ref().map(|version| format!("version {version}"));
+    let version = step.version.as_ref().filter(|_| step.workflow.is_none()).map(|version| format!("version {version}"));
     let about = [role, model.unwrap_or_default(), version.as_deref().unwrap_or_default()];
     let about = about.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
     let about = if about.is_empty() { about } else { format!("({about}) ") };
     let clock = time::local(when).get(11..19).unwrap_or_default().to_owned();
     let about = style::dim(output::harmless(&format!("{about}{clock}")));
-    format!("▸ {} {about} {}", style::title(output::harmless(&step.name)), seq(at))
+    format!("▸ {} {about} {}", style::title(output::harmless(&step.title())), seq(at))
 }
 
-pub(super) fn left(step: &Step, outcome: Outcome, now: Time) -> String {
+pub(super) fn left(step: &Step, body: &StepLeft, now: Time) -> String {
     let turns = match step.agent {
         true => format!(", {}", output::count(step.turns, "turn")),
         false => String::new(),
     };
     let used = usage(&step.usage);
     let took = style::dim(format!(" in {}{turns}{used}", span(now.micros_since(step.since))));
-    format!("◂ {} {}{took}", style::title(output::harmless(&step.name)), ended(outcome))
+    let value = step_value(body.value.as_ref());
+    format!("◂ {} {}{took}{value}", style::title(output::harmless(&step.name)), ended(body.outcome))
 }
 
 /// How a step ended, in its colour.

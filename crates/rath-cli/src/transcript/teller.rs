@@ -155,7 +155,7 @@ impl Teller {
                 let line = step::entered(&body, model.as_deref(), time, at);
                 let entry = self.plain(line);
                 let agent = body.role == Some(rath::body::Role::Agent);
-                let (record, name) = (record.id(), body.name);
+                let (record, name) = (record.id(), body.title());
                 self.steps.push(Step { record, name, agent, since: time, turns: 0, usage: Default::default() });
                 entry
             }
@@ -165,7 +165,7 @@ impl Teller {
                     Some(place) => {
                         self.steps.truncate(place + 1);
                         let left = self.steps.pop();
-                        left.map_or_else(Vec::new, |left| self.plain(step::left(&left, body.outcome, time)))
+                        left.map_or_else(Vec::new, |left| self.plain(step::left(&left, &body, time)))
                     }
                     None => self.plain(style::dim(clip(&rath::summary::of(record), 100))),
                 }

@@ -8,7 +8,7 @@ use rath::body::{
     Cancelled, Failed, Forked, Merged, ModelResponded, Outcome, Role, StepEntered, StepLeft, ToolFinished, ToolStarted,
 };
 use rath::store::{BoxFuture, Which};
-use rath::{Kind, Point, Record, RecordId, SessionId, Store, Time, Usage};
+use rath::{Content, Kind, Point, Record, RecordId, SessionId, Store, Time, Usage};
 use serde::Serialize;
 
 use super::step::Config;
@@ -40,6 +40,11 @@ pub(crate) enum Node {
         #[serde(skip_serializing_if = "Option::is_none")]
         around: Option<RecordId>,
         name: String,
+        /// A run's workflow.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workflow: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        version: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         role: Option<Role>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,6 +55,9 @@ pub(crate) enum Node {
         outcome: Option<Outcome>,
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
+        /// What it left, as JSON text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<Content>,
         turns: u64,
         calls: u64,
         usage: Usage,
@@ -161,6 +169,8 @@ impl Fold<'_> {
                     record: record.id(),
                     around,
                     name: body.name,
+                    workflow: body.workflow,
+                    version: body.version,
                     role: body.role,
                     model,
                     entered: time,
@@ -168,6 +178,7 @@ impl Fold<'_> {
                     duration_us: None,
                     outcome: None,
                     why: None,
+                    value: None,
                     turns: 0,
                     calls: 0,
                     usage: Usage::default(),
@@ -230,9 +241,9 @@ impl Fold<'_> {
         while self.open.len() > place {
             let Some(mut found) = self.open.pop() else { return };
             if self.open.len() == place
-                && let Node::Step { entered, left, duration_us, outcome, why, .. } = &mut found.node
+                && let Node::Step { entered, left, duration_us, outcome, why, value, .. } = &mut found.node
             {
-                (*left, *outcome) = (Some(time), Some(body.outcome));
+                (*left, *outcome, *value) = (Some(time), Some(body.outcome), body.value.clone());
                 *duration_us = Some(time.micros_since(*entered));
                 if body.outcome == Outcome::Done {
                     *why = None;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use rath::{Content, Point, Record, Store, Usage};
 
+use crate::commands::log::clip;
 use crate::output::{self, style};
 use crate::time;
 
@@ -136,5 +137,13 @@ mod tests {
         assert!(cut.cut && cut.lines.len() == 10);
         assert!(Words::cut(&"é".repeat(201)).cut);
         assert_eq!(Words::cut("\u{1b}[2J").lines, ["\\u{1b}[2J"]);
+    }
+}
+
+/// The value that a step left, in at most 100 characters.
+pub(crate) fn step_value(value: Option<&Content>) -> String {
+    match value {
+        Some(value) => format!(" = {}", output::harmless(&clip(&value.to_string(), 100))),
+        None => String::new(),
     }
 }

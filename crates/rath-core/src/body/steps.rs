@@ -25,6 +25,9 @@ pub struct StepEntered {
     /// An agent's model, prompt, parameters and tools. They apply inside this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<BlobRef>,
+    /// Whether an agent finishes in it the calls of the last turn before the fork, which were open there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopts_calls: bool,
     /// What a run is made of from here on, where it was over and goes on with other words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<BlobRef>,
@@ -107,7 +110,17 @@ pub struct Failed {
 impl StepEntered {
     /// A step called `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), role: None, version: None, workflow: None, config: None, program: None }
+        let name = name.into();
+        Self { name, role: None, version: None, workflow: None, config: None, adopts_calls: false, program: None }
+    }
+
+    /// Its name; for a run also the name and version of its workflow.
+    pub fn title(&self) -> String {
+        match (&self.workflow, &self.version) {
+            (Some(workflow), Some(version)) => format!("{} {workflow}, version {version}", self.name),
+            (Some(workflow), None) => format!("{} {workflow}", self.name),
+            (None, _) => self.name.clone(),
+        }
     }
 
     /// What must be the same when a step is entered again on resume, besides its key.
@@ -132,6 +145,9 @@ impl Body for StepEntered {
     const KIND: Kind = Kind::StepEntered;
     fn fold(&self, at: &At, state: &mut State) {
         state.step_entered(at, &self.name, self.role == Some(Role::Agent));
+        if self.adopts_calls {
+            state.adopt_calls();
+        }
     }
 }
 

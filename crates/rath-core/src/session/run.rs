@@ -179,8 +179,8 @@ impl Session {
     /// Runs `workflow` as the run of this session.
     pub async fn go_on<W: Workflow>(self, workflow: &W) -> Result<Session> {
         let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
-        // The first step of a run need not say what the run's first record does.
-        let program = program.filter(|_| self.0.state.entered > 0);
+        // The first step of a run need not say what the run's first record does. A fork has no such record.
+        let program = program.filter(|_| self.0.state.entered > 0 || self.0.origin.is_some());
         let named = program.as_ref().map(|program| program.reference.clone());
         let workflow_name = self.0.gear.shared().and_then(|shared| shared.workflow.clone());
         let (name, version) = workflow_name.map(|named| (named.name, named.version)).unzip();

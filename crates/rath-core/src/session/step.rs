@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Session, encode};
 use crate::blob::{Blob, Content};
-use crate::body::{Body as _, Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
+use crate::body::{Body as _, Cancelled, Failed, Forked, Outcome, Role, StepEntered, StepLeft};
 use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::Point;
 use crate::kind::Kind;
@@ -163,7 +163,7 @@ impl Session {
         let named = |record: &Record| record.body::<StepEntered>().is_ok_and(|body| body.name == step.name);
         let now = || format!("step_entered: {}", step.name);
         let taken = self.take_recorded(&Kind::StepEntered, named).map_err(|error| error.now(now()));
-        let Some(record) = self.unless_diverged(taken)? else { return self.enter_anew(&step, config) };
+        let Some(record) = self.unless_diverged(taken)? else { return self.enter_anew(step, config).await };
         let point = record.point();
         let body: StepEntered = record.body().map_err(|why| ErrorKind::Record { point, why })?;
         if !body.may_be_entered_as(&step) {
@@ -172,7 +172,7 @@ impl Session {
             let now = format!("step_entered: {}, which is not the same", step.name);
             let diverged = ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed }));
             self.unless_diverged(Err(diverged.into()))?;
-            return self.enter_anew(&step, config);
+            return self.enter_anew(step, config).await;
         }
         let id = record.id();
         let left = self.was_left(&id);
@@ -191,10 +191,21 @@ impl Session {
         Ok(Entered::Again)
     }
 
-    fn enter_anew(&mut self, step: &StepEntered, config: Option<Blob>) -> Result<Entered> {
-        self.push(StepEntered::KIND, &encode(step), &[], config.into_iter().collect(), step)?;
+    async fn enter_anew(&mut self, mut step: StepEntered, config: Option<Blob>) -> Result<Entered> {
+        step.adopts_calls = step.role == Some(Role::Agent) && self.may_adopt_calls().await?;
+        self.push(StepEntered::KIND, &encode(&step), &[], config.into_iter().collect(), &step)?;
         self.0.gear.step_entered();
         Ok(Entered::Fresh)
+    }
+
+    /// Whether a run on a fork finishes the calls that were open at the fork point: where a person forked in the middle of
+    /// a turn. The branches that a run forks leave the calls around them to their caller.
+    async fn may_adopt_calls(&self) -> Result<bool> {
+        if !self.0.gear.is_in_run() || !self.0.state.calls.iter().any(|call| call.inherited && !call.own) {
+            return Ok(false);
+        }
+        let first = self.reader().record(Point { session: self.id(), seq: 0 }).await?;
+        Ok(first.body::<Forked>().is_ok_and(|forked| !forked.is_of_run() && forked.instead.is_none()))
     }
 
     /// Enters the step at `depth` on a session that was opened again, if the record of it was lost with the session that
@@ -275,13 +286,13 @@ impl Session {
                 self.0.store.scan(scan).await?.records.into_iter().next()
             }
         };
-        let (mut why, mut code, mut transient) = (String::new(), "step-ended".to_owned(), false);
+        let (mut why, mut code, mut transient) = (String::new(), String::new(), false);
         if let Some(record) = &record {
             why = summary::of(record);
             if let Ok(body) = record.body::<Cancelled>() {
                 (why, code) = (body.reason().to_owned(), "cancelled".into());
             } else if let Ok(body) = record.body::<Failed>() {
-                (why, code, transient) = (body.why, body.code.unwrap_or(code), body.transient);
+                (why, code, transient) = (body.why, body.code.unwrap_or_default(), body.transient);
             }
         }
         let kind = ErrorKind::Ended { step: name.into(), outcome, why, code, transient };

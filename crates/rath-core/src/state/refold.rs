@@ -33,7 +33,8 @@ const OWNERS: Parts = 1 << 8;
 fn said_by(kind: &Kind) -> Parts {
     match kind {
         Kind::Forked => OWNERS,
-        Kind::StepEntered | Kind::StepLeft => STEPS | RUNS,
+        Kind::StepEntered => STEPS | RUNS | CALLS,
+        Kind::StepLeft => STEPS | RUNS,
         Kind::ModelRequested | Kind::ModelFailed => RUNS,
         Kind::Merged => USAGE | RUNS | WORKSPACE,
         Kind::Assistant | Kind::ToolResult => CALLS | RUNS,
@@ -212,7 +213,10 @@ impl Refold {
         if self.lost(CALLS) {
             let fits = stored.calls.iter().all(|call| {
                 match told.calls.iter().find(|open| open.record == call.record && open.id == call.id) {
-                    Some(open) => (&open.tool, open.inherited, open.own) == (&call.tool, call.inherited, call.own),
+                    // An erased `step_entered` may have adopted it.
+                    Some(open) => {
+                        (&open.tool, open.own) == (&call.tool, call.own) && (open.inherited || !call.inherited)
+                    }
                     None => nameless(&call.record, &call.tool),
                 }
             });

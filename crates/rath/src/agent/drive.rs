@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::body::{Assistant, ModelFailed};
-use rath_core::store::{BoxFuture, Post, Scan};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time};
+use rath_core::store::{BoxFuture, Lookup, Post, Scan};
+use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, RecordId, Result, Session, Time};
 
 use super::asker::Asker;
 use super::call::{changed_beside, of_workshop};
@@ -171,14 +171,13 @@ impl Agent {
         Ok(())
     }
 
-    /// The model's last turn, as recorded.
-    pub(super) async fn last_turn(&self, session: &mut Session, bench: &mut Bench) -> Result<Assistant> {
+    /// The turn of the model that this record holds: the last one, on this line or before the fork.
+    pub(super) async fn turn(&self, session: &mut Session, bench: &mut Bench, record: RecordId) -> Result<Assistant> {
         if let Some(turn) = bench.turn.take() {
             return Ok(turn);
         }
         session.publish().await?;
-        let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::Assistant]).backwards().limit(1);
-        let found = session.store().scan(scan).await?.records;
+        let found = session.store().get(Lookup::Id(record)).await?;
         let Some(record) = found.first() else { return Ok(Assistant::default()) };
         let point = record.point();
         record.body().map_err(|why| ErrorKind::Record { point, why }.into())

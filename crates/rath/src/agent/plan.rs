@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use rath_core::body::{About, Asked, CallOutcome, Effect, ToolFinished, Verdict};
+use rath_core::store::Lookup;
 use rath_core::{BoxTool, OpenCall, RecordId, Result, Session, Touches};
 
 use super::Agent;
@@ -54,8 +55,7 @@ impl Agent {
         arguments: String,
     ) -> Result<Plan> {
         if let Some((seq, finished)) = call.finished {
-            let failed = self.had_failed(session, seq).await?;
-            return Ok(Plan::Report(finished, failed));
+            return self.plan_finished(session, seq, finished).await;
         }
         let Some(tool) = self.tools.iter().find(|tool| tool.spec().name == call.tool) else {
             let known: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
@@ -166,10 +166,23 @@ impl Agent {
         })
     }
 
-    async fn had_failed(&self, session: &Session, seq: u64) -> Result<bool> {
-        let finished = session.record_at(seq).await?;
-        let outcome = finished.body::<ToolFinished>().map(|body| body.outcome);
-        Ok(!matches!(outcome, Ok(CallOutcome::Done)))
+    /// A call that ended: its result refers to the record of its end. One that ended before the fork has it in words.
+    async fn plan_finished(&self, session: &Session, seq: u64, id: RecordId) -> Result<Plan> {
+        let here = match seq <= session.head().seq {
+            true => Some(session.record_at(seq).await?).filter(|record| record.id() == id),
+            false => None,
+        };
+        let failed = |body: &ToolFinished| body.outcome != CallOutcome::Done;
+        if let Some(finished) = here {
+            return Ok(Plan::Report(id, finished.body().map_or(true, |body| failed(&body))));
+        }
+        let finished = session.store().get(Lookup::Id(id)).await?.into_iter().next();
+        let body = finished.and_then(|record| record.body::<ToolFinished>().ok());
+        let text = match body.as_ref().and_then(ToolFinished::shown) {
+            Some(shown) => session.view().await?.content(&shown).await?,
+            None => String::new(),
+        };
+        Ok(Plan::Say { text, failed: body.is_none_or(|body| failed(&body)) })
     }
 }
 

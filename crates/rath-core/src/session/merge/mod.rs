@@ -2,7 +2,7 @@
 
 mod files;
 
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::{Head, Session, encode};
 use crate::body::{Body as _, Branch, Closed, Forked, Manner, Merged, Rejected};
@@ -343,9 +343,23 @@ struct Fork {
 
 impl Fork {
     async fn of(session: &Session) -> Option<Self> {
-        let first = session.reader().record(Point { session: session.id(), seq: 0 }).await.ok()?;
-        let Forked { why, ordinal, .. } = first.body().ok()?;
-        Some(Self { order: ordinal.map(|ordinal| (first.generation(), ordinal)), why })
+        let (reader, mut line, mut why) = (session.reader(), session.id(), None);
+        let mut seen = HashSet::default();
+        // A line on which a run went on stands in the place of the one that it left. Forged lines may lead in a circle.
+        while seen.insert(line) {
+            let first = reader.record(Point { session: line, seq: 0 }).await.ok();
+            let Some((first, forked)) = first.and_then(|first| Some((first.clone(), first.body::<Forked>().ok()?)))
+            else {
+                break;
+            };
+            let why = why.get_or_insert(forked.why);
+            if forked.instead.is_none() {
+                let order = forked.ordinal.map(|ordinal| (first.generation(), ordinal));
+                return Some(Self { order, why: std::mem::take(why) });
+            }
+            line = forked.from.session;
+        }
+        why.map(|why| Self { order: None, why })
     }
 }
 
