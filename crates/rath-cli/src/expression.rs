@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::care::Erasures;
-use rath::expression::{Expression, OPERATOR_WORD, Place as At};
 use rath::files::Version;
-use rath::store::{Lookup, Query, Row, Which};
-use rath::{Point, SessionId, Store, View};
+use rath::query::{self, Place, Unresolved};
+use rath::{SessionId, Store, View};
 
 use crate::settings::Settings;
 
@@ -41,38 +40,49 @@ pub(crate) fn unclear(text: impl Into<String>) -> anyhow::Error {
     Unclear(text.into()).into()
 }
 
-fn parse(text: &str) -> Result<Expression<'_>> {
-    Expression::parse(text).map_err(|_| unclear(format!("{text:?} names no session or record\n\n{HELP}")))
-}
-
-/// A place that an expression named.
-pub(crate) struct Place {
-    pub(crate) session: SessionId,
-    pub(crate) seq: u64,
-    /// Whether a record was named, not just a session.
-    pub(crate) exact: bool,
-}
-
 /// Finds what `text` names.
 pub(crate) async fn resolve(store: &Arc<dyn Store>, text: &str) -> Result<Place> {
-    let parsed = parse(text)?;
-    let lower = parsed.base.to_ascii_lowercase();
-    let Some(row) = find_session(store, &lower).await? else {
-        return find_record(store, text, &lower, &parsed).await;
-    };
-    let (session, last) = (row.id, row.seq);
-    let outside = || unclear(format!("session {} has records 0 to {last}: {text} is not one of them", session.short()));
-    let point = match parsed.at {
-        At::Head => Point { session, seq: last },
-        At::Seq(seq) if seq <= last => Point { session, seq },
-        At::Seq(_) => return Err(outside()),
-        At::Before(back) => Point { session, seq: last.checked_sub(back).ok_or_else(outside)? },
-        At::Back(back) => {
-            let found = View::of(store, session, None).await?.back(back).await?;
-            found.ok_or_else(|| unclear(format!("{text} goes back further than the history of {}", session.short())))?
+    match query::resolve(store, text).await {
+        Ok(place) => Ok(place),
+        Err(why) => Err(explained(store, why).await?),
+    }
+}
+
+/// Finds the session that `text` names; a record is not enough.
+pub(crate) async fn resolve_session(store: &Arc<dyn Store>, text: &str) -> Result<SessionId> {
+    match query::resolve_session(store, text).await {
+        Ok(session) => Ok(session),
+        Err(why) => Err(explained(store, why).await?),
+    }
+}
+
+/// The error with what to do about it.
+async fn explained(store: &Arc<dyn Store>, why: Unresolved) -> Result<anyhow::Error> {
+    Ok(match why {
+        Unresolved::Failed(error) => error.into(),
+        Unresolved::NotAnExpression(_) => unclear(format!("{why}\n\n{HELP}")),
+        Unresolved::NoSessions => unclear(format!("{why}\n  help: `rath new TITLE` makes one")),
+        Unresolved::NotFound { ref base, .. } => match base.len() >= 4 {
+            true => removed(store, base).await?,
+            false => None,
         }
-    };
-    Ok(Place { session: point.session, seq: point.seq, exact: parsed.at != At::Head })
+        .unwrap_or_else(|| unclear(format!("{why}\n  help: `rath log` lists the sessions"))),
+        why => unclear(why.to_string()),
+    })
+}
+
+/// That a session was removed by a rule.
+async fn removed(store: &Arc<dyn Store>, base: &str) -> Result<Option<anyhow::Error>> {
+    let erasures = Erasures::of(store).await?;
+    let Some((session, gone)) = erasures.removed(base).next() else { return Ok(None) };
+    let rule = gone.erased.rule.as_deref().unwrap_or("nobody's rule");
+    let (by, time) = (&gone.by, crate::time::local(gone.time));
+    let see = format!("`rath show {}` is the record of it", gone.record.point());
+    Ok(Some(unclear(format!(
+        "session {} was removed on {time} by {by}, by the rule {rule}: {}\n  help: {see}",
+        session.short(),
+        gone.erased.why
+    ))))
 }
 
 /// Finds the files that `text` names: those of a session or record, or a version by its digest.
@@ -89,80 +99,5 @@ pub(crate) async fn version(settings: &Settings, store: &Arc<dyn Store>, text: &
     match text.len() >= 8 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
         true => settings.embedded()?.version(&text.to_ascii_lowercase())?.ok_or(unknown),
         false => Err(unknown),
-    }
-}
-
-/// Finds the session that `text` names; a record is not enough.
-pub(crate) async fn resolve_session(store: &Arc<dyn Store>, text: &str) -> Result<SessionId> {
-    let place = resolve(store, text).await?;
-    match place.exact {
-        false => Ok(place.session),
-        true => Err(unclear(format!("{text} names a record; a session is needed here"))),
-    }
-}
-
-async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>> {
-    if base.is_empty() {
-        // What was done to the store is no work: who took a session goes on with that one.
-        let operator = operator_session(store).await?.map(|operator| operator.id);
-        let newest = store.sessions(Query { which: Which::All, limit: Some(2) }).await?;
-        return match newest.into_iter().find(|row| Some(row.id) != operator) {
-            Some(row) => Ok(Some(row)),
-            None => Err(unclear("the store has no sessions yet\n  help: `rath new TITLE` makes one")),
-        };
-    }
-    if base == OPERATOR_WORD {
-        let none =
-            || unclear("the store has no operator session yet: nobody placed a hold, erased, or made a checkpoint");
-        return operator_session(store).await?.ok_or_else(none).map(Some);
-    }
-    let mut rows = store.sessions(Query { which: Which::Prefix(base.into()), limit: Some(10) }).await?;
-    match rows.len() {
-        0 => Ok(None),
-        1 => Ok(rows.pop()),
-        _ => {
-            let list: Vec<_> = rows
-                .iter()
-                .map(|row| format!("  {}  {}", row.id.tail(), row.title.as_deref().unwrap_or("")).trim_end().to_owned())
-                .collect();
-            Err(unclear(format!("{base:?} is the beginning of several sessions:\n{}", list.join("\n"))))
-        }
-    }
-}
-
-/// The session that is the store's account of what was done to it.
-pub(crate) async fn operator_session(store: &Arc<dyn Store>) -> Result<Option<Row>> {
-    Ok(store.sessions(Which::Run(rath::OPERATOR.into()).into()).await?.into_iter().next())
-}
-
-async fn find_record(store: &Arc<dyn Store>, text: &str, base: &str, parsed: &Expression<'_>) -> Result<Place> {
-    let nothing = || {
-        unclear(format!("there is no session or record {text:?} in this store\n  help: `rath log` lists the sessions"))
-    };
-    if base.len() < 4 {
-        return Err(nothing());
-    }
-    if let Some((session, gone)) = Erasures::of(store).await?.removed(base).next() {
-        let rule = gone.erased.rule.as_deref().unwrap_or("nobody's rule");
-        let (by, time) = (&gone.by, crate::time::local(gone.time));
-        let see = format!("`rath show {}` is the record of it", gone.record.point());
-        return Err(unclear(format!(
-            "session {} was removed on {time} by {by}, by the rule {rule}: {}\n  help: {see}",
-            session.short(),
-            gone.erased.why
-        )));
-    }
-    if parsed.at != At::Head {
-        return Err(nothing());
-    }
-    let found = store.get(Lookup::Prefix(base.into())).await?;
-    match &found[..] {
-        [] => Err(nothing()),
-        [record] => Ok(Place { session: record.session(), seq: record.seq(), exact: true }),
-        several => {
-            let list: Vec<_> =
-                several.iter().map(|record| format!("  {}  {}", record.id().short(), record.point())).collect();
-            Err(unclear(format!("{base:?} is the beginning of several records:\n{}", list.join("\n"))))
-        }
     }
 }

@@ -308,7 +308,7 @@ pub(crate) mod style {
 /// What a command prints that made a session.
 pub(crate) fn born(settings: &Settings, session: &rath::Session) -> Result<()> {
     match settings.json {
-        true => json(&serde_json::json!({ "session": session.id(), "head": session.head() })),
+        true => json(&rath::inspect::SessionCreated::from(session)),
         false => answer(session.id().short()),
     }
 }

@@ -81,7 +81,7 @@ pub use kind::{Kind, NotAKind, mask as kind_mask};
 pub use memory::Memory;
 pub use message::{Message, Said};
 pub use model::{
-    Answer, Asking, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Parameters, Rule, Shown, TokenCount,
+    Answer, Asking, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Model, Parameters, Rule, Shown, TokenCount,
 };
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};

@@ -261,12 +261,34 @@ pub struct Answer {
     pub raw: Option<Blob>,
 }
 
+/// Why no response came from a model. A response with an error has a [status](Failure::status) instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// Another reason, or a response came.
+    #[default]
+    Other,
+    /// The request cannot be sent: a key or header with impossible characters, a bad proxy.
+    Setup,
+    /// The address is not a URL.
+    Address,
+    /// The host cannot be reached, or the connection broke.
+    Unreachable,
+    /// No secure connection: a certificate that is not accepted, mostly.
+    Tls,
+    /// There was no answer in time.
+    TimedOut,
+}
+
 /// A model did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Failure {
     /// What happened.
     pub why: String,
+    /// What kind of failure it is, if no response came.
+    pub kind: FailureKind,
     /// Whether the same request may succeed later.
     pub retry: bool,
     /// How long to wait before that, where the provider says so.
@@ -282,7 +304,15 @@ pub struct Failure {
 impl Failure {
     /// A failure that repeating will not mend.
     pub fn for_good(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry: false, after: None, status: None, partial: None, raw: None }
+        Self {
+            why: why.into(),
+            kind: FailureKind::Other,
+            retry: false,
+            after: None,
+            status: None,
+            partial: None,
+            raw: None,
+        }
     }
 
     /// A failure that may be over soon.

@@ -4,7 +4,7 @@ use rath_core::{Blob, Delta, Encoded, Shown};
 
 use crate::failure::{Cause, Failure};
 use crate::hiding::Hiding;
-use crate::http::{Came, Http};
+use crate::http::{Broken, Came, Http};
 use crate::reply::Reply;
 use crate::stream::Wants;
 use crate::talk::Talk;
@@ -95,7 +95,7 @@ pub(crate) async fn ask_whole(http: &Http, path: &str, body: &[u8]) -> Result<Ve
     let came = http.post(path, body, &mut |_, _| Wants::More).await;
     let failure = match (&came.broken, came.status) {
         (None, Some(200..300)) => return Ok(came.body),
-        (Some(broken), _) => rath_core::Failure { retry: broken.retry, ..rath_core::Failure::for_good(&*broken.why) },
+        (Some(broken), _) => broken.failure(),
         (None, _) => Failure::refused(&came.reply()).into(),
     };
     let why = http.secrets().iter().fold(failure.why, |why, secret| secret.hide_in(why));
@@ -129,10 +129,7 @@ impl Came {
 
     /// The turn, or why there is none.
     fn read<D: Decode>(&self, decoder: D) -> Result<Turn, rath_core::Failure> {
-        let broken = self
-            .broken
-            .as_ref()
-            .map(|broken| rath_core::Failure { retry: broken.retry, ..rath_core::Failure::for_good(&*broken.why) });
+        let broken = self.broken.as_ref().map(Broken::failure);
         let reply = self.reply();
         match (reply.status, broken) {
             (0, broken) => Err(broken.unwrap_or_else(|| rath_core::Failure::for_now("nothing came"))),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rath_core::FailureKind;
 use serde_json::value::RawValue;
 
 use crate::fields::{Fields, Seen, text_of};
@@ -175,6 +176,7 @@ impl From<Failure> for rath_core::Failure {
     fn from(failure: Failure) -> Self {
         Self {
             why: failure.words(),
+            kind: FailureKind::Other,
             retry: failure.retry(),
             after: failure.after,
             status: failure.status,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rath_core::FailureKind;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Proxy, Url};
 use tokio::time::Instant;
@@ -54,17 +55,24 @@ pub(crate) struct Came {
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
     pub(crate) why: String,
+    pub(crate) kind: FailureKind,
     /// Whether the same request may succeed later.
     pub(crate) retry: bool,
 }
 
 impl Broken {
-    fn for_good(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry: false }
+    fn for_good(kind: FailureKind, why: impl Into<String>) -> Self {
+        Self { why: why.into(), kind, retry: false }
     }
 
-    fn for_now(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry: true }
+    fn for_now(kind: FailureKind, why: impl Into<String>) -> Self {
+        Self { why: why.into(), kind, retry: true }
+    }
+
+    /// The failure that it is, if nothing else is known.
+    pub(crate) fn failure(&self) -> rath_core::Failure {
+        let Self { why, kind, retry } = self.clone();
+        rath_core::Failure { kind, retry, ..rath_core::Failure::for_good(why) }
     }
 }
 
@@ -129,7 +137,9 @@ impl Http {
         let all = self.exchange(path, body, &mut came, each);
         let broken = match tokio::time::timeout(self.total, all).await {
             Ok(done) => done.err(),
-            Err(_) => Some(Broken::for_now(format!("the answer took longer than {:?}", self.total))),
+            Err(_) => {
+                Some(Broken::for_now(FailureKind::TimedOut, format!("the answer took longer than {:?}", self.total)))
+            }
         };
         came.broken = broken;
         came
@@ -149,7 +159,8 @@ impl Http {
             None => client.get(url.clone()),
         };
         let request = request.headers(self.headers()?);
-        let idle = || Broken::for_now(format!("nothing came from {} for {:?}", shown(&url), self.idle));
+        let idle =
+            || Broken::for_now(FailureKind::TimedOut, format!("nothing came from {} for {:?}", shown(&url), self.idle));
         let sent = tokio::time::timeout(self.idle, request.send()).await.map_err(|_| idle())?;
         let mut response = sent.map_err(|error| self.broken(&url, error))?;
         came.status = Some(response.status().as_u16());
@@ -175,7 +186,10 @@ impl Http {
                 continue;
             }
             if came.body.len() + piece.len() > limit {
-                return Err(Broken::for_good(format!("the response holds more than {limit} bytes")));
+                return Err(Broken::for_good(
+                    FailureKind::Other,
+                    format!("the response holds more than {limit} bytes"),
+                ));
             }
             let before = std::mem::replace(&mut wants, each(came, &piece));
             came.body.extend_from_slice(&piece);
@@ -191,7 +205,12 @@ impl Http {
     }
 
     fn url(&self, path: &str) -> Result<Url, Broken> {
-        let bad = || Broken::for_good("the base URL is no address: it should look like https://api.example.com/v1");
+        let bad = || {
+            Broken::for_good(
+                FailureKind::Address,
+                "the base URL is no address: it should look like https://api.example.com/v1",
+            )
+        };
         let mut url = Url::parse(&self.base_url).map_err(|_| bad())?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(bad());
@@ -206,7 +225,7 @@ impl Http {
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         headers.insert("accept", HeaderValue::from_static("text/event-stream, application/json"));
         for (name, value) in &self.headers {
-            let bad = || Broken::for_good(format!("the header {name:?} cannot be sent"));
+            let bad = || Broken::for_good(FailureKind::Setup, format!("the header {name:?} cannot be sent"));
             let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
             let mut value = HeaderValue::from_str(value.expose()).map_err(|_| bad())?;
             value.set_sensitive(true);
@@ -215,7 +234,8 @@ impl Http {
         if let Some(key) = &self.key {
             let (name, before) = self.key_header;
             let value = HeaderValue::from_str(&format!("{before}{}", key.expose()));
-            let mut value = value.map_err(|_| Broken::for_good("the key holds characters that no key has"))?;
+            let mut value =
+                value.map_err(|_| Broken::for_good(FailureKind::Setup, "the key holds characters that no key has"))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -224,7 +244,7 @@ impl Http {
 
     fn client(&self, url: &Url) -> Result<&Client, Broken> {
         let made = self.client.get_or_init(|| {
-            let bad = |error: &dyn fmt::Display| Broken::for_good(format!("no HTTPS here: {error}"));
+            let bad = |error: &dyn fmt::Display| Broken::for_good(FailureKind::Tls, format!("no HTTPS here: {error}"));
             let mut builder = Client::builder()
                 .tls_backend_preconfigured(crate::tls::config().map_err(|error| bad(&error))?)
                 // A redirect would take the key along.
@@ -235,7 +255,10 @@ impl Http {
                 .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
             if let Some(proxy) = self.proxy.as_ref().filter(|_| !is_here(url)) {
                 let bad = |_| {
-                    Broken::for_good("the proxy's address is none: it should look like http://proxy.example.com:3128")
+                    Broken::for_good(
+                        FailureKind::Setup,
+                        "the proxy's address is none: it should look like http://proxy.example.com:3128",
+                    )
                 };
                 builder = builder.proxy(Proxy::all(proxy).map_err(bad)?);
             }
@@ -245,7 +268,7 @@ impl Http {
     }
 
     fn broken(&self, url: &Url, error: reqwest::Error) -> Broken {
-        let is_connect = error.is_connect();
+        let (is_connect, is_late) = (error.is_connect(), error.is_timeout());
         let error = error.without_url();
         let (mut causes, mut is_tls) = (Vec::new(), false);
         let mut cause = error.source();
@@ -258,9 +281,14 @@ impl Http {
             cause = next.source();
         }
         let causes = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
+        let kind = match (is_tls, is_late) {
+            (true, _) => FailureKind::Tls,
+            (false, true) => FailureKind::TimedOut,
+            (false, false) => FailureKind::Unreachable,
+        };
         match is_connect || is_tls {
-            true => Broken { why: format!("cannot reach {}: {causes}", shown(url)), retry: !is_tls },
-            false => Broken::for_now(format!("the connection to {} broke: {causes}", shown(url))),
+            true => Broken { why: format!("cannot reach {}: {causes}", shown(url)), kind, retry: !is_tls },
+            false => Broken::for_now(kind, format!("the connection to {} broke: {causes}", shown(url))),
         }
     }
 }

@@ -23,8 +23,8 @@ pub(crate) async fn models(http: &Http, path: &str) -> Result<Vec<String>, rath_
     let came = http.get(path, &mut |_, _| Wants::More).await;
     let hidden = |why: String| http.key.as_ref().map_or_else(|| why.clone(), |key| key.hide_in(why.clone()));
     if let Some(broken) = came.broken {
-        let why = hidden(broken.why);
-        return Err(rath_core::Failure { retry: broken.retry, ..rath_core::Failure::for_good(why) });
+        let failure = broken.failure();
+        return Err(rath_core::Failure { why: hidden(failure.why.clone()), ..failure });
     }
     let status = came.status.unwrap_or_default();
     let reply = Reply { status, headers: &came.headers, body: &came.body };

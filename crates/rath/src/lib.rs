@@ -41,23 +41,84 @@ mod needle;
 mod operator;
 mod pause;
 pub mod policy;
+pub mod query;
 pub mod toolkit;
 pub mod tools;
 pub mod workshop;
 
 pub use agent::Agent;
+pub use model::Scripted;
 pub use operator::operator;
-pub use rath_core::*;
-pub use rath_macros::{Workflow, tool};
-pub use rath_model::chat::Dialect;
-pub use rath_model::scripted::{self, Scripted};
-pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Stop, Talk, Why as StopWhy, encode_with};
-pub use rath_sandbox as sandbox;
-pub use rath_store::{
-    Backup, By, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, Hit, HoldOff, Matched, NotAPattern, Order,
-    PackHealth, Passage, Pattern, Question, Raised, SearchHealth, workspace,
+pub use rath_core::{
+    Actor, Blob, Cancel, Conditions, Content, Digest, Durability, Error, ErrorKind, How, Kind, Memory, Point, Record,
+    RecordId, Reference, Result, Session, SessionId, Store, Time, Usage, View, Workflow, seq,
 };
+pub use rath_core::{body, expression, files, protocol, store, summary, verify};
+pub use rath_macros::{Workflow, tool};
+pub use rath_sandbox as sandbox;
+pub use rath_store::{Embedded, workspace};
 pub use workshop::Workshop;
+
+// Every name below stands in one of the modules, which is where the documentation shows it. Programs that were written
+// before the modules find it here too.
+#[doc(hidden)]
+pub use rath_core::*;
+#[doc(hidden)]
+pub use {embedded::*, model::*, search::*};
+
+/// Models: the contract, the clients of providers, and a scripted model for tests.
+pub mod model {
+    pub use rath_core::{
+        Answer, Asking, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Message, Model, Parameters, Rule, Said,
+        Shown, TokenCount,
+    };
+    pub use rath_model::chat::Dialect;
+    pub use rath_model::scripted::{self, Scripted, Turn};
+    pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Stop, Talk, Why as StopWhy, encode_with};
+}
+
+/// Tools: the contract, and what a call is given and returns. `#[tool]` makes one of a function.
+pub mod tool {
+    pub use rath_core::{
+        BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches,
+    };
+
+    pub use crate::toolkit::State;
+}
+
+/// Workflows: what maps one session to another.
+pub mod workflow {
+    pub use rath_core::{BoxWorkflow, Outline, Sequence, Workflow, seq};
+}
+
+/// What is folded of a session's records, and how sessions are related.
+pub mod session {
+    pub use rath_core::{
+        Ancestor, Ancestry, At, BadRange, Blame, Conditions, Diverged, Divergence, Durability, Entered, Equipment,
+        Gone, History, How, Item, Items, LastChange, Missing, Next, OPERATOR, OnDivergence, OpenAsk, OpenCall,
+        OpenStep, Origin, Pending, Phase, Placement, Run, SandboxName, Session, Shape, Started, State, View,
+    };
+}
+
+/// Records as bytes: headers, limits and what can be wrong with them.
+pub mod record {
+    pub use rath_core::{
+        BODY_LIMIT, BlobRef, ENVELOPE, Fault, Header, INLINE_LIMIT, Kind, MAX_PARENTS, Malformed, NotAKind, NotAnId,
+        Parents, Parts, Record, Recurring, Salt, blob_references, fresh_name, random_number,
+    };
+}
+
+/// The store on disk: its health, garbage collection, backups and erasure.
+pub mod embedded {
+    pub use rath_store::{
+        Backup, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, HoldOff, PackHealth, Raised, SearchHealth,
+    };
+}
+
+/// Searching the words of all records.
+pub mod search {
+    pub use rath_store::{By, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question};
+}
 
 /// What most programs need: `use rath::prelude::*;`.
 pub mod prelude {
@@ -72,6 +133,7 @@ pub mod prelude {
 
     pub use crate::agent::{Agent, Budget, Decision};
     pub use crate::toolkit::State;
+    pub use crate::workshop::PlaceSession;
     pub use crate::{Workshop, tools};
 }
 

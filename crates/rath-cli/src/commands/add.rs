@@ -50,7 +50,7 @@ impl Add {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         let id = expression::resolve_session(&store, &self.session).await?;
-        let operator = expression::operator_session(&store).await?;
+        let operator = rath::query::operator_session(&store).await?;
         if operator.is_some_and(|row| row.id == id) {
             let text = "the operator session is the store's own account of what was done to it: nothing is added there";
             return Err(expression::unclear(text));

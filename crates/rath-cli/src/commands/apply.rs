@@ -1,5 +1,5 @@
 use anyhow::Result;
-use serde_json::json;
+use rath::inspect::ApplyOutcome;
 
 use super::Answer;
 use crate::expression;
@@ -26,10 +26,7 @@ impl Apply {
         let mut session = workshop.store().open(id, settings.actor()).await?;
         let applied = workshop.apply(&mut session, self.dry_run).await?;
         if settings.json {
-            output::json(&json!({
-                "record": applied.record, "directory": applied.directory, "changed": applied.changed,
-                "already": applied.already, "dry_run": self.dry_run,
-            }))?;
+            output::json(&ApplyOutcome::new(applied, self.dry_run))?;
             return Ok(Answer::Yes);
         }
         match (applied.record, self.dry_run) {

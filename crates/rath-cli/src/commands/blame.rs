@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::{Result, bail};
 use rath::View;
 use rath::files::Name;
-use serde_json::json;
+use rath::inspect::{self, BlamedFile, BlamedLine};
 
 use super::Answer;
 use crate::expression;
@@ -31,35 +31,31 @@ impl Blame {
         let view = View::of(&store, place.session, Some(place.seq)).await?;
         let (path, only) = split(self.file.as_bytes());
         let path = Name::from(path);
-        let blame = view.blame(&path).await?;
-        let count = blame.lines.len();
+        let BlamedFile { is_text, mut lines } = inspect::blame(&view, &path).await?;
+        let count = lines.len();
         if let Some(line) = only.filter(|line| *line == 0 || *line > count) {
             bail!("{path} has lines 1 to {count}; {line} is not one of them");
         }
-        let texts: Vec<String> =
-            blame.content.split_inclusive(|b| *b == b'\n').map(|l| String::from_utf8_lossy(l).into_owned()).collect();
-        let wanted = (0..count).filter(|at| only.is_none_or(|only| only == at + 1));
+        lines.retain(|line| only.is_none_or(|only| only == line.line));
         if settings.json {
-            let line =
-                |at: usize| json!({ "line": at + 1, "text": texts.get(at), "origin": blame.origins[blame.lines[at]] });
-            return output::json_lines(wanted.map(line)).map(|()| Answer::Yes);
+            return output::json_lines(lines).map(|()| Answer::Yes);
         }
         let mut page = Page::default();
-        let what = |at: usize| output::harmless(&rath::summary::one_line(&blame.origins[at].what));
-        let width = wanted.clone().map(|at| what(blame.lines[at]).chars().count()).max().unwrap_or(0).min(40);
-        for at in wanted {
-            let origin = &blame.origins[blame.lines[at]];
-            let short: String = what(blame.lines[at]).chars().take(40).collect();
+        let what = |line: &BlamedLine| output::harmless(&rath::summary::one_line(&line.origin.what));
+        let width = lines.iter().map(|line| what(line).chars().count()).max().unwrap_or(0).min(40);
+        for line in &lines {
+            let origin = &line.origin;
+            let short: String = what(line).chars().take(40).collect();
             let branch = origin.branch.as_ref().map(|why| format!(" ({})", output::harmless(why))).unwrap_or_default();
             let step = origin.step.as_ref().map(|step| format!(" [{}]", output::harmless(step))).unwrap_or_default();
-            let text = texts.get(at).map(|text| output::harmless(text.trim_end_matches(['\n', '\r'])));
+            let text = line.text.as_ref().map(|text| output::harmless(text.trim_end_matches(['\n', '\r'])));
             page.line(format_args!(
                 "{}{branch} {} {}{step} {short:<width$} {} {}",
                 style::record(origin.record.point()),
                 style::dim(time::local(origin.time)),
                 output::harmless(&origin.actor.to_string()),
-                style::dim(format!("{:>4})", at + 1)),
-                if blame.is_text { text.unwrap_or_default() } else { "(not text)".into() },
+                style::dim(format!("{:>4})", line.line)),
+                if is_text { text.unwrap_or_default() } else { "(not text)".into() },
             ));
         }
         page.show(settings)?;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use rath::inspect::CommandOutcome;
 use rath::sandbox::{Command, Ended, Event, Stdin, Stream};
 use rath::workshop::Done;
-use serde_json::json;
 
 use super::Answer;
 use super::place::PlaceArgs;
@@ -94,7 +94,7 @@ impl Exec {
         let stop = settings.interrupted()?;
         let done = workshop.exec_until(&mut session, command, show, stop).await?;
         match settings.json {
-            true => output::json(&in_json(&done))?,
+            true => output::json(&CommandOutcome::from(done.clone()))?,
             false => remark(&done),
         }
         settings.warn_of_quota()?;
@@ -125,21 +125,6 @@ impl Exec {
         }
         Ok(command)
     }
-}
-
-fn in_json(done: &Done) -> serde_json::Value {
-    let finished = &done.finished;
-    json!({
-        "record": done.record,
-        "ended": finished.ended, "timed_out": finished.timed_out, "killed": finished.killed,
-        "duration_us": finished.duration.as_micros() as u64, "left_behind": finished.escaped,
-        "refused": finished.refused, "beyond": finished.beyond,
-        "stdout": String::from_utf8_lossy(&finished.stdout.bytes), "stdout_bytes": finished.stdout.total,
-        "stderr": String::from_utf8_lossy(&finished.stderr.bytes), "stderr_bytes": finished.stderr.total,
-        "stdout_cut": finished.stdout.cut, "stderr_cut": finished.stderr.cut,
-        "before": done.before, "after": done.after, "changed": done.changed, "outside": done.outside,
-        "isolated": done.isolated, "remarks": done.remarks,
-    })
 }
 
 /// What happened, for the person: not data.

@@ -1,6 +1,6 @@
 use anyhow::Result;
 use rath::files::{Forest, NodeKind};
-use serde_json::json;
+use rath::inspect::{FileListing, ListedFile};
 
 use super::Answer;
 use crate::expression;
@@ -25,8 +25,8 @@ impl Files {
         let version = expression::version(settings, &store, &self.what).await?;
         let files = Forest::new(&*store).list(&version).await?;
         if settings.json {
-            let files: Vec<_> = files.iter().map(|(path, node)| json!({ "path": path, "node": node })).collect();
-            output::json(&json!({ "version": version, "files": files }))?;
+            let files = files.into_iter().map(|(path, node)| ListedFile { path, node }).collect();
+            output::json(&FileListing { version, files })?;
             return Ok(Answer::Yes);
         }
         let mut page = Page::default();

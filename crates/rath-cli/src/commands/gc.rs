@@ -127,7 +127,7 @@ fn tell(collection: &Collection, settings: &Settings) -> Result<()> {
             "{}  {:<11}  {}  {}",
             style::session(row.id.short()),
             time::ago(row.time),
-            style::title(super::log::clip(&super::sessions::title_of(row), 50)),
+            style::title(super::log::clip(&rath::inspect::session_title(row), 50)),
             style::dim(format!("({})", due.rule))
         ));
     }

@@ -2,6 +2,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use anyhow::Result;
+use rath::inspect::LabelFilter;
 use rath::{By, Hit, Kind, Matched, Order, Pattern, Question, SessionId, Store, Time, View};
 use serde::Serialize;
 
@@ -52,7 +53,7 @@ pub(crate) struct Grep {
     actor: Option<String>,
     /// Only in sessions with this label (NAME or NAME=VALUE)
     #[arg(long, value_name = "LABEL")]
-    label: Vec<String>,
+    label: Vec<LabelFilter>,
     /// Not before
     #[arg(long, value_name = "TIME", value_parser = time::since)]
     since: Option<Time>,
@@ -132,14 +133,10 @@ impl Grep {
         let pattern: Pattern = self.pattern.parse().map_err(|error: rath::NotAPattern| {
             unclear(format!("{error}\n  help: `rath grep --help` shows what can be looked for"))
         })?;
-        let label = |label: &String| match label.split_once('=') {
-            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-            None => (label.clone(), None),
-        };
         let mut question = Question::new(pattern);
         question.kinds.clone_from(&self.kind);
         question.actor = self.actor.as_deref().map(By::from);
-        question.labels = self.label.iter().map(label).collect();
+        question.labels = self.label.iter().cloned().map(|label| (label.name, label.value)).collect();
         (question.since, question.until) = (self.since, self.until);
         question.within = self.within(store).await?;
         question.order = if self.oldest { Order::Oldest } else { Order::Newest };

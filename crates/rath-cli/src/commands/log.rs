@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use rath::care::Erasures;
 use rath::files::{TREE, Tree};
+use rath::inspect::{LabelFilter, RecordDetails, label_text};
 use rath::store::{Query, Row, Which};
 use rath::{Digest, Record, Store, View};
 
@@ -41,7 +42,7 @@ pub(crate) struct Log {
     blobs: Option<std::path::PathBuf>,
     /// Only sessions with this label (NAME or NAME=VALUE)
     #[arg(long, value_name = "LABEL", conflicts_with_all = ["session", "graph"])]
-    label: Option<String>,
+    label: Option<LabelFilter>,
 }
 
 impl Log {
@@ -62,8 +63,7 @@ impl Log {
             let limit = if self.label.is_some() { None } else { self.limit };
             let mut rows = store.sessions(Query { which: Which::All, limit }).await?;
             if let Some(label) = &self.label {
-                let (name, value) = label.split_once('=').map_or((label.as_str(), None), |(n, v)| (n, Some(v)));
-                rows.retain(|row| row.labels.get(name).is_some_and(|have| value.is_none_or(|value| value == have)));
+                rows.retain(|row| label.matches(&row.labels));
                 rows.truncate(self.limit.unwrap_or(usize::MAX));
             }
             if rows.is_empty() && self.label.is_some() {
@@ -170,8 +170,7 @@ pub(crate) fn session_line(row: &Row) -> String {
         line.push_str(&style::dim(format!("  forked from {}", origin.point())));
     }
     for (name, value) in &row.labels {
-        let label = if value.is_empty() { name.clone() } else { format!("{name}={value}") };
-        line.push_str(&format!("  {}", style::label(clip(&label, 40))));
+        line.push_str(&format!("  {}", style::label(clip(&label_text(name, value), 40))));
     }
     if row.closed {
         line.push_str(&style::dim("  closed"));
@@ -184,7 +183,7 @@ pub(crate) fn session_line(row: &Row) -> String {
 
 fn records(settings: &Settings, found: &[Record], with_session: bool, erasures: &Erasures) -> Result<()> {
     if settings.json {
-        let values = found.iter().map(super::show::record_json).collect::<Result<Vec<_>>>()?;
+        let values = found.iter().map(RecordDetails::of).collect::<Result<Vec<_>, _>>()?;
         return output::json_lines(values);
     }
     let mut page = Page::default();

@@ -1,7 +1,7 @@
 use anyhow::Result;
 use rath::Point;
+use rath::inspect::RestoreOutcome;
 use rath::workshop::Back;
-use serde_json::{Value, json};
 
 use super::Answer;
 use crate::expression;
@@ -37,17 +37,15 @@ impl Restore {
         };
         let mut session = store.open(named.session, settings.actor()).await?;
         let back = workshop.restore(&mut session, Point { session: to.session, seq: to.seq }, self.over).await?;
-        report(settings, &back, None)?;
+        report(settings, back)?;
         Ok(Answer::Yes)
     }
 }
 
 /// What a restore did: the record on stdout, the rest beside it.
-pub(super) fn report(settings: &Settings, back: &Back, undone: Option<Value>) -> Result<()> {
+pub(super) fn report(settings: &Settings, back: Back) -> Result<()> {
     if settings.json {
-        let Back { record, changed, outside, kept, .. } = back;
-        let value = json!({ "record": record, "changed": changed, "outside": outside, "kept": kept, "undone": undone });
-        return output::json(&value);
+        return output::json(&RestoreOutcome::from(back));
     }
     match back.record {
         Some(record) => output::answer(record.point())?,

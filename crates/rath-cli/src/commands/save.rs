@@ -1,5 +1,5 @@
 use anyhow::Result;
-use serde_json::json;
+use rath::inspect::SaveOutcome;
 
 use super::Answer;
 use crate::expression;
@@ -22,7 +22,7 @@ impl Save {
         let saved = workshop.save(&mut session).await?;
         let (record, changed) = saved.map_or((None, Vec::new()), |(record, changed)| (Some(record), changed));
         if settings.json {
-            output::json(&json!({ "record": record, "changed": changed }))?;
+            output::json(&SaveOutcome { record, changed })?;
             return Ok(Answer::Yes);
         }
         match record {

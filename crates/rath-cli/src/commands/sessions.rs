@@ -1,13 +1,10 @@
-use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use anyhow::Result;
+use rath::Time;
 use rath::care::Holds;
-use rath::inspect::Activity;
-use rath::store::{Query, Row};
-use rath::{SessionId, Store, Time, Usage, View};
-use serde::Serialize;
+use rath::inspect::{
+    Activity, LabelFilter, ListedSession, SessionList, SessionOrder, SessionQuery, label_text, session_title,
+};
+use rath::store::Row;
 
 use super::Answer;
 use super::log::clip;
@@ -26,7 +23,7 @@ const LIMIT: usize = 50;
 pub(crate) struct Sessions {
     /// Only sessions with this label (NAME or NAME=VALUE); may be said more than once
     #[arg(long, value_name = "LABEL")]
-    label: Vec<String>,
+    label: Vec<LabelFilter>,
     /// Only sessions that are not closed
     #[arg(long, conflicts_with = "closed")]
     open: bool,
@@ -72,54 +69,16 @@ enum Sort {
     Size,
 }
 
-/// A session in the list.
-#[derive(Serialize)]
-pub(super) struct Listed {
-    #[serde(flatten)]
-    pub(super) row: Row,
-    pub(super) state: Activity,
-    records: u64,
-    bytes: u64,
-    usage: Usage,
-}
-
 impl Sessions {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
-        let mut rows = store.sessions(Query::default()).await?;
-        let all = rows.len();
-        rows.retain(|row| self.may_be(row));
-        if self.on_hold {
-            let holds = Holds::of(&store).await?;
-            rows.retain(|row| holds.over_session(row.id).is_some());
-        }
+        let holds = match self.on_hold {
+            true => Some(Holds::of(&store).await?),
+            false => None,
+        };
+        let on_hold = |row: &Row| holds.as_ref().is_none_or(|holds| holds.over_session(row.id).is_some());
         let sizes = settings.embedded()?.sizes()?;
-        let by_state = self.waiting || self.running || self.stopped;
-        let limit = if self.limit == 0 { usize::MAX } else { self.limit };
-        let size = |row: &Row| sizes.get(&row.id).copied().unwrap_or(0);
-        match self.sort {
-            Sort::Time | Sort::Cost => {}
-            Sort::Records => rows.sort_by_key(|row| Reverse(row.seq)),
-            Sort::Size => rows.sort_by_key(|row| Reverse(size(row))),
-        }
-        let mut more = 0;
-        // Nobody looks into a session that will not be shown.
-        if !by_state && self.sort != Sort::Cost {
-            more = rows.len().saturating_sub(limit);
-            rows.truncate(limit);
-        }
-        let mut listed = Vec::with_capacity(rows.len());
-        for row in rows {
-            let one = Listed::of(&store, row, &sizes).await?;
-            if self.is(one.state) {
-                listed.push(one);
-            }
-        }
-        if self.sort == Sort::Cost {
-            listed.sort_by_key(|one| Reverse(one.usage.cost_nano_usd));
-        }
-        more += listed.len().saturating_sub(limit);
-        listed.truncate(limit);
+        let SessionList { listed, more, all } = SessionList::of(&store, &self.query(), &sizes, on_hold).await?;
         if settings.json {
             output::json_lines(listed)?;
             return Ok(Answer::Yes);
@@ -137,37 +96,33 @@ impl Sessions {
         Ok(Answer::Yes)
     }
 
-    /// What can be said without looking into the session.
-    fn may_be(&self, row: &Row) -> bool {
-        let labelled = |label: &String| {
-            let (name, value) = label.split_once('=').map_or((label.as_str(), None), |(n, v)| (n, Some(v)));
-            row.labels.get(name).is_some_and(|have| value.is_none_or(|value| value == have))
-        };
-        let busy = self.waiting || self.running || self.stopped;
-        self.label.iter().all(labelled)
-            && !(row.closed && (self.open || busy))
-            && (row.closed || !self.closed)
-            && (row.holder.is_some() || !self.held)
-            && self.since.is_none_or(|since| row.time >= since)
-    }
-
-    fn is(&self, state: Activity) -> bool {
-        let wanted =
+    fn query(&self) -> SessionQuery {
+        let doing =
             [(self.waiting, Activity::Waiting), (self.running, Activity::Running), (self.stopped, Activity::Stopped)];
-        wanted.iter().all(|(asked, _)| !asked) || wanted.contains(&(true, state))
+        SessionQuery {
+            labels: self.label.clone(),
+            closed: match (self.open, self.closed) {
+                (true, _) => Some(false),
+                (false, true) => Some(true),
+                (false, false) => None,
+            },
+            held: self.held,
+            doing: doing.into_iter().filter_map(|(wanted, doing)| wanted.then_some(doing)).collect(),
+            since: self.since,
+            order: self.sort.into(),
+            limit: Some(self.limit).filter(|limit| *limit > 0),
+        }
     }
 }
 
-impl Listed {
-    async fn of(store: &Arc<dyn Store>, row: Row, sizes: &HashMap<SessionId, u64>) -> Result<Self> {
-        let view = View::of(store, row.id, Some(row.seq)).await?;
-        Ok(Self {
-            state: Activity::of(&row, &view),
-            records: row.seq + 1,
-            bytes: sizes.get(&row.id).copied().unwrap_or(0),
-            usage: view.state().own_usage(),
-            row,
-        })
+impl From<Sort> for SessionOrder {
+    fn from(sort: Sort) -> Self {
+        match sort {
+            Sort::Time => Self::Time,
+            Sort::Records => Self::Records,
+            Sort::Cost => Self::Cost,
+            Sort::Size => Self::Size,
+        }
     }
 }
 
@@ -182,7 +137,7 @@ fn coloured(activity: Activity) -> String {
 }
 
 /// The table. A narrow one leaves out size, cost and time, in this order.
-fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
+fn table(settings: &Settings, listed: &[ListedSession]) -> Result<()> {
     let width = settings.width.max(30);
     let costs = listed.iter().any(|one| one.usage.cost_nano_usd > 0);
     let columns = [(true, 8), (true, 8), (true, 9), (width >= 56, 12), (costs && width >= 72, 9), (width >= 88, 9)];
@@ -202,12 +157,8 @@ fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
     )));
     for one in listed {
         let row = &one.row;
-        let title = title_of(row);
-        let labels: Vec<String> = row
-            .labels
-            .iter()
-            .map(|(name, value)| if value.is_empty() { name.clone() } else { format!("{name}={value}") })
-            .collect();
+        let title = session_title(row);
+        let labels: Vec<String> = row.labels.iter().map(|(name, value)| label_text(name, value)).collect();
         let shown = clip(&title, room.saturating_sub(1));
         let left = room.saturating_sub(shown.chars().count() + 2);
         let labels = match labels.is_empty() || left < 8 {
@@ -226,13 +177,4 @@ fn table(settings: &Settings, listed: &[Listed]) -> Result<()> {
         ));
     }
     page.show(settings)
-}
-
-/// What a session is called.
-pub(super) fn title_of(row: &Row) -> String {
-    match (&row.title, row.origin) {
-        (Some(title), _) => title.clone(),
-        (None, Some(origin)) => format!("fork of {}", origin.point()),
-        (None, None) => "(untitled)".to_owned(),
-    }
 }

@@ -3,8 +3,10 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use rath::bundle::LeftOut;
 use rath::care::{Erasure, Erasures};
-use rath::inspect::{self, RunStatus};
+use rath::inspect::transcript::{Differences, Transcript};
+use rath::inspect::{self, RecordDetails, RunStatus, SessionSummary, placement_text};
 use rath::{Digest, Kind, Record, Store, View};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -12,7 +14,7 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{self, Blocks, How, Remade, Shown, Teller, Verdict, run_lines};
+use crate::transcript::{self, Blocks, How, Remade, Shown, Verdict, run_lines};
 
 /// Show a session as a conversation with its steps and calls, or a record with everything it says
 #[derive(clap::Args)]
@@ -64,16 +66,12 @@ impl Show {
     }
 
     async fn session(&self, settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Result<()> {
-        let (state, lineage) = (view.state(), view.lineage().await?);
+        let lineage = view.lineage().await?;
         let at = view.reference();
-        let run = RunStatus::of(store, view).await?;
         if settings.json {
-            return output::json(&json!({
-                "session": at.session, "at": at, "title": state.title, "labels": state.labels, "closed": state.closed,
-                "usage": state.usage, "pending": state.pending(), "lineage": lineage, "context": view.context().await?,
-                "placement": state.placement, "workspace": state.workspace, "run": run,
-            }));
+            return output::json(&SessionSummary::of(store, view).await?);
         }
+        let run = RunStatus::of(store, view).await?;
         let mut page = Page::default();
         header(&mut page, view, &lineage, run.as_ref())?;
         let records = inspect::records(store, at.session, 0, at.seq, &[]).await?;
@@ -86,11 +84,18 @@ impl Show {
         } else if self.context || !has_work(&records) {
             conversation(&mut page, view).await?;
         } else {
-            let how = How { diff: !self.no_diff, whole: self.patch, live: false };
-            let mut teller = Teller::new(store.clone(), how);
+            let differences = match (self.no_diff, self.patch) {
+                (true, _) => Differences::None,
+                (false, true) => Differences::All,
+                (false, false) => Differences::Few,
+            };
+            let how = How { whole: self.patch, live: false };
+            let mut transcript = Transcript::new(store.clone(), differences);
             let mut blocks = Blocks::default();
             for record in &records {
-                blocks.add(teller.tell(record).await?);
+                blocks.add(
+                    transcript.read(record).await?.into_iter().map(|entry| transcript::told(entry, how)).collect(),
+                );
             }
             blocks.write(&mut page);
         }
@@ -174,13 +179,8 @@ fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<
         page.line(style::bad(format!("conflict: {} ({})", conflict.path, conflict.kind)));
     }
     if let Some(placement) = &state.placement {
-        let files = match (&placement.origin, placement.in_place) {
-            (Some(origin), true) => format!(" in {origin}"),
-            (Some(origin), false) => format!(" in a copy of {origin}"),
-            (None, _) => String::new(),
-        };
         let version = state.workspace.as_ref().map(|version| format!(", version {version}")).unwrap_or_default();
-        let works = format!("works on {}{files}{version}", placement.backend);
+        let works = format!("works on {}{version}", placement_text(placement));
         match placement.isolated {
             true => page.line(style::dim(works)),
             false => page.line(format_args!("{}, {}", style::dim(works), style::label("not isolated"))),
@@ -343,11 +343,14 @@ async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Res
         Some(_) => None,
     };
     if settings.json {
-        let mut value = record_json(record)?;
-        if let (Some(fields), Some(erasure)) = (value.as_object_mut(), &erasure) {
-            fields.insert("erased".into(), serde_json::to_value(erasure)?);
+        #[derive(Serialize)]
+        struct Shown {
+            #[serde(flatten)]
+            record: RecordDetails,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            erased: Option<Erasure>,
         }
-        return output::json(&value);
+        return output::json(&Shown { record: RecordDetails::of(record)?, erased: erasure });
     }
     let header = record.header()?;
     let mut page = Page::default();
@@ -406,14 +409,4 @@ async fn record(settings: &Settings, store: &Arc<dyn Store>, view: &View) -> Res
 
 fn because(left_out: &LeftOut) -> String {
     left_out.because.as_deref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default()
-}
-
-/// A record as JSON: place, id, header and body.
-pub(crate) fn record_json(record: &Record) -> Result<Value> {
-    let header: Value = serde_json::from_slice(record.header_bytes())?;
-    let body: Value = match record.body_bytes() {
-        Some(bytes) => serde_json::from_slice(bytes)?,
-        None => Value::Null,
-    };
-    Ok(json!({ "session": record.session(), "seq": record.seq(), "id": record.id(), "header": header, "body": body }))
 }

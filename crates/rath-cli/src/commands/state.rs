@@ -1,7 +1,7 @@
 use anyhow::Result;
 use rath::body::{About, Effect};
+use rath::inspect::{FoldedState, label_text, placement_text};
 use rath::{Next, OpenCall, OpenStep, Phase, View};
-use serde_json::{Value, json};
 
 use super::Answer;
 use crate::expression;
@@ -23,30 +23,10 @@ impl State {
         let place = expression::resolve(&store, &self.what).await?;
         let view = View::of(&store, place.session, Some(place.seq)).await?;
         match settings.json {
-            true => output::json(&as_json(&view))?,
+            true => output::json(&FoldedState::from(&view))?,
             false => as_text(&view).show(settings)?,
         }
         Ok(Answer::Yes)
-    }
-}
-
-fn as_json(view: &View) -> Value {
-    let state = view.state();
-    json!({
-        "at": view.reference(), "title": state.title, "labels": state.labels, "closed": state.closed,
-        "steps": state.steps, "entered": state.entered, "calls": state.calls, "asks": state.asks, "granted": state.granted,
-        "usage": state.usage, "own_usage": state.own_usage(), "placement": state.placement,
-        "workspace": state.workspace, "conflicts": state.conflicts, "next": state.next().map(|next| next_json(&next)),
-    })
-}
-
-fn next_json(next: &Next) -> Value {
-    match next {
-        Next::CallModel => json!({ "is": "call_model" }),
-        Next::ModelInDoubt => json!({ "is": "model_in_doubt" }),
-        Next::CallTools(calls) => json!({ "is": "call_tools", "calls": calls }),
-        Next::Done => json!({ "is": "done" }),
-        Next::Failed => json!({ "is": "failed" }),
     }
 }
 
@@ -59,8 +39,7 @@ fn as_text(view: &View) -> Page {
         line("title", output::harmless(title));
     }
     for (name, value) in &state.labels {
-        let label = if value.is_empty() { name.clone() } else { format!("{name}={value}") };
-        line("label", style::label(output::harmless(&label)));
+        line("label", style::label(output::harmless(&label_text(name, value))));
     }
     for step in &state.steps {
         line("step", step_line(step));
@@ -90,12 +69,7 @@ fn as_text(view: &View) -> Page {
     }
     if let Some(placement) = &state.placement {
         let isolated = if placement.isolated { String::new() } else { format!(", {}", style::label("not isolated")) };
-        let origin = match (&placement.origin, placement.in_place) {
-            (Some(origin), true) => format!(" in {origin}"),
-            (Some(origin), false) => format!(" in a copy of {origin}"),
-            (None, _) => String::new(),
-        };
-        line("works on", format!("{}{isolated}", output::harmless(&format!("{}{origin}", placement.backend))));
+        line("works on", format!("{}{isolated}", output::harmless(&placement_text(placement))));
         if let Some(sandbox) = &placement.sandbox {
             line("sandbox", output::harmless(&format!("{}, generation {}", sandbox.id, sandbox.generation)));
         }

@@ -1,11 +1,8 @@
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use anyhow::Result;
-use rath::body::ModelResponded;
-use rath::store::{Query, Scan};
-use rath::{Kind, Record, SessionId, Store, Time, Usage};
+use rath::inspect::{ActiveSession, Amount, Statistics};
+use rath::{Time, Usage};
 use serde::Serialize;
 
 use super::Answer;
@@ -18,9 +15,6 @@ use crate::time;
 /// Days that are shown; with --json all are.
 const DAYS: usize = 14;
 
-/// Sessions that are shown.
-const ACTIVE: usize = 10;
-
 /// Count what the store holds: records by kind, tokens and cost by model and day, sizes, the most active sessions
 #[derive(clap::Args)]
 pub(crate) struct Stats {
@@ -29,40 +23,14 @@ pub(crate) struct Stats {
     since: Option<Time>,
 }
 
-/// What was counted.
-#[derive(Default, Serialize)]
+/// What was counted, and bytes on disk, whatever the time.
+#[derive(Serialize)]
 struct Counted {
-    since: Option<Time>,
-    sessions: u64,
-    closed: u64,
-    records: u64,
-    /// Bytes of records.
-    bytes: u64,
-    usage: Usage,
-    kinds: BTreeMap<String, Amount>,
-    models: BTreeMap<String, Usage>,
-    days: BTreeMap<String, Amount>,
-    /// The sessions with the most records, the most first.
-    active: Vec<Active>,
+    #[serde(flatten)]
+    counted: Statistics,
     sizes: Sizes,
 }
 
-#[derive(Clone, Copy, Default, Serialize)]
-struct Amount {
-    records: u64,
-    bytes: u64,
-    usage: Usage,
-}
-
-#[derive(Serialize)]
-struct Active {
-    session: SessionId,
-    title: Option<String>,
-    #[serde(flatten)]
-    amount: Amount,
-}
-
-/// Bytes on disk, whatever the time.
 #[derive(Default, Serialize)]
 struct Sizes {
     database: u64,
@@ -76,15 +44,17 @@ impl Stats {
         let store = settings.store()?;
         let path = settings.store_path()?;
         let progress = output::spinner(settings);
-        let mut counted = count(&store, self.since, &mut |records| progress.set_position(records)).await?;
+        let counted =
+            Statistics::count(&store, self.since, time::day, &mut |records| progress.set_position(records)).await?;
         progress.finish_and_clear();
         let file = |name: &str| std::fs::metadata(path.join(name)).map_or(0, |file| file.len());
-        counted.sizes = Sizes {
+        let sizes = Sizes {
             database: file("rath.db") + file("rath.db-wal"),
             packs: space::disk_use(&path.join("packs")),
             search: file("search.db") + file("search.db-wal"),
             workspaces: space::disk_use(&path.join("workspaces")),
         };
+        let counted = Counted { counted, sizes };
         match settings.json {
             true => output::json(&counted)?,
             false => counted.page(settings).show(settings)?,
@@ -93,113 +63,33 @@ impl Stats {
     }
 }
 
-async fn count(store: &Arc<dyn Store>, since: Option<Time>, progress: &mut dyn FnMut(u64)) -> Result<Counted> {
-    let mut counted = Counted { since, ..Counted::default() };
-    let mut sessions: HashMap<SessionId, Amount> = HashMap::new();
-    let mut day = Day::default();
-    let (mut after, mut seen) = (0, 0);
-    loop {
-        let page = store.scan(Scan::store(after)).await?;
-        seen += page.records.len() as u64;
-        progress(seen);
-        for record in &page.records {
-            let time = record.time()?;
-            if since.is_some_and(|since| time < since) {
-                continue;
-            }
-            let (model, amount) = Amount::of(record);
-            counted.records += 1;
-            counted.bytes += amount.bytes;
-            counted.usage += amount.usage;
-            counted.kinds.entry(record.kind().to_string()).or_default().add(amount);
-            counted.days.entry(day.of(time).to_owned()).or_default().add(amount);
-            sessions.entry(record.session()).or_default().add(amount);
-            if let Some(model) = model {
-                *counted.models.entry(model).or_default() += amount.usage;
-            }
-        }
-        if !page.more {
-            break;
-        }
-        after = page.position;
-    }
-    let rows = store.sessions(Query::default()).await?;
-    counted.sessions = sessions.len() as u64;
-    counted.closed = rows.iter().filter(|row| row.closed && sessions.contains_key(&row.id)).count() as u64;
-    let mut active: Vec<Active> = rows
-        .into_iter()
-        .filter_map(|row| Some(Active { amount: *sessions.get(&row.id)?, session: row.id, title: row.title }))
-        .collect();
-    active.sort_by_key(|active| Reverse(active.amount.records));
-    active.truncate(ACTIVE);
-    counted.active = active;
-    Ok(counted)
-}
-
-impl Amount {
-    /// A record, and the model that answered, where it says one did.
-    fn of(record: &Record) -> (Option<String>, Self) {
-        let mut amount = Self { records: 1, bytes: record.size() as u64, usage: Usage::default() };
-        if *record.kind() != Kind::ModelResponded {
-            return (None, amount);
-        }
-        let Ok(body) = record.body::<ModelResponded>() else { return (None, amount) };
-        amount.usage = body.usage;
-        (Some(body.model.unwrap_or_else(|| "(unknown)".into())), amount)
-    }
-
-    fn add(&mut self, other: Self) {
-        self.records += other.records;
-        self.bytes += other.bytes;
-        self.usage += other.usage;
-    }
-}
-
-/// Remembers the last hour, and which day it is of: neighbours are of the same, mostly.
-#[derive(Default)]
-struct Day {
-    hour: u64,
-    name: String,
-}
-
-impl Day {
-    fn of(&mut self, time: Time) -> &str {
-        // Time zones differ by quarters of an hour.
-        let hour = time.0 / 900_000_000;
-        if self.name.is_empty() || hour != self.hour {
-            *self = Self { hour, name: time::day(time) };
-        }
-        &self.name
-    }
-}
-
 impl Counted {
     fn page(&self, settings: &Settings) -> Page {
+        let (Sizes { database, packs, search, workspaces }, counted) = (&self.sizes, &self.counted);
         let mut page = Page::default();
         let mut row =
             |name: &str, value: String| page.line(format_args!("{} {value}", style::dim(format!("{name:<9}"))));
-        if let Some(since) = self.since {
+        if let Some(since) = counted.since {
             row("since", time::local(since));
         }
-        row("sessions", format!("{} ({} closed)", output::whole(self.sessions), output::whole(self.closed)));
-        row("records", format!("{}, {}", output::whole(self.records), output::bytes(self.bytes)));
-        row("models", usage(&self.usage));
-        let Sizes { database, packs, search, workspaces } = self.sizes;
+        row("sessions", format!("{} ({} closed)", output::whole(counted.sessions), output::whole(counted.closed)));
+        row("records", format!("{}, {}", output::whole(counted.records), output::bytes(counted.bytes)));
+        row("models", usage(&counted.usage));
         row(
             "on disk",
             format!(
                 "{}: database {}, packs {}, search {}, workspaces {}",
                 output::bytes(database + packs + search + workspaces),
-                output::bytes(database),
-                output::bytes(packs),
-                output::bytes(search),
-                output::bytes(workspaces)
+                output::bytes(*database),
+                output::bytes(*packs),
+                output::bytes(*search),
+                output::bytes(*workspaces)
             ),
         );
-        if self.records == 0 {
+        if counted.records == 0 {
             return page;
         }
-        let mut kinds: Vec<_> = self.kinds.iter().collect();
+        let mut kinds: Vec<_> = counted.kinds.iter().collect();
         kinds.sort_by_key(|(name, amount)| (Reverse(amount.records), (*name).clone()));
         page.line(style::dim(format!("\n{:<16} {:>10} {:>9}", "KIND", "RECORDS", "SIZE")));
         for (kind, Amount { records, bytes, .. }) in kinds {
@@ -210,8 +100,8 @@ impl Counted {
                 output::bytes(*bytes)
             ));
         }
-        if !self.models.is_empty() {
-            let mut models: Vec<_> = self.models.iter().collect();
+        if !counted.models.is_empty() {
+            let mut models: Vec<_> = counted.models.iter().collect();
             models.sort_by_key(|(name, usage)| {
                 (Reverse(usage.cost_nano_usd), Reverse(usage.input_tokens), (*name).clone())
             });
@@ -234,8 +124,8 @@ impl Counted {
             "\n{:<10} {:>10} {:>9} {:>12} {:>12} {:>9}",
             "DAY", "RECORDS", "SIZE", "TOKENS IN", "TOKENS OUT", "COST"
         )));
-        let earlier = self.days.len().saturating_sub(DAYS);
-        for (day, Amount { records, bytes, usage }) in self.days.iter().skip(earlier) {
+        let earlier = counted.days.len().saturating_sub(DAYS);
+        for (day, Amount { records, bytes, usage }) in counted.days.iter().skip(earlier) {
             page.line(format_args!(
                 "{day:<10} {:>10} {:>9} {:>12} {:>12} {:>9}",
                 output::whole(*records),
@@ -249,7 +139,7 @@ impl Counted {
             page.line(style::dim(format!("and {} before; --json has all", output::count(earlier as u64, "day"))));
         }
         page.line(style::dim(format!("\n{:<8} {:>10} {:>9} {:>9}  MOST ACTIVE", "SESSION", "RECORDS", "SIZE", "COST")));
-        for Active { session, title, amount } in &self.active {
+        for ActiveSession { session, title, amount } in &counted.active {
             page.line(format_args!(
                 "{} {:>10} {:>9} {:>9}  {}",
                 style::session(session.short()),

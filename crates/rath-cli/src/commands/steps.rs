@@ -1,13 +1,14 @@
 use anyhow::Result;
 use rath::Time;
 use rath::body::{Outcome, Role};
+use rath::inspect::StepNode;
 
 use super::Answer;
 use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{self, Node, span, usage};
+use crate::transcript::{span, usage};
 
 /// Show the steps of a session and of its branches: how long each took, how it ended, what it used
 #[derive(clap::Args)]
@@ -22,7 +23,7 @@ impl Steps {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         let place = expression::resolve(&store, &self.session).await?;
-        let nodes = transcript::steps(&store, place.session, place.seq).await?;
+        let nodes = rath::inspect::steps(&store, place.session, place.seq).await?;
         if settings.json {
             output::json_lines(nodes)?;
             return Ok(Answer::Yes);
@@ -39,15 +40,15 @@ impl Steps {
     }
 }
 
-fn line(node: &Node) -> String {
+fn line(node: &StepNode) -> String {
     match node {
-        Node::Branch { depth, session, from, why, closed, .. } => {
+        StepNode::Branch { depth, session, from, why, closed, .. } => {
             let indent = depth * 2;
             let open = if *closed { "" } else { ", open" };
             let about = format!(" {}, from {from}{open}", super::log::clip(&rath::summary::one_line(why), 100));
             format!("{:indent$}⑂ {}{}", "", style::session(session.short()), style::dim(about))
         }
-        Node::Step {
+        StepNode::Step {
             depth,
             seq,
             name,

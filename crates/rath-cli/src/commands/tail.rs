@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use rath::inspect::{RunState, RunStatus};
+use rath::inspect::transcript::{Differences, Transcript};
+use rath::inspect::{RecordDetails, RunState, RunStatus};
 use rath::store::{Row, Scan, Which};
 use rath::{Kind, Record, SessionId, Store, View};
 
@@ -11,7 +12,7 @@ use super::Answer;
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
-use crate::transcript::{How, Teller};
+use crate::transcript::{How, told};
 
 /// How soon the store is asked again after news.
 const SOON: Duration = Duration::from_millis(200);
@@ -56,18 +57,18 @@ impl Tail {
         let head = View::of(&store, id, None).await?;
         let last = head.reference().seq;
         let from = (last + 1).saturating_sub(self.lines);
-        let how = How { diff: !self.no_diff, whole: false, live: true };
-        let (teller, entered) = match from.checked_sub(1) {
+        let differences = if self.no_diff { Differences::None } else { Differences::Few };
+        let (transcript, entered) = match from.checked_sub(1) {
             Some(before) => {
                 let view = View::of(&store, id, Some(before)).await?;
                 let state = view.state();
                 let entered = state.entered > 0 || state.steps.iter().any(|step| !step.inherited || step.entered > 0);
-                (Teller::after(store.clone(), how, &view).await?, entered)
+                (Transcript::after(store.clone(), differences, &view).await?, entered)
             }
-            None => (Teller::new(store.clone(), how), false),
+            None => (Transcript::new(store.clone(), differences), false),
         };
         let closed = head.state().closed && from > last;
-        let mut watch = Watch { settings, store, id, next: from, teller, entered, closed, unread: false, idle: 0 };
+        let mut watch = Watch { settings, store, id, next: from, transcript, entered, closed, unread: false, idle: 0 };
         if self.no_follow {
             watch.news().await?;
             return Ok(Answer::Yes);
@@ -85,7 +86,7 @@ struct Watch<'a> {
     store: Arc<dyn Store>,
     id: SessionId,
     next: u64,
-    teller: Teller,
+    transcript: Transcript,
     /// Whether a step was ever entered.
     entered: bool,
     closed: bool,
@@ -103,7 +104,7 @@ impl Watch<'_> {
         let mut wait = SOON;
         loop {
             let news = self.news().await?;
-            let over = self.closed || self.entered && self.teller.depth() == 0;
+            let over = self.closed || self.entered && self.transcript.depth() == 0;
             if self.unread || !forever && over {
                 return Ok(Answer::Yes);
             }
@@ -163,12 +164,13 @@ impl Watch<'_> {
     async fn print(&mut self, record: &Record) -> Result<()> {
         self.entered |= *record.kind() == Kind::StepEntered;
         self.closed |= *record.kind() == Kind::Closed;
-        let entries = self.teller.tell(record).await?;
+        let entries = self.transcript.read(record).await?;
         if self.settings.json {
-            return output::json(&super::show::record_json(record)?);
+            return output::json(&RecordDetails::of(record)?);
         }
         let mut text = String::new();
-        for line in entries.into_iter().flat_map(|entry| entry.lines) {
+        let how = How { whole: false, live: true };
+        for line in entries.into_iter().flat_map(|entry| told(entry, how).lines) {
             text.push_str(&line);
             text.push('\n');
         }

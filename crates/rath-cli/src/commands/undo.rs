@@ -1,5 +1,4 @@
 use anyhow::Result;
-use serde_json::json;
 
 use super::Answer;
 use super::restore::report;
@@ -36,8 +35,7 @@ impl Undo {
                 let what = output::harmless(&undone.what);
                 output::remark(format_args!("took back {} {what}", style::record(undone.record.point())));
             }
-            let undone = back.undone.as_ref().map(|undone| json!({ "record": undone.record, "what": undone.what }));
-            report(settings, &back, undone)?;
+            report(settings, back)?;
         }
         Ok(Answer::Yes)
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::agent::{Event, Listener};
+use rath::inspect::RecordDetails;
 use rath::store::Scan;
 use rath::{SessionId, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::commands::show::record_json;
 use crate::output;
 
 /// Prints the records of a line from some place on.
@@ -61,7 +61,7 @@ impl Records {
         loop {
             let page = self.store.scan(Scan::session(self.session, self.next, u64::MAX - 1)).await?;
             for record in &page.records {
-                if !output::json_while_read(&record_json(record)?)? {
+                if !output::json_while_read(&RecordDetails::of(record)?)? {
                     return Ok(false);
                 }
                 self.next = record.seq() + 1;

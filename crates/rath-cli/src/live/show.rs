@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use rath::agent::{Event, Listener, RunEvent};
 use rath::body::{CallOutcome, Exit, Restored, ToolFinished};
+use rath::inspect::transcript::{ChangeSummary, Differences};
 use rath::{Delta, SessionId, Store, Time, Usage};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::{Screen, headline};
 use crate::output::{self, style};
-use crate::transcript::{How, changed_files, span, unusual_end};
+use crate::transcript::{difference, paths, span, unusual_end};
 
 /// At most this many lines of what a call wrote.
 const LINES: usize = 4;
@@ -203,8 +204,7 @@ impl Shower {
 
     /// Whoever worked there meanwhile must hear where their files are.
     async fn set_back(&mut self, restored: &Restored) {
-        let how = How { diff: false, whole: false, live: true };
-        let (paths, _) = changed_files(&self.store, &restored.changed, &how).await.unwrap_or_default();
+        let paths = paths(&ChangeSummary::of(&self.store, &restored.changed, Differences::None).await);
         let what = "↺ files set back before a call is made again";
         self.screen.line(format_args!("{}", style::label(format!("{what}: {paths}"))));
         let kept = format!("what was there is kept: rath cat {}:PATH", restored.from.id());
@@ -226,8 +226,8 @@ impl Shower {
         let how = how_it_ended(finished);
         let end = style::dim(format!("{how}{}", took.unwrap_or_default()));
         self.screen.line(format_args!("{mark} {name} {rest} {end}"));
-        let how = How { diff: true, whole: false, live: true };
-        let (paths, diff) = changed_files(&self.store, &finished.changed, &how).await.unwrap_or_default();
+        let changed = ChangeSummary::of(&self.store, &finished.changed, Differences::Few).await;
+        let (paths, diff) = (paths(&changed), difference(&changed, false));
         if !paths.is_empty() {
             self.screen.line(format_args!("  {}", style::label(paths)));
         }

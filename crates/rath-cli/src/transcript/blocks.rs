@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Entry;
+use super::Told;
 use crate::output::{Page, style};
 
 /// A transcript in the making.
@@ -14,8 +14,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn add(&mut self, entries: Vec<Entry>) {
-        for Entry { call, begins, lines } in entries {
+    pub(crate) fn add(&mut self, entries: Vec<Told>) {
+        for Told { call, begins, lines } in entries {
             let block = call.as_ref().filter(|_| !begins).and_then(|call| self.calls.get_mut(call));
             match block {
                 Some((at, answered)) => {

@@ -1,10 +1,8 @@
 //! A call: what it was asked, how it ended, what it changed, what the model was shown.
 
-use std::sync::Arc;
-
-use anyhow::Result;
-use rath::body::{CallOutcome, Exit, ToolFinished, ToolResult, ToolStarted};
-use rath::{Content, Point, Store};
+use rath::body::{CallOutcome, Exit, ToolFinished};
+use rath::inspect::transcript::{ChangeSummary, Excerpt};
+use rath::{Content, Point};
 
 use super::words::{Words, seq, span};
 use super::{How, changes};
@@ -22,33 +20,22 @@ pub(super) fn made(tool: &str, arguments: &Content, id: &str) -> String {
 }
 
 /// A call that no model made: a command, mostly.
-pub(super) fn made_by_hand(started: &ToolStarted) -> String {
-    #[derive(serde::Deserialize)]
-    struct Line {
-        argv: Option<Vec<String>>,
-        shell: Option<String>,
-    }
-    let text = started.arguments.as_ref().map(ToString::to_string).unwrap_or_default();
-    let line = match serde_json::from_str::<Line>(&text) {
-        Ok(Line { shell: Some(shell), .. }) => shell,
-        Ok(Line { argv: Some(argv), .. }) => argv.join(" "),
-        _ => text,
-    };
-    let tool = if started.tool == "exec" { "$".to_owned() } else { output::harmless(&started.tool) };
-    format!("→ {} {}", style::title(tool), clip(&line, ARGUMENTS))
+pub(super) fn made_by_hand(tool: &str, line: &str) -> String {
+    let tool = if tool == "exec" { "$".to_owned() } else { output::harmless(tool) };
+    format!("→ {} {}", style::title(tool), clip(line, ARGUMENTS))
 }
 
 /// What is unusual about the beginning of a call.
-pub(super) fn started(started: &ToolStarted, again: bool) -> Vec<String> {
+pub(super) fn started(again: bool, attempt: u32, outside: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if again {
         lines.push(style::label("it was interrupted, and is made again"));
     }
-    if started.attempt > 1 {
-        lines.push(style::label(format!("attempt {}", started.attempt)));
+    if attempt > 1 {
+        lines.push(style::label(format!("attempt {attempt}")));
     }
-    if !started.outside.is_empty() {
-        let paths = output::count(started.outside.total, "path");
+    if outside > 0 {
+        let paths = output::count(outside, "path");
         lines.push(style::label(format!("{paths} had changed outside before it")));
     }
     lines
@@ -62,17 +49,18 @@ fn whose(named: Whose<'_>) -> String {
 }
 
 /// How it ended, what it changed, and what the model was shown of it.
-pub(super) async fn finished(
-    store: &Arc<dyn Store>,
+pub(super) fn finished(
     body: &ToolFinished,
-    how: &How,
+    changed: &ChangeSummary,
+    shown: Option<&Excerpt>,
+    how: How,
     named: Whose<'_>,
     indent: usize,
     at: Point,
-) -> Result<Vec<String>> {
+) -> Vec<String> {
     let took = body.duration_us.map(|us| format!(" in {}", span(us))).unwrap_or_default();
-    let told = changes::tell(store, &body.changed, how).await?;
-    let paths = if told.paths.is_empty() { String::new() } else { format!(", {}", style::label(&told.paths)) };
+    let paths = changes::paths(changed);
+    let paths = if paths.is_empty() { String::new() } else { format!(", {}", style::label(&paths)) };
     let isolated = match body.isolated {
         Some(false) => format!(", {}", style::label("not isolated")),
         _ => String::new(),
@@ -106,12 +94,12 @@ pub(super) async fn finished(
     for remark in &body.remarks {
         lines.push(format!("{:below$}{}", "", style::label(output::harmless(remark))));
     }
-    lines.extend(told.lines.into_iter().map(|line| format!("{:below$}{line}", "")));
-    match body.shown() {
-        Some(shown) => lines.extend(Words::of(store, &shown).await?.behind("│ ", below, at)),
+    lines.extend(changes::difference(changed, how.whole).into_iter().map(|line| format!("{:below$}{line}", "")));
+    match shown {
+        Some(shown) => lines.extend(Words::of(shown).behind("│ ", below, at)),
         None => lines.push(format!("{:below$}{}", "", style::dim(format!("(what it put out: rath show {at})")))),
     }
-    Ok(lines)
+    lines
 }
 
 fn ended(body: &ToolFinished) -> String {
@@ -133,28 +121,19 @@ fn ended(body: &ToolFinished) -> String {
 }
 
 /// What the model was told where no call ended: a refusal, an answer, arguments that could not be used.
-pub(super) async fn result(
-    store: &Arc<dyn Store>,
-    body: &ToolResult,
-    named: Whose<'_>,
-    indent: usize,
-    at: Point,
-) -> Result<Vec<String>> {
-    let Some(shown) = &body.shown else {
-        return Ok(vec![format!(
+pub(super) fn result(failed: bool, shown: Option<&Excerpt>, named: Whose<'_>, indent: usize, at: Point) -> Vec<String> {
+    let Some(shown) = shown else {
+        return vec![format!(
             "{:indent$}← {}{}",
             "",
             whose(named),
-            if body.failed { style::bad("failed") } else { style::good("done") }
-        )]);
+            if failed { style::bad("failed") } else { style::good("done") }
+        )];
     };
-    let mut words = Words::of(store, shown).await?;
+    let mut words = Words::of(shown);
     let first = if words.lines.is_empty() { String::new() } else { words.lines.remove(0) };
-    let first = match body.failed {
-        true => format!("{} {first}", style::bad("failed:")),
-        false => first,
-    };
+    let first = if failed { format!("{} {first}", style::bad("failed:")) } else { first };
     let mut lines = vec![format!("{:indent$}← {}{first}", "", whose(named)).trim_end().to_owned()];
     lines.extend(words.indented(indent + 2, at));
-    Ok(lines)
+    lines
 }

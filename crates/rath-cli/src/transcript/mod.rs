@@ -1,7 +1,7 @@
-//! A session's records as a person reads them: steps, words, calls with what they changed, questions, crashes.
+//! A session's transcript on the terminal.
 //!
-//! A [`Teller`] is told the records of one line in order and says what each of them means, in [`Entry`]s. [`Blocks`]
-//! puts what belongs to one call together.
+//! [`rath::inspect::transcript`] says what the records mean; [`told`] makes lines of it, and [`Blocks`] puts what belongs to
+//! one call together.
 
 mod blocks;
 mod call;
@@ -9,21 +9,19 @@ mod changes;
 mod files;
 mod model;
 mod people;
+mod render;
 mod request;
 mod run;
 mod shown;
 mod step;
-mod teller;
-mod tree;
 mod words;
 
 pub(crate) use blocks::Blocks;
-pub(crate) use changes::changed_files;
+pub(crate) use changes::{difference, paths};
 pub(crate) use model::unusual_end;
+pub(crate) use render::{How, Told, told};
 pub(crate) use request::{Remade, Verdict, nearest as nearest_request};
 pub(crate) use run::run_lines;
 pub(crate) use shown::Shown;
 pub(crate) use step::Config;
-pub(crate) use teller::{Entry, How, Teller};
-pub(crate) use tree::{Node, of as steps};
 pub(crate) use words::{record_line, span, step_value, usage};

@@ -1,7 +1,8 @@
 //! What a model said, and when it did not.
 
-use rath::body::{Assistant, Block, ModelFailed, ModelResponded};
-use rath::{Content, Point, Stop, StopWhy as Why};
+use rath::body::{Assistant, Block};
+use rath::inspect::transcript::Excerpt;
+use rath::{Content, Point, Stop, StopWhy as Why, Usage};
 
 use super::words::{Words, seq, span, usage};
 use crate::output::{self, style};
@@ -54,26 +55,37 @@ pub(crate) fn unusual_end(word: &str) -> Option<String> {
 }
 
 /// What a turn cost, and why it ended where that is unusual.
-pub(super) fn cost(answer: &ModelResponded, turn: u64, at: Point) -> String {
-    let took = answer.latency_us.map(|us| format!(" in {}", span(us))).unwrap_or_default();
-    let stop = answer.stop.as_ref().filter(|stop| unusual_end(stop).is_some());
+pub(super) fn cost(turn: u64, latency_us: Option<u64>, used: &Usage, stop: Option<&str>, at: Point) -> String {
+    let took = latency_us.map(|us| format!(" in {}", span(us))).unwrap_or_default();
+    let stop = stop.filter(|stop| unusual_end(stop).is_some());
     let stop = stop.map(|stop| style::label(output::harmless(&format!(", stopped: {stop}")))).unwrap_or_default();
-    format!("{}{stop} {}", style::dim(format!("· turn {turn}{took}{}", usage(&answer.usage))), seq(at))
+    format!("{}{stop} {}", style::dim(format!("· turn {turn}{took}{}", usage(used))), seq(at))
 }
 
-pub(super) fn failed(failed: &ModelFailed, indent: usize, at: Point) -> Vec<String> {
-    let status = failed.status.map(|status| format!(" ({status})")).unwrap_or_default();
-    let what = if failed.lost { "request lost" } else { "model failed" };
-    let text = output::harmless(&format!("✗ {what}{status}: {}", failed.why));
-    let text = match failed.retried {
-        true => style::label(format!("{text}; asked again")),
-        false => style::bad(text),
-    };
-    let mut lines = vec![format!("{:indent$}{text} {}", "", seq(at))];
-    if let Some(partial) = &failed.partial {
-        let below = indent + 2;
-        lines.push(format!("{:below$}{}", "", style::dim("had said:")));
-        lines.extend(Words::cut(&partial.to_string()).indented(below, at));
+/// A model that failed.
+pub(super) struct Failure<'a> {
+    pub(super) why: &'a str,
+    pub(super) status: Option<u16>,
+    pub(super) lost: bool,
+    pub(super) retried: bool,
+    pub(super) partial: Option<&'a Excerpt>,
+}
+
+impl Failure<'_> {
+    pub(super) fn lines(&self, indent: usize, at: Point) -> Vec<String> {
+        let status = self.status.map(|status| format!(" ({status})")).unwrap_or_default();
+        let what = if self.lost { "request lost" } else { "model failed" };
+        let text = output::harmless(&format!("✗ {what}{status}: {}", self.why));
+        let text = match self.retried {
+            true => style::label(format!("{text}; asked again")),
+            false => style::bad(text),
+        };
+        let mut lines = vec![format!("{:indent$}{text} {}", "", seq(at))];
+        if let Some(partial) = self.partial {
+            let below = indent + 2;
+            lines.push(format!("{:below$}{}", "", style::dim("had said:")));
+            lines.extend(Words::of(partial).indented(below, at));
+        }
+        lines
     }
-    lines
 }

@@ -1,23 +1,22 @@
 //! Questions to people, and their answers.
 
-use std::sync::Arc;
-
-use anyhow::Result;
-use rath::body::{About, Answered, Asked, Granted, Verdict};
-use rath::{Actor, Point, Store, Time};
+use rath::body::{About, Grant, Verdict};
+use rath::inspect::transcript::Excerpt;
+use rath::{Actor, Point, Time};
 
 use super::words::Words;
 use crate::output::{self, style};
 use crate::time;
 
-pub(super) async fn asked(
-    store: &Arc<dyn Store>,
-    asked: &Asked,
+pub(super) fn asked(
+    about: About,
+    shown: Option<&Excerpt>,
+    rule: Option<&str>,
     (by, when): (&Actor, Time),
     indent: usize,
     at: Point,
-) -> Result<Vec<String>> {
-    let what = match asked.about {
+) -> Vec<String> {
+    let what = match about {
         About::Approval => "asks to allow this call",
         About::InDoubt => "asks whether this call happened",
         About::Question => "asks",
@@ -29,43 +28,45 @@ pub(super) async fn asked(
         style::label(format!("? {who} {what}")),
         style::dim(format!("{}, {at}", time::local(when)))
     )];
-    // What an approval shows is the call above it.
-    if asked.about != About::Approval || asked.call.is_none() {
-        lines.extend(Words::of(store, &asked.shown).await?.indented(indent + 2, at));
+    if let Some(shown) = shown {
+        lines.extend(Words::of(shown).indented(indent + 2, at));
     }
-    if let Some(rule) = &asked.policy {
+    if let Some(rule) = rule {
         lines.push(format!("{:1$}{2}", "", indent + 2, style::dim(output::harmless(&format!("rule: {rule}")))));
     }
-    Ok(lines)
+    lines
 }
 
 /// What need not be asked about any more.
-pub(super) fn granted(granted: &Granted, by: &Actor, at: Point) -> String {
-    let words = output::harmless(&format!("! {by} always allows {}", granted.allows));
+pub(super) fn granted(allows: &Grant, by: &Actor, at: Point) -> String {
+    let words = output::harmless(&format!("! {by} always allows {allows}"));
     format!("{words} {}", style::dim(at))
 }
 
-pub(super) async fn answered(
-    store: &Arc<dyn Store>,
-    answered: &Answered,
-    late: bool,
-    (by, when): (&Actor, Time),
-    indent: usize,
-    at: Point,
-) -> Result<Vec<String>> {
-    let (verdict, words) = match &answered.verdict {
-        Verdict::Yes => (style::good("yes"), None),
-        Verdict::No => (style::bad("no"), None),
-        Verdict::Text(text) => (String::new(), Some(Words::of(store, text).await?)),
-    };
-    let why = answered.why.as_ref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default();
-    let late = if late { style::label(" (late: it changes nothing)") } else { String::new() };
-    let who = output::harmless(&by.to_string());
-    let said = if verdict.is_empty() { "answers".to_owned() } else { format!("answers {verdict}") };
-    let mut lines =
-        vec![format!("{:indent$}! {who} {said}{why}{late} {}", "", style::dim(format!("{}, {at}", time::local(when))))];
-    if let Some(words) = words {
-        lines.extend(words.indented(indent + 2, at));
+/// An answer.
+pub(super) struct Answer<'a> {
+    pub(super) verdict: &'a Verdict,
+    pub(super) text: Option<&'a Excerpt>,
+    pub(super) why: Option<&'a str>,
+    pub(super) late: bool,
+}
+
+impl Answer<'_> {
+    pub(super) fn lines(&self, (by, when): (&Actor, Time), indent: usize, at: Point) -> Vec<String> {
+        let verdict = match self.verdict {
+            Verdict::Yes => style::good("yes"),
+            Verdict::No => style::bad("no"),
+            Verdict::Text(_) => String::new(),
+        };
+        let why = self.why.map(|why| format!(": {}", output::harmless(why))).unwrap_or_default();
+        let late = if self.late { style::label(" (late: it changes nothing)") } else { String::new() };
+        let who = output::harmless(&by.to_string());
+        let said = if verdict.is_empty() { "answers".to_owned() } else { format!("answers {verdict}") };
+        let when = style::dim(format!("{}, {at}", time::local(when)));
+        let mut lines = vec![format!("{:indent$}! {who} {said}{why}{late} {when}", "")];
+        if let Some(text) = self.text {
+            lines.extend(Words::of(text).indented(indent + 2, at));
+        }
+        lines
     }
-    Ok(lines)
 }

@@ -1,20 +1,12 @@
 //! Texts, numbers and times as they stand in a transcript.
 
-use std::sync::Arc;
-
 use anyhow::Result;
-use rath::{Content, Point, Record, Store, Usage};
+use rath::inspect::transcript::Excerpt;
+use rath::{Content, Point, Record, Usage};
 
 use crate::commands::log::clip;
 use crate::output::{self, style};
 use crate::time;
-
-/// At most this many lines of what a call gave.
-const SHOWN: usize = 10;
-/// No line is longer.
-const WIDE: usize = 200;
-/// A longer content is not read only to be cut.
-const READ: u64 = 1 << 20;
 
 /// A text, cut to what a transcript has room for.
 pub(crate) struct Words {
@@ -29,40 +21,8 @@ impl Words {
     }
 
     /// The first lines of a text.
-    pub(crate) fn cut(text: &str) -> Self {
-        let mut cut = false;
-        let mut lines: Vec<String> = Vec::new();
-        for line in text.trim_end_matches('\n').lines() {
-            if lines.len() == SHOWN {
-                cut = true;
-                break;
-            }
-            match line.char_indices().nth(WIDE) {
-                Some((at, _)) => {
-                    cut = true;
-                    lines.push(output::harmless(&line[..at]) + "…");
-                }
-                None => lines.push(output::harmless(line)),
-            }
-        }
-        Self { lines, cut }
-    }
-
-    /// The first lines of a content, read from its blob where it has one.
-    pub(crate) async fn of(store: &Arc<dyn Store>, content: &Content) -> Result<Self> {
-        match content {
-            Content::Text(text) => Ok(Self::cut(text)),
-            Content::Blob(blob) if blob.bytes <= READ && blob.media_type.starts_with("text/") => {
-                match store.blob_get(blob.digest).await? {
-                    Some(bytes) => Ok(Self::cut(&String::from_utf8_lossy(&bytes))),
-                    None => Ok(Self {
-                        lines: vec![format!("({} bytes that are not in the store)", blob.bytes)],
-                        cut: false,
-                    }),
-                }
-            }
-            Content::Blob(blob) => Ok(Self { lines: vec![format!("({} bytes)", blob.bytes)], cut: true }),
-        }
+    pub(crate) fn of(excerpt: &Excerpt) -> Self {
+        Self { lines: excerpt.lines.iter().map(|line| output::harmless(line)).collect(), cut: excerpt.cut }
     }
 
     /// The lines behind `indent`, and where the whole text is.
@@ -116,6 +76,14 @@ pub(crate) fn record_line(record: &Record) -> Result<String> {
     ))
 }
 
+/// The value that a step left, in at most 100 characters.
+pub(crate) fn step_value(value: Option<&Content>) -> String {
+    match value {
+        Some(value) => format!(" = {}", output::harmless(&clip(&value.to_string(), 100))),
+        None => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,20 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_say_where_the_rest_is() {
-        let ten = "x\n".repeat(10);
-        assert!(!Words::cut(&ten).cut);
-        let cut = Words::cut(&"x\n".repeat(11));
-        assert!(cut.cut && cut.lines.len() == 10);
-        assert!(Words::cut(&"é".repeat(201)).cut);
-        assert_eq!(Words::cut("\u{1b}[2J").lines, ["\\u{1b}[2J"]);
-    }
-}
-
-/// The value that a step left, in at most 100 characters.
-pub(crate) fn step_value(value: Option<&Content>) -> String {
-    match value {
-        Some(value) => format!(" = {}", output::harmless(&clip(&value.to_string(), 100))),
-        None => String::new(),
+    fn texts_cannot_move_the_cursor() {
+        assert_eq!(Words::of(&Excerpt::of_text("\u{1b}[2J")).lines, ["\\u{1b}[2J"]);
     }
 }

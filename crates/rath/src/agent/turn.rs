@@ -111,7 +111,7 @@ impl Agent {
     }
 
     async fn failed(&self, session: &mut Session, bench: &Bench, failure: Failure, attempts: u32) -> Result<()> {
-        let Failure { mut why, retry, after, status, partial, raw } = failure;
+        let Failure { mut why, retry, after, status, partial, raw, kind: _ } = failure;
         if let Some(raw) = &raw {
             session.store().blob_put(vec![Blob::clone(raw)]).await?;
         }

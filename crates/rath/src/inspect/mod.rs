@@ -4,14 +4,38 @@
 //! Nothing here holds a session, appends to one or knows of a terminal. Field names are what `--json` prints; a field that
 //! is added is optional for readers.
 
+mod blame;
+mod compare;
+mod graph;
+mod label;
+mod record;
+mod responses;
+mod sessions;
+mod state;
+mod stats;
 mod status;
+mod steps;
+pub mod transcript;
 
 use std::sync::Arc;
 
 use rath_core::store::Scan;
-use rath_core::{Kind, Record, Result, SessionId, Store};
+use rath_core::{BlobRef, Kind, Record, Result, SessionId, Store};
 
+pub use blame::{BlamedFile, BlamedLine, blame};
+pub use compare::{Comparison, ContextComparison, FileComparison};
+pub use graph::{Graph, GraphNode};
+pub use label::{LabelFilter, label_text};
+pub use record::RecordDetails;
+pub use responses::{
+    ApplyOutcome, CommandOutcome, FileListing, ListedFile, RestoreOutcome, RunOutcome, SaveOutcome, SessionCreated,
+    UndoneChange,
+};
+pub use sessions::{ListedSession, SessionList, SessionOrder, SessionQuery, session_title};
+pub use state::{FoldedState, NextAction, SessionSummary, placement_text};
+pub use stats::{ActiveSession, Amount, Statistics};
 pub use status::{Activity, RunState, RunStatus, WaitingQuestion};
+pub use steps::{StepNode, steps};
 
 /// The records `from..=to` of a session, or those of some kinds, read page by page.
 pub async fn records(
@@ -30,4 +54,16 @@ pub async fn records(
         }
         from = page.position;
     }
+}
+
+/// The name of the model in an agent's configuration; `None` if the configuration is gone.
+pub(crate) async fn model_of(store: &Arc<dyn Store>, config: Option<&BlobRef>) -> Result<Option<String>> {
+    #[derive(serde::Deserialize)]
+    struct Config {
+        #[serde(default)]
+        model: Option<String>,
+    }
+    let Some(blob) = config else { return Ok(None) };
+    let bytes = store.blob_get(blob.digest).await?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice::<Config>(&bytes).ok()).and_then(|config| config.model))
 }

@@ -55,7 +55,7 @@ pub use apply::Applied;
 pub(crate) use desk::Before;
 pub use error::{Error, Result};
 pub use exec::Done;
-pub use place::Place;
+pub use place::{Place, PlaceSession};
 pub use prune::{Kept, Prune, Pruned, SiteInfo};
 pub use restore::{Back, Decision};
 

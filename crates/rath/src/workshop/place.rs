@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use rath_core::body::{Placed, SandboxClosed};
 use rath_core::files::Version;
-use rath_core::{Placement, SandboxName, Session};
+use rath_core::{ErrorKind, Placement, SandboxName, Session};
 use rath_sandbox::Identity;
 use rath_store::workspace;
 
@@ -47,6 +47,44 @@ impl Place {
     pub fn with_setup(mut self, line: impl Into<String>) -> Self {
         self.setup = Some(line.into());
         self
+    }
+}
+
+impl From<&str> for Place {
+    /// An empty directory on this backend.
+    fn from(backend: &str) -> Self {
+        Self::empty(backend)
+    }
+}
+
+/// Placement of a session that was given a workshop with `session.equip(workshop)`.
+///
+/// ```
+/// use rath::prelude::*;
+/// use rath::sandbox::{Host, Registry};
+/// use std::sync::Arc;
+/// # pollster::block_on(async {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = Embedded::create(dir.path().join("store"))?;
+/// let backends = Registry::new().with(Arc::new(Host::new()));
+/// let mut session = store.create(Actor::person("ada"));
+/// session.equip(Workshop::new(store.clone(), dir.path().join("workspaces"), backends));
+/// session.to("host").await?;
+/// assert_eq!(session.state().placement.as_ref().unwrap().backend, "host");
+/// # Ok::<(), rath::workshop::Error>(())
+/// # }).unwrap();
+/// ```
+pub trait PlaceSession {
+    /// Places the session: `session.to("local")` in an empty directory on that backend, or
+    /// `session.to(Place::copy_of("local", directory))` in a copy of one.
+    fn to(&mut self, place: impl Into<Place> + Send) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl PlaceSession for Session {
+    async fn to(&mut self, place: impl Into<Place> + Send) -> Result<()> {
+        let workshop = self.equipment().get::<Workshop>();
+        let workshop = workshop.map_err(|missing| rath_core::Error::from(ErrorKind::Workflow(missing.into())))?;
+        workshop.place(self, place.into()).await
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::agent::Patience;
+use rath::inspect::RunOutcome;
 use rath::policy::Policy;
 use rath::store::Which;
 use rath::{Agent, Cancel, Conditions, ErrorKind, Session, SessionId, Time, Usage, Workshop};
-use serde_json::json;
 
 use super::asking::asker;
 use crate::commands::Answer;
@@ -178,10 +178,12 @@ impl<'a> Work<'a> {
                 let text = session.text().await?.unwrap_or_default();
                 let was_shown = !self.silent && self.show.as_ref().is_some_and(|show| show.screen().has_words());
                 match self.settings.json {
-                    true => output::json(&json!({
-                        "session": session.id(), "head": session.head(), "outcome": "done", "text": text,
-                        "usage": session.usage(),
-                    }))?,
+                    true => output::json(&RunOutcome::Done {
+                        session: session.id(),
+                        head: session.head(),
+                        text,
+                        usage: session.usage(),
+                    })?,
                     false if was_shown => {}
                     false => output::answer(output::harmless(&text))?,
                 }
@@ -194,7 +196,7 @@ impl<'a> Work<'a> {
             }
             End::Waiting(id) => {
                 if self.settings.json {
-                    output::json(&json!({ "session": id, "outcome": "waiting" }))?;
+                    output::json(&RunOutcome::Waiting { session: id })?;
                 }
                 output::remark(format_args!(
                     "{} for an answer\n  help: `rath inbox` shows what is asked, `rath answer` answers, then `rath resume {}`",
@@ -205,7 +207,7 @@ impl<'a> Work<'a> {
             }
             End::Stopped(id) => {
                 if self.settings.json {
-                    output::json(&json!({ "session": id, "outcome": "stopped" }))?;
+                    output::json(&RunOutcome::Stopped { session: id })?;
                 }
                 let id = id.short();
                 output::remark(format_args!(
@@ -227,7 +229,7 @@ impl<'a> Work<'a> {
                     output::remark(format_args!("  help: it is over; `rath run --continue {id} WORDS` goes on"));
                 }
                 if self.settings.json {
-                    output::json(&json!({ "session": id, "outcome": "failed", "why": error.to_string() }))?;
+                    output::json(&RunOutcome::Failed { session: id, why: error.to_string() })?;
                 }
                 Err(error.into())
             }

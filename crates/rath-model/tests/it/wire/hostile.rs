@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rath_core::body::Block;
-use rath_core::{Model, TokenCount};
+use rath_core::{FailureKind, Model, TokenCount};
 use rath_model::{Anthropic, Chat, Fallback, Scripted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -98,6 +98,7 @@ async fn a_server_that_says_nothing_more_is_not_waited_for() {
             .await;
             let failure = failure(&*clients(&server.url())[at](SHORT)).await;
             assert!(failure.retry && failure.why.contains("nothing came"), "{failure:?}");
+            assert_eq!(failure.kind, FailureKind::TimedOut);
             if end == Some(half) {
                 assert_eq!(failure.partial.as_deref(), Some("Hello, "));
             }
@@ -111,6 +112,7 @@ async fn a_server_that_drips_is_stopped_at_last() {
     let model = Anthropic::new("m").base_url(server.url()).total_timeout(SHORT);
     let failure = failure(&model).await;
     assert!(failure.retry && failure.why.contains("took longer"), "{failure:?}");
+    assert_eq!(failure.kind, FailureKind::TimedOut);
 }
 
 #[tokio::test]

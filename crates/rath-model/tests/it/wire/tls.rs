@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rath_core::FailureKind;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -37,7 +38,7 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     let port = impostor().await;
     for client in clients(&format!("https://127.0.0.1:{port}")) {
         let failure = failure(&*client(FOR_EVER)).await;
-        assert!(!failure.retry, "{failure:?}");
+        assert_eq!((failure.retry, failure.kind), (false, FailureKind::Tls), "{failure:?}");
         assert!(failure.why.contains("cannot reach https://127.0.0.1"), "{failure:?}");
         assert!(failure.why.contains("certificate"), "{failure:?}");
     }
@@ -50,6 +51,8 @@ async fn a_proxy_is_used_where_one_is_set() {
     let model = Anthropic::new("m").proxy("http://127.0.0.1:1").base_url("http://provider.invalid");
     let refused = failure(&model).await;
     assert!(refused.why.contains("cannot reach http://provider.invalid"), "{refused:?}");
+    assert_eq!(refused.kind, FailureKind::Unreachable);
     let no_address = failure(&Anthropic::new("m").proxy("://")).await;
     assert!(!no_address.retry && no_address.why.contains("proxy"), "{no_address:?}");
+    assert_eq!(no_address.kind, FailureKind::Setup);
 }

@@ -3,15 +3,14 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use anyhow::Result;
-use rath::body::{
+use rath_core::body::{
     Cancelled, Failed, Forked, Merged, ModelResponded, Outcome, Role, StepEntered, StepLeft, ToolFinished, ToolStarted,
 };
-use rath::store::{BoxFuture, Which};
-use rath::{Content, Kind, Point, Record, RecordId, SessionId, Store, Time, Usage};
+use rath_core::store::{BoxFuture, Which};
+use rath_core::{Content, Kind, Point, Record, RecordId, Result, SessionId, Store, Time, Usage};
 use serde::Serialize;
 
-use super::step::Config;
+use super::{model_of, records};
 
 /// The kinds that a tree is made of.
 const KINDS: &[Kind] = &[
@@ -27,73 +26,92 @@ const KINDS: &[Kind] = &[
 ];
 
 /// A step, or a branch that was forked in one.
-#[derive(Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub(crate) enum Node {
+pub enum StepNode {
     /// A step.
     Step {
+        /// How many nodes it stands in.
         depth: usize,
+        /// The session.
         session: SessionId,
+        /// The place of its `step_entered` record.
         seq: u64,
+        /// That record.
         record: RecordId,
         /// The step around it.
         #[serde(skip_serializing_if = "Option::is_none")]
         around: Option<RecordId>,
+        /// Its name.
         name: String,
-        /// A run's workflow.
+        /// The name of a run's workflow.
         #[serde(skip_serializing_if = "Option::is_none")]
         workflow: Option<String>,
+        /// The version that the code says it is of.
         #[serde(skip_serializing_if = "Option::is_none")]
         version: Option<String>,
+        /// Whether an agent or a workflow works in it.
         #[serde(skip_serializing_if = "Option::is_none")]
         role: Option<Role>,
+        /// The agent's model.
         #[serde(skip_serializing_if = "Option::is_none")]
         model: Option<String>,
+        /// When it was entered.
         entered: Time,
+        /// When it was left.
         left: Option<Time>,
+        /// How long it took, in microseconds.
         duration_us: Option<u64>,
+        /// How it ended.
         outcome: Option<Outcome>,
+        /// Why it ended that way.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
-        /// What it left, as JSON text.
+        /// The value that it left, as JSON text.
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<Content>,
+        /// Answers of the model in this step, not in steps inside it.
         turns: u64,
+        /// Calls made in this step, not in steps inside it.
         calls: u64,
+        /// What was used in it, and in steps inside it.
         usage: Usage,
     },
     /// A session that was forked.
     Branch {
+        /// How many nodes it stands in.
         depth: usize,
+        /// The forked session.
         session: SessionId,
+        /// The fork point.
         from: Point,
+        /// Why it was forked.
         why: String,
+        /// The call that works on it.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<String>,
+        /// Whether it has ended.
         closed: bool,
     },
 }
 
-/// A tree in the order it is read.
-pub(crate) type Nodes = Vec<Node>;
-
 /// A node and what stands in it.
 struct Found {
-    node: Node,
+    node: StepNode,
     inside: Vec<Found>,
 }
 
-/// The tree of a session up to one of its records.
-pub(crate) async fn of(store: &Arc<dyn Store>, session: SessionId, to: u64) -> Result<Nodes> {
-    let mut nodes = Nodes::new();
+/// The steps of a session up to one of its records, and those of its branches, in the order in which a tree is read.
+pub async fn steps(store: &Arc<dyn Store>, session: SessionId, to: u64) -> Result<Vec<StepNode>> {
+    let mut nodes = Vec::new();
     flatten(line(store, session, to).await?, 0, &mut nodes);
     Ok(nodes)
 }
 
-fn flatten(found: Vec<Found>, at: usize, into: &mut Nodes) {
+fn flatten(found: Vec<Found>, at: usize, into: &mut Vec<StepNode>) {
     for Found { mut node, inside } in found {
         match &mut node {
-            Node::Step { depth, .. } | Node::Branch { depth, .. } => *depth = at,
+            StepNode::Step { depth, .. } | StepNode::Branch { depth, .. } => *depth = at,
         }
         into.push(node);
         flatten(inside, at + 1, into);
@@ -106,18 +124,18 @@ fn line(store: &Arc<dyn Store>, session: SessionId, to: u64) -> BoxFuture<'_, Re
         let mut branches = Vec::new();
         for row in store.sessions(Which::ChildrenOf(session).into()).await? {
             let Some(origin) = row.origin.filter(|origin| origin.seq <= to) else { continue };
-            let first = rath::inspect::records(store, row.id, 0, 0, &[Kind::Forked]).await?;
+            let first = records(store, row.id, 0, 0, &[Kind::Forked]).await?;
             let forked = first.first().and_then(|record| record.body::<Forked>().ok());
             let (why, call) = forked.map_or_else(Default::default, |forked| (forked.why, forked.call));
             let from = origin.point();
-            let node = Node::Branch { depth: 0, session: row.id, from, why, call, closed: row.closed };
+            let node = StepNode::Branch { depth: 0, session: row.id, from, why, call, closed: row.closed };
             let inside = line(store, row.id, row.seq).await?;
             branches.push((origin.seq, row.id, Found { node, inside }));
         }
         branches.sort_by_key(|(seq, id, _)| (*seq, *id));
         let mut fold =
             Fold { store, branches: branches.into(), top: Vec::new(), open: Vec::new(), running: HashSet::new() };
-        for record in rath::inspect::records(store, session, 0, to, KINDS).await? {
+        for record in records(store, session, 0, to, KINDS).await? {
             fold.take(&record).await?;
         }
         Ok(fold.close())
@@ -153,16 +171,16 @@ impl Fold<'_> {
 
     async fn take(&mut self, record: &Record) -> Result<()> {
         self.branches_before(record.seq());
-        let time = record.time()?;
+        let time = time_of(record)?;
         match record.kind() {
             Kind::StepEntered => {
                 let Ok(body) = record.body::<StepEntered>() else { return Ok(()) };
-                let model = Config::read(self.store, body.config.as_ref()).await?.and_then(|config| config.model);
+                let model = model_of(self.store, body.config.as_ref()).await?;
                 let around = self.open.last().and_then(|found| match &found.node {
-                    Node::Step { record, .. } => Some(*record),
-                    Node::Branch { .. } => None,
+                    StepNode::Step { record, .. } => Some(*record),
+                    StepNode::Branch { .. } => None,
                 });
-                let node = Node::Step {
+                let node = StepNode::Step {
                     depth: 0,
                     session: record.session(),
                     seq: record.seq(),
@@ -220,7 +238,7 @@ impl Fold<'_> {
     fn count(&mut self, more_turns: u64, more_calls: u64, used: Usage) {
         let innermost = self.open.len().saturating_sub(1);
         for (at, found) in self.open.iter_mut().enumerate() {
-            if let Node::Step { turns, calls, usage, .. } = &mut found.node {
+            if let StepNode::Step { turns, calls, usage, .. } = &mut found.node {
                 *usage += used;
                 if at == innermost {
                     (*turns, *calls) = (*turns + more_turns, *calls + more_calls);
@@ -230,18 +248,18 @@ impl Fold<'_> {
     }
 
     fn because(&mut self, reason: Option<String>) {
-        if let Some(Found { node: Node::Step { why, .. }, .. }) = self.open.last_mut() {
+        if let Some(Found { node: StepNode::Step { why, .. }, .. }) = self.open.last_mut() {
             *why = reason.or(why.take());
         }
     }
 
     fn leave(&mut self, body: &StepLeft, time: Time) {
-        let is = |found: &Found| matches!(&found.node, Node::Step { record, .. } if *record == body.step);
+        let is = |found: &Found| matches!(&found.node, StepNode::Step { record, .. } if *record == body.step);
         let Some(place) = self.open.iter().rposition(is) else { return };
         while self.open.len() > place {
             let Some(mut found) = self.open.pop() else { return };
             if self.open.len() == place
-                && let Node::Step { entered, left, duration_us, outcome, why, value, .. } = &mut found.node
+                && let StepNode::Step { entered, left, duration_us, outcome, why, value, .. } = &mut found.node
             {
                 (*left, *outcome, *value) = (Some(time), Some(body.outcome), body.value.clone());
                 *duration_us = Some(time.micros_since(*entered));
@@ -260,4 +278,10 @@ impl Fold<'_> {
         }
         self.top
     }
+}
+
+/// When a record was made.
+pub(super) fn time_of(record: &Record) -> Result<Time> {
+    let bad = |why: rath_core::Fault| rath_core::ErrorKind::Record { point: record.point(), why };
+    Ok(record.time().map_err(|why| bad(why.into()))?)
 }

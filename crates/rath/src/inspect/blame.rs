@@ -1,0 +1,37 @@
+//! Which record wrote each line of a file.
+
+use rath_core::files::Name;
+use rath_core::{Origin, Result, View};
+use serde::Serialize;
+
+/// A line of a file, and the record that wrote it.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlamedLine {
+    /// Its number, from 1.
+    pub line: usize,
+    /// Its text with the line end.
+    pub text: Option<String>,
+    /// The record that wrote it.
+    pub origin: Origin,
+}
+
+/// A file, line by line.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlamedFile {
+    /// Whether it is text. A file that is not has one line.
+    pub is_text: bool,
+    /// Its lines.
+    pub lines: Vec<BlamedLine>,
+}
+
+/// The lines of a file as `view` has it, and which record wrote each.
+pub async fn blame(view: &View, path: &Name) -> Result<BlamedFile> {
+    let blame = view.blame(path).await?;
+    let mut texts = blame.content.split_inclusive(|byte| *byte == b'\n');
+    let lines = blame.lines.iter().enumerate().map(|(at, origin)| BlamedLine {
+        line: at + 1,
+        text: texts.next().map(|text| String::from_utf8_lossy(text).into_owned()),
+        origin: blame.origins[*origin].clone(),
+    });
+    Ok(BlamedFile { is_text: blame.is_text, lines: lines.collect() })
+}

@@ -1,0 +1,33 @@
+//! A record, whole.
+
+use rath_core::{Record, RecordId, SessionId};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A record with its header and body.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordDetails {
+    /// The session.
+    pub session: SessionId,
+    /// Its place on the session.
+    pub seq: u64,
+    /// Its id.
+    pub id: RecordId,
+    /// The header: kind, parents, time, actor.
+    pub header: Value,
+    /// What it says; null if the body was erased or left out.
+    pub body: Value,
+}
+
+impl RecordDetails {
+    /// The record as it is stored.
+    pub fn of(record: &Record) -> serde_json::Result<Self> {
+        Ok(Self {
+            session: record.session(),
+            seq: record.seq(),
+            id: record.id(),
+            header: serde_json::from_slice(record.header_bytes())?,
+            body: record.body_bytes().map_or(Ok(Value::Null), serde_json::from_slice)?,
+        })
+    }
+}
