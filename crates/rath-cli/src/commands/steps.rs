@@ -8,7 +8,7 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{span, usage};
+use crate::transcript::{self, span, usage};
 
 /// Show the steps of a session and of its branches: how long each took, how it ended, what it used
 #[derive(clap::Args)]
