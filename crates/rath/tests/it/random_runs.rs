@@ -376,7 +376,7 @@ async fn live_on(store: &Arc<dyn Store>, process: &Process<'_>) -> End {
                     assert!(answer(store, world).await > 0, "a run that waits has asked something");
                 }
                 ErrorKind::Store(_) if error.to_string().contains("the process is dead") => return End::Killed,
-                ErrorKind::Ended { .. } => return End::Stopped(error),
+                ErrorKind::Cancelled { .. } | ErrorKind::Ended { .. } => return End::Stopped(error),
                 _ => panic!("{error}"),
             },
         }
