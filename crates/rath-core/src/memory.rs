@@ -13,14 +13,15 @@ use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Cursor, Error, FIRST_FENCE, Fence, Holder, Lookup, Of, Page, Part, Piece, Post, Query,
-    Result, Row, Scan, Store, Which,
+    Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, Holder, Lookup, Notifier, Of, Page,
+    Part, Piece, Post, Projection, Query, Reading, Result, Row, Scan, Store, Watcher, Which, check_projection_name,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
 #[derive(Default)]
 pub struct Memory {
     inner: Mutex<Inner>,
+    notifier: Arc<Notifier>,
 }
 
 #[derive(Default)]
@@ -38,6 +39,14 @@ struct Inner {
     posts: HashMap<SessionId, Vec<Post>>,
     /// Posts that were taken: they are not taken in again.
     taken: HashSet<String>,
+    projections: BTreeMap<String, Projected>,
+}
+
+/// A projection that was asked, with its storage.
+struct Projected {
+    projection: Arc<dyn Projection>,
+    storage: BTreeMap<Vec<u8>, Vec<u8>>,
+    cursor: Cursor,
 }
 
 struct Line {
@@ -216,12 +225,46 @@ impl Inner {
         }
     }
 
-    fn scan_store(&self, after: Cursor, scan: &Scan) -> Page {
-        let from = usize::try_from(after).unwrap_or(usize::MAX).min(self.order.len());
+    /// Brings a projection up to date.
+    fn project(&mut self, projection: &Arc<dyn Projection>) -> Result<&Projected> {
+        let fresh = || Projected { projection: projection.clone(), storage: BTreeMap::new(), cursor: Cursor::start() };
+        let known = self.projections.remove(projection.name());
+        let known = known.filter(|known| known.projection.version() == projection.version());
+        let mut known = known.unwrap_or_else(fresh);
+        known.projection = projection.clone();
+        loop {
+            let page = self.scan_store(&known.cursor, &Scan::all().kinds(projection.kinds()));
+            projection.apply(&page.records, &mut known.storage)?;
+            known.cursor = page.cursor;
+            if !page.more {
+                break;
+            }
+        }
+        Ok(self.projections.entry(projection.name().to_owned()).insert_entry(known).into_mut())
+    }
+
+    /// Whether an open session waits for an answer, or has posts.
+    fn waits(&self, id: SessionId, line: &Line) -> bool {
+        let has_posts = self.posts.get(&id).is_some_and(|posts| !posts.is_empty());
+        has_posts || line.state.asks.iter().any(|ask| !ask.inherited)
+    }
+
+    /// A cursor counts records. So many of them are looked at for a page, wanted or not.
+    fn scan_store(&self, after: &Cursor, scan: &Scan) -> Page {
+        let from = after.numbers().first().copied().unwrap_or(0);
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.order.len());
         let to = from.saturating_add(scan.limit.max(1)).min(self.order.len());
-        let records = self.order[from..to].iter().filter_map(|point| self.at(*point));
-        let records = records.filter(|record| scan.kinds.is_empty() || scan.kinds.contains(record.kind())).collect();
-        Page { records, position: to as u64, more: to < self.order.len(), snapshot: None }
+        let position = |count: usize| Cursor::of_store(&[count as u64]);
+        let mut page = Page { cursor: position(to), more: to < self.order.len(), ..Page::default() };
+        for (at, point) in self.order[from..to].iter().enumerate() {
+            if let Some(record) = self.at(*point)
+                && (scan.kinds.is_empty() || scan.kinds.contains(record.kind()))
+            {
+                page.records.push(record);
+                page.cursors.push(position(from + at + 1));
+            }
+        }
+        page
     }
 
     fn scan_session(&self, session: SessionId, from: u64, to: u64, scan: &Scan) -> Result<Page> {
@@ -253,7 +296,11 @@ impl Inner {
 
 impl Store for Memory {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { protocol::commit(&Protocol, &mut *self.lock(), batch.parts, &batch.taken) })
+        Box::pin(async move {
+            protocol::commit(&Protocol, &mut *self.lock(), batch.parts, &batch.taken)?;
+            self.notifier.notify(Change::Commits);
+            Ok(())
+        })
     }
 
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
@@ -277,9 +324,9 @@ impl Store for Memory {
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             let inner = self.lock();
-            match scan.of {
+            match &scan.of {
                 Of::Store { after } => Ok(inner.scan_store(after, &scan)),
-                Of::Session { session, from, to } => inner.scan_session(session, from, to, &scan),
+                Of::Session { session, from, to } => inner.scan_session(*session, *from, *to, &scan),
             }
         })
     }
@@ -294,7 +341,7 @@ impl Store for Memory {
                 Which::ChildrenOf(parent) => line.origin.is_some_and(|origin| origin.session == *parent),
                 Which::Run(key) => inner.runs.get(key) == Some(id),
             };
-            let mut rows: Vec<Row> = match &query.which {
+            let rows: Vec<Row> = match &query.which {
                 Which::Id(id) => inner.lines.get(id).and_then(|line| inner.row(*id, line)).into_iter().collect(),
                 _ => inner
                     .lines
@@ -303,6 +350,9 @@ impl Store for Memory {
                     .filter_map(|(id, line)| inner.row(*id, line))
                     .collect(),
             };
+            let waits = |row: &Row| inner.lines.get(&row.id).is_some_and(|line| inner.waits(row.id, line));
+            let wanted = |row: &Row| query.admits(row) && (!query.waiting || waits(row));
+            let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
             rows.sort_by_key(|row| std::cmp::Reverse((row.time, row.id)));
             rows.truncate(query.limit.unwrap_or(usize::MAX));
             Ok(rows)
@@ -339,12 +389,25 @@ impl Store for Memory {
             if Protocol.posted(before) != before {
                 inner.posts.entry(post.session).or_default().push(post);
             }
+            drop(inner);
+            self.notifier.notify(Change::Posts);
             Ok(())
         })
     }
 
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
         Box::pin(async move { Ok(self.lock().posts.get(&session).cloned().unwrap_or_default()) })
+    }
+
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            check_projection_name(&*projection)?;
+            read(&self.lock().project(&projection)?.storage)
+        })
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.notifier.watch(change)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
@@ -372,6 +435,10 @@ impl Store for Memory {
                 inner.runs.retain(|_, session| *session != reference.session);
             }
             inner.drop_unnamed(blobs);
+            let erased = Erased { records, ..Erased::default() };
+            for known in inner.projections.values_mut() {
+                known.projection.forget(&erased, &mut known.storage)?;
+            }
             Ok(())
         })
     }

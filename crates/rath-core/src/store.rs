@@ -17,6 +17,16 @@ use crate::kind::Kind;
 use crate::record::{Fault, Record};
 pub use crate::trouble::Trouble;
 
+mod cursor;
+mod projection;
+mod questions;
+mod watch;
+
+pub use cursor::{Cursor, NotACursor};
+pub use projection::{EachEntry, Erased, Projection, Reading, Storage, check_name as check_projection_name};
+pub use questions::OpenQuestions;
+pub use watch::{Change, Changed, Commits, Notifier, Watcher};
+
 /// A future that a store hands out.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -84,6 +94,13 @@ pub trait Store: Blobs {
     /// What is in a session's inbox, oldest first.
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
 
+    /// Brings a projection up to date and shows its storage to `read`. See [`projected`](#method.projected) for one that
+    /// answers.
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>>;
+
+    /// Waits for changes from now on, made by this process or another one. While nothing changes, nothing is asked.
+    fn watch(&self, change: Change) -> Watcher;
+
     /// Destroys salt and body of these records, what was folded from them, and the blobs that nothing else names. The
     /// chain still verifies. Versions of files stay. Nothing is put on the record: `rath verify` names a body that is gone
     /// without an `erased` record, as if somebody had taken it out.
@@ -101,9 +118,6 @@ pub type Fence = u64;
 
 /// The fence of a session's first holder.
 pub const FIRST_FENCE: Fence = 1;
-
-/// A place in a store's commit order.
-pub type Cursor = u64;
 
 /// Records of several sessions that become durable together.
 #[derive(Clone, Debug, Default)]
@@ -214,11 +228,11 @@ pub struct Scan {
 }
 
 /// The extent of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
     /// Everything committed after `after`, in commit order.
     Store {
-        /// The position of the last page.
+        /// The last page's [`cursor`](Page::cursor), or that of any record.
         after: Cursor,
     },
     /// Records `from..=to` of one session.
@@ -233,6 +247,11 @@ pub enum Of {
 }
 
 impl Scan {
+    /// All of a store.
+    pub fn all() -> Self {
+        Self::store(Cursor::start())
+    }
+
     /// All of a store after `after`.
     pub fn store(after: Cursor) -> Self {
         Self { of: Of::Store { after }, kinds: Vec::new(), limit: 1024, backwards: false, from_snapshot: false }
@@ -240,7 +259,7 @@ impl Scan {
 
     /// Records `from..=to` of a session.
     pub fn session(session: SessionId, from: u64, to: u64) -> Self {
-        Self { of: Of::Session { session, from, to }, ..Self::store(0) }
+        Self { of: Of::Session { session, from, to }, ..Self::all() }
     }
 
     /// Only records of these kinds.
@@ -279,7 +298,12 @@ pub struct Page {
     pub snapshot: Option<(u64, Vec<u8>)>,
     /// The records, in order.
     pub records: Vec<Record>,
-    /// Where the next page begins: a cursor for a store, a seq for a session (backwards: its last).
+    /// Of a store: for each of the records, the position behind it.
+    pub cursors: Vec<Cursor>,
+    /// Of a store: the position behind everything that was looked at for this page, wanted or not. The next page begins
+    /// here, also where this one is empty.
+    pub cursor: Cursor,
+    /// Of a session: the seq with which the next page begins (backwards: its last).
     pub position: u64,
     /// Whether there may be more.
     pub more: bool,
@@ -290,8 +314,60 @@ pub struct Page {
 pub struct Query {
     /// Which.
     pub which: Which,
+    /// Only those that have all of these labels, each with its value where one is given.
+    pub labels: Vec<(String, Option<String>)>,
+    /// Only those in which something waits: a question that is open, or a post that was not taken. Closed sessions wait
+    /// for nothing.
+    pub waiting: bool,
+    /// Only those that come after this one in the list: the last one of the page before.
+    pub after: Option<(Time, SessionId)>,
     /// At most this many.
     pub limit: Option<usize>,
+}
+
+impl Query {
+    /// All sessions.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Only those with this label, whatever its value.
+    #[must_use]
+    pub fn label(mut self, name: impl Into<String>) -> Self {
+        self.labels.push((name.into(), None));
+        self
+    }
+
+    /// Only those in which something waits.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.waiting = true;
+        self
+    }
+
+    /// Only those after `row` in the list.
+    #[must_use]
+    pub fn after(mut self, row: &Row) -> Self {
+        self.after = Some((row.time, row.id));
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Whether a session passes all filters but [`which`](Self::which) and [`waiting`](Self::waiting).
+    pub fn admits(&self, row: &Row) -> bool {
+        let has = |(name, value): &(String, Option<String>)| {
+            row.labels.get(name).is_some_and(|have| value.as_ref().is_none_or(|value| value == have))
+        };
+        self.labels.iter().all(has)
+            && self.after.is_none_or(|after| (row.time, row.id) < after)
+            && !(self.waiting && row.closed)
+    }
 }
 
 /// A choice of sessions.
@@ -312,7 +388,7 @@ pub enum Which {
 
 impl From<Which> for Query {
     fn from(which: Which) -> Self {
-        Self { which, limit: None }
+        Self { which, ..Self::default() }
     }
 }
 

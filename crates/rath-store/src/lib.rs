@@ -30,6 +30,7 @@ mod embedded;
 mod packing;
 mod packs;
 mod pool;
+mod projection;
 mod search;
 pub mod segment;
 mod squeeze;

@@ -1,5 +1,9 @@
 //! How the records of a published tail are laid out in one row.
 //!
+//! Segments are numbered in commit order, and cursors are made of their numbers. So segments are never merged, split or
+//! renumbered, and no number is given twice: an erasure of records rewrites its segment in place, one of whole sessions
+//! leaves a gap, and neither takes away the newest segment of the store.
+//!
 //! Each record: kind code (1 byte), flags (1), header length and body length (4 each, little endian), salt (16, not
 //! when erased), header, body. The bytes that are hashed stand there as they were first written. Where they are many,
 //! as after an import, the row holds all of that as one zstd frame.

@@ -1,10 +1,15 @@
 //! What every store must do. One function a promise; each gets an empty store.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollster::block_on;
-use rath_core::body::{Labelled, Note};
-use rath_core::store::{Batch, Error, Lookup, Part, Piece, Post, Posted, Query, Scan, Store, Which};
+use rath_core::body::{About, Answered, Asked, Labelled, Note, Verdict};
+use rath_core::store::{
+    Batch, Change, Cursor, Erased, Error, Lookup, Part, Piece, Post, Posted, Projection, Query, Result, Scan, Storage,
+    Store, Watcher, Which,
+};
 use rath_core::{
     Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, Time, View,
 };
@@ -228,11 +233,11 @@ pub fn scans_filter_by_kind(store: &TheStore) {
 pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
     let mut a = published(store, 1);
     let mut b = published(store, 2);
-    let (mut cursor, mut seen) = (0, Vec::new());
+    let (mut cursor, mut seen) = (Cursor::start(), Vec::new());
     let mut read = |seen: &mut Vec<RecordId>, limit| loop {
-        let page = block_on(store.scan(Scan::store(cursor).limit(limit))).unwrap();
+        let page = block_on(store.scan(Scan::store(cursor.clone()).limit(limit))).unwrap();
         seen.extend(page.records.iter().map(Record::id));
-        cursor = page.position;
+        cursor = page.cursor;
         if !page.more {
             break;
         }
@@ -247,6 +252,254 @@ pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
     expected.extend(stored(store, b.id()).iter().map(Record::id));
     expected.push(a.head().id);
     assert_eq!(seen, expected);
+}
+
+/// A position is known behind each record. From there the scan goes on, also when it is written down as text meanwhile,
+/// and whatever else was committed or erased since.
+pub fn each_record_has_a_cursor(store: &TheStore) {
+    let (a, mut b) = (published(store, 5), published(store, 2));
+    let scan = |after: &Cursor, kinds: &[Kind]| block_on(store.scan(Scan::store(after.clone()).kinds(kinds))).unwrap();
+    let all = scan(&Cursor::start(), &[]);
+    assert_eq!((all.records.len(), all.cursors.len(), all.more), (9, 9, false));
+    let ids = |records: &[Record]| records.iter().map(Record::id).collect::<Vec<_>>();
+    block_on(store.erase(vec![all.records[3].reference()])).unwrap();
+    b.note("later").unwrap();
+    block_on(b.publish()).unwrap();
+    for (at, cursor) in all.cursors.iter().enumerate() {
+        let cursor: Cursor = cursor.to_string().parse().unwrap();
+        let rest = scan(&cursor, &[]);
+        let mut expected = ids(&all.records[at + 1..]);
+        expected.push(b.head().id);
+        assert_eq!(ids(&rest.records), expected, "from record {at} on");
+        let notes = scan(&cursor, &[Kind::Note]);
+        assert_eq!(notes.records.len(), rest.records.iter().filter(|record| *record.kind() == Kind::Note).count());
+        assert_eq!(notes.cursors.last(), rest.cursors.last());
+    }
+    let end = scan(&all.cursor, &[]);
+    assert_eq!(ids(&end.records), [b.head().id]);
+    assert!(scan(&end.cursor, &[]).records.is_empty() && scan(&end.cursors[0], &[]).records.is_empty());
+    drop((a, b));
+}
+
+/// A page that holds little or nothing of what is wanted moves on all the same: nothing is looked at twice.
+pub fn a_scan_moves_on_past_what_is_not_wanted(store: &TheStore) {
+    let mut session = session(store);
+    for _ in 0..50 {
+        session.note("not wanted").unwrap();
+        block_on(session.publish()).unwrap();
+    }
+    let wanted = [Kind::User];
+    let read = |after: Cursor| {
+        let (mut after, mut found, mut pages) = (after, 0, 0);
+        loop {
+            let page = block_on(store.scan(Scan::store(after.clone()).kinds(&wanted).limit(10))).unwrap();
+            (found, pages) = (found + page.records.len(), pages + 1);
+            assert!(!page.more || page.cursor != after, "the scan stands still");
+            after = page.cursor;
+            if !page.more {
+                return (after, found, pages);
+            }
+        }
+    };
+    let (end, found, _) = read(Cursor::start());
+    assert_eq!(found, 0);
+    assert_eq!(end, block_on(store.scan(Scan::store(end.clone()))).unwrap().cursor, "it came to the end");
+    session.user("wanted").unwrap();
+    session.note("not wanted").unwrap();
+    block_on(session.publish()).unwrap();
+    let (end, found, pages) = read(end);
+    assert_eq!((found, pages), (1, 1), "only what is new was looked at");
+    assert_eq!(read(end).1, 0);
+}
+
+/// Whoever waits for commits or posts is woken by them, and by nothing else; commits come as a stream from a cursor on.
+pub fn changes_wake_those_who_wait(store: &TheStore) {
+    let mut session = published(store, 1);
+    let id = session.id();
+    let (commits, posts) = (store.watch(Change::Commits), store.watch(Change::Posts));
+    let is_woken = |watcher: &Watcher| poll_once(pin!(watcher.changed()));
+    assert!(!is_woken(&commits) && !is_woken(&posts));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(posts.changed()));
+        block_on(store.post(post(id, "wakes"))).unwrap();
+        waiting.join().unwrap();
+    });
+    assert!(!is_woken(&commits), "a post is no commit");
+    let early = commits.clone();
+    session.note("more").unwrap();
+    block_on(session.publish()).unwrap();
+    block_on(commits.changed());
+    block_on(early.changed());
+    commits.mark();
+    assert!(!is_woken(&posts), "a commit is no post");
+
+    let mut stream = store.commits(Cursor::start()).kinds(&[Kind::Note]);
+    let first = block_on(stream.next()).unwrap();
+    assert_eq!(seqs(&first.records), [1, 2]);
+    let mut after = store.commits(first.cursors[0].clone());
+    assert_eq!(seqs(&block_on(after.next()).unwrap().records), [2]);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| block_on(stream.next()).unwrap());
+        session.user("not a note").unwrap();
+        block_on(session.publish()).unwrap();
+        session.note("a note").unwrap();
+        block_on(session.publish()).unwrap();
+        assert_eq!(seqs(&next.join().unwrap().records), [4]);
+    });
+}
+
+/// What users said, by record.
+struct Said {
+    version: u32,
+    applied: AtomicU64,
+}
+
+impl Said {
+    fn new(version: u32) -> Arc<Self> {
+        Arc::new(Self { version, applied: AtomicU64::new(0) })
+    }
+
+    fn key(point: Point) -> Vec<u8> {
+        [&point.session.0.as_bytes()[..], &point.seq.to_be_bytes()].concat()
+    }
+
+    /// What is stored, and how many records were taken in for it so far.
+    fn of(self: &Arc<Self>, store: &TheStore) -> (Vec<String>, u64) {
+        let said = block_on(store.projected(self.clone(), |storage| storage.all(&[]))).unwrap();
+        let said = said.into_iter().map(|(_, said)| String::from_utf8(said).unwrap()).collect();
+        (said, self.applied.load(Ordering::Acquire))
+    }
+}
+
+impl Projection for Said {
+    fn name(&self) -> &str {
+        "said"
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn kinds(&self) -> &[Kind] {
+        &[Kind::User]
+    }
+
+    fn apply(&self, records: &[Record], storage: &mut dyn Storage) -> Result<()> {
+        self.applied.fetch_add(records.len() as u64, Ordering::AcqRel);
+        for record in records {
+            assert_eq!(*record.kind(), Kind::User);
+            if let Some(body) = record.body_bytes() {
+                storage.put(&Said::key(record.point()), body)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, erased: &Erased, storage: &mut dyn Storage) -> Result<()> {
+        erased.records.iter().try_for_each(|record| storage.delete(&Said::key(record.point())))
+    }
+}
+
+/// A projection has seen everything when it answers, each record once; another version of it begins anew, and what an
+/// erasure destroyed is not in it.
+pub fn projections_catch_up_before_they_answer(store: &TheStore) {
+    let mut session = session(store);
+    session.user("one").unwrap();
+    session.note("not folded").unwrap();
+    session.user("two").unwrap();
+    let two = session.head();
+    block_on(session.publish()).unwrap();
+    let first = Said::new(1);
+    assert_eq!(first.of(store), (vec![r#"{"text":"one"}"#.into(), r#"{"text":"two"}"#.into()], 2));
+    assert_eq!(first.of(store).1, 2, "nothing is read twice");
+    session.user("three").unwrap();
+    block_on(session.publish()).unwrap();
+    assert_eq!((first.of(store).0.len(), first.of(store).1), (3, 3));
+    block_on(store.erase(vec![two])).unwrap();
+    assert_eq!(first.of(store), (vec![r#"{"text":"one"}"#.into(), r#"{"text":"three"}"#.into()], 3));
+    let second = Said::new(2);
+    assert_eq!(second.of(store), (first.of(store).0, 3), "all is folded again, without what was erased");
+    let odd: Arc<dyn Projection> = Arc::new(Odd);
+    assert!(block_on(store.projected(odd, |_| Ok(()))).is_err(), "a name that is a path is refused");
+}
+
+/// A projection with a name that leads elsewhere.
+struct Odd;
+
+impl Projection for Odd {
+    fn name(&self) -> &str {
+        "../odd"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn apply(&self, _: &[Record], _: &mut dyn Storage) -> Result<()> {
+        Ok(())
+    }
+
+    fn forget(&self, _: &Erased, _: &mut dyn Storage) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Lists by labels and of those in which something waits, a page at a time.
+pub fn lists_are_filtered_and_paged(store: &TheStore) {
+    let mut sessions: Vec<Session> = (0..5).map(|_| published(store, 1)).collect();
+    for (n, session) in sessions.iter_mut().enumerate() {
+        session.label("team", if n % 2 == 0 { "blue" } else { "red" }).unwrap();
+        block_on(session.publish()).unwrap();
+    }
+    let ids: Vec<SessionId> = sessions.iter().map(Session::id).collect();
+    let list = |query: Query| {
+        let mut found: Vec<SessionId> =
+            block_on(store.sessions(query)).unwrap().into_iter().map(|row| row.id).collect();
+        found.sort_by_key(|id| ids.iter().position(|known| known == id));
+        found
+    };
+    assert_eq!(list(Query::all().label("team")), ids);
+    let blue = Query { labels: vec![("team".into(), Some("blue".into()))], ..Query::all() };
+    assert_eq!(list(blue.clone()), [ids[0], ids[2], ids[4]]);
+    assert_eq!(list(blue.clone().limit(2)).len(), 2);
+    assert!(list(Query::all().label("other")).is_empty());
+    // Pages join.
+    let (mut paged, mut query) = (Vec::new(), Query::all().limit(2));
+    loop {
+        let rows = block_on(store.sessions(query.clone())).unwrap();
+        let Some(last) = rows.last() else { break };
+        query = query.after(last);
+        paged.extend(rows.into_iter().map(|row| row.id));
+    }
+    let all: Vec<SessionId> = block_on(store.sessions(Query::all())).unwrap().into_iter().map(|row| row.id).collect();
+    assert_eq!(paged, all);
+
+    assert!(list(Query::all().waiting()).is_empty());
+    let question = Asked::new(About::Question, None, "Which one?");
+    let shown_digest = question.shown_digest;
+    let asked = sessions[1].append(question).unwrap();
+    let given_up = sessions[2].append(Asked::new(About::Question, None, "And this?")).unwrap();
+    block_on(sessions[1].publish()).unwrap();
+    block_on(sessions[2].publish()).unwrap();
+    let mut fork = sessions[1].fork("asks nothing itself");
+    block_on(fork.publish()).unwrap();
+    block_on(store.post(post(ids[3], "waits"))).unwrap();
+    assert_eq!(list(Query::all().waiting()), [ids[1], ids[2], ids[3]]);
+    assert_eq!(list(Query { waiting: true, ..blue }), [ids[2]]);
+    sessions[1].append(Answered { asked, shown_digest, verdict: Verdict::Yes, why: None }).unwrap();
+    block_on(sessions[1].publish()).unwrap();
+    assert_eq!(list(Query::all().waiting()), [ids[2], ids[3]]);
+    assert_eq!(sessions[2].pending().asks[0].record, given_up);
+    block_on(sessions.remove(2).close("enough")).unwrap();
+    block_on(sessions[2].take_posts()).unwrap();
+    block_on(sessions[2].publish()).unwrap();
+    assert!(list(Query::all().waiting()).is_empty());
+}
+
+/// Whether a future is ready.
+fn poll_once(future: std::pin::Pin<&mut impl Future>) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    future.poll(&mut context).is_ready()
 }
 
 /// An opened session is folded from its youngest snapshot, and the state is the same as from the beginning.
@@ -332,7 +585,7 @@ pub fn sessions_are_listed(store: &TheStore) {
     assert_eq!(list(Which::Prefix(child.id().tail())).len(), 1);
     assert_eq!(list(Which::Prefix(child.id().to_string()[..30].into())).len(), 1);
     assert_eq!(list(Which::Prefix("%".into())).len(), 0);
-    assert_eq!(block_on(store.sessions(Query { which: Which::All, limit: Some(1) })).unwrap().len(), 1);
+    assert_eq!(block_on(store.sessions(Query::all().limit(1))).unwrap().len(), 1);
 }
 
 /// A record is found by its whole id, and by a prefix.

@@ -25,6 +25,7 @@ macro_rules! store_conformance {
             published_records_come_back, unknown_sessions_are_errors, commits_are_idempotent, a_moved_head_is_a_conflict,
             a_batch_is_all_or_nothing, fences_stop_old_holders, a_session_has_one_holder, closed_sessions_take_nothing,
             scans_page_in_both_directions, scans_filter_by_kind, the_store_is_scanned_in_commit_order,
+            each_record_has_a_cursor, a_scan_moves_on_past_what_is_not_wanted, changes_wake_those_who_wait, projections_catch_up_before_they_answer, lists_are_filtered_and_paged,
             snapshots_shorten_scans, pages_are_as_of_when_they_are_asked_for, sessions_are_listed, records_are_found_by_id, blobs_come_with_their_record,
             blobs_are_put_together, blobs_are_joined_from_pieces, blobs_wait_for_a_commit,
             erased_bodies_leave_the_chain, erased_bodies_take_along_what_came_of_them, a_child_publishes_its_parent, a_merge_is_one_commit,

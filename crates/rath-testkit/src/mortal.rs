@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rath_core::store::{Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
+use rath_core::store::{
+    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Projection, Query, Reading, Result, Row,
+    Scan, Watcher,
+};
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
 /// Which side of its last commit the store dies on.
@@ -154,6 +157,14 @@ impl Store for Mortal {
             self.alive()?;
             self.inner.posts(session).await
         })
+    }
+
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        self.inner.project(projection, read)
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.inner.watch(change)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {

@@ -134,14 +134,14 @@ async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>,
     if base.is_empty() {
         // The session that changed last is one that somebody works on: not the operator session.
         let operator = operator_session(store).await?.map(|operator| operator.id);
-        let newest = store.sessions(Query { which: Which::All, limit: Some(2) }).await?;
+        let newest = store.sessions(Query::all().limit(2)).await?;
         let newest = newest.into_iter().find(|row| Some(row.id) != operator);
         return newest.ok_or(Unresolved::NoSessions).map(Some);
     }
     if base == OPERATOR_WORD {
         return operator_session(store).await?.ok_or(Unresolved::NoOperator).map(Some);
     }
-    let mut rows = store.sessions(Query { which: Which::Prefix(base.into()), limit: Some(10) }).await?;
+    let mut rows = store.sessions(Query::from(Which::Prefix(base.into())).limit(10)).await?;
     match rows.len() {
         0 | 1 => Ok(rows.pop()),
         _ => Err(Unresolved::SeveralSessions { base: base.to_owned(), rows }),

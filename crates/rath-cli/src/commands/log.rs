@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use rath::care::Erasures;
 use rath::files::{TREE, Tree};
 use rath::inspect::{LabelFilter, RecordDetails, label_text};
-use rath::store::{Query, Row, Which};
+use rath::store::{Query, Row};
 use rath::{Digest, Record, Store, View};
 
 use super::Answer;
@@ -61,7 +61,7 @@ impl Log {
         }
         let Some(place) = session else {
             let limit = if self.label.is_some() { None } else { self.limit };
-            let mut rows = store.sessions(Query { which: Which::All, limit }).await?;
+            let mut rows = store.sessions(Query { limit, ..Query::all() }).await?;
             if let Some(label) = &self.label {
                 rows.retain(|row| label.matches(&row.labels));
                 rows.truncate(self.limit.unwrap_or(usize::MAX));

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use rath::inspect::transcript::{Differences, Transcript};
 use rath::inspect::{RecordDetails, RunState, RunStatus};
-use rath::store::{Row, Scan, Which};
+use rath::store::{Change, Row, Scan, Which};
 use rath::{Kind, Record, SessionId, Store, View};
+use tokio::time::MissedTickBehavior;
 
 use super::Answer;
 use crate::expression;
@@ -14,10 +15,8 @@ use crate::output::{self, style};
 use crate::settings::Settings;
 use crate::transcript::{How, told};
 
-/// How soon the store is asked again after news.
-const SOON: Duration = Duration::from_millis(200);
-/// No wait is longer.
-const LATE: Duration = Duration::from_secs(1);
+/// How often it is asked whether a process holds the session: a process that dies tells no other one.
+const HELD_EVERY: Duration = Duration::from_secs(1);
 
 /// Watch a session while another process works on it
 ///
@@ -92,7 +91,7 @@ struct Watch<'a> {
     closed: bool,
     /// Whether nobody reads any more.
     unread: bool,
-    /// How often in a row nobody worked on the session, and there was no news.
+    /// How often in a row no process held the session, and there was no news.
     idle: u32,
 }
 
@@ -101,23 +100,32 @@ const SURE: u32 = 2;
 
 impl Watch<'_> {
     async fn follow(&mut self, forever: bool, while_held: bool) -> Result<Answer> {
-        let mut wait = SOON;
+        let watcher = self.store.watch(Change::Commits);
+        let mut ask = tokio::time::interval(HELD_EVERY);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            watcher.mark();
             let news = self.news().await?;
             let over = self.closed || self.entered && self.transcript.depth() == 0;
             if self.unread || !forever && over {
                 return Ok(Answer::Yes);
             }
+            if news {
+                self.idle = 0;
+                continue;
+            }
+            tokio::select! {
+                () = watcher.changed() => continue,
+                _ = ask.tick() => {}
+            }
             let is_held = over || store_row(&self.store, self.id).await?.holder.is_some();
-            self.idle = if news || is_held { 0 } else { self.idle.saturating_add(1) };
+            self.idle = if is_held { 0 } else { self.idle.saturating_add(1) };
             if self.idle == SURE {
                 let end = self.say_idle().await?;
                 if while_held {
                     return Ok(end);
                 }
             }
-            wait = if news { SOON } else { (wait * 2).min(LATE) };
-            tokio::time::sleep(wait).await;
         }
     }
 

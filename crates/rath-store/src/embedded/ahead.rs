@@ -45,7 +45,7 @@ impl Ahead {
     /// A page of records. Who asks for two of a session in a row, onwards, gets the ones behind them sooner.
     pub(super) fn page(&self, readers: &Arc<Readers>, scan: Scan) -> Result<Page> {
         let here = |scan: &Scan| readers.with(|db| read::page(db, scan));
-        let Of::Session { session, from, to } = scan.of else { return here(&scan) };
+        let &Of::Session { session, from, to } = &scan.of else { return here(&scan) };
         if scan.backwards || scan.from_snapshot || scan.limit < WORTH_IT {
             return here(&scan);
         }

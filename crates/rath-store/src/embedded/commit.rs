@@ -14,7 +14,9 @@ use super::doubt::Doubt;
 use super::holder::{self, Liveness};
 use super::log::Log;
 use super::schema::{self, sql};
+use super::signal::Signals;
 use super::soon::Soon;
+use super::writer::Shared;
 use super::{Paths, blobs, inbox, read, riders, runs, take};
 use crate::packing::Prepared;
 use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
@@ -33,20 +35,17 @@ pub(super) struct Committer {
     /// Whether commits are synced now.
     synced: bool,
     doubt: Doubt,
+    pub(super) signals: Arc<Signals>,
     /// Sessions that could not be given back: the next group tries again.
     pub(super) kept: Vec<(SessionId, Fence)>,
 }
 
 impl Committer {
-    pub(super) fn new(
-        mut db: Connection,
-        paths: Paths,
-        soon: Arc<Soon>,
-        doubt: Doubt,
-        liveness: Liveness,
-    ) -> Result<Self> {
+    pub(super) fn new(mut db: Connection, paths: Paths, shared: Shared, liveness: Liveness) -> Result<Self> {
         let log = Log::of(&mut db)?;
-        Ok(Self { db, paths, liveness, log, lasts: false, pack: None, soon, synced: true, doubt, kept: Vec::new() })
+        let Shared { soon, doubt, signals } = shared;
+        let (pack, kept) = (None, Vec::new());
+        Ok(Self { db, paths, liveness, log, lasts: false, pack, soon, synced: true, doubt, signals, kept })
     }
 
     /// This process.

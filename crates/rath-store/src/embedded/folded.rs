@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use rath_core::body::Forked;
-use rath_core::store::Scan;
+use rath_core::store::{Result, Scan};
 use rath_core::{Fault, Point, Refold, SessionId, State};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::read;
+use super::schema::sql;
 
 /// The state after `point`, which is also what a fork there starts with. Snapshots are taken at their word.
 pub(super) fn state_at(db: &Connection, point: Point) -> Option<Refold> {
@@ -99,4 +100,13 @@ pub(super) fn origin(db: &Connection, session: SessionId) -> Option<Point> {
         Ok(Point { session, seq: row.get::<_, i64>(1)? as u64 })
     };
     db.prepare_cached(query).and_then(|mut query| query.query_row([session.0.as_bytes()], row)).ok()
+}
+
+/// Whether a session has questions that nobody answered. One whose state cannot be folded may have: reading it says why.
+pub(super) fn asks(db: &Connection, session: SessionId) -> Result<bool> {
+    let head = db.prepare_cached("SELECT seq FROM sessions WHERE id = ?1");
+    let head = head.and_then(|mut head| head.query_row([session.0.as_bytes()], |row| row.get::<_, i64>(0)).optional());
+    let Some(seq) = head.map_err(sql)? else { return Ok(false) };
+    let state = state_at(db, Point { session, seq: seq as u64 });
+    Ok(state.is_none_or(|state| state.state().asks.iter().any(|ask| !ask.inherited)))
 }

@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use rath_core::files::{TREE, Tree, Version};
-use rath_core::store::{Error, Result, Scan};
+use rath_core::store::{Cursor, Error, Result, Scan};
 use rath_core::{BlobRef, Digest, blob_references};
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -79,8 +79,8 @@ struct Marks {
     versions: HashSet<Digest>,
     /// What was looked into, and whether as a tree.
     opened: HashSet<(Digest, bool)>,
-    /// The last segment that was looked at.
-    cursor: u64,
+    /// How far the records were looked at.
+    cursor: Cursor,
 }
 
 impl Embedded {
@@ -133,14 +133,14 @@ impl Embedded {
     fn mark(&self, db: &Connection, marks: &mut Marks, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let mut seen = 0;
         loop {
-            let page = read::store_page(db, marks.cursor, &Scan::store(marks.cursor))?;
+            let page = read::store_page(db, &marks.cursor, &Scan::store(marks.cursor.clone()))?;
             for record in &page.records {
                 seen += 1;
                 for blob in record.body_bytes().map(blob_references).unwrap_or_default() {
                     self.mark_blob(db, &blob, marks)?;
                 }
             }
-            marks.cursor = page.position;
+            marks.cursor = page.cursor;
             progress(seen);
             if !page.more {
                 return Ok(());

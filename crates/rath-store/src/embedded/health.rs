@@ -173,8 +173,18 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// What a store is made of, beside its databases and their copies.
-const PARTS: &[&str] =
-    &["packs", "holders", "workspaces", "erasing", ".gitignore", "gc.lock", "search.lock", "config.toml"];
+const PARTS: &[&str] = &[
+    "packs",
+    "holders",
+    "workspaces",
+    "erasing",
+    "projections",
+    "watch",
+    ".gitignore",
+    "gc.lock",
+    "search.lock",
+    "config.toml",
+];
 
 fn is_part(name: &str) -> bool {
     PARTS.contains(&name) || name.starts_with("rath.db") || name.starts_with("search.db")

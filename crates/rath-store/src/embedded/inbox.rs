@@ -54,6 +54,16 @@ pub(super) fn waiting(db: &Connection, session: SessionId) -> Result<Vec<Post>> 
     Ok(posts)
 }
 
+/// The sessions for which posts wait.
+pub(super) fn sessions_with_posts(db: &Connection) -> Result<HashSet<SessionId>> {
+    let query = "SELECT DISTINCT session FROM posts WHERE taken = 0";
+    let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else {
+        return Ok(HashSet::new());
+    };
+    let rows = query.query_map([], |row| Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?)))).map_err(sql)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(sql)
+}
+
 /// A post as it was put there, under its own name and into its own inbox.
 fn read(id: &str, session: SessionId, body: &[u8]) -> std::result::Result<Post, String> {
     let post: Post = serde_json::from_slice(body).map_err(|error| error.to_string())?;

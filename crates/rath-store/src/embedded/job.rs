@@ -1,7 +1,7 @@
 //! Something to write.
 
 use futures_channel::oneshot;
-use rath_core::store::{Error, Fence, Holder, Post, Result};
+use rath_core::store::{Change, Error, Fence, Holder, Post, Result};
 use rath_core::{Record, SessionId};
 
 use super::commit::Committer;
@@ -68,6 +68,15 @@ impl Job {
     /// Whether it brings records or blobs.
     pub(super) fn brings(&self) -> bool {
         matches!(self, Job::Commit { .. } | Job::Blobs { .. })
+    }
+
+    /// What others may wait for that it does.
+    pub(super) fn makes(&self) -> Option<Change> {
+        match self {
+            Job::Commit { .. } => Some(Change::Commits),
+            Job::Post { .. } => Some(Change::Posts),
+            _ => None,
+        }
     }
 
     /// The session whose records it brings, if it brings any.

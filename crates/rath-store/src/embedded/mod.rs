@@ -25,11 +25,13 @@ mod runs;
 pub(crate) mod schema;
 mod seat;
 mod shape;
+mod signal;
 mod soon;
 mod take;
 mod verify;
 mod writer;
 
+use std::collections::HashSet;
 use std::fs;
 use std::future::poll_fn;
 use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
@@ -39,7 +41,8 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Error, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan, Store,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, OpenQuestions, Page, Piece, Post, Projection, Query,
+    Reading, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -52,13 +55,15 @@ pub use schema::FORMAT;
 
 use crate::packing::Prepared;
 use crate::packs::Squeezed;
+use crate::projection::Known;
 use ahead::Ahead;
 use doubt::Doubt;
 use job::Job;
 use readers::Readers;
 use schema::Access;
+use signal::Signals;
 use soon::Soon;
-use writer::Writer;
+use writer::{Shared, Writer};
 
 /// The embedded store.
 pub struct Embedded {
@@ -68,6 +73,8 @@ pub struct Embedded {
     ahead: Ahead,
     soon: Arc<Soon>,
     doubt: Doubt,
+    signals: Arc<Signals>,
+    pub(crate) known: Known,
     writer: OnceLock<Writer>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
@@ -133,6 +140,7 @@ impl Embedded {
             _ => return Err(Error::NotAStore(paths.root.display().to_string())),
         }
         let readers = Arc::new(Readers::new(paths.database.clone())?);
+        let signals = Arc::new(Signals::new(&paths.root, &paths.database));
         Ok(Self {
             paths,
             program: program.into(),
@@ -140,6 +148,8 @@ impl Embedded {
             ahead: Ahead::default(),
             soon: Arc::default(),
             doubt: Doubt::default(),
+            signals,
+            known: Known::default(),
             writer: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
@@ -193,8 +203,8 @@ impl Embedded {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let (soon, doubt) = (self.soon.clone(), self.doubt.clone());
-        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), soon, doubt, &self.program)?;
+        let shared = Shared { soon: self.soon.clone(), doubt: self.doubt.clone(), signals: self.signals.clone() };
+        let writer = Writer::start(self.connect_to_write()?, self.paths.clone(), shared, &self.program)?;
         Ok(self.writer.get_or_init(|| writer))
     }
 
@@ -253,7 +263,10 @@ impl Store for Embedded {
     }
 
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
-        Box::pin(async move { self.read(|db| rows::select(db, &self.paths.holders, &query)) })
+        Box::pin(async move {
+            let waiting = if query.waiting { Some(self.waiting_sessions()?) } else { None };
+            self.read(|db| rows::select(db, &self.paths.holders, &query, waiting.as_ref()))
+        })
     }
 
     fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
@@ -275,6 +288,14 @@ impl Store for Embedded {
         Box::pin(async move { waiting })
     }
 
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.project_here(&projection, read) })
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.signals.watch(change)
+    }
+
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let doomed = Doomed { records, ..Doomed::new() };
@@ -284,6 +305,30 @@ impl Store for Embedded {
 }
 
 impl Embedded {
+    /// The sessions in which a question is open or a post waits.
+    fn waiting_sessions(&self) -> Result<HashSet<SessionId>> {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let found = asked.clone();
+        let questions: Arc<dyn Projection> = Arc::new(OpenQuestions);
+        self.project_here(
+            &questions,
+            Box::new(move |storage| {
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = OpenQuestions::sessions(storage)?;
+                Ok(())
+            }),
+        )?;
+        let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+        self.read(|db| {
+            let mut waiting = inbox::sessions_with_posts(db)?;
+            for session in asked {
+                if !waiting.contains(&session) && folded::asks(db, session)? {
+                    waiting.insert(session);
+                }
+            }
+            Ok(waiting)
+        })
+    }
+
     /// Squeezes what the store does not hold, here and now, and sends it to the writer, who brings what waits too: who
     /// puts from several threads squeezes on all of them.
     fn send_blobs(&self, blobs: &[Blob]) -> Result<Option<oneshot::Receiver<Result<()>>>> {

@@ -16,6 +16,9 @@ use crate::segment::{self, Slots};
 /// A page is cut when its segments have this many bytes.
 const PAGE_BYTES: usize = 4 << 20;
 
+/// For a page of the whole store this many segments are looked at, wanted or not.
+const PAGE_SEGMENTS: i64 = 4096;
+
 /// A row of `segments`, with its session's id.
 pub(crate) struct SegmentRow {
     pub(crate) cursor: i64,
@@ -158,10 +161,10 @@ fn wanted(mask: u64, code: u8) -> bool {
 }
 
 /// A page of records.
-pub(super) fn page(db: &Connection, scan: &Scan) -> Result<Page> {
-    match scan.of {
+pub(crate) fn page(db: &Connection, scan: &Scan) -> Result<Page> {
+    match &scan.of {
         Of::Store { after } => store_page(db, after, scan),
-        Of::Session { session, from, to } => session_page(db, session, from, to, scan),
+        Of::Session { session, from, to } => session_page(db, *session, *from, *to, scan),
     }
 }
 
@@ -263,31 +266,87 @@ fn segment_end(segment: &SegmentRow) -> u64 {
     segment.first_seq + Slots::of(&segment.data).count() as u64
 }
 
-/// A page of the whole store, in commit order.
-pub(super) fn store_page(db: &Connection, after: Cursor, scan: &Scan) -> Result<Page> {
+/// A page of the whole store, in commit order. A cursor is the last segment that was read, and where that was not read
+/// to its end, how many of its records were.
+pub(super) fn store_page(db: &Connection, after: &Cursor, scan: &Scan) -> Result<Page> {
+    let part = |at: usize| after.numbers().get(at).map_or(0, |number| i64::try_from(*number).unwrap_or(i64::MAX));
+    let (read, begun) = (part(0), part(1) as usize);
+    let from = if begun == 0 { read.saturating_add(1) } else { read };
+    let mut page = Page { cursor: after.clone(), ..Page::default() };
+    // Asked first: what is committed from now on is for the next page.
+    let last = last_segment(db)?;
+    let to = last.min(from.saturating_add(PAGE_SEGMENTS - 1));
+    if from > last {
+        return Ok(page);
+    }
     let mask = kind_mask(&scan.kinds);
     let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
         LEFT JOIN sessions s ON s.no = g.session
-        WHERE g.cursor > ?1 AND (?2 = 0 OR g.kinds & ?2 != 0) ORDER BY g.cursor";
+        WHERE g.cursor BETWEEN ?1 AND ?2 AND (?3 = 0 OR g.kinds & ?3 != 0) ORDER BY g.cursor";
     let mut query = db.prepare_cached(query).map_err(sql)?;
-    let mut rows = query.query(params![after as i64, mask as i64]).map_err(sql)?;
-    let mut page = Page { position: after, ..Page::default() };
+    let mut rows = query.query(params![from, to, mask as i64]).map_err(sql)?;
     let mut bytes = 0;
+    let mut reached = to;
     while let Some(row) = rows.next().map_err(sql)? {
         let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
         let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?;
         bytes += segment.data.len();
-        let mut records = segment.filtered(|(_, code)| wanted(mask, code))?;
+        let skipped = if segment.cursor == read { begun as u64 } else { 0 };
+        let first = segment.first_seq.saturating_add(skipped);
+        let mut records = segment.filtered(|(seq, code)| seq >= first && wanted(mask, code))?;
         if !scan.kinds.is_empty() {
             records.retain(|record| scan.kinds.contains(record.kind()));
         }
+        let behind = |record: &Record| Cursor::of_store(&[segment.cursor as u64, record.seq() - segment.first_seq + 1]);
+        page.cursors.extend(records.iter().map(behind));
         page.records.extend(records);
-        // A cursor stands between segments, so a page ends with a whole one.
-        page.position = segment.cursor as u64;
+        // A page ends with a whole segment: to read one in parts would mean to unfold it again for each.
         if page.records.len() >= scan.limit || bytes >= PAGE_BYTES {
-            page.more = true;
+            reached = segment.cursor;
             break;
         }
     }
+    if reached == to && to < last {
+        // Numbers that an erasure left free are passed over at once, and so is whatever somebody wrote there instead.
+        let next = db.prepare_cached("SELECT min(cursor) FROM segments WHERE cursor > ?1");
+        let next: Option<i64> = next.and_then(|mut next| next.query_row([to], |row| row.get(0))).map_err(sql)?;
+        reached = next.map_or(last, |next| next - 1);
+    }
+    page.cursor = Cursor::of_store(&[reached as u64]);
+    page.more = reached < last;
     Ok(page)
+}
+
+/// A piece of the ledger has so many bytes of segments.
+const PIECE: usize = 8 << 20;
+
+/// The next segments after `after`, some megabytes of them, and the last one that was looked at. `kinds` is a mask; without
+/// one all segments are wanted.
+pub(crate) fn segments_after(db: &Connection, after: i64, kinds: u64) -> Result<(Vec<SegmentRow>, i64)> {
+    // Asked first: what is committed from now on is for the next piece.
+    let end = last_segment(db)?;
+    let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
+        LEFT JOIN sessions s ON s.no = g.session
+        WHERE g.cursor > ?1 AND g.cursor <= ?2 AND (?3 = 0 OR g.kinds & ?3 != 0) ORDER BY g.cursor";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let mut rows = query.query(params![after, end, kinds as i64]).map_err(sql)?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next().map_err(sql)? {
+        // One without a session would be passed over for ever, and never come to its end.
+        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?;
+        bytes += segment.data.len();
+        let cursor = segment.cursor;
+        found.push(segment);
+        if bytes >= PIECE {
+            return Ok((found, cursor));
+        }
+    }
+    Ok((found, end))
+}
+
+/// The last segment of the store; 0 where there is none.
+pub(crate) fn last_segment(db: &Connection) -> Result<i64> {
+    let query = db.prepare_cached("SELECT coalesce(max(cursor), 0) FROM segments");
+    query.and_then(|mut query| query.query_row([], |row| row.get(0))).map_err(sql)
 }

@@ -1,6 +1,6 @@
 //! Sessions, as the database lists them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rath_core::store::{Holder, Query, Result, Row, Which};
@@ -14,7 +14,14 @@ use super::{holder, lines};
 const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
     origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
 
-pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<Vec<Row>> {
+/// The rows that a query asks for, the youngest change first. `waiting` are the sessions in which something waits, where only
+/// those are wanted.
+pub(crate) fn select(
+    db: &Connection,
+    holders: &Path,
+    query: &Query,
+    waiting: Option<&HashSet<SessionId>>,
+) -> Result<Vec<Row>> {
     let (filter, values): (&str, Vec<Value>) = match &query.which {
         Which::All => ("", vec![]),
         Which::Id(id) => ("WHERE id = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
@@ -30,7 +37,10 @@ pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
     if matches!(query.which, Which::All) {
         lines::check_list(db)?;
     }
-    let limit = query.limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
+    // What is left out below does not count.
+    let is_filtered = query.waiting || query.after.is_some() || !query.labels.is_empty();
+    let most = query.limit.unwrap_or(usize::MAX);
+    let limit = if is_filtered || query.limit.is_none() { String::new() } else { format!("LIMIT {most}") };
     let text = format!("SELECT {COLUMNS} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
     let statement = match &query.which {
         Which::Run(_) => schema::prepare_added(db, &text, schema::RUNS_AND_POSTS)?,
@@ -40,8 +50,13 @@ pub(crate) fn select(db: &Connection, holders: &Path, query: &Query) -> Result<V
     let mut rows = statement.query(params_from_iter(values)).map_err(sql)?;
     let mut living: HashMap<String, Option<Holder>> = HashMap::new();
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
+    while found.len() < most
+        && let Some(row) = rows.next().map_err(sql)?
+    {
         let (mut read, holder_id) = read(row).map_err(sql)?;
+        if !query.admits(&read) || waiting.is_some_and(|waiting| !waiting.contains(&read.id)) {
+            continue;
+        }
         // A dead holder holds nothing.
         read.holder =
             holder_id.and_then(|id| living.entry(id.clone()).or_insert_with(|| holder::living(holders, &id)).clone());

@@ -12,6 +12,7 @@ use super::commit::Committer;
 use super::job::{Answer, Job};
 use super::pace::Pace;
 use super::schema::{self, sql};
+use super::signal::CHANGES;
 
 /// Who sits here writes.
 pub(super) struct Seat {
@@ -99,6 +100,7 @@ impl Seat {
             self.pace.wrote(session);
         }
         let (began, must_last) = (Time::now(), group.iter().any(Job::must_last));
+        let changes = CHANGES.map(|change| group.iter().any(|job| job.makes() == Some(change)).then_some(change));
         let committer = &mut self.committer;
         let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
         // Why nothing of the group may be committed.
@@ -151,6 +153,7 @@ impl Seat {
             self.pace.failed();
         } else {
             committer.arrived(brought);
+            changes.into_iter().flatten().for_each(|change| committer.signals.tell(change));
             if is_synced {
                 self.pace.took(Time::now().micros_since(began));
             }

@@ -19,10 +19,19 @@ use super::doubt::Doubt;
 use super::holder::Liveness;
 use super::job::Job;
 use super::seat::Seat;
+use super::signal::Signals;
 use super::soon::Soon;
 
 /// How many jobs share a sync, at most.
 const GROUP: usize = 512;
+
+/// What the writer shares with the rest of the store.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) soon: Arc<Soon>,
+    pub(super) doubt: Doubt,
+    pub(super) signals: Arc<Signals>,
+}
 
 /// Who writes to the store.
 pub(super) struct Writer {
@@ -49,9 +58,9 @@ fn sit<T>(seat: &mut Option<Seat>, work: impl FnOnce(&mut Seat) -> T) -> Option<
 }
 
 impl Writer {
-    pub(super) fn start(db: Connection, paths: Paths, soon: Arc<Soon>, doubt: Doubt, program: &str) -> Result<Self> {
+    pub(super) fn start(db: Connection, paths: Paths, shared: Shared, program: &str) -> Result<Self> {
         let liveness = Liveness::begin(&paths.holders, program)?;
-        let seat = Mutex::new(Some(Seat::new(Committer::new(db, paths, soon, doubt, liveness)?)));
+        let seat = Mutex::new(Some(Seat::new(Committer::new(db, paths, shared, liveness)?)));
         let desk = Arc::new(Desk { seat, sent: AtomicUsize::new(0) });
         let (jobs, inbox) = channel();
         let at = desk.clone();
@@ -166,11 +175,9 @@ mod tests {
         drop(Embedded::create(dir.path()).unwrap());
         let paths = Paths::of(dir.path());
         let db = schema::connect(&paths.database, Access::Write).unwrap();
-        Bench {
-            writer: Writer::start(db, paths.clone(), Arc::default(), Doubt::default(), "test").unwrap(),
-            paths,
-            _dir: dir,
-        }
+        let signals = Arc::new(Signals::new(&paths.root, &paths.database));
+        let shared = Shared { soon: Arc::default(), doubt: Doubt::default(), signals };
+        Bench { writer: Writer::start(db, paths.clone(), shared, "test").unwrap(), paths, _dir: dir }
     }
 
     /// Records of a session, of which none is stored.

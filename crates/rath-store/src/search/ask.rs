@@ -1,7 +1,7 @@
 //! A question to the index, and the records that answer it. Each is read again before it is handed out: what was erased,
 //! altered or is not what the index says is not shown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use rath_core::store::{Query, Result};
 use rath_core::{Record, SessionId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::index::{Index, PLACES, Trouble, beginning, last_segment, number_of, tag};
+use super::index::{Index, PLACES, beginning, number_of, tag};
 use super::{Hit, Matched, Order, Question, text};
-use crate::embedded::read::SegmentRow;
+use crate::embedded::read::{SegmentRow, last_segment};
 use crate::embedded::{Embedded, rows, schema};
+use crate::projection::Trouble;
 
 /// So many sessions are looked for by the index; more are sorted out afterwards.
 const BY_TAG: usize = 64;
@@ -59,21 +60,15 @@ pub(super) fn answer(
 fn lines(store: &Embedded, question: &Question) -> Result<Lines> {
     let mut lines: Lines = question.within.as_ref().map(|within| within.iter().copied().collect());
     if !question.labels.is_empty() {
-        let rows = store.read(|db| rows::select(db, &store.paths.holders, &Query::default()))?;
-        let labelled = rows.into_iter().filter(|row| has_labels(&row.labels, &question.labels));
+        let query = Query { labels: question.labels.clone(), ..Query::all() };
+        let labelled = store.read(|db| rows::select(db, &store.paths.holders, &query, None))?;
         let within = |id: SessionId| match &lines {
             Some(lines) => lines.get(&id).copied(),
             None => Some(u64::MAX),
         };
-        lines = Some(labelled.filter_map(|row| Some((row.id, within(row.id)?))).collect());
+        lines = Some(labelled.into_iter().filter_map(|row| Some((row.id, within(row.id)?))).collect());
     }
     Ok(lines)
-}
-
-fn has_labels(labels: &BTreeMap<String, String>, wanted: &[(String, Option<String>)]) -> bool {
-    wanted
-        .iter()
-        .all(|(name, value)| labels.get(name).is_some_and(|have| value.as_ref().is_none_or(|value| value == have)))
 }
 
 struct Asking<'a> {
@@ -146,7 +141,7 @@ impl Asking<'_> {
     /// What the index has not seen, where it cannot be written: record by record.
     fn unindexed(&mut self, reached: u64, each: &mut dyn FnMut(Hit) -> ControlFlow<()>) -> Result<ControlFlow<()>> {
         let store = self.store;
-        let last = store.read(last_segment)?;
+        let last = store.read(last_segment)? as u64;
         let cursors: Box<dyn Iterator<Item = u64>> = match self.question.order {
             Order::Newest => Box::new((reached + 1..=last).rev()),
             Order::Oldest => Box::new(reached + 1..=last),

@@ -3,8 +3,9 @@
 
 use rusqlite::{Connection, Rows};
 
-use super::index::{self, Index, PLACES, Trouble};
+use super::index::{self, Index, PLACES};
 use crate::embedded::{Embedded, schema};
+use crate::projection::Trouble;
 
 /// Up to so many records, in an index of so many bytes, words are cut once more to be compared. More would keep whoever
 /// only asks how the store is waiting.
@@ -21,10 +22,10 @@ pub(super) fn is_true(store: &Embedded, bytes: u64) -> std::result::Result<Optio
     if records > RECORDS || bytes > BYTES {
         return Ok(None);
     }
-    let Some(there) = Index::open_as_it_is(&store.paths.root.join("search.db")) else { return Ok(None) };
+    let Some(there) = Index::open_as_it_is(&store.paths.root) else { return Ok(None) };
     let moment = there.db.unchecked_transaction()?;
     let last = index::number_of(there.reached()?.cursor, PLACES - 1);
-    let mut anew = Index::in_memory()?;
+    let mut anew = Index::in_memory(&store.paths.root)?;
     anew.forget_what(&there.db)?;
     anew.catch_up(store, &mut |_| {})?;
     let same = are_same(&there.db, &anew.db, last)?;

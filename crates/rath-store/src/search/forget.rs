@@ -6,8 +6,9 @@ use rath_core::Point;
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
 
 use super::ask;
-use super::index::{Entry, Index, Trouble};
+use super::index::{Entry, Index};
 use crate::embedded::Embedded;
+use crate::projection::Trouble;
 
 impl Index {
     /// Takes the words of these records out, and remembers never to put them in again. When it returns, no page and no

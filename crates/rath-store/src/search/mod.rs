@@ -39,6 +39,8 @@ pub use pattern::{NotAPattern, Pattern};
 pub use text::Passage;
 
 use crate::embedded::Embedded;
+use crate::embedded::read::last_segment;
+use crate::projection;
 use index::{Index, Opened};
 
 /// What is looked for, and where.
@@ -205,7 +207,7 @@ impl Embedded {
                 Err(trouble) if trouble.is_damage() && attempt == 0 => {
                     shown = shown.max(passed);
                     if let Some(index) = index {
-                        index.anew(&self.paths.root)?;
+                        index.anew()?;
                     }
                 }
                 Err(trouble) => return Err(trouble.into()),
@@ -223,7 +225,7 @@ impl Embedded {
 
     /// Makes the search index anew, also for records that were to be forgotten and are still there.
     pub fn reindex(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        index::replace_whatever(&self.paths.root)?;
+        projection::remove(&index::layout(&self.paths.root))?;
         self.index(progress)
     }
 
@@ -239,7 +241,7 @@ impl Embedded {
         match index.forget(self, points) {
             // A damaged index goes as a whole; a new one has no words yet.
             Err(trouble) if trouble.is_damage() => {
-                let Opened { index, why } = index.anew(&self.paths.root)?;
+                let Opened { index, why } = index.anew()?;
                 writable(index, why)?.forget(self, points)?;
                 Ok(())
             }
@@ -249,14 +251,14 @@ impl Embedded {
 
     /// Removes the search index. The next search makes it anew.
     pub fn drop_index(&self) -> Result<()> {
-        index::replace_whatever(&self.paths.root)
+        projection::remove(&index::layout(&self.paths.root))
     }
 
     /// How the search index is doing. Changes nothing.
     pub(crate) fn search_health(&self) -> Result<SearchHealth> {
         let size =
             |end: &str| std::fs::metadata(self.paths.root.join(format!("search.db{end}"))).map(|file| file.len()).ok();
-        let last = self.read(index::last_segment)?;
+        let last = self.read(last_segment)? as u64;
         let mut health = SearchHealth { behind: last, ..SearchHealth::default() };
         let Some(bytes) = size("") else { return Ok(health) };
         health.bytes = Some(bytes + size("-wal").unwrap_or(0));
@@ -290,7 +292,7 @@ impl Embedded {
                 Ok(()) => return Ok(opened),
                 Err(trouble) if trouble.is_damage() && attempt == 0 => {
                     if let Some(index) = opened.index {
-                        opened = index.anew(&self.paths.root)?;
+                        opened = index.anew()?;
                     }
                 }
                 Err(trouble) if trouble.is_out_of_room() => {
@@ -306,7 +308,7 @@ impl Embedded {
     /// An index that cannot be written and lacks nothing is as good as any.
     fn as_it_is(&self, mut opened: Opened) -> Result<Opened> {
         let reached = opened.index.as_ref().and_then(|index| index.reached().ok());
-        if reached.is_some_and(|reached| reached.cursor == self.read(index::last_segment).unwrap_or(0)) {
+        if reached.is_some_and(|reached| reached.cursor == self.read(last_segment).unwrap_or(0) as u64) {
             opened.why = None;
         }
         Ok(opened)

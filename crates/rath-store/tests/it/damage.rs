@@ -152,7 +152,7 @@ fn a_list_that_lost_rows_is_no_empty_store() {
     lose_rows(&path, "sessions");
     let store = Embedded::open(&path).unwrap();
     assert_eq!(block_on(store.sessions(Which::All.into())).unwrap_err().code(), "store-damaged");
-    assert_eq!(block_on(store.scan(Scan::store(0))).unwrap_err().code(), "store-damaged");
+    assert_eq!(block_on(store.scan(Scan::all())).unwrap_err().code(), "store-damaged");
     let mut session = rath_core::Session::create(&store, rath_core::Actor::person("ada"));
     session.user("Is anybody here?").unwrap();
     assert_eq!(block_on(session.publish()).unwrap_err().code(), "store-damaged");
@@ -173,7 +173,7 @@ fn a_search_over_lost_rows_comes_to_an_end() {
 
 /// Every blob that records name.
 fn blobs(store: &Arc<dyn Store>) -> Vec<Digest> {
-    let page = block_on(store.scan(Scan::store(0).limit(100_000))).unwrap();
+    let page = block_on(store.scan(Scan::all().limit(100_000))).unwrap();
     let bodies = page.records.iter().filter_map(rath_core::Record::body_bytes);
     bodies.flat_map(blob_references).map(|blob| blob.digest).collect()
 }

@@ -267,10 +267,13 @@ fn a_session_goes_whole_and_the_rest_is_sound() {
     while block_on(store.sessions(Which::Id(held).into())).unwrap()[0].holder.is_some() {
         std::thread::yield_now();
     }
+    // Where the record of the erasure would be.
+    let mut record = Session::create(&store, Actor::person("ada"));
+    block_on(record.publish()).unwrap();
     let done = care.destroy(&care.quiet().unwrap(), &both, &mut |_| {}).unwrap();
     assert_eq!(done.sessions, 2);
     let left: Vec<_> = block_on(store.sessions(Which::All.into())).unwrap();
-    assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [stays]);
+    assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [record.id(), stays]);
     assert!(block_on(store.get(Lookup::Id(going.id))).unwrap().is_empty());
     assert_eq!(block_on(store.get(Lookup::Id(staying.id))).unwrap().len(), 1);
     let report = verify(&dir.path().join("store"));

@@ -297,14 +297,14 @@ fn an_erased_body_is_no_alteration() {
 
 pub(crate) fn all_ids(path: &Path) -> Option<Vec<RecordId>> {
     let store = Embedded::open(path).ok()?;
-    let (mut ids, mut cursor) = (Vec::new(), 0);
+    let (mut ids, mut scan) = (Vec::new(), rath_core::store::Scan::all());
     loop {
-        let page = block_on(store.scan(rath_core::store::Scan::store(cursor))).ok()?;
+        let page = block_on(store.scan(scan)).ok()?;
         ids.extend(page.records.iter().map(rath_core::Record::id));
         if !page.more {
             return Some(ids);
         }
-        cursor = page.position;
+        scan = rath_core::store::Scan::store(page.cursor);
     }
 }
 

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rath_core::body::{Assistant, ModelFailed};
-use rath_core::store::{BoxFuture, Lookup, Post, Scan};
+use rath_core::store::{BoxFuture, Change, Lookup, Post, Scan, Watcher};
 use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, RecordId, Result, Session, Time};
 
 use super::asker::Asker;
@@ -15,12 +14,8 @@ use super::event::{Event, Listener, Patience, RunEvent};
 use super::stop::Late;
 use super::{Agent, Sealed};
 use crate::Workshop;
-use crate::pause::pause;
 use crate::policy::Policy;
 use crate::tools::Desk;
-
-/// How often an inbox is looked at while a run waits.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
@@ -43,6 +38,8 @@ pub(super) struct Bench {
     pub(super) waiting: HashMap<String, Session>,
     /// Whether the time is over.
     pub(super) late: Arc<Late>,
+    /// Tells of posts since the inbox was looked at last.
+    pub(super) posts: Watcher,
 }
 
 impl Bench {
@@ -67,6 +64,7 @@ impl Agent {
             late: Arc::new(Late::under(equipment.get::<Late>().ok())),
             equipment,
             since: Time::now(),
+            posts: session.store().watch(Change::Posts),
             resumed: is_begun(&session),
             turn: None,
             desk: None,
@@ -113,6 +111,8 @@ impl Agent {
 
     /// What others want of the session, and whether the work is to stop.
     async fn look_around(&self, session: &mut Session, bench: &Bench) -> Result<()> {
+        // What is posted from here on wakes whatever waits next.
+        bench.posts.mark();
         if let Some(why) = session.take_posts().await? {
             return Err(ErrorKind::Cancelled { why }.into());
         }
@@ -161,7 +161,8 @@ impl Agent {
                         session.take_post(&post)?;
                     }
                 }
-                () = pause(LOOK_EVERY) => {}
+                () = bench.late.said() => return Err(left_waiting),
+                () = bench.posts.changed() => {}
             }
             if bench.late.is_said() {
                 return Err(left_waiting);

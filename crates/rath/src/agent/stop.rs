@@ -3,33 +3,42 @@
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use rath_core::store::{BoxFuture, Posted};
-use rath_core::{Error, ErrorKind, Session, SessionId, Store};
+use rath_core::store::{BoxFuture, Posted, Watcher};
+use rath_core::{Cancel, Error, ErrorKind, Session, SessionId, Store};
 
 use super::Agent;
 use super::drive::Bench;
 use crate::pause::pause;
 
-/// How often an inbox is looked at while a model answers, calls run or the next attempt is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
-
 /// Whether the time of a budget is over: of the agent's own, or of an agent's that it works for.
 #[derive(Default)]
 pub(super) struct Late {
     own: AtomicBool,
-    caller: Option<Arc<Late>>,
+    /// Stops when the own time is over, or a caller's.
+    any: Cancel,
 }
 
 impl Late {
     pub(super) fn under(caller: Option<Arc<Late>>) -> Self {
-        Self { own: AtomicBool::new(false), caller }
+        let any = caller.map_or_else(Cancel::new, |caller| caller.any.child());
+        Self { own: AtomicBool::new(false), any }
     }
 
-    /// Whether anybody's time is over.
+    /// Notes that the own time is over.
+    fn say(&self) {
+        self.own.store(true, Ordering::Release);
+        self.any.cancel("the time of the budget is over");
+    }
+
+    /// Whether the own time is over, or a caller's.
     pub(super) fn is_said(&self) -> bool {
-        self.is_own() || self.caller.as_ref().is_some_and(|caller| caller.is_said())
+        self.any.is_cancelled()
+    }
+
+    /// Comes when it is.
+    pub(super) async fn said(&self) {
+        self.any.cancelled().await;
     }
 
     fn is_own(&self) -> bool {
@@ -41,13 +50,13 @@ impl Agent {
     /// Comes when the work is to stop: [`stopped`](Self::stopped) then says why.
     pub(super) fn stop(&self, session: &Session, bench: &Bench) -> BoxFuture<'static, ()> {
         let (id, store, time) = (session.id(), session.store().clone(), self.time_is_over(bench));
-        let (cancel, late) = (bench.cancel.clone(), bench.late.clone());
+        let (cancel, late, posts) = (bench.cancel.clone(), bench.late.clone(), bench.posts.clone());
         Box::pin(async move {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => {}
-                why = told(id, &*store) => cancel.cancel(why),
-                () = time => late.own.store(true, Ordering::Release),
+                why = told(id, &*store, &posts) => cancel.cancel(why),
+                () = time => late.say(),
             }
         })
     }
@@ -74,9 +83,9 @@ impl Agent {
 }
 
 /// Comes when somebody posts that the work is to stop. The post itself is taken at the next boundary.
-async fn told(session: SessionId, store: &dyn Store) -> String {
+async fn told(session: SessionId, store: &dyn Store, watcher: &Watcher) -> String {
     loop {
-        pause(LOOK_EVERY).await;
+        watcher.changed().await;
         let posts = store.posts(session).await.unwrap_or_default();
         let stop = posts.iter().find_map(|post| match &post.what {
             Posted::Cancel { why } => Some(format!("{} said so: {why}", post.actor)),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rath_core::files::{TREE, Tree};
-use rath_core::store::Scan;
+use rath_core::store::{Cursor, Scan};
 use rath_core::{Digest, Record, Result, SessionId, blob_references};
 
 use super::Care;
@@ -30,7 +30,7 @@ impl Care {
         let mut about = About::default();
         let mut contents = Contents::new(self, &needle);
         let mut trees: HashSet<Digest> = HashSet::new();
-        let (mut after, mut seen) = (0, 0);
+        let (mut after, mut seen) = (Cursor::start(), 0);
         loop {
             let page = self.store.scan(Scan::store(after)).await?;
             for record in &page.records {
@@ -61,7 +61,7 @@ impl Care {
             if !page.more {
                 break;
             }
-            after = page.position;
+            after = page.cursor;
         }
         // Behind erased records only folded states name the files.
         let folded = self.embedded.folded_blobs()?.into_iter();

@@ -10,7 +10,7 @@ use rath_core::body::{
     Asked, Assistant, Compressed, Detached, Granted, Merged, Source, ToolFinished, ToolResult, ToolStarted,
 };
 use rath_core::files::TREE;
-use rath_core::store::{Lookup, Scan};
+use rath_core::store::{Cursor, Lookup, Scan};
 use rath_core::{BlobRef, Digest, Kind, Point, Record, Result, SessionId, View, blob_references};
 
 use super::Care;
@@ -216,7 +216,7 @@ impl<'a> Copies<'a> {
     }
 
     async fn read_makers(&self) -> Result<Vec<Maker>> {
-        let (mut makers, mut after) = (Vec::new(), 0);
+        let (mut makers, mut after) = (Vec::new(), Cursor::start());
         loop {
             let kinds = [Kind::Compressed, Kind::Detached, Kind::Merged];
             let page = self.care.store.scan(Scan::store(after).kinds(&kinds)).await?;
@@ -240,7 +240,7 @@ impl<'a> Copies<'a> {
             if !page.more {
                 return Ok(makers);
             }
-            after = page.position;
+            after = page.cursor;
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rath_core::body::{Held, Released};
-use rath_core::store::{Row, Scan, Which};
+use rath_core::store::{Cursor, Row, Scan, Which};
 use rath_core::{Actor, Kind, OPERATOR, Point, RecordId, Reference, Result, SessionId, Store, Time, View};
 use serde::Serialize;
 
@@ -58,7 +58,7 @@ impl Hold {
 
 impl Events {
     async fn of(store: &Arc<dyn Store>) -> Result<Self> {
-        let (mut events, mut after, mut when) = (Self::default(), 0, 0);
+        let (mut events, mut after, mut when) = (Self::default(), Cursor::start(), 0);
         loop {
             let page = store.scan(Scan::store(after).kinds(&[Kind::Held, Kind::Labelled])).await?;
             for record in &page.records {
@@ -71,7 +71,7 @@ impl Events {
             if !page.more {
                 return Ok(events);
             }
-            after = page.position;
+            after = page.cursor;
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rath_core::body::{Erased, Merged, Removed};
-use rath_core::store::{Lookup, Row, Scan};
+use rath_core::store::{Cursor, Lookup, Row, Scan};
 use rath_core::{Kind, Result, SessionId, Time, View};
 use rath_store::{Destroyed, Doomed};
 use serde::{Deserialize, Serialize};
@@ -235,7 +235,7 @@ impl Dependents {
                 on.entry(origin.session).or_default().insert(row.id);
             }
         }
-        let mut after = 0;
+        let mut after = Cursor::start();
         loop {
             let page = care.store.scan(Scan::store(after).kinds(&[Kind::Merged])).await?;
             for record in &page.records {
@@ -258,7 +258,7 @@ impl Dependents {
             if !page.more {
                 return Ok(Self(on));
             }
-            after = page.position;
+            after = page.cursor;
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rath_core::checkpoint::{Checkpoint, Heads, PublicKey};
-use rath_core::store::{Error as StoreError, Lookup, Query, Scan};
+use rath_core::store::{Cursor, Error as StoreError, Lookup, Query, Scan};
 use rath_core::verify::{Finding, What};
 use rath_core::{Digest, Kind, Point, RecordId, SessionId, Store};
 use serde::Deserialize;
@@ -429,7 +429,7 @@ impl<'a> Auditor<'a> {
 
     /// The heads when the store had so many records.
     async fn heads_at(&self, records: u64) -> rath_core::Result<Heads> {
-        let (mut heads, mut after, mut seen) = (Heads::default(), 0, 0);
+        let (mut heads, mut after, mut seen) = (Heads::default(), Cursor::start(), 0);
         loop {
             let page = self.store.scan(Scan::store(after)).await?;
             for record in &page.records {
@@ -439,7 +439,7 @@ impl<'a> Auditor<'a> {
                 heads.set(record.point(), record.id());
                 seen += 1;
             }
-            after = page.position;
+            after = page.cursor;
             if !page.more {
                 return Ok(heads);
             }

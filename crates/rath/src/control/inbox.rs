@@ -1,6 +1,6 @@
 //! What waits for a person, and what was posted and not yet recorded.
 
-use rath_core::store::Post;
+use rath_core::store::{Post, Query, Which};
 use rath_core::{SessionId, View};
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ pub struct QueuedPost {
 impl Control {
     /// What waits in all open sessions, or in one: questions for people, and posts that are not recorded yet.
     pub async fn inbox(&self, session: Option<SessionId>) -> Result<Vec<InboxEntry>> {
-        let query = session.map(|id| rath_core::store::Which::Id(id).into()).unwrap_or_default();
+        let query = session.map_or_else(|| Query::all().waiting(), |id| Which::Id(id).into());
         let mut entries = Vec::new();
         for row in self.store.sessions(query).await?.into_iter().filter(|row| !row.closed) {
             let asks = View::of(&self.store, row.id, None).await?.pending().asks;

@@ -1,6 +1,7 @@
 //! A question that a session asks a person, and the answer.
 
 use rath_core::body::{About, Asked, Grant};
+use rath_core::store::Query;
 use rath_core::{Actor, Digest, Fault, OpenAsk, Point, Record, RecordId, SessionId, Time, View};
 use serde::Serialize;
 
@@ -71,7 +72,7 @@ impl Control {
     /// The questions that wait for an answer, of all open sessions.
     pub async fn questions(&self) -> Result<Vec<Question>> {
         let mut questions = Vec::new();
-        for row in self.store.sessions(Default::default()).await?.iter().filter(|row| !row.closed) {
+        for row in self.store.sessions(Query::all().waiting()).await? {
             questions.extend(self.questions_of(row.id).await?);
         }
         Ok(questions)

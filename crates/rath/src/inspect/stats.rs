@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rath_core::body::ModelResponded;
-use rath_core::store::{Query, Scan};
+use rath_core::store::{Cursor, Query, Scan};
 use rath_core::{Kind, Record, Result, SessionId, Store, Time, Usage};
 use serde::Serialize;
 
@@ -74,7 +74,7 @@ impl Statistics {
         let mut counted = Self { since, ..Self::default() };
         let mut sessions: HashMap<SessionId, Amount> = HashMap::new();
         let mut days = Days { quarter: 0, name: String::new(), day };
-        let (mut after, mut seen) = (0, 0);
+        let (mut after, mut seen) = (Cursor::start(), 0);
         loop {
             let page = store.scan(Scan::store(after)).await?;
             seen += page.records.len() as u64;
@@ -98,7 +98,7 @@ impl Statistics {
             if !page.more {
                 break;
             }
-            after = page.position;
+            after = page.cursor;
         }
         let rows = store.sessions(Query::default()).await?;
         counted.sessions = sessions.len() as u64;

@@ -135,7 +135,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
 
 /// Everything in a store as lines; its blobs as files, and what is in the trees among them.
 async fn export(store: &Arc<dyn Store>) -> Vec<Line> {
-    let page = store.scan(Scan::store(0)).await.unwrap();
+    let page = store.scan(Scan::all()).await.unwrap();
     assert!(!page.more);
     let named = page.records.iter().flat_map(|record| blob_references(record.body_bytes().unwrap()));
     let mut open: Vec<_> = named.map(|blob| (blob.digest, blob.media_type == TREE)).collect();

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, lines, raise, riders};
+use super::{Embedded, blobs, garbage, holder, lines, raise, read, riders};
 use crate::packs::Held;
 use crate::workspace::RULES;
 use namers::Namers;
@@ -55,10 +55,6 @@ impl Doomed {
         Self { name: rath_core::fresh_name(), ..Self::default() }
     }
 }
-
-/// Up to so many records are taken out of the search index one by one. Where there are more the index goes as a whole,
-/// and the next search makes it anew.
-const ONE_BY_ONE: u64 = 500;
 
 /// What an erasure destroys, or did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -106,6 +102,22 @@ pub struct Quiet {
 impl Drop for Quiet {
     fn drop(&mut self) {
         let _ = self.file.unlock();
+    }
+}
+
+/// Fails where the newest segment of the store would go. SQLite gives its number to the next commit again, and whoever
+/// reads on from a cursor would take that commit for one that it has read. An erasure that is on the record never comes
+/// here: its `erased` record is newer than what it destroys.
+fn keeps_the_last_number(db: &Connection, doom: &Doom) -> Result<()> {
+    let query = "SELECT s.id FROM segments g JOIN sessions s ON s.no = g.session WHERE g.cursor = ?1";
+    let last: Option<[u8; 16]> =
+        db.query_row(query, [read::last_segment(db)?], |row| row.get(0)).optional().map_err(sql)?;
+    match last.map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
+        Some(session) if doom.gone.contains(&session) => Err(Error::machine(
+            format!("removing session {}", session.short()),
+            "its last record is the newest of the store; record the erasure first",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -252,11 +264,7 @@ impl Embedded {
         lines::check(&db)?;
         strip::check(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
-        let few =
-            doomed.records.len() as u64 + doomed.sessions.iter().map(|head| head.seq + 1).sum::<u64>() <= ONE_BY_ONE;
-        if few {
-            self.forget_words(doomed)?;
-        }
+        self.before_erasure(doomed)?;
         let doom = Doom::of(&db, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
         let places = Places::claim(&self.paths.root, &doom.whole);
@@ -268,6 +276,7 @@ impl Embedded {
             namers.read(self, &db, progress)?;
             namers.walk(self, &db)?;
             self.nobody_needs(&db, doomed, &doom)?;
+            keeps_the_last_number(&db, &doom)?;
             let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
             destroyed.records = strip::living(&db, &doom)?;
             strip::strip(&db, doomed, &doom)?;
@@ -294,10 +303,7 @@ impl Embedded {
         (destroyed.places, destroyed.place_bytes) = places.copies();
         destroyed.freed += places.remove()?;
         self.ahead.forget();
-        if !few {
-            // What can no longer be read is not learnt again.
-            self.drop_index()?;
-        }
+        self.after_erasure(doomed)?;
         self.clear_packs(&db, &entry.packs, &mut destroyed)?;
         clear::database(&db, &self.doubt, &mut destroyed)?;
         self.clear_backups(&mut destroyed)?;
@@ -370,20 +376,6 @@ impl Embedded {
             }
         }
         Ok(wanted.into_keys().collect())
-    }
-
-    /// Takes the words of what is about to go out of the search index, while they can still be read.
-    fn forget_words(&self, doomed: &Doomed) -> Result<()> {
-        if !self.paths.root.join("search.db").exists() {
-            return Ok(());
-        }
-        let of_session = |head: &Reference| {
-            let session = head.session;
-            (0..=head.seq).map(move |seq| Point { session, seq })
-        };
-        let points: Vec<_> =
-            doomed.records.iter().map(Reference::point).chain(doomed.sessions.iter().flat_map(of_session)).collect();
-        self.forget(&points)
     }
 
     /// Bytes that records, blobs and copies of files take on disk.

@@ -86,6 +86,27 @@ async fn by_a_post_during_a_wait_before_the_next_attempt() {
     assert!(store.posts(id).await.unwrap().is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_inbox_is_read_at_boundaries_and_when_something_was_posted() {
+    let (store, inbox_reads) = Hooked::counting(Memory::new());
+    let session = asked(&store);
+    let (inner, id) = (store.clone(), session.id());
+    let model = Scripted::from_async_fn(move |_| {
+        let store = inner.clone();
+        async move {
+            // Posts to others wake the run, which finds nothing of its own.
+            let mut other = asked(&store);
+            other.publish().await.unwrap();
+            post(&store, other.id(), Posted::Cancel { why: "not this one".into() }).await;
+            Turn::new().text("At last.").delay(Duration::from_secs(3600))
+        }
+    });
+    let session = Agent::new("slow").model(model).forward(session).await.unwrap();
+    assert_eq!((session.id(), session.state().steps.len()), (id, 0));
+    let reads = inbox_reads.load(Ordering::Acquire);
+    assert!((1..=4).contains(&reads), "{reads} reads in an hour");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn during_calls() {
     for calls in [1, 3] {

@@ -1,8 +1,12 @@
 //! A store in front of another one, with somebody who watches its commits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rath::store::{Batch, Blobs, BoxFuture, Fence, Lookup, Page, Piece, Post, Query, Result, Row, Scan};
+use rath::store::{
+    Batch, Blobs, BoxFuture, Change, Fence, Lookup, Page, Piece, Post, Projection, Query, Reading, Result, Row, Scan,
+    Watcher,
+};
 use rath::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
 type Hook = dyn Fn(&Batch) -> Option<Post> + Send + Sync;
@@ -11,6 +15,8 @@ type Hook = dyn Fn(&Batch) -> Option<Post> + Send + Sync;
 pub(crate) struct Hooked {
     inner: Arc<dyn Store>,
     hook: Box<Hook>,
+    /// How often an inbox was read.
+    inbox_reads: Arc<AtomicU64>,
 }
 
 impl Hooked {
@@ -20,7 +26,13 @@ impl Hooked {
         inner: Arc<dyn Store>,
         hook: impl Fn(&Batch) -> Option<Post> + Send + Sync + 'static,
     ) -> Arc<dyn Store> {
-        Arc::new(Self { inner, hook: Box::new(hook) })
+        Arc::new(Self { inner, hook: Box::new(hook), inbox_reads: Arc::default() })
+    }
+
+    /// Counts how often an inbox is read.
+    pub(crate) fn counting(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<AtomicU64>) {
+        let inbox_reads = Arc::<AtomicU64>::default();
+        (Arc::new(Self { inner, hook: Box::new(|_| None), inbox_reads: inbox_reads.clone() }), inbox_reads)
     }
 }
 
@@ -54,8 +66,17 @@ impl Store for Hooked {
         self.inner.post(post)
     }
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>> {
+        self.inbox_reads.fetch_add(1, Ordering::AcqRel);
         self.inner.posts(session)
     }
+    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+        self.inner.project(projection, read)
+    }
+
+    fn watch(&self, change: Change) -> Watcher {
+        self.inner.watch(change)
+    }
+
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
         self.inner.erase(records)
     }

@@ -1,0 +1,96 @@
+//! Which sessions have open questions, without folding every session.
+
+use super::{Erased, Projection, Result, Storage};
+use crate::body::{Answered, Asked};
+use crate::id::{Point, SessionId};
+use crate::kind::Kind;
+use crate::record::Record;
+
+/// The questions that may be open, by session and seq. A question whose answer was erased stays listed; the session's
+/// folded state says whether it is open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenQuestions;
+
+const KINDS: &[Kind] = &[Kind::Asked, Kind::Answered, Kind::Cancelled];
+
+impl OpenQuestions {
+    /// The sessions that may have open questions.
+    pub fn sessions(storage: &dyn Storage) -> Result<Vec<SessionId>> {
+        let mut sessions: Vec<SessionId> = Vec::new();
+        for (key, _) in storage.all(&[])? {
+            let session = point(&key).map(|point| point.session);
+            sessions.extend(session.filter(|session| sessions.last() != Some(session)));
+        }
+        Ok(sessions)
+    }
+}
+
+impl Projection for OpenQuestions {
+    fn name(&self) -> &str {
+        "open-questions"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn kinds(&self) -> &[Kind] {
+        KINDS
+    }
+
+    fn apply(&self, records: &[Record], storage: &mut dyn Storage) -> Result<()> {
+        for record in records {
+            let of_session = record.session().0.into_bytes();
+            match record.kind() {
+                // What is needed to match an answer; nothing where the body was erased.
+                Kind::Asked => {
+                    let shown = record.body::<Asked>().ok().map(|asked| asked.shown_digest.0);
+                    let value = shown.map(|shown| [record.id().0.0, shown].concat());
+                    storage.put(&key(record.point()), &value.unwrap_or_default())?;
+                }
+                Kind::Answered => {
+                    let Ok(answered) = record.body::<Answered>() else { continue };
+                    let answers = [answered.asked.0.0, answered.shown_digest.0].concat();
+                    for (key, value) in storage.all(&of_session)? {
+                        if value == answers {
+                            storage.delete(&key)?;
+                        }
+                    }
+                }
+                // The questions of the session are given up.
+                _ => {
+                    for (key, _) in storage.all(&of_session)? {
+                        storage.delete(&key)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, erased: &Erased, storage: &mut dyn Storage) -> Result<()> {
+        for session in &erased.sessions {
+            for (key, _) in storage.all(session.0.as_bytes())? {
+                storage.delete(&key)?;
+            }
+        }
+        for record in &erased.records {
+            let key = key(record.point());
+            // The digest of what was shown goes; that something was asked is in the header.
+            if storage.get(&key)?.is_some() {
+                storage.put(&key, &[])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key(point: Point) -> Vec<u8> {
+    [&point.session.0.as_bytes()[..], &point.seq.to_be_bytes()].concat()
+}
+
+fn point(key: &[u8]) -> Option<Point> {
+    let (session, seq) = key.split_at_checked(16)?;
+    let session = SessionId(uuid::Uuid::from_slice(session).ok()?);
+    Some(Point { session, seq: u64::from_be_bytes(seq.try_into().ok()?) })
+}
