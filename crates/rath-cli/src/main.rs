@@ -12,6 +12,7 @@ mod settings;
 mod signing;
 mod space;
 mod terminal;
+mod termination;
 mod time;
 mod transcript;
 

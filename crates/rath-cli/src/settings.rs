@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use rath::sandbox::{Host, Local, Registry};
 use rath::workspace::Options;
 use rath::{Actor, Embedded, Store, Workshop};
@@ -152,9 +152,9 @@ impl Settings {
         let options = Options {
             ignore: config.workspace.ignore.clone(),
             budget: config.budget(),
-            store: Some(root.to_owned()),
             home: self.home.clone(),
             anywhere,
+            ..Options::default()
         };
         let backends = Registry::new().with(Arc::new(Local::new())).with(Arc::new(Host::new()));
         let home = std::path::absolute(root.join("workspaces"))?;
@@ -165,17 +165,9 @@ impl Settings {
         Ok(workshop.with_confinement(confinement).telling(crate::output::remark))
     }
 
-    /// Comes when the person interrupts.
+    /// Comes when the person interrupts, or another process ends this one: for what is over then, and not resumed.
     pub(crate) fn interrupted(&self) -> Result<impl Future<Output = ()> + use<>> {
-        let (stop, stopped) = futures_channel::oneshot::channel::<()>();
-        let stop = std::sync::Mutex::new(Some(stop));
-        ctrlc::set_handler(move || {
-            if let Some(stop) = stop.lock().ok().and_then(|mut stop| stop.take()) {
-                let _ = stop.send(());
-            }
-        })
-        .context("listening for interrupts")?;
-        Ok(async move { stopped.await.unwrap_or(()) })
+        crate::termination::interrupted_or_terminated()
     }
 
     /// Says so when the store takes more than its quota.

@@ -1,6 +1,7 @@
 //! The store in memory: the twin of every other one, for tests and for work that need not last.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::blob::{self, Blob, BlobRef};
@@ -13,8 +14,9 @@ use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
 use crate::state::State;
 use crate::store::{
-    Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, Holder, Lookup, Notifier, Of, Page,
-    Part, Piece, Post, Projection, Query, Reading, Result, Row, Scan, Store, Watcher, Which, check_projection_name,
+    Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, GcGuard, Holder, Lookup, Notifier, Of,
+    Page, Part, Piece, Post, Projection, Query, Reading, Result, Row, Scan, Store, Watcher, Which,
+    check_projection_name,
 };
 
 /// A store in memory. It is gone with the last session that uses it.
@@ -491,5 +493,13 @@ impl Blobs for Memory {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { Ok(self.lock().joined.get(&digest).cloned()) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        Ok(GcGuard::of_nothing())
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        None
     }
 }

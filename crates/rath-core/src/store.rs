@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -55,6 +56,37 @@ pub trait Blobs: Send + Sync {
 
     /// The pieces that a blob was joined from; `None` when it is held in one.
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>>;
+
+    /// Keeps garbage collection away while the guard lives: between a save and the record that names its version,
+    /// nothing names the blobs. Waits for a collection that is running.
+    fn gc_guard(&self) -> Result<GcGuard>;
+
+    /// The directory in which the store keeps its own files, where it has one. No workspace may take it in, and no
+    /// sandbox may show it.
+    fn directory(&self) -> Option<&Path>;
+}
+
+/// While it lives, nothing is collected from the store that gave it out.
+pub struct GcGuard {
+    _held: Option<Box<dyn Send + Sync>>,
+}
+
+impl GcGuard {
+    /// Of a store that never collects anything.
+    pub fn of_nothing() -> Self {
+        Self { _held: None }
+    }
+
+    /// Holds this until it is dropped.
+    pub fn holding(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Some(Box::new(held)) }
+    }
+}
+
+impl fmt::Debug for GcGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GcGuard")
+    }
 }
 
 /// A part of a large content: a blob of its own.

@@ -11,8 +11,9 @@ use rustix::fs::Access;
 use crate::command::Command;
 use crate::error::{Error, Result};
 
-/// Where programs are looked for when the command has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The `PATH` of isolated commands that are given none, and where the program of a command without a `PATH` is looked
+/// for. Both backends find the same programs.
+pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// When to give up on a program that is being written.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(256);

@@ -31,6 +31,11 @@ pub trait Sandbox: Send + Sync {
         Vec::new()
     }
 
+    /// Sockets and FIFOs of the workspace that commands find covered, because a process outside may listen behind them.
+    fn covered(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Starts a command. Fails with [`crate::Error::CannotStart`] when there is nothing to start.
     fn exec(&self, command: Command) -> BoxFuture<'_, Result<Running>>;
 

@@ -36,7 +36,5 @@ pub mod segment;
 mod squeeze;
 pub mod workspace;
 
-pub use embedded::{
-    Backup, Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, HoldOff, Kept, PackHealth, Quiet, Raised,
-};
+pub use embedded::{Backup, Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, Kept, PackHealth, Quiet, Raised};
 pub use search::{By, Found, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question, SearchHealth};

@@ -22,6 +22,10 @@ pub(crate) struct Pool {
     threads: OnceLock<Option<ThreadPool>>,
 }
 
+/// How much stack a thread may use. A walk goes into directories in directories, and may take up another walk while it
+/// waits for its own.
+const STACK: usize = 16 << 20;
+
 impl Pool {
     const fn new(name: &'static str, more: usize) -> Self {
         Self { name, more, threads: OnceLock::new() }
@@ -44,7 +48,7 @@ impl Pool {
         let threads = std::thread::available_parallelism().map_or(1, usize::from) + self.more;
         let name = self.name;
         // Of what breaks down nothing comes, and who waits for it is told so.
-        let pool = ThreadPoolBuilder::new().num_threads(threads).panic_handler(|_| {});
+        let pool = ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK).panic_handler(|_| {});
         pool.thread_name(move |n| format!("{name}-{n}")).build().ok()
     }
 }

@@ -1,11 +1,12 @@
 //! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, Page, Piece, Post, Projection, Query, Reading, Result, Row,
-    Scan, Watcher,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, Page, Piece, Post, Projection, Query, Reading,
+    Result, Row, Scan, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
@@ -225,5 +226,14 @@ impl Blobs for Mortal {
             self.alive()?;
             self.inner.blob_pieces(digest).await
         })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        self.alive()?;
+        self.inner.gc_guard()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        self.inner.directory()
     }
 }

@@ -111,7 +111,7 @@ pub mod record {
 /// The store on disk: its health, garbage collection, backups and erasure.
 pub mod embedded {
     pub use rath_store::{
-        Backup, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, HoldOff, PackHealth, Raised, SearchHealth,
+        Backup, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, PackHealth, Raised, SearchHealth,
     };
 }
 

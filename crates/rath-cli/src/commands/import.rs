@@ -56,7 +56,7 @@ impl Import {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         // Between a blob and the record that names it, nothing is collected.
-        let _hold_off = rath::HoldOff::begin(settings.store_path()?.as_ref())?;
+        let _gc_guard = store.gc_guard()?;
         match self.what {
             What::Bundle { path, as_fork } => bundle(settings, &store, &path, as_fork).await,
             What::Openrath(files) => files.take(settings, &store, openrath::read).await,

@@ -7,11 +7,12 @@ use anyhow::{Context as _, Result};
 use rath::Cancel;
 
 use crate::output;
+use crate::termination::leave_when_terminated;
 
 /// What a program that Ctrl-C ended says.
 const INTERRUPTED: i32 = 130;
 
-/// Listens for Ctrl-C, and for others who want the program to end.
+/// Listens for Ctrl-C.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupts {
     /// What is stopped by the next one.
@@ -24,6 +25,7 @@ impl Interrupts {
     /// Begins to listen. The process may do so once.
     #[allow(clippy::disallowed_methods, reason = "a second Ctrl-C waits for nobody, not for main either")]
     pub(crate) fn listen() -> Result<Self> {
+        leave_when_terminated()?;
         let interrupts = Self::default();
         let Self { working, any } = interrupts.clone();
         ctrlc::set_handler(move || {

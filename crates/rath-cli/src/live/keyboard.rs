@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context as _, Result};
 use rustix::stdio::stdin;
@@ -28,14 +28,22 @@ pub(crate) struct Keyboard {
 
 type Reading = tokio::task::JoinHandle<rustyline::Result<String>>;
 
-/// The terminal as it was found, and as it is left, also by a line that was never ended.
-struct Modes(Option<Termios>);
+/// The terminal's modes as the first keyboard found them.
+static FOUND: OnceLock<Termios> = OnceLock::new();
+
+/// Gives the terminal the modes that it had at the beginning. Reading a line changes them.
+pub(crate) fn restore_terminal() {
+    if let Some(modes) = FOUND.get() {
+        let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
+    }
+}
+
+/// Restores the terminal when the last keyboard goes, also after a line that was never ended.
+struct Modes;
 
 impl Drop for Modes {
     fn drop(&mut self) {
-        if let Some(modes) = &self.0 {
-            let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
-        }
+        restore_terminal();
     }
 }
 
@@ -61,12 +69,14 @@ impl Keyboard {
             // There is none before the first line.
             let _ = editor.load_history(file);
         }
-        let modes = Modes(tcgetattr(stdin()).ok());
+        if let Ok(modes) = tcgetattr(stdin()) {
+            let _ = FOUND.set(modes);
+        }
         Ok(Some(Self {
             editor: Arc::new(Mutex::new(editor)),
             history,
             pending: Arc::default(),
-            _modes: Arc::new(modes),
+            _modes: Arc::new(Modes),
         }))
     }
 

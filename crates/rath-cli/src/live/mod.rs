@@ -13,6 +13,7 @@ mod show;
 
 pub(crate) use headline::headline;
 pub(crate) use interrupts::Interrupts;
+pub(crate) use keyboard::restore_terminal;
 pub(crate) use keyboard::{Keyboard, Line};
 pub(crate) use records::Records;
 pub(crate) use screen::Screen;

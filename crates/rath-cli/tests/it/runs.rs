@@ -353,6 +353,54 @@ fn a_run_that_is_killed_ends_like_one_that_is_not() {
     assert!(shown.contains("✗ request lost"), "{shown}");
 }
 
+/// A run with one command, which a signal ends in the middle: what it wrote by then is set back, and it runs again.
+const HALF_DONE: &str = r#"
+task = "Take your time."
+start = "lead"
+[agents.lead]
+tools = ["shell"]
+
+[[turn]]
+call = [{ tool = "shell", arguments = { command = "echo half >> file; sleep 1; echo done >> file" } }]
+[[turn]]
+text = "Done."
+"#;
+
+#[test]
+fn a_run_that_is_terminated_is_resumed() {
+    use rustix::process::{Pid, Signal, kill_process};
+    if !isolates() {
+        return;
+    }
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        for keyed in [false, true] {
+            let bench = bench(HALF_DONE);
+            let run: &[&str] = match keyed {
+                true => &["run", "-a", "run.toml", "--in", "work", "--key", "nightly", "-q"],
+                false => &["run", "-a", "run.toml", "--in", "work", "-q"],
+            };
+            let mut child = start(&bench, run);
+            let is_working = || {
+                let is_started = |record: &Value| record["header"]["kind"] == "tool_started";
+                root(&bench).is_some_and(|session| {
+                    let own = bench.own(&session).join("file");
+                    records(&bench).iter().any(is_started) && std::fs::read(own).is_ok_and(|text| text == b"half\n")
+                })
+            };
+            assert!(until(&mut child, is_working), "it ended before it was terminated");
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            let (ended, _, said) = ended(child);
+            assert_eq!(ended, Some(code), "{said}");
+            let session = root(&bench).unwrap();
+            assert_eq!(bench.json(&["show", &session])["run"]["is"], "interrupted");
+            let resumed = if keyed { bench.ok(run) } else { bench.ok(&["resume", &session, "-q"]) };
+            assert_eq!(resumed, "Done.");
+            assert_eq!(bench.ok(&["cat", &format!("{session}:file")]), "half\ndone");
+            bench.sound();
+        }
+    }
+}
+
 #[test]
 fn a_run_that_waits_is_answered_by_another_process() {
     let bench = bench(ASKING);

@@ -136,6 +136,84 @@ pub(crate) fn has(value: &Value, fields: &[&str]) {
     }
 }
 
+/// What was versioned stays versioned, as in git: else `apply` would remove it where it came from.
+#[test]
+fn a_file_that_a_command_adds_to_the_ignored_ones_is_not_removed() {
+    for on in ["host", "local"] {
+        if on == "local" && !crate::local::isolates() {
+            continue;
+        }
+        for how in ["--in", "--in-place"] {
+            let bench = Bench::new();
+            bench.put("work/app.conf", "one\n");
+            let session = bench.ok(&["new", "a try"]);
+            bench.ok(&["place", &session, "--on", on, how, "work"]);
+            bench.sh(
+                &session,
+                "echo app.conf > .gitignore; echo evil >> app.conf; echo x > new; echo new >> .gitignore",
+            );
+            let changed = bench.last(&session, "tool_finished").unwrap()["changed"].to_string();
+            assert!(
+                changed.contains("app.conf") && changed.contains(".gitignore") && !changed.contains("new"),
+                "{changed}"
+            );
+            assert_eq!(bench.ok(&["cat", &format!("{session}:app.conf")]), "one\nevil", "{on} {how}");
+            // By another process, and once more.
+            bench.sh(&session, "echo more >> app.conf");
+            assert!(!text(&bench.run(&["diff", &session]).stdout).contains("D app.conf"));
+            match how {
+                "--in" => {
+                    bench.ok(&["apply", &session]);
+                    assert_eq!(bench.read("work/app.conf"), "one\nevil\nmore\n");
+                    assert!(!bench.path("work/new").exists());
+                }
+                _ => {
+                    bench.ok(&["undo", &session]);
+                    bench.ok(&["undo", &session]);
+                    assert_eq!(bench.read("work/app.conf"), "one\n");
+                    assert!(!bench.path("work/.gitignore").exists());
+                }
+            }
+            bench.sound();
+        }
+    }
+}
+
+#[test]
+fn what_is_hidden_is_in_no_version_from_then_on() {
+    for how in ["--in", "--in-place"] {
+        let bench = Bench::new();
+        bench.put("work/a", "one\n");
+        bench.put("work/inner/k", "Zebrowski\n");
+        let before = bench.ok(&["new", "before"]);
+        bench.ok(&["place", &before, "--on", "host", how, "work"]);
+        bench.sh(&before, "true");
+        assert_eq!(bench.ok(&["cat", &format!("{before}:inner/k")]), "Zebrowski");
+        bench.put(".rath/config.toml", "[sandbox]\nhide = [\"work/inner/k\"]\n");
+        // A session that begins then does not have it, nor do its bundle and its copies.
+        let session = bench.ok(&["new", "after"]);
+        if how == "--in-place" {
+            bench.ok(&["close", &before]);
+        }
+        bench.ok(&["place", &session, "--on", "host", how, "work"]);
+        bench.sh(&session, "echo two >> a");
+        bench.fails(1, &["cat", &format!("{session}:inner/k")]);
+        bench.ok(&["export", &session, "--bundle", "bundle"]);
+        let found =
+            Command::new("grep").args(["-rl", "Zebrowski", "bundle"]).current_dir(bench.root()).output().unwrap();
+        assert_eq!(text(&found.stdout), "");
+        if how == "--in" {
+            // One that had it loses it with its next version, and nothing counts as removed.
+            bench.sh(&before, "echo three >> a");
+            bench.fails(1, &["cat", &format!("{before}:inner/k")]);
+            assert!(!bench.last(&before, "tool_finished").unwrap()["changed"].to_string().contains("inner"));
+            bench.ok(&["apply", &before]);
+        }
+        assert_eq!(bench.read("work/inner/k"), "Zebrowski\n");
+        bench.sound();
+    }
+}
+
 #[test]
 fn every_answer_is_json_with_what_a_script_needs() {
     let bench = Bench::new();

@@ -53,6 +53,9 @@ pub struct SandboxOpened {
     /// What was asked for and is not enforced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<String>,
+    /// Sockets and FIFOs of the files that commands cannot reach: the first hundred of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub covered: Vec<Name>,
 }
 
 /// A sandbox was closed in order.

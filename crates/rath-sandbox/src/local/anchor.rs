@@ -19,12 +19,13 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use super::bound::BoundSockets;
 use super::cgroup::Cgroup;
 use super::disk::Quota;
 use super::inside;
 use super::repository::{Protected, StandIns};
 use super::tier::{Refusal, Tier};
-use super::wire::{self, Job, Ready, Setup};
+use super::wire::{self, Job, Raw, Ready, Setup};
 use crate::error::{Error, Result};
 use crate::files::{Kept, Root};
 use crate::host;
@@ -59,6 +60,10 @@ pub(super) struct Anchor {
     cgroup: Mutex<Option<Cgroup>>,
     /// What is covered in the workspace, as it was.
     covered: Vec<(PathBuf, Option<(u64, u64)>)>,
+    /// Sockets and FIFOs of the workspace that are covered, relative to it.
+    endpoints: Vec<PathBuf>,
+    /// A workspace that others can reach, with the sockets that were bound before it was looked for them.
+    in_place: Option<(PathBuf, BoundSockets)>,
 }
 
 /// The right to have an anchor in a state directory.
@@ -87,7 +92,10 @@ impl From<Error> for NoAnchor {
 
 impl Anchor {
     /// Starts one. `watched` is the directory outside that the workspace stands and falls with.
-    pub(super) fn start(setup: &Setup, watched: &Path, turn: &Turn) -> Result<Self, NoAnchor> {
+    pub(super) fn start(setup: Setup, watched: &Path, turn: &Turn) -> Result<Self, NoAnchor> {
+        let bound = BoundSockets::now();
+        let sockets = bound.absolute().map(|path| path.canonicalize().unwrap_or_else(|_| path.into()));
+        let setup = &Setup { sockets: sockets.map(|path| Raw::from(&*path)).collect(), ..setup };
         let machine = |doing: &str, error: io::Error| NoAnchor::Failed(Error::machine(doing, error));
         let lock = turn.0.try_clone().map_err(|error| machine("keeping a lock", error))?;
         let (ours, theirs) = UnixStream::pair().map_err(|error| machine("making a socket", error))?;
@@ -108,7 +116,8 @@ impl Anchor {
         });
         let (process, (ready, mut files)) = ready.inspect_err(|_| give_up(&mut child))?;
         match (ready, files.pop()) {
-            (Ready::Yes { not_enforced }, Some(workspace)) => {
+            (Ready::Yes { not_enforced, covered: endpoints }, Some(workspace)) => {
+                let endpoints: Vec<PathBuf> = endpoints.iter().map(Raw::path).collect();
                 let root = Root::over(watched.into(), workspace)
                     .map_err(|error| machine("opening the workspace", error))
                     .inspect_err(|_| give_up(&mut child))?
@@ -125,7 +134,9 @@ impl Anchor {
                     ended: AtomicBool::new(false),
                     stand_ins: Mutex::new(stand_ins),
                     cgroup: Mutex::new(cgroup),
-                    covered: covered(setup),
+                    covered: covered(setup, &endpoints),
+                    endpoints,
+                    in_place: own.then(|| (setup.directory.path(), bound)),
                     quota: setup.limits.disk.map(|limit| {
                         let state = setup.state.path();
                         Mutex::new(Quota::begin(limit, vec![watched.into(), state.join("tmp"), state.join("home")]))
@@ -155,10 +166,18 @@ impl Anchor {
         &self.not_enforced
     }
 
-    /// Whether what it covers in the workspace is still there. The kernel takes away what lies over a file when
-    /// somebody outside replaces it: `git config` does.
+    /// Whether all that it is to cover in the workspace is covered. The kernel takes away what lies over a file when a
+    /// process outside replaces it, as `git config` does; and a process outside may bind a new socket there.
     pub(super) fn covers_still(&self) -> bool {
+        let has_new_socket =
+            |(workspace, before): &(PathBuf, BoundSockets)| BoundSockets::now().has_new_below(workspace, before);
         self.covered.iter().all(|(path, was)| identity(path) == *was)
+            && !self.in_place.as_ref().is_some_and(has_new_socket)
+    }
+
+    /// Sockets and FIFOs of the workspace that it covers, relative to it.
+    pub(super) fn covered_endpoints(&self) -> &[PathBuf] {
+        &self.endpoints
     }
 
     /// How much its directories may take.
@@ -241,7 +260,7 @@ impl Drop for Anchor {
 }
 
 /// What an anchor covers in a workspace that others can reach too.
-fn covered(setup: &Setup) -> Vec<(PathBuf, Option<(u64, u64)>)> {
+fn covered(setup: &Setup, endpoints: &[PathBuf]) -> Vec<(PathBuf, Option<(u64, u64)>)> {
     if setup.overlay.is_some() {
         return Vec::new();
     }
@@ -250,7 +269,8 @@ fn covered(setup: &Setup) -> Vec<(PathBuf, Option<(u64, u64)>)> {
     let Protected { places, covered } = Protected::of(&git);
     let covered = places.into_iter().chain(covered).map(|path| git.join(path));
     let hidden = setup.hidden.iter().map(|path| path.path()).filter(|path| path.starts_with(&workspace));
-    let all = [git.clone()].into_iter().chain(covered).chain(hidden);
+    let endpoints = endpoints.iter().map(|path| workspace.join(path));
+    let all = [git.clone()].into_iter().chain(covered).chain(hidden).chain(endpoints);
     all.map(|path| (identity(&path), path)).map(|(identity, path)| (path, identity)).collect()
 }
 

@@ -15,6 +15,7 @@
 //! the record says what that cannot do. Where it has neither, opening fails: nothing ever runs unisolated.
 
 mod anchor;
+mod bound;
 mod cgroup;
 mod disk;
 mod exec;
@@ -41,6 +42,7 @@ use crate::error::{Error, Result, Why};
 use crate::files::{self, Root};
 use crate::host::MARKER;
 use crate::limits::Limits;
+use crate::program::DEFAULT_PATH;
 use crate::running::Running;
 use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status, Written};
 use crate::state::{Agreed, State};
@@ -51,9 +53,6 @@ pub use anchor::{anchor_of, await_anchor};
 pub use tier::{Refusal, Tier};
 
 const NAME: &str = "local";
-
-/// What commands find in their environment whether the sandbox's has it or not.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Opens isolated sandboxes on this machine.
 #[derive(Clone, Debug, Default)]
@@ -166,11 +165,12 @@ fn start(tier: Tier, spec: &Spec, turn: &Turn) -> Result<Anchor, NoAnchor> {
         readable: tools::of(spec.home.as_deref()).iter().chain(&spec.readable).map(|path| raw(path)).collect(),
         home: spec.home.as_deref().map(raw),
         hidden: spec.hidden.iter().map(|path| raw(path)).collect(),
+        sockets: Vec::new(),
         limits: spec.limits.clone(),
     };
     make_private(&spec.state)?;
     let watched = spec.overlay.as_ref().map_or(&spec.directory, |overlay| &overlay.upper);
-    Anchor::start(&setup, watched, turn)
+    Anchor::start(setup, watched, turn)
 }
 
 /// The spec with paths that mean the same wherever this process goes, and without links.
@@ -242,10 +242,11 @@ fn probe(tier: Tier, place: &Path, layered: bool) -> Result<Vec<String>, NoAncho
         home: None,
         readable: Vec::new(),
         hidden: Vec::new(),
+        sockets: Vec::new(),
         limits: Limits::default(),
     };
     let turn = Turn::wait(&base.join("state"));
-    let anchor = turn.map_err(NoAnchor::from).and_then(|turn| Anchor::start(&setup, &base, &turn));
+    let anchor = turn.map_err(NoAnchor::from).and_then(|turn| Anchor::start(setup, &base, &turn));
     let tried = anchor.map(|anchor| anchor.not_enforced().to_vec());
     let _ = files::tree::remove(&base);
     tried
@@ -425,6 +426,11 @@ impl Sandbox for LocalSandbox {
     fn not_enforced(&self) -> Vec<String> {
         let anchor = self.slot();
         anchor.as_ref().map(|anchor| anchor.not_enforced().to_vec()).unwrap_or_default()
+    }
+
+    fn covered(&self) -> Vec<PathBuf> {
+        let anchor = self.slot();
+        anchor.as_ref().map(|anchor| anchor.covered_endpoints().to_vec()).unwrap_or_default()
     }
 
     fn exec(&self, mut command: Command) -> BoxFuture<'_, Result<Running>> {

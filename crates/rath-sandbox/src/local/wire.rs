@@ -39,6 +39,8 @@ pub(super) struct Setup {
     pub(super) home: Option<Raw>,
     pub(super) readable: Vec<Raw>,
     pub(super) hidden: Vec<Raw>,
+    /// Sockets of the machine, which are covered where they are shown.
+    pub(super) sockets: Vec<Raw>,
     pub(super) limits: Limits,
 }
 
@@ -53,8 +55,15 @@ pub(super) struct Layers {
 /// What became of it. With the first comes the workspace, opened.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ready {
-    Yes { not_enforced: Vec<String> },
-    No { doing: String, errno: i32 },
+    Yes {
+        not_enforced: Vec<String>,
+        /// Sockets and FIFOs of the workspace that are covered, relative to it.
+        covered: Vec<Raw>,
+    },
+    No {
+        doing: String,
+        errno: i32,
+    },
 }
 
 /// A command. With it come its keeper's end of a socket and its three streams.

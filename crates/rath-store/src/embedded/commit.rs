@@ -106,11 +106,12 @@ impl Committer {
         Ok(())
     }
 
-    /// Moves a long log into the database, and says whether there was one; but only after a commit that was synced: what
-    /// others appended behind it may not be, and where its sync fails now, the log is in doubt.
+    /// Moves a long log into the database, and says whether there was one. The log is synced first where the last commit
+    /// was not: SQLite would sync it too, but a failure there puts the pages of the database in doubt as well, and not
+    /// only the log. Blobs alone are committed without a sync, and there may be many such commits in a row.
     pub(super) fn tidy(&mut self) -> bool {
-        let is_due = self.lasts && self.log.is_long() && !self.doubt.is_there();
-        if is_due {
+        let is_due = self.log.is_long() && !self.doubt.is_there();
+        if is_due && (self.lasts || self.doubt.sync_log(&self.db).is_ok()) {
             let _ = self.doubt.shorten_log(&self.db);
         }
         is_due

@@ -81,6 +81,12 @@ impl Doubt {
         done.and_then(|()| self.settle(db))
     }
 
+    /// Makes durable what was committed without a sync.
+    pub(super) fn sync_log(&self, db: &Connection) -> Result<()> {
+        self.settle(db)?;
+        self.of_log(schema::sync_log(db))
+    }
+
     /// Moves what nobody reads any more into the database.
     pub(super) fn shorten_log(&self, db: &Connection) -> Result<()> {
         self.settle(db)?;

@@ -1,7 +1,7 @@
 //! Blobs that no record names, found by walking from every record, and the room they take.
 //!
-//! Nothing is collected while somebody saves files ([`HoldOff`]): between a save and the record that names its version,
-//! the blobs have no name. What is marked is marked at one moment; what was committed since is marked again under the
+//! Nothing is collected while a process saves files (`Blobs::gc_guard`): between a save and the record that names its
+//! version, the blobs have no name. What is marked is marked at one moment; what was committed since is marked again under the
 //! write lock, before anything goes.
 
 use std::collections::{BTreeMap, HashSet};
@@ -41,8 +41,8 @@ pub struct Garbage {
     pub freed: u64,
 }
 
-/// While it lives, nothing is collected from the store.
-pub struct HoldOff {
+/// A shared lock on the file that a collection locks alone.
+pub(super) struct HoldOff {
     file: File,
 }
 
@@ -55,7 +55,7 @@ impl Drop for HoldOff {
 
 impl HoldOff {
     /// Holds collections off; waits for one that is under way.
-    pub fn begin(store: &Path) -> Result<Self> {
+    pub(super) fn begin(store: &Path) -> Result<Self> {
         let file = lock_file(store)?;
         file.lock_shared().map_err(|error| Error::machine("waiting for a collection to end", error))?;
         Ok(Self { file })

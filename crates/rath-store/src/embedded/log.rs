@@ -51,10 +51,10 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use pollster::block_on;
-    use rath_core::{Actor, Session};
+    use rath_core::{Actor, Blob, Session};
 
     use crate::Embedded;
-    use crate::embedded::log::ROOM;
+    use crate::embedded::log::{LONG, ROOM};
     use crate::embedded::schema::{self, Access};
 
     #[test]
@@ -81,5 +81,20 @@ mod tests {
         drop(looking);
         (0..3).for_each(|_| write());
         assert!(length() <= ROOM as u64, "{}", length());
+    }
+
+    /// Commits of blobs alone are not synced. They must not let the log grow: saving files is nothing but such commits.
+    #[test]
+    fn the_log_stays_short_while_only_blobs_are_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::create(dir.path()).unwrap();
+        let log = dir.path().join("rath.db-wal");
+        for number in 0..600u32 {
+            let blob = Blob::new(number.to_le_bytes().repeat(300), "application/octet-stream");
+            block_on(store.blob_put(vec![blob])).unwrap();
+        }
+        let page = 4096 + 24;
+        let bytes = log.metadata().unwrap().len();
+        assert!(bytes < 2 * LONG as u64 * page, "the log has {bytes} bytes");
     }
 }

@@ -41,14 +41,14 @@ use std::task::Poll;
 
 use futures_channel::oneshot;
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Change, Error, Fence, Lookup, OpenQuestions, Page, Piece, Post, Projection, Query,
-    Reading, Result, Row, Scan, Store, Watcher,
+    Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, OpenQuestions, Page, Piece, Post, Projection,
+    Query, Reading, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
 
 pub use erase::{Destroyed, Doomed, Kept, Quiet};
-pub use garbage::{Garbage, HoldOff};
+pub use garbage::Garbage;
 pub use health::{Health, PackHealth};
 pub use raise::{Backup, Raised};
 pub use schema::FORMAT;
@@ -397,6 +397,14 @@ impl Blobs for Embedded {
 
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         Box::pin(async move { self.read(|db| blobs::pieces(db, &self.paths.packs, &digest)) })
+    }
+
+    fn gc_guard(&self) -> Result<GcGuard> {
+        garbage::HoldOff::begin(&self.paths.root).map(GcGuard::holding)
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.paths.root)
     }
 }
 

@@ -187,6 +187,14 @@ pub(super) fn write_log_again(db: &Connection) -> Result<()> {
     }
 }
 
+/// Syncs the log. What any process committed without a sync is durable afterwards.
+pub(super) fn sync_log(db: &Connection) -> Result<()> {
+    let Some(database) = db.path().filter(|path| !path.is_empty()) else { return Ok(()) };
+    let log = Path::new(database).with_extension("db-wal");
+    let synced = std::fs::OpenOptions::new().write(true).open(log).and_then(|log| log.sync_data());
+    synced.map_err(|error| Error::machine("syncing the log", error))
+}
+
 /// Moves what nobody reads any more into the database. What others still read is moved later.
 pub(super) fn shorten_log(db: &Connection) -> Result<()> {
     let moved = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));

@@ -11,8 +11,16 @@ use super::error::Result;
 use super::index::{Dir, Item, What};
 use super::layers::{Opacity, Spot, TOP, Under, opacity};
 use super::root::Root;
-use super::rules::Level;
 use super::scan::{Found, Here, Walk, is_our_lack, is_too_deep};
+use super::tracked::Scope;
+use crate::pool::FILES;
+
+/// As many directories in directories are walked on a thread of the caller's, whose stack may be small.
+const SHALLOW: usize = 32;
+
+fn is_deep_for_this_thread(path: &Name) -> bool {
+    rayon::current_thread_index().is_none() && path.as_bytes().iter().filter(|byte| **byte == b'/').count() >= SHALLOW
+}
 
 impl Walk<'_> {
     /// Walks the directories in a directory, side by side. Returns the names of those that show what is below them.
@@ -20,7 +28,7 @@ impl Walk<'_> {
         &self,
         here: &Here<'_>,
         old: Option<&Dir>,
-        rules: &Level<'_>,
+        scope: &Scope<'_>,
         dir: &mut Dir,
         same: &mut bool,
         hides_something: &mut bool,
@@ -50,7 +58,14 @@ impl Walk<'_> {
                 // It is in the version below alone: somebody closed it.
                 return Ok(under.base.map(|node| Found { dir: Dir::below(&node), is_hollow: false }));
             }
-            self.directory(top, &under, &path, before, rules).map(Some)
+            let tracked = scope.tracked.below(name);
+            let is_ignored = scope.is_ignored || scope.ignored.contains(name);
+            let scope = Scope { rules: scope.rules, tracked: &tracked, is_ignored, ignored: &[] };
+            let walk = || self.directory(top, &under, &path, before, &scope).map(Some);
+            match is_deep_for_this_thread(&path) {
+                true => FILES.run(walk),
+                false => walk(),
+            }
         };
         let walked: Vec<Option<Found>> = match below.len() {
             0 => return Ok(Vec::new()),

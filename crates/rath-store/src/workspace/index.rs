@@ -138,6 +138,10 @@ impl Item {
         Self { name, stat: Stat { mode: node.mode, ..Stat::default() }, what, layer: BELOW }
     }
 
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self.what, What::Dir(_))
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.what, What::Gone(_))
     }

@@ -78,6 +78,9 @@ impl Workspace {
 
     /// Finishes what an earlier process began; where that cannot be, takes it back.
     pub(super) fn recover(&mut self) -> Result<Option<Recovered>> {
+        if let Some(journal) = self.under_way()? {
+            self.tracked = Some(vec![journal.from, journal.to]);
+        }
         if self.site.is_some() {
             return self.recover_layered();
         }
@@ -95,13 +98,13 @@ impl Workspace {
             },
         };
         self.remove_journal()?;
-        let version = self.save()?.version;
+        let version = self.save_between()?.version;
         Ok(Some(Recovered { from, to, version, kept }))
     }
 
     /// Whether anything that a restore was to change is no longer as it was.
     fn has_begun(&mut self, from: &Version, to: &Version, opened: &[(Name, u32)]) -> Result<bool> {
-        self.save()?;
+        self.save_between()?;
         let planned = self.changes(from, to)?;
         self.sweep_temporaries(&planned);
         // What is neither the one nor the other may be half of it.
@@ -116,7 +119,7 @@ impl Workspace {
     /// Brings a directory that is somewhere between two versions to the second one. Returns the paths that are somebody's:
     /// neither what the one nor what the other version has.
     pub(super) fn go_on(&mut self, from: &Version, to: &Version, opened: Vec<(Name, u32)>) -> Result<Vec<Name>> {
-        self.save()?;
+        self.save_between()?;
         let planned = self.changes(from, to)?;
         self.sweep_temporaries(&planned);
         let mut open = Vec::new();

@@ -20,6 +20,7 @@ mod root;
 mod rules;
 mod save;
 mod scan;
+mod tracked;
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rath_core::files::{Forest, Name, Node, NodeKind, Tree, Version};
+use rath_core::store::GcGuard;
 use rath_core::{Digest, Store};
 
 pub use error::{Error, Result};
@@ -66,17 +68,18 @@ impl Default for Budget {
 pub struct Options {
     /// Ignore rules besides those in the files, as in `.gitignore`. They win.
     pub ignore: Vec<String>,
+    /// Paths that no version has from now on, whatever earlier versions have there: what is hidden from commands.
+    pub hidden: Vec<Name>,
     /// How much is too much.
     pub budget: Budget,
-    /// The store's own directory, which is never versioned.
-    pub store: Option<PathBuf>,
     /// The user's home: refused as a workspace, and so is everything above it.
     pub home: Option<PathBuf>,
     /// Whether the home directory and `/` are meant.
     pub anywhere: bool,
 }
 
-/// A directory whose files are versioned. While the value lives, no other process has it.
+/// A directory whose files are versioned. While the value lives, no other process has it, and nothing is collected from
+/// its store. Name a version in a record before you drop the workspace that saved it.
 pub struct Workspace {
     stack: Stack,
     /// Of a layered workspace.
@@ -89,8 +92,12 @@ pub struct Workspace {
     excluded: Option<(u64, u64)>,
     index: Index,
     written: Written,
+    /// Versions whose paths stay versioned whatever the ignore rules say; `None` while nobody said which.
+    tracked: Option<Vec<Version>>,
     /// Trees that were saved of late: what a call changed is asked right after it.
     recent: HashMap<Digest, Arc<Tree>>,
+    /// What is saved has no name yet.
+    _gc_guard: GcGuard,
     _lock: Lock,
 }
 
@@ -107,13 +114,14 @@ impl Workspace {
         options: &Options,
     ) -> Result<(Self, Option<Recovered>)> {
         let root = Root::open(root)?;
-        guard(&root.path, options)?;
+        guard(&root.path, store.directory(), options)?;
+        let gc_guard = store.gc_guard()?;
         std::fs::create_dir_all(state).map_err(|error| Error::machine(format!("making {}", state.display()), error))?;
         let lock = Lock::take(state, &root.path)?;
-        let rules = Rules::new(&options.ignore)?;
-        let inode = |path: &PathBuf| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let rules = Rules::new(&options.ignore, &options.hidden)?;
+        let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let mut workspace = Self {
-            excluded: options.store.as_ref().and_then(inode),
+            excluded: store.directory().and_then(inode),
             index: Index::load(&state.join("index")),
             written: Written::default(),
             stack: Stack::plain(root),
@@ -122,11 +130,19 @@ impl Workspace {
             store,
             rules,
             budget: options.budget,
+            tracked: None,
             recent: HashMap::new(),
+            _gc_guard: gc_guard,
             _lock: lock,
         };
         let recovered = workspace.recover()?;
         Ok((workspace, recovered))
+    }
+
+    /// Says which versions the files stem from. What they have stays versioned when an ignore rule comes to match it, as
+    /// in git; what [`Options::hidden`] names does not. From here on the version that was saved or restored last counts.
+    pub fn track(&mut self, versions: Vec<Version>) {
+        self.tracked = Some(versions);
     }
 
     /// Whether the store has a version.
@@ -167,7 +183,7 @@ impl Workspace {
 }
 
 /// Refuses directories that are hardly meant.
-fn guard(root: &Path, options: &Options) -> Result<()> {
+fn guard(root: &Path, store: Option<&Path>, options: &Options) -> Result<()> {
     if options.anywhere {
         return Ok(());
     }
@@ -176,7 +192,7 @@ fn guard(root: &Path, options: &Options) -> Result<()> {
     if root.parent().is_none() {
         return refuse("the root of the file system");
     }
-    let store = options.store.as_ref().and_then(|store| store.canonicalize().ok());
+    let store = store.and_then(|store| store.canonicalize().ok());
     if store.is_some_and(|store| root.starts_with(store)) {
         return refuse("inside the store");
     }

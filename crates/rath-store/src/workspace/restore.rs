@@ -57,13 +57,20 @@ impl Workspace {
     /// over what is there, which was saved first.
     pub fn restore(&mut self, known: Option<&Version>, to: &Version) -> Result<Restored> {
         let present = self.save()?.version;
-        match known {
-            Some(known) if !known.same_files(&present) => {
-                Err(Error::OutsideChanges { changes: self.changes(known, &present)? })
+        if let Some(known) = known.filter(|known| !known.same_files(&present)) {
+            let changes = self.changes(known, &present)?;
+            // What was hidden since is no change.
+            if !changes.is_empty() {
+                return Err(Error::OutsideChanges { changes });
             }
-            _ if self.site.is_some() => self.relay_from(present, to),
-            _ => self.restore_from(present, to),
         }
+        self.follow_too(&[to]);
+        let restored = match self.site.is_some() {
+            true => self.relay_from(present.clone(), to),
+            false => self.restore_from(present.clone(), to),
+        };
+        self.follow(restored.as_ref().map_or(&present, |restored| &restored.version));
+        restored
     }
 
     fn restore_from(&mut self, from: Version, to: &Version) -> Result<Restored> {
@@ -95,15 +102,17 @@ impl Workspace {
             false => {
                 // The index takes them for known: the store has to have them.
                 pollster::block_on(self.store.blob_put(trees.iter().map(Tree::to_blob).collect()))?;
-                self.save()?.version
+                self.save_between()?.version
             }
         };
         Ok(Restored { from, version, changed: changes, kept })
     }
 
-    /// What differs between two versions.
+    /// What differs between two versions, apart from what is hidden.
     pub fn changes(&self, before: &Version, after: &Version) -> Result<Vec<Change>> {
-        Ok(pollster::block_on(diff(&self.forest(), before, after))?)
+        let mut changes = pollster::block_on(diff(&self.forest(), before, after))?;
+        changes.retain(|change| !self.rules.hides(&change.path));
+        Ok(changes)
     }
 
     /// Directories in which something changes and which do not let their owner do it.

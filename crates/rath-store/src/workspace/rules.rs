@@ -1,4 +1,7 @@
-//! What is not versioned: built-in rules, `.gitignore` and `.rathignore` files, and the configuration.
+//! What is not versioned: hidden paths, built-in rules, `.gitignore` and `.rathignore` files, and the configuration.
+//!
+//! Hidden paths and the built-in rules are absolute. The others say only what is not taken in: a path that is versioned
+//! already stays versioned, as in git (see `tracked`).
 //!
 //! A deeper file wins over a higher one, `.rathignore` over `.gitignore` beside it, and the configuration over all. The
 //! built-in rules give way to the configuration alone: whoever writes files must not bring in hooks of `.git`.
@@ -35,6 +38,8 @@ const LONGEST: usize = 1 << 20;
 pub(super) struct Rules {
     configured: Option<Arc<Gitignore>>,
     patterns: Vec<String>,
+    /// Paths that no version has from now on, with all below them.
+    hidden: Vec<Name>,
     hash: u64,
 }
 
@@ -44,7 +49,7 @@ pub(super) struct Rules {
 pub struct BadRule(String, String);
 
 impl Rules {
-    pub(super) fn new(patterns: &[String]) -> Result<Self, BadRule> {
+    pub(super) fn new(patterns: &[String], hidden: &[Name]) -> Result<Self, BadRule> {
         let mut configured = GitignoreBuilder::new("");
         for pattern in patterns {
             configured
@@ -56,7 +61,8 @@ impl Rules {
         };
         let configured = if patterns.is_empty() { None } else { Some(build(configured)?) };
         let hash = hash(0, patterns.join("\n").as_bytes());
-        Ok(Self { configured, patterns: patterns.to_vec(), hash })
+        let hash = hidden.iter().fold(hash, |seed, path| self::hash(seed, path.as_bytes()));
+        Ok(Self { configured, patterns: patterns.to_vec(), hidden: hidden.to_vec(), hash })
     }
 
     /// The rules at the root, before any file was read.
@@ -64,8 +70,25 @@ impl Rules {
         Level { rules: self, above: None, matchers: Vec::new(), prefix: 0, hash: self.hash }
     }
 
+    /// Whether a path is hidden, or lies in a directory that is.
+    pub(super) fn hides(&self, path: &Name) -> bool {
+        let is_below = |hidden: &Name| {
+            let rest = path.as_bytes().strip_prefix(hidden.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        self.hidden.iter().any(is_below)
+    }
+
+    /// Whether a path is left out also where it is versioned already.
+    pub(super) fn is_absolute(&self, path: &Name) -> bool {
+        self.hides(path) || self.forbid(path)
+    }
+
     /// What the configuration says of a path, and if it is silent, the built-in rules.
     fn decide(&self, path: &Name, is_directory: bool) -> Option<bool> {
+        if self.hides(path) {
+            return Some(true);
+        }
         let configured = self.configured.as_ref();
         let configured = configured.and_then(|rules| decided(rules.matched(Path::new(os(path)), is_directory)));
         configured.or_else(|| is_ignored_by_default(path.split().1.as_bytes()).then_some(true))
@@ -93,7 +116,7 @@ impl Rules {
     /// Everything that was in force, for the record: the same rules have the same bytes.
     pub(super) fn describe(&self, mut files: Vec<RuleFile>) -> Vec<u8> {
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let all = Description { built_in: BUILT_IN, configured: &self.patterns, files };
+        let all = Description { built_in: BUILT_IN, configured: &self.patterns, hidden: &self.hidden, files };
         serde_json::to_vec(&all).unwrap_or_default()
     }
 }
@@ -103,6 +126,8 @@ impl Rules {
 struct Description<'a> {
     built_in: &'a [&'a str],
     configured: &'a [String],
+    #[serde(skip_serializing_if = "<[Name]>::is_empty")]
+    hidden: &'a [Name],
     files: Vec<RuleFile>,
 }
 

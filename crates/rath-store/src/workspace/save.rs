@@ -42,15 +42,38 @@ impl Workspace {
         Ok(self.save_counted()?.0)
     }
 
+    /// As [`save`](Self::save), on the way from one version to another: paths of both stay versioned.
+    pub(super) fn save_between(&mut self) -> Result<Saved> {
+        Ok(self.save_where(false, Arrival::AtOnce)?.0)
+    }
+
     /// Saves what a record is about to name, and nothing else: where it is little, the version comes into the store with
     /// that record, and a process that dies before takes it along.
     pub fn save_for_record(&mut self) -> Result<Saved> {
-        Ok(self.save_where(false, Arrival::WithRecord)?.0)
+        let (saved, _) = self.save_where(false, Arrival::WithRecord)?;
+        self.follow(&saved.version);
+        Ok(saved)
     }
 
     /// Saves, and says how many of the directories that were counted hold nothing versioned.
     pub(super) fn save_counted(&mut self) -> Result<(Saved, u64)> {
-        self.save_where(false, Arrival::AtOnce)
+        let (saved, hollow) = self.save_where(false, Arrival::AtOnce)?;
+        self.follow(&saved.version);
+        Ok((saved, hollow))
+    }
+
+    /// From here on this is the version that the files stem from.
+    pub(super) fn follow(&mut self, version: &Version) {
+        if let Some(tracked) = &mut self.tracked {
+            *tracked = vec![version.clone()];
+        }
+    }
+
+    /// Has what `versions` have stay versioned too, until the next save.
+    pub(super) fn follow_too(&mut self, versions: &[&Version]) {
+        if let Some(tracked) = &mut self.tracked {
+            tracked.extend(versions.iter().copied().cloned());
+        }
     }
 
     /// Saves when nobody wrote since the index was made.
@@ -75,6 +98,9 @@ impl Workspace {
             budget: self.budget,
             excluded: self.excluded,
             below,
+            index_is_tracked: self.index_is_tracked(),
+            tracked: self.tracked.clone().unwrap_or_default(),
+            trees: self.forest(),
             is_quiet,
             skipped: Mutex::default(),
             rule_files: Mutex::default(),
@@ -241,6 +267,13 @@ impl Workspace {
             restless: restless.into_inner().unwrap_or_else(PoisonError::into_inner),
         };
         Ok((saved, hollow))
+    }
+
+    /// Whether the index of a plain directory has exactly what the versions have that it stems from.
+    fn index_is_tracked(&self) -> bool {
+        let known = self.index.root.tree.map(|(tree, _)| tree);
+        let is_known = |version: &Version| Some(version.id()) == known;
+        self.site.is_none() && self.tracked.iter().flatten().all(is_known)
     }
 
     fn base(&self) -> Option<&super::layers::Base> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use rath_core::Digest;
-use rath_core::files::{Name, NodeKind, Tree};
+use rath_core::files::{Forest, Name, NodeKind, Tree, Version};
 use rustix::fs::{AtFlags, Dir as Listing, FileType, statat};
 use rustix::io::Errno;
 
@@ -17,7 +17,8 @@ use super::error::{Error, Result};
 use super::index::{Content, Dir, Item, Stat, Weight, What};
 use super::layers::{Below, Layer, Listed, Stack, TOP, Under, list};
 use super::root::{Root, os};
-use super::rules::{self, Level, RuleFile, Rules};
+use super::rules::{self, RuleFile, Rules};
+use super::tracked::{Scope, Tracked};
 
 /// Directories in directories, at most: each of them costs a descriptor and some stack.
 pub(super) const DEEPEST: usize = 512;
@@ -43,6 +44,12 @@ pub(super) struct Walk<'a> {
     pub(super) excluded: Option<(u64, u64)>,
     /// What lies under the top layer.
     pub(super) below: Option<Below<'a>>,
+    /// Versions whose paths stay versioned.
+    pub(super) tracked: Vec<Version>,
+    /// Whether the index has what they have, and nothing else.
+    pub(super) index_is_tracked: bool,
+    /// Where trees are read.
+    pub(super) trees: Forest<'a>,
     /// Whether nobody wrote since the index was made: then no stat in it is racy.
     pub(super) is_quiet: bool,
     pub(super) skipped: Mutex<Vec<Skipped>>,
@@ -91,7 +98,9 @@ impl Walk<'_> {
     pub(super) fn run(&self, old: &Dir) -> Result<Option<Dir>> {
         let fd = self.stack.top().directory(&Name::root()).map_err(|error| self.failed(&Name::root(), error))?;
         let under = self.below.as_ref().map(Below::under_root).unwrap_or_default();
-        let found = self.directory(Some(fd), &under, &Name::root(), Some(old), &self.rules.level())?;
+        let (level, tracked) = (self.rules.level(), Tracked::root());
+        let scope = Scope { rules: &level, tracked: &tracked, is_ignored: false, ignored: &[] };
+        let found = self.directory(Some(fd), &under, &Name::root(), Some(old), &scope)?;
         Ok((!self.is_unsure()).then_some(found.dir))
     }
 
@@ -152,7 +161,7 @@ impl Walk<'_> {
         under: &Under,
         path: &Name,
         old: Option<&Dir>,
-        above: &Level<'_>,
+        scope: &Scope<'_>,
     ) -> Result<Found> {
         if self.is_unsure() {
             return Ok(Found::default());
@@ -161,15 +170,17 @@ impl Walk<'_> {
         let (names, lowers) = self.names(listing.as_mut(), under, path)?;
         let top = listing.as_ref().map(Listing::fd).transpose().map_err(|error| self.failed(path, error))?;
         let here = Here { path, top, lowers: &lowers, under, base: OnceLock::new() };
-        let texts = self.rule_texts(&here, &names);
+        // What a directory that is ignored says itself does not count, as in git.
+        let texts = if scope.is_ignored { Vec::new() } else { self.rule_texts(&here, &names) };
         let level;
         let rules = match texts.is_empty() && !path.as_bytes().is_empty() {
-            true => above,
+            true => scope.rules,
             false => {
-                level = above.down(path, &texts, &self.rule_files);
+                level = scope.rules.down(path, &texts, &self.rule_files);
                 &level
             }
         };
+        let scope = &Scope { rules, ..*scope };
         let mut dir = Dir {
             rules: rules.hash,
             merges: under.merges,
@@ -187,13 +198,22 @@ impl Walk<'_> {
         let mut same = old.is_some_and(is_like);
         let mut hides_something = false;
         let mut known = old.map_or(&[][..], |old| &old.items).iter().peekable();
-        let rules_are_old = old.is_some_and(|old| old.rules == rules.hash);
+        let rules_are_old = !scope.is_ignored && old.is_some_and(|old| old.rules == rules.hash);
+        // Directories that are ignored, and hold what is versioned.
+        let mut ignored = Vec::new();
+        let mut is_any_ignored = scope.is_ignored;
         for listed in names {
             while known.next_if(|item| item.name < listed.name).is_some() {
                 same = false;
             }
             let before = known.next_if(|item| item.name == listed.name);
-            let item = self.entry(&here, listed, before, rules, rules_are_old)?;
+            let (item, is_ignored) = match self.entry(&here, listed, before, scope, rules_are_old)? {
+                Some((item, is_ignored)) => (Some(item), is_ignored),
+                None => (None, false),
+            };
+            is_any_ignored |= is_ignored;
+            ignored
+                .extend(item.as_ref().filter(|item| is_ignored && item.is_directory()).map(|item| item.name.clone()));
             match (item, before) {
                 (Some(item), Some(before)) => {
                     same &= is_same(&item, before);
@@ -210,7 +230,12 @@ impl Walk<'_> {
             }
         }
         same &= known.next().is_none();
-        let merged = self.descend(&here, old, rules, &mut dir, &mut same, &mut hides_something)?;
+        if is_any_ignored {
+            // Whether it stays is asked each time.
+            dir.rules = 0;
+        }
+        let scope = &Scope { ignored: &ignored, ..*scope };
+        let merged = self.descend(&here, old, scope, &mut dir, &mut same, &mut hides_something)?;
         if same {
             dir.tree = old.and_then(|old| old.tree);
             dir.lost = old.map(|old| old.lost).unwrap_or_default();
@@ -231,33 +256,54 @@ impl Walk<'_> {
         Ok(Found { dir, is_hollow: is_bare && hides_something })
     }
 
-    /// One entry of a directory; `None` when it is not versioned. Directories are still empty.
+    /// Whether an entry is ignored; `None` when it is left out for that, because no version has it.
+    fn ignored(
+        &self,
+        here: &Here<'_>,
+        name: &Name,
+        is_directory: bool,
+        before: Option<&Item>,
+        scope: &Scope<'_>,
+    ) -> Result<Option<bool>> {
+        let path = here.path.join(name);
+        if !scope.is_ignored && !scope.rules.ignores(&path, is_directory) {
+            return Ok(Some(false));
+        }
+        let stays = !self.rules.is_absolute(&path) && scope.tracked.has(self, name, is_directory, before)?;
+        Ok(stays.then_some(true))
+    }
+
+    /// One entry of a directory, and whether it is ignored; `None` when it is not versioned. Directories are still empty.
     fn entry(
         &self,
         here: &Here<'_>,
         listed: Listed,
         before: Option<&Item>,
-        rules: &Level<'_>,
+        scope: &Scope<'_>,
         rules_are_old: bool,
-    ) -> Result<Option<Item>> {
+    ) -> Result<Option<(Item, bool)>> {
         let Listed { name, kind, layer, is_gone } = listed;
+        let mut is_ignored = false;
         if is_gone {
             let weight = before.and_then(|item| if let What::Gone(weight) = item.what { weight } else { None });
-            return Ok(Some(Item { name, stat: Stat::default(), what: What::Gone(weight), layer }));
+            return Ok(Some((Item { name, stat: Stat::default(), what: What::Gone(weight), layer }, false)));
         }
         let before = before.filter(|item| !item.is_gone());
         let is_directory = kind == FileType::Directory;
         // What passed these very rules as the same kind of thing passes them again.
-        let passed = rules_are_old && before.is_some_and(|item| matches!(item.what, What::Dir(_)) == is_directory);
-        if !passed && kind != FileType::Unknown && rules.ignores(&here.path.join(&name), is_directory) {
-            return Ok(None);
+        let passed = rules_are_old && before.is_some_and(|item| item.is_directory() == is_directory);
+        if !passed && kind != FileType::Unknown {
+            match self.ignored(here, &name, is_directory, before, scope)? {
+                Some(ignored) => is_ignored = ignored,
+                None => return Ok(None),
+            }
         }
         if layer != TOP
             && let Some(node) = self.base(here)?.get(&name)
             && node_kind(kind) == Some(node.kind)
         {
             self.count(Weight::of(node).bytes)?;
-            return Ok(Some(Item::below(name, node)));
+            return Ok(Some((Item::below(name, node), is_ignored)));
         }
         let Some(fd) = here.fd(layer) else { return Ok(None) };
         let stat = match statat(fd, os(&name), AtFlags::SYMLINK_NOFOLLOW) {
@@ -271,17 +317,21 @@ impl Walk<'_> {
                 };
                 let stays = if known.is_some() { "; what it last held stays" } else { "" };
                 self.skip(here.path.join(&name), format!("{error}{stays}"));
-                return Ok(known);
+                return Ok(known.map(|known| (known, is_ignored)));
             }
         };
+        let listed_kind = kind;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_directory = kind == FileType::Directory;
         if is_directory && self.excluded == Some((stat.st_dev, stat.st_ino)) {
             return Ok(None);
         }
-        let passed = rules_are_old && before.is_some_and(|item| matches!(item.what, What::Dir(_)) == is_directory);
-        if !passed && rules.ignores(&here.path.join(&name), is_directory) {
-            return Ok(None);
+        let passed = rules_are_old && before.is_some_and(|item| item.is_directory() == is_directory);
+        if !passed && (listed_kind != kind) {
+            match self.ignored(here, &name, is_directory, before, scope)? {
+                Some(ignored) => is_ignored = ignored,
+                None => return Ok(None),
+            }
         }
         let blocks = stat.st_blocks as u64 * 512;
         let stat = Stat::of(&stat);
@@ -302,7 +352,7 @@ impl Walk<'_> {
         };
         let is_file = kind == FileType::RegularFile;
         self.count(if is_file { stat.size.min(blocks) } else { 0 })?;
-        Ok(Some(Item { name, stat, what, layer }))
+        Ok(Some((Item { name, stat, what, layer }, is_ignored)))
     }
 
     fn count(&self, bytes: u64) -> Result<()> {

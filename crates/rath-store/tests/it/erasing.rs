@@ -11,7 +11,7 @@ use pollster::block_on;
 use rath_core::body::{Labelled, User};
 use rath_core::store::{Lookup, Scan, Which};
 use rath_core::{Actor, Blob, Kind, Reference, Session, SessionId, Store, View};
-use rath_store::{Doomed, Embedded, HoldOff};
+use rath_store::{Doomed, Embedded};
 use rath_testkit::traces::find as finds;
 use tempfile::TempDir;
 
@@ -197,7 +197,7 @@ fn a_pack_that_somebody_appends_to_is_overwritten_where_it_lies() {
 fn while_somebody_saves_files_nothing_is_begun() {
     let (store, dir) = fresh();
     let (_, told) = told(&store);
-    let _saving = HoldOff::begin(&dir.path().join("store")).unwrap();
+    let _saving = store.gc_guard().unwrap();
     let refused = block_on(store.erase(told)).unwrap_err();
     assert!(refused.to_string().contains("nothing was begun"), "{refused}");
     assert!(embedded(&dir).unfinished().unwrap().is_empty());

@@ -402,6 +402,7 @@ fn what_two_records_say_stays_when_one_is_erased() {
         isolation: None,
         directory: "/tmp/a".into(),
         not_enforced: vec![],
+        covered: vec![],
     };
     session.append(opened).unwrap();
     // As `rath apply` does.

@@ -212,6 +212,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
         isolation: None,
         directory: "/home/ada/shop".into(),
         not_enforced: vec!["memory".into()],
+        covered: vec![],
     };
     session.append(opened).unwrap();
     let call = |session: &mut Session, id: &str, edit: &dyn Fn()| {

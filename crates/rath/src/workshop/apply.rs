@@ -45,7 +45,9 @@ impl Workshop {
         let forest = Forest::new(&*self.store);
         let wanted = diff(&forest, base, files).await?;
         let state = self.home.join(directory_key(&origin));
-        let (mut workspace, _) = self.open_workspace(&path_of(&origin), &state, &self.options())?;
+        let options = self.options(Some(&origin));
+        let (mut workspace, _) =
+            self.open_workspace(&path_of(&origin), &state, &options, &[Some(base), Some(files)])?;
         let there = workspace.save()?.version;
         let Plan { todo, already } = plan(&forest, &there, wanted, &path_of(&origin).display().to_string()).await?;
         let applied = |record, changed| Applied { record, directory: origin.clone(), changed, already };

@@ -2,7 +2,8 @@
 
 use std::sync::PoisonError;
 
-use rath_core::{Session, SessionId, View};
+use rath_core::files::Version;
+use rath_core::{Placement, Session, SessionId, View};
 use rath_store::workspace::{self, Workspace};
 
 use super::setup::nap;
@@ -53,7 +54,7 @@ impl Workshop {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         let mut site = match known {
             Some(site) => site,
-            None => match self.open_unless_at_work(&paths).await? {
+            None => match self.open_unless_at_work(&paths, placement, version).await? {
                 Some(workspace) => Site::over(workspace, paths),
                 None => return Ok(false),
             },
@@ -64,9 +65,15 @@ impl Workshop {
     }
 
     /// Opens a session's layers, unless somebody works there. Who merely forks it too has it for a moment.
-    async fn open_unless_at_work(&self, paths: &Paths) -> Result<Option<Workspace>> {
+    async fn open_unless_at_work(
+        &self,
+        paths: &Paths,
+        placement: &Placement,
+        version: &Version,
+    ) -> Result<Option<Workspace>> {
+        let options = self.options(placement.origin.as_ref());
         for _ in 0..PATIENCE {
-            match self.open_workspace(&paths.files, &paths.state, &self.options()) {
+            match self.open_workspace(&paths.files, &paths.state, &options, &[Some(version)]) {
                 Ok((workspace, _)) => return Ok(Some(workspace)),
                 Err(Error::Workspace(workspace::Error::Busy { .. })) => {}
                 Err(error) => return Err(error),
@@ -79,13 +86,7 @@ impl Workshop {
         Ok(None)
     }
 
-    async fn seal(
-        &self,
-        site: &mut Site,
-        version: &rath_core::files::Version,
-        fork: SessionId,
-        placement: &rath_core::Placement,
-    ) -> Result<bool> {
+    async fn seal(&self, site: &mut Site, version: &Version, fork: SessionId, placement: &Placement) -> Result<bool> {
         if !site.workspace.save()?.version.same_files(version) {
             return Ok(false);
         }

@@ -46,9 +46,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use rath_core::files::{Name, Version};
+use rath_core::store::GcGuard;
 use rath_core::{SessionId, Store};
 use rath_sandbox::{Limits, Registry};
-use rath_store::HoldOff;
 use rath_store::workspace::{Options, Recovered, Workspace};
 
 pub use apply::Applied;
@@ -88,8 +89,8 @@ pub struct Workshop {
     open: Mutex<HashMap<SessionId, Site>>,
     /// Who is told what happened besides what was asked for.
     told: Option<Box<dyn Fn(String) + Send + Sync>>,
-    /// Nothing is collected while versions are saved that no record names yet.
-    hold_off: OnceLock<HoldOff>,
+    /// Versions are saved here that no record names yet.
+    gc_guard: OnceLock<GcGuard>,
 }
 
 impl Workshop {
@@ -104,7 +105,7 @@ impl Workshop {
             confinement: Confinement::default(),
             open: Mutex::default(),
             told: None,
-            hold_off: OnceLock::new(),
+            gc_guard: OnceLock::new(),
         }
     }
 
@@ -146,26 +147,29 @@ impl Workshop {
         &self.home
     }
 
-    /// Keeps collections away from here on.
+    /// Keeps collections of the store away for as long as this workshop lives.
     fn hold_off(&self) -> Result<()> {
-        if let Some(store) = self.options.store.as_ref().filter(|_| self.hold_off.get().is_none()) {
-            let _ = self.hold_off.set(HoldOff::begin(store)?);
+        if self.gc_guard.get().is_none() {
+            let _ = self.gc_guard.set(self.store.gc_guard()?);
         }
         Ok(())
     }
 
     /// Opens a directory, or the layers that `state` knows of in its place, and says so when that finished what an
-    /// earlier process had begun.
+    /// earlier process had begun. What the versions `tracked` have stays versioned whatever the ignore rules say: those
+    /// are the versions that the files there stem from.
     fn open_workspace(
         &self,
         directory: &Path,
         state: &Path,
         options: &Options,
+        tracked: &[Option<&Version>],
     ) -> Result<(Workspace, Option<Recovered>)> {
-        let (workspace, recovered) = match Workspace::is_layered(state) {
+        let (mut workspace, recovered) = match Workspace::is_layered(state) {
             true => Workspace::open_layered(self.store.clone(), &self.home, state, options)?,
             false => Workspace::open(self.store.clone(), directory, state, options)?,
         };
+        workspace.track(tracked.iter().copied().flatten().cloned().collect());
         if let (Some(recovered), Some(told)) = (&recovered, &self.told) {
             let changed = workspace.changes(&recovered.from, &recovered.version)?.len();
             let kept = recovered.kept.len();
@@ -177,8 +181,26 @@ impl Workshop {
         Ok((workspace, recovered))
     }
 
+    /// How a workspace is opened whose files come from `origin`: hidden paths are hidden in copies too.
+    fn options_of(&self, origin: Option<&Name>) -> Options {
+        let hidden = origin.map(|origin| hidden_in(&site::path_of(origin), &self.confinement.hidden));
+        Options { hidden: hidden.unwrap_or_default(), ..self.options.clone() }
+    }
+
     /// Lets go of the directory that a session works in; the sandbox stays.
     pub fn leave(&self, session: SessionId) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
     }
+}
+
+/// Those of `hidden` that lie below a directory, relative to it: as they were named, and where they lead.
+fn hidden_in(directory: &Path, hidden: &[PathBuf]) -> Vec<Name> {
+    let named = hidden.iter().filter_map(|path| std::path::absolute(path).ok());
+    let real = hidden.iter().filter_map(|path| path.canonicalize().ok());
+    let inside = |path: PathBuf| path.strip_prefix(directory).ok().map(site::name_of);
+    let mut found: Vec<Name> =
+        named.chain(real).filter_map(inside).filter(|name| !name.as_bytes().is_empty()).collect();
+    found.sort();
+    found.dedup();
+    found
 }

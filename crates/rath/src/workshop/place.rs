@@ -123,8 +123,8 @@ impl Workshop {
             // What a lost call left there is saved before it is left behind.
             self.check_saved(session).await?;
         }
-        let there = self.save_origin(&placement).await?;
         let has = session.state().workspace.clone();
+        let there = self.save_origin(&placement, has.as_ref()).await?;
         let files = match (&has, &there) {
             (Some(has), Some((there, count))) => {
                 if placement.in_place && *count > 0 && !has.same_files(there) {
@@ -165,7 +165,8 @@ impl Workshop {
         }
         if let Some((there, _)) = there.filter(|_| placement.in_place) {
             // What is in the directory is known: the first look may bring the session's files there.
-            let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
+            let options = self.options(placement.origin.as_ref());
+            let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &options, &[Some(&there)])?;
             super::site::Site::over(workspace, paths).note(&there)?;
         }
         Ok(())
@@ -183,7 +184,9 @@ impl Workshop {
     /// Says what does not go along from layers to a directory.
     fn tell_of_ignored(&self, session: &Session, paths: &Paths) -> Result<()> {
         let (Some(told), Some(version)) = (&self.told, &session.state().workspace) else { return Ok(()) };
-        let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
+        let origin = session.state().placement.as_ref().and_then(|placement| placement.origin.as_ref());
+        let options = self.options(origin);
+        let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &options, &[Some(version)])?;
         let ignored = workspace.unversioned(version);
         if let Some(first) = ignored.first() {
             let all = ignored.len();
@@ -192,14 +195,15 @@ impl Workshop {
         Ok(())
     }
 
-    /// Saves the directory that a session's files come from. Says also how many there are. Who merely saves it too has
-    /// it for a moment.
-    async fn save_origin(&self, placement: &Placement) -> Result<Option<(Version, u64)>> {
+    /// Saves the directory that a session's files come from; what the session `has` stays versioned there. Says also how
+    /// many there are. Who merely saves it too has it for a moment.
+    async fn save_origin(&self, placement: &Placement, has: Option<&Version>) -> Result<Option<(Version, u64)>> {
         let Some(origin) = &placement.origin else { return Ok(None) };
         let state = self.home.join(directory_key(origin));
+        let options = self.options_of(Some(origin));
         let mut moments = 0;
         loop {
-            match self.open_workspace(&super::site::path_of(origin), &state, &self.options) {
+            match self.open_workspace(&super::site::path_of(origin), &state, &options, &[has]) {
                 Err(Error::Workspace(workspace::Error::Busy { .. })) if moments < PATIENCE => moments += 1,
                 opened => {
                     let saved = opened?.0.save()?;

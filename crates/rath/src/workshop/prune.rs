@@ -168,7 +168,7 @@ impl Workshop {
     }
 
     fn forget_setup(&self, state: &Path, dry: bool, pruned: &mut Pruned) -> Result<()> {
-        match self.open_workspace(state, state, &self.options()) {
+        match self.open_workspace(state, state, &self.options(None), &[]) {
             Ok(_ours) => {
                 pruned.bytes += disk_use(state);
                 if !dry {
@@ -196,7 +196,9 @@ impl Workshop {
             return Ok(Err("its session goes on".into()));
         }
         let files = state.join("files");
-        let (mut workspace, _) = match self.open_workspace(&files, state, &self.options()) {
+        let origin = view.state().placement.as_ref().and_then(|placement| placement.origin.as_ref());
+        let options = self.options(origin);
+        let (mut workspace, _) = match self.open_workspace(&files, state, &options, &[known.as_ref()]) {
             Ok(opened) => opened,
             Err(Error::Workspace(rath_store::workspace::Error::Missing(_))) => return Ok(Ok(Freed::Nothing)),
             Err(error) => return Ok(Err(error.to_string())),

@@ -43,7 +43,7 @@ impl Workshop {
         if let Some(line) = &placement.setup {
             let began = placement.base.clone().unwrap_or_else(|| version.clone());
             let ready = self.ready(session, placement, &began, line).await?;
-            let mut template = self.take(&ready, None).await?;
+            let mut template = self.take(&ready, None, placement).await?;
             paths.expect(&template.save()?.version)?;
             paths.note_set_up(line)?;
             template.seal_for(&paths.state)?;
@@ -52,7 +52,7 @@ impl Workshop {
         // What a fork began with is there already, and the rest is little.
         let began = placement.base.as_ref().filter(|base| self.has_checkout(base)).unwrap_or(&version);
         paths.expect(began)?;
-        self.lay(&paths.state, began)?;
+        self.lay(&paths.state, began, placement)?;
         Ok(())
     }
 
@@ -60,8 +60,9 @@ impl Workshop {
         self.home.join("checkouts").join(version.tree.digest.hex().as_str()).is_dir()
     }
 
-    fn lay(&self, state: &Path, version: &Version) -> Result<Workspace> {
-        let (workspace, laid) = Workspace::lay(self.store.clone(), &self.home, state, version, &self.options())?;
+    fn lay(&self, state: &Path, version: &Version, placement: &Placement) -> Result<Workspace> {
+        let options = self.options(placement.origin.as_ref());
+        let (workspace, laid) = Workspace::lay(self.store.clone(), &self.home, state, version, &options)?;
         if let (Laid { reused: false, files: WORTH_TELLING.., .. }, Some(told)) = (&laid, &self.told) {
             let megabytes = laid.bytes / 1_000_000;
             told(format!("{} files ({megabytes} MB) were checked out once; forks share them", laid.files));
@@ -79,7 +80,7 @@ impl Workshop {
     ) -> Result<PathBuf> {
         let key = Digest::of(format!("{}\n{line}", version.tree.digest.hex().as_str()).as_bytes());
         let state = self.home.join(format!("setup-{}", &key.hex().as_str()[..32]));
-        let begun = self.begin_setup(&state, version, line).await?;
+        let begun = self.begin_setup(&state, version, line, placement).await?;
         let call = format!("setup-{}", fresh_name());
         session.append(ToolStarted {
             attempt: 1,
@@ -113,10 +114,11 @@ impl Workshop {
     }
 
     /// Takes the site of a setup, when nobody else has it. Who is told waits for somebody who runs it.
-    async fn take(&self, state: &Path, line: Option<&str>) -> Result<Workspace> {
+    async fn take(&self, state: &Path, line: Option<&str>, placement: &Placement) -> Result<Workspace> {
+        let options = self.options(placement.origin.as_ref());
         let mut waits = false;
         loop {
-            match Workspace::open_layered(self.store.clone(), &self.home, state, &self.options()) {
+            match Workspace::open_layered(self.store.clone(), &self.home, state, &options) {
                 Err(workspace::Error::Busy { process, .. }) => {
                     if let (false, Some(line), Some(told)) = (waits, line, &self.told) {
                         told(format!("waiting for process {process}, which runs the setup `{line}`"));
@@ -163,12 +165,18 @@ impl Workshop {
     }
 
     /// Lays the files that a setup begins with; nothing where it has been run. What one left that was killed goes first.
-    async fn begin_setup(&self, state: &Path, version: &Version, line: &str) -> Result<Option<Workspace>> {
+    async fn begin_setup(
+        &self,
+        state: &Path,
+        version: &Version,
+        line: &str,
+        placement: &Placement,
+    ) -> Result<Option<Workspace>> {
         let is_ready = || state.join(READY).exists() && Workspace::is_layered(state);
         while !is_ready() {
             if !Workspace::is_layered(state) {
                 let _ = fs::remove_file(state.join(READY));
-                match self.lay(state, version) {
+                match self.lay(state, version, placement) {
                     // Somebody else is at it, or was faster.
                     Err(Error::Workspace(workspace::Error::Busy { .. })) => nap().await,
                     Err(_) if Workspace::is_layered(state) => {}
@@ -176,7 +184,7 @@ impl Workshop {
                 }
                 continue;
             }
-            let left = match self.take(state, Some(line)).await {
+            let left = match self.take(state, Some(line), placement).await {
                 // Whoever had it took it away.
                 Err(Error::Workspace(workspace::Error::Missing(_))) => continue,
                 left => left?,

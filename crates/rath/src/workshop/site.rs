@@ -21,6 +21,9 @@ use super::{Confinement, Error, Result, Workshop};
 /// The file that says which line made a copy ready for work.
 pub(super) const READY: &str = "ready";
 
+/// How many covered sockets and FIFOs are recorded when a sandbox opens.
+const COVERED_SHOWN: usize = 100;
+
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
@@ -229,12 +232,15 @@ impl Workshop {
             return Ok(Vec::new());
         }
         self.hold_off()?;
-        match self.open_workspace(&paths.files, &paths.state, &self.options()) {
-            Ok((mut workspace, _)) => {
-                let now = workspace.save()?.version;
+        let options = self.options(placement.origin.as_ref());
+        let seen = paths.seen();
+        match self.open_workspace(&paths.files, &paths.state, &options, &[Some(known), seen.as_ref()]) {
+            Ok((workspace, _)) => {
+                let mut at = Site::over(workspace, paths);
                 // A directory that the session has moved on from is behind, not changed.
-                let at = Site::over(workspace, paths);
                 let seen = at.at()?.unwrap_or_else(|| known.clone());
+                at.workspace.track(vec![seen.clone()]);
+                let now = at.workspace.save()?.version;
                 Ok(at.workspace.changes(&seen, &now)?)
             }
             Err(Error::Workspace(workspace::Error::Busy { .. })) => Ok(Vec::new()),
@@ -273,8 +279,14 @@ impl Workshop {
         }
         // An anchor of a process that was killed is about to end, and has the layers until then.
         rath_sandbox::await_anchor(&paths.sandbox)?;
-        let (workspace, recovered) = self.open_workspace(&paths.files, &paths.state, &self.options())?;
+        let options = self.options(placement.origin.as_ref());
+        let known = session.state().workspace.as_ref();
+        let (workspace, recovered) = self.open_workspace(&paths.files, &paths.state, &options, &[known])?;
         let mut site = Site::over(workspace, paths);
+        // The files stem from what the session last saw there, wherever it has moved on to since.
+        if let Some(at) = site.at()? {
+            site.workspace.track(vec![at]);
+        }
         self.finish_restore(session, &mut site, recovered).await?;
         Ok(site)
     }
@@ -326,9 +338,9 @@ impl Workshop {
         site.arrived()
     }
 
-    pub(super) fn options(&self) -> workspace::Options {
+    pub(super) fn options(&self, origin: Option<&Name>) -> workspace::Options {
         // A copy lies wherever the store lies, and a directory was allowed when the session was placed there.
-        workspace::Options { anywhere: true, ..self.options.clone() }
+        workspace::Options { anywhere: true, ..self.options_of(origin) }
     }
 
     /// Saves what is there and brings the directory to the session's version where it is merely behind.
@@ -404,7 +416,7 @@ impl Workshop {
         made.map_err(|error| machine(format!("making {}", state.display()), error))?;
         let overlay = workspace.overlay();
         let Confinement { home, readable, hidden, limits } = self.confinement.clone();
-        let hidden = hidden.into_iter().chain(self.options.store.clone()).chain([self.home.clone()]);
+        let hidden = hidden.into_iter().chain(self.store.directory().map(Path::to_owned)).chain([self.home.clone()]);
         // A copy that is a directory lies in one that is hidden. Layers are shown elsewhere.
         let is_directory = overlay.is_none();
         let lies_in = |hidden: &PathBuf| is_directory && workspace.directory().starts_with(hidden);
@@ -454,6 +466,7 @@ impl Workshop {
             isolation: sandbox.isolation(),
             directory: name_of(site.workspace.directory()),
             not_enforced: sandbox.not_enforced(),
+            covered: sandbox.covered().iter().take(COVERED_SHOWN).map(|path| name_of(path)).collect(),
         })?;
         site.sandbox = Some(sandbox.clone());
         Ok(sandbox)

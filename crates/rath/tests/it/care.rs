@@ -521,7 +521,7 @@ async fn an_erasure_on_the_record_is_finished_and_one_that_is_not_was_never_begu
     assert_eq!(lab.care().unfinished().await.unwrap(), []);
     drop(quiet);
     // Who saves files is in nobody's way, and finishes nothing.
-    let saving = rath::HoldOff::begin(&lab.path()).unwrap();
+    let saving = rath::store::Blobs::gc_guard(&embedded).unwrap();
     assert_eq!(lab.care().unfinished().await.unwrap(), std::slice::from_ref(&doomed));
     drop(saving);
     assert_eq!(lab.care().unfinished().await.unwrap(), [doomed]);

@@ -534,7 +534,7 @@ fn a_restore_that_was_refused_leaves_no_trace() {
     let placed = session.head().point();
     let mut branch = session.fork("branch");
     shop.sh(&mut branch, "echo theirs > f");
-    shop.sh(&mut session, "echo ours > f; echo g > .gitignore");
+    shop.sh(&mut session, "echo ours > f; rm g; echo g > .gitignore");
     let mut session = block_on(session.merge([branch], How::Append)).unwrap();
     assert_eq!(session.state().conflicts.len(), 1);
     block_on(shop.workshop.bring(&mut session)).unwrap();

@@ -9,7 +9,6 @@ use pollster::block_on;
 use rath::files::{Forest, Version};
 use rath::sandbox::{Backend as _, Command, Host, Local, Registry};
 use rath::store::Scan;
-use rath::workspace::Options;
 use rath::{Actor, Embedded, Kind, Point, Record, Session, SessionId, Store, View, Workshop};
 use tempfile::TempDir;
 
@@ -165,9 +164,8 @@ pub(crate) fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
 
 fn workshop_on(store: &Arc<dyn Store>, dir: &Path, local: Local) -> Workshop {
     let backends = Registry::new().with(Arc::new(Host::new())).with(Arc::new(local));
-    let options = Options { store: Some(dir.join("store")), ..Options::default() };
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
-    Workshop::new(store.clone(), dir.join("home"), backends).with_options(options).with_env(env)
+    Workshop::new(store.clone(), dir.join("home"), backends).with_env(env)
 }
 
 /// What is on disk.

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -5,7 +6,7 @@ use pollster::block_on;
 use rath_core::files::{
     Change, Conflict, ConflictKind, Driver, Drivers, Forest, Name, NodeKind, Version, graft, marked, merge,
 };
-use rath_core::store::{Blobs, BoxFuture, Piece, Result};
+use rath_core::store::{Blobs, BoxFuture, GcGuard, Piece, Result};
 use rath_core::{Blob, BlobRef, Digest};
 
 use super::garden::{Bed, Garden, Plant, bed_of, file};
@@ -226,6 +227,12 @@ impl Blobs for Watched<'_> {
     }
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         self.blobs.blob_pieces(digest)
+    }
+    fn gc_guard(&self) -> Result<GcGuard> {
+        self.blobs.gc_guard()
+    }
+    fn directory(&self) -> Option<&Path> {
+        self.blobs.directory()
     }
 }
 

@@ -94,6 +94,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         isolation: None,
         directory: "/home/ada/shop".into(),
         not_enforced: Vec::new(),
+        covered: Vec::new(),
     })?;
     let mut branch = session.fork("another way");
     for (line, id, after) in [(&mut session, "c1", &ours), (&mut branch, "c2", &theirs)] {

@@ -107,7 +107,7 @@ const ABOUT: &[(&str, c_long, u8)] = &[
 /// Refused as if the kernel did not have them, so that callers fall back to a call whose arguments can be looked at.
 const UNKNOWN: &[c_long] = &[libc::SYS_clone3, libc::SYS_openat2];
 
-/// Socket families that do not end at the network namespace's border, or that nobody needs.
+/// Flags of `clone` that make a namespace.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -176,6 +176,7 @@ impl Filters {
             #[allow(clippy::unnecessary_cast, reason = "with musl it is an int")]
             add(libc::SYS_ioctl, vec![low(1, request as u64)?])?;
         }
+        // Other families do not end at the border of the network namespace, or no build needs them.
         let allowed = match tier {
             Tier::Ns => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK][..],
             Tier::Landlock => &[],

@@ -8,6 +8,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "processes of their own, with a start, a clock and an end of their own")]
 
+mod endpoints;
 mod filter;
 mod guard;
 mod keeper;
@@ -29,7 +30,7 @@ use rustix::process::WaitOptions;
 
 use super::repository;
 use super::tier::Tier;
-use super::wire::{self, Job, Ready, Setup, Told};
+use super::wire::{self, Job, Raw, Ready, Setup, Told};
 use guard::Guard;
 
 pub(super) use raw::has_entrance;
@@ -93,8 +94,9 @@ fn run() -> i32 {
     // What came with it is the lock of the state directory: held as long as this process and its keepers live.
     let Ok(Some((setup, _lock))) = wire::receive::<Setup>(&socket) else { return 1 };
     match settle(&setup) {
-        Ok((ground, workspace, not_enforced)) => {
-            if wire::send(&socket, &Ready::Yes { not_enforced }, &[workspace.as_fd()]).is_err() {
+        Ok(Settled { ground, workspace, not_enforced, covered }) => {
+            let covered = covered.iter().map(|path| Raw::from(&**path)).collect();
+            if wire::send(&socket, &Ready::Yes { not_enforced, covered }, &[workspace.as_fd()]).is_err() {
                 return 1;
             }
             drop(workspace);
@@ -110,20 +112,32 @@ fn run() -> i32 {
     }
 }
 
+/// The place where commands run, ready for the first one.
+struct Settled {
+    ground: Ground,
+    workspace: OwnedFd,
+    not_enforced: Vec<String>,
+    covered: Vec<PathBuf>,
+}
+
 /// Makes the place where commands run.
-fn settle(setup: &Setup) -> Outcome<(Ground, OwnedFd, Vec<String>)> {
+fn settle(setup: &Setup) -> Outcome<Settled> {
     let mut not_enforced: Vec<String> = setup.tier.lacks().iter().map(|lack| (*lack).into()).collect();
     if setup.overlay.is_none() && repository::leads_inside(&setup.directory.path()) {
         not_enforced.push(".git leads to a repository in the workspace: it is not kept from being changed".into());
     }
-    let workspace = match setup.tier {
+    let (workspace, covered) = match setup.tier {
         Tier::Ns => {
             namespaces::enter()?;
-            let workspace = view::make(setup, &mut not_enforced)?;
+            let made = view::make(setup, &mut not_enforced)?;
             try_proc()?;
-            workspace
+            made
         }
-        Tier::Landlock => setup.directory.path(),
+        Tier::Landlock => {
+            let workspace = setup.directory.path();
+            view::tell_of_fifos(&workspace, &mut not_enforced)?;
+            (workspace, Vec::new())
+        }
     };
     rustix::process::chdir(&workspace).doing("entering the workspace")?;
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
@@ -133,7 +147,7 @@ fn settle(setup: &Setup) -> Outcome<(Ground, OwnedFd, Vec<String>)> {
     let (tether, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing("making a pipe")?;
     let (tier, limits, held) = (setup.tier, setup.limits.clone(), Cell::new(Some(held)));
     let ground = Ground { tier, workspace, limits, guard, tether, held };
-    Ok((ground, opened, not_enforced))
+    Ok(Settled { ground, workspace: opened, not_enforced, covered })
 }
 
 /// Tries what every keeper does: whether a PID namespace can have its own `/proc` shows only in one.

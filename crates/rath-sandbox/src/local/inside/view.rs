@@ -10,13 +10,14 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
     fsconfig_create, fsmount, fsopen, mount, mount_bind_recursive, mount_change, move_mount, unmount,
 };
 
+use super::endpoints::{self, Endpoints};
 use super::{Doing as _, Outcome, raw};
 use crate::local::repository::Protected;
 use crate::local::wire::{Layers, Raw, Setup};
@@ -52,7 +53,7 @@ pub(super) const SECRETS: &[&str] = &[
 pub(super) const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
 
 const NOSUID_NODEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-const READ_ONLY: u64 = NOSUID_NODEV | libc::MOUNT_ATTR_RDONLY;
+pub(super) const READ_ONLY: u64 = NOSUID_NODEV | libc::MOUNT_ATTR_RDONLY;
 
 /// How much the file systems in memory may hold.
 const IN_MEMORY: &str = "mode=0755,size=64m";
@@ -62,8 +63,8 @@ struct View {
     root: PathBuf,
 }
 
-/// Makes the view and enters it. Says where the workspace is in it.
-pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<PathBuf> {
+/// Makes the view and enters it. Says where the workspace is in it, and which of its sockets and FIFOs are covered.
+pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<(PathBuf, Vec<PathBuf>)> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).doing("keeping mounts to ourselves")?;
     let state = setup.state.path();
@@ -99,6 +100,12 @@ pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<Pat
     for path in &hidden {
         view.hide(path)?;
     }
+    let mut covered = Vec::new();
+    // Layers are written by commands of the sandbox alone: no process outside listens there.
+    if setup.overlay.is_none() && !setup.probe {
+        covered = view.cover_endpoints(&workspace, not_enforced)?;
+    }
+    view.cover_sockets(setup)?;
     rustix::process::chdir(&view.root).doing("entering the new root")?;
     rustix::process::pivot_root(".", ".").doing("changing the root")?;
     unmount(".", UnmountFlags::DETACH).doing("letting go of the old root")?;
@@ -106,7 +113,35 @@ pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<Pat
     // Nothing is written beside the directories that were put there for it.
     let attributes = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount_remount("/", attributes, c"").doing("closing the new root")?;
-    Ok(workspace)
+    Ok((workspace, covered))
+}
+
+/// Says which FIFOs of a workspace commands can open, where nothing can be laid over them.
+pub(super) fn tell_of_fifos(workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<()> {
+    let Endpoints { found, unread } = Endpoints::find(workspace, &[FileType::Fifo])?;
+    if !found.is_empty() {
+        let fifos = some_of(&found);
+        not_enforced.push(format!("FIFOs of the workspace can be opened, whatever process is behind them: {fifos}"));
+    }
+    tell_of_unread(&unread, not_enforced);
+    Ok(())
+}
+
+fn tell_of_unread(unread: &[PathBuf], not_enforced: &mut Vec<String>) {
+    if !unread.is_empty() {
+        let directories = some_of(unread);
+        not_enforced.push(format!("sockets and FIFOs in directories that cannot be read: {directories}"));
+    }
+}
+
+/// The first few paths, and how many there are.
+fn some_of(paths: &[PathBuf]) -> String {
+    const FEW: usize = 5;
+    let shown: Vec<_> = paths.iter().take(FEW).map(|path| path.display().to_string()).collect();
+    match paths.len() {
+        ..=FEW => shown.join(", "),
+        all => format!("{}, … ({all} in all)", shown.join(", ")),
+    }
 }
 
 /// Gives the PID namespace that this process is the first of a `/proc` of its own. It covers the machine's, which the
@@ -249,6 +284,26 @@ impl View {
         Ok(())
     }
 
+    /// Covers the sockets and FIFOs of the workspace. Returns which.
+    fn cover_endpoints(&self, workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<Vec<PathBuf>> {
+        let workspace = self.at(workspace);
+        let endpoints = Endpoints::find(&workspace, &[FileType::Socket, FileType::Fifo])?;
+        tell_of_unread(&endpoints.unread, not_enforced);
+        endpoints.cover(&workspace)
+    }
+
+    /// Covers sockets of the machine in what else is shown. One that was asked for by name stays.
+    fn cover_sockets(&self, setup: &Setup) -> Outcome<()> {
+        let wanted: Vec<PathBuf> = setup.readable.iter().map(|path| path.path()).collect();
+        for path in setup.sockets.iter().map(|path| path.path()).filter(|path| !wanted.contains(path)) {
+            let shown = self.at(&path);
+            if fs::symlink_metadata(&shown).is_ok_and(|meta| meta.file_type().is_socket()) {
+                endpoints::cover(&shown).doing(&format!("covering {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes mounts of the directories on the way to what is hidden in the workspace: under another name it would be
     /// there again when the view is made the next time.
     fn pin(&self, workspace: &Path, hidden: &[PathBuf]) -> Outcome<()> {
@@ -266,10 +321,7 @@ impl View {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY;
                 mount("tmpfs", &target, "tmpfs", flags, c"mode=0555,size=4k").doing("hiding a directory")
             }
-            Ok(meta) if meta.is_file() => {
-                mount_bind_recursive("/dev/null", &target).doing("hiding a file")?;
-                raw::restrict_mounts(&target, READ_ONLY).doing("hiding a file")
-            }
+            Ok(meta) if !meta.is_symlink() => endpoints::cover(&target).doing("hiding a file"),
             _ => Ok(()),
         }
     }

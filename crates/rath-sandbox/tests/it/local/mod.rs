@@ -9,6 +9,7 @@ mod limits;
 mod many;
 mod overlay;
 mod plain_user;
+mod sockets;
 mod terminal;
 mod view;
 

@@ -54,7 +54,7 @@ impl Workspace {
         cleared.map_err(|error| Error::machine(format!("clearing {}", self.staging().display()), error))?;
         let Some(journal) = self.under_way()? else { return Ok(None) };
         self.close(&journal.opened);
-        if self.save()?.version.same_files(&journal.from) {
+        if self.save_between()?.version.same_files(&journal.from) {
             self.remove_journal()?;
             return Ok(None);
         }
@@ -66,14 +66,14 @@ impl Workspace {
             },
         };
         self.remove_journal()?;
-        let version = self.save()?.version;
+        let version = self.save_between()?.version;
         Ok(Some(Recovered { from: journal.from, to, version, kept: Vec::new() }))
     }
 
     /// Brings files that are somewhere between two versions to one of them.
     fn converge(&mut self, journal: &Journal, to: &Version) -> Result<()> {
         self.close(&journal.opened);
-        let present = self.save()?.version;
+        let present = self.save_between()?.version;
         let changes = self.changes(&present, to)?;
         self.relay(&journal.from, &present, to, &changes, journal.opened.clone())
     }
@@ -137,6 +137,7 @@ impl Workspace {
         let mut relay = Relay {
             stack: &self.stack,
             forest: Forest::new(&*self.store),
+            rules: &self.rules,
             planter: Planter::new(&*self.store, &self.stack.top().path),
             aside: open(&staging)?,
             staging: &staging,

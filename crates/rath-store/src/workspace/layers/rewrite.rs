@@ -17,6 +17,7 @@ use crate::workspace::error::{Error, Result};
 use crate::workspace::index::Stat;
 use crate::workspace::plant::Planter;
 use crate::workspace::root::{Root, os};
+use crate::workspace::rules::Rules;
 
 /// A directory of the view, with what it is made of.
 pub(super) struct Spread {
@@ -33,6 +34,7 @@ pub(super) struct Spread {
 pub(super) struct Relay<'a> {
     pub(super) stack: &'a Stack,
     pub(super) forest: Forest<'a>,
+    pub(super) rules: &'a Rules,
     pub(super) planter: Planter<'a>,
     /// Where entries are made, and go to be removed.
     pub(super) aside: OwnedFd,
@@ -66,7 +68,7 @@ impl Relay<'_> {
         let names: BTreeSet<&Name> = before.entries.iter().chain(&after.entries).map(|entry| &entry.name).collect();
         for name in names {
             let [before, after, base] = [&before, &after, &base].map(|tree| tree.get(name).copied());
-            if before != after {
+            if before != after && !self.rules.hides(&spread.path.join(name)) {
                 self.entry(spread, name, before, after, base)?;
             }
         }

@@ -1,4 +1,4 @@
-//! What the ignore rules leave of a version: what a save would make of its files.
+//! What a save would make of the files of a version: all of them, but for what is hidden.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ pub(super) fn sift(store: &dyn Store, version: &Version, rules: &Rules) -> Resul
     };
     let (digest, bytes) = (version.id(), version.tree.bytes);
     let root = Node { kind: rath_core::files::NodeKind::Directory, mode: 0o755, sha256: digest, size: bytes };
-    let (root, _) = sieve.directory(root, &Name::root(), &rules.level())?;
+    let (root, _) = sieve.directory(root, &Name::root(), &rules.level(), false)?;
     if !sieve.forbidden.is_empty() {
         return Err(Error::InTheWay { paths: sieve.forbidden });
     }
@@ -50,16 +50,17 @@ struct Sieve<'a> {
 
 impl Sieve<'_> {
     /// What is left of a directory, and whether that is nothing though it was not empty.
-    fn directory(&mut self, node: Node, path: &Name, above: &Level<'_>) -> Result<(Node, bool)> {
+    fn directory(&mut self, node: Node, path: &Name, above: &Level<'_>, is_ignored: bool) -> Result<(Node, bool)> {
         let tree = pollster::block_on(self.forest.tree(node.sha256))?;
-        let texts = self.rule_texts(&tree, path)?;
+        let texts = if is_ignored { Vec::new() } else { self.rule_texts(&tree, path)? };
         let level = above.down(path, &texts, &self.rule_files);
         let rules = if texts.is_empty() && !path.as_bytes().is_empty() { above } else { &level };
         let mut left = Vec::with_capacity(tree.entries.len());
         for Entry { name, node } in &tree.entries {
             let path = path.join(name);
-            if rules.ignores(&path, node.is_directory()) {
-                if self.rules.forbid(&path) {
+            let is_ignored = is_ignored || rules.ignores(&path, node.is_directory());
+            if is_ignored && self.rules.is_absolute(&path) {
+                if !self.rules.hides(&path) {
                     self.forbidden.push(path);
                 }
                 continue;
@@ -69,7 +70,7 @@ impl Sieve<'_> {
                     self.skipped.push(Skipped { path, why: "too deep".into() });
                     continue;
                 }
-                true => match self.directory(*node, &path, rules)? {
+                true => match self.directory(*node, &path, rules, is_ignored)? {
                     (_, true) => continue,
                     (node, false) => node,
                 },

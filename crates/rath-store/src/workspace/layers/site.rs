@@ -211,7 +211,7 @@ impl Workspace {
         options: &Options,
     ) -> Result<(Self, Laid)> {
         let home = Home::open(home)?;
-        let rules = Rules::new(&options.ignore)?;
+        let rules = Rules::new(&options.ignore, &options.hidden)?;
         let claim = home.claim()?;
         let lock = take_fresh(state)?;
         let base = sift(&*store, version, &rules)?;
@@ -248,14 +248,17 @@ impl Workspace {
             state.canonicalize().map_err(|error| Error::machine(format!("opening {}", state.display()), error))?;
         let site = Site::new(home, Standing::read(&state)?);
         site.finish_seal(&state)?;
+        let tracked = Some(vec![site.base().version.clone()]);
         Ok(Self {
+            _gc_guard: store.gc_guard()?,
+            tracked,
             stack: site.stack(&state)?,
             site: Some(site),
             index: Index::load(&state.join("index")),
             written: Written::default(),
             state,
             store,
-            rules: Rules::new(&options.ignore)?,
+            rules: Rules::new(&options.ignore, &options.hidden)?,
             budget: options.budget,
             excluded: None,
             recent: HashMap::new(),

@@ -200,6 +200,8 @@ struct Branch {
     name: String,
     plain: Workspace,
     layered: Option<Workspace>,
+    /// What was saved last.
+    last: Version,
 }
 
 struct Program {
@@ -219,10 +221,11 @@ impl Program {
             fs::create_dir_all(files.join(path).parent().unwrap()).unwrap();
             fs::write(files.join(path), content).unwrap();
         }
+        plain.track(Vec::new());
         let version = plain.save().unwrap().version;
         let layered = Some(program.layers.lay("0", &version));
-        program.versions.push(version);
-        program.branches.push(Branch { name: "0".into(), plain, layered });
+        program.versions.push(version.clone());
+        program.branches.push(Branch { name: "0".into(), plain, layered, last: version });
         program
     }
 
@@ -238,8 +241,12 @@ impl Program {
     }
 
     fn layered(&mut self, branch: usize) -> &mut Workspace {
-        let Branch { name, layered, .. } = &mut self.branches[branch];
-        layered.get_or_insert_with(|| self.layers.open(name))
+        let Branch { name, layered, last, .. } = &mut self.branches[branch];
+        layered.get_or_insert_with(|| {
+            let mut layered = self.layers.open(name);
+            layered.track(vec![last.clone()]);
+            layered
+        })
     }
 
     fn step(&mut self, step: &Step) {
@@ -271,6 +278,7 @@ impl Program {
     fn save(&mut self, branch: usize) -> Version {
         let plain = self.branches[branch].plain.save().unwrap();
         let layered = self.layered(branch).save().unwrap();
+        self.branches[branch].last = plain.version.clone();
         self.check_view(branch);
         assert_same(
             &self.layers.in_version(&layered.version),
@@ -291,6 +299,7 @@ impl Program {
         let options = Options { ignore: vec!["*.ign".into(), "*.ign".into()], ..Options::default() };
         let kept = fs::read(state.join("index")).unwrap();
         let (mut all, _) = Workspace::open_layered(store, &home, &state, &options).unwrap();
+        all.track(vec![plain.version.clone()]);
         assert!(all.save().unwrap().version.same_files(&plain.version), "all layers");
         drop(all);
         fs::write(state.join("index"), kept).unwrap();
@@ -309,6 +318,7 @@ impl Program {
         let files = self.files(&self.branches[branch].name);
         let (mut workspace, _) =
             Workspace::open(self.layers.store.clone(), &files, &state, &self.layers.options).unwrap();
+        workspace.track(vec![self.branches[branch].last.clone()]);
         workspace.save().unwrap().version
     }
 
@@ -327,8 +337,10 @@ impl Program {
         let to = self.files(&child);
         let copied = Command::new("cp").arg("-a").arg(from).arg(&to).status().unwrap();
         assert!(copied.success());
-        let plain = self.plain(&child);
-        self.branches.push(Branch { name: child, plain, layered: None });
+        let last = self.branches[branch].last.clone();
+        let mut plain = self.plain(&child);
+        plain.track(vec![last.clone()]);
+        self.branches.push(Branch { name: child, plain, layered: None, last });
         self.check_view(self.branches.len() - 1);
     }
 

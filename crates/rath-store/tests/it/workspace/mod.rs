@@ -11,6 +11,7 @@ mod layers_program;
 mod odd;
 mod program;
 mod restoring;
+mod tracked;
 mod trees;
 
 use std::collections::BTreeMap;

@@ -219,9 +219,9 @@ fn a_root_behind_a_link() {
     // The store in the directory is not part of it, whatever it is called.
     let inside = place.path("my-store");
     let store = rath_store::Embedded::create(&inside).unwrap();
-    let options = Options { store: Some(inside), ..Options::default() };
     drop(workspace);
-    let (mut workspace, _) = Workspace::open(store, &place.root(), &place.path("my-store/state"), &options).unwrap();
+    let state = place.path("my-store/state");
+    let (mut workspace, _) = Workspace::open(store, &place.root(), &state, &Options::default()).unwrap();
     assert!(workspace.save().unwrap().version.same_files(&version));
 }
 

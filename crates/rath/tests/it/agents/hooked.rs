@@ -1,11 +1,12 @@
 //! A store in front of another one, with somebody who watches its commits.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rath::store::{
-    Batch, Blobs, BoxFuture, Change, Fence, Lookup, Page, Piece, Post, Projection, Query, Reading, Result, Row, Scan,
-    Watcher,
+    Batch, Blobs, BoxFuture, Change, Fence, GcGuard, Lookup, Page, Piece, Post, Projection, Query, Reading, Result,
+    Row, Scan, Watcher,
 };
 use rath::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
@@ -100,5 +101,11 @@ impl Blobs for Hooked {
     }
     fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
         self.inner.blob_pieces(digest)
+    }
+    fn gc_guard(&self) -> Result<GcGuard> {
+        self.inner.gc_guard()
+    }
+    fn directory(&self) -> Option<&Path> {
+        self.inner.directory()
     }
 }
