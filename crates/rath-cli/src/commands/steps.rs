@@ -52,22 +52,20 @@ fn line(node: &StepNode) -> String {
             depth,
             seq,
             name,
-            workflow,
-            version,
             role,
             model,
             entered,
             duration_us,
             outcome,
             why,
-            value,
+            more,
             turns,
             calls,
             usage: used,
             ..
         } => {
             let indent = depth * 2;
-            let about = match (role, model, workflow, version) {
+            let about = match (role, model, &more.workflow, &more.version) {
                 (Some(Role::Agent), Some(model), ..) => format!(" (agent, {model})"),
                 (Some(Role::Agent), None, ..) => " (agent)".to_owned(),
                 (_, _, Some(workflow), Some(version)) => format!(" {workflow}, version {version}"),
@@ -90,7 +88,7 @@ fn line(node: &StepNode) -> String {
                 (Some(why), Some(_)) => format!(": {}", output::harmless(&rath::summary::one_line(why))),
                 _ => String::new(),
             };
-            let value = transcript::step_value(value.as_ref());
+            let value = transcript::step_value(more.value.as_ref());
             format!(
                 "{:indent$}▸ {}{} {} {ended}{}{why}{value}",
                 "",

@@ -25,6 +25,20 @@ const KINDS: &[Kind] = &[
     Kind::Cancelled,
 ];
 
+/// What few steps have.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StepMore {
+    /// The name of a run's workflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// The version that the code says it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The value that it left, as JSON text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Content>,
+}
+
 /// A step, or a branch that was forked in one.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
@@ -44,12 +58,6 @@ pub enum StepNode {
         around: Option<RecordId>,
         /// Its name.
         name: String,
-        /// The name of a run's workflow.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        workflow: Option<String>,
-        /// The version that the code says it is of.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        version: Option<String>,
         /// Whether an agent or a workflow works in it.
         #[serde(skip_serializing_if = "Option::is_none")]
         role: Option<Role>,
@@ -67,9 +75,9 @@ pub enum StepNode {
         /// Why it ended that way.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
-        /// The value that it left, as JSON text.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        value: Option<Content>,
+        /// What few steps have.
+        #[serde(flatten)]
+        more: Box<StepMore>,
         /// Answers of the model in this step, not in steps inside it.
         turns: u64,
         /// Calls made in this step, not in steps inside it.
@@ -187,8 +195,6 @@ impl Fold<'_> {
                     record: record.id(),
                     around,
                     name: body.name,
-                    workflow: body.workflow,
-                    version: body.version,
                     role: body.role,
                     model,
                     entered: time,
@@ -196,7 +202,7 @@ impl Fold<'_> {
                     duration_us: None,
                     outcome: None,
                     why: None,
-                    value: None,
+                    more: Box::new(StepMore { workflow: body.workflow, version: body.version, value: None }),
                     turns: 0,
                     calls: 0,
                     usage: Usage::default(),
@@ -259,9 +265,9 @@ impl Fold<'_> {
         while self.open.len() > place {
             let Some(mut found) = self.open.pop() else { return };
             if self.open.len() == place
-                && let StepNode::Step { entered, left, duration_us, outcome, why, value, .. } = &mut found.node
+                && let StepNode::Step { entered, left, duration_us, outcome, why, more, .. } = &mut found.node
             {
-                (*left, *outcome, *value) = (Some(time), Some(body.outcome), body.value.clone());
+                (*left, *outcome, more.value) = (Some(time), Some(body.outcome), body.value.clone());
                 *duration_us = Some(time.micros_since(*entered));
                 if body.outcome == Outcome::Done {
                     *why = None;
