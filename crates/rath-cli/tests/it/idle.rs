@@ -200,7 +200,7 @@ fn a_fork_in_the_middle_of_a_call_asks_what_became_of_it() {
     let bench = bench(PAYING);
     let paid = bench.path("paid");
     let pay = format!("echo paid >> {0}; [ $(wc -l < {0}) -gt 1 ] || sleep 600", paid.display());
-    bench.put("run.toml", &PAYING.replace("PAY", &pay));
+    bench.put("run.toml", PAYING.replace("PAY", &pay));
     let mut child = start(&bench, &["run", "-a", "run.toml", "--on", "host", "--in", "work", "-y", "-q"]);
     assert!(until(&mut child, || paid.exists()));
     child.kill().unwrap();
