@@ -353,8 +353,12 @@ impl Session {
             self.jump(until).await?;
             self.go_over()?;
         }
-        let missing = || store::Error::NotFound(format!("record {to}"));
-        Ok(self.jump(to.seq).await?.ok_or_else(missing)?)
+        match self.jump(to.seq).await? {
+            Some(record) => Ok(record),
+            // The cursor was there.
+            None if self.point() == to => Ok(self.reader().record(to).await?),
+            None => Err(store::Error::NotFound(format!("record {to}")).into()),
+        }
     }
 
     /// Jumps to the end of the line: what an agent's step goes on from.
