@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     let editor = Agent::new("editor")
         .prompt("Shorten the draft to two sentences. Reply with the two sentences only.")
         .model(model)
-        .view(Rule::LastAnswer); // the editor is shown the draft, not the question
+        .view(StandardView::LastAnswer); // the editor is shown the draft, not the question
 
     let store = Memory::new(); // or Embedded::create(path)?
     let mut session = store.create(Actor::person("ada"));

@@ -39,16 +39,16 @@ impl Bank {
 
     /// Moves cents from one account to another.
     #[tool(effect = "idempotent")]
-    async fn transfer(&self, from: String, to: String, cents: u32, call: &Call) -> Result<Reply, Failed> {
+    async fn transfer(&self, from: String, to: String, cents: u32, call: &Call) -> Result<ToolOutcome, Failed> {
         let mut database = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let transfer = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (key, find) = (call.key.to_string(), "SELECT effects FROM transfers WHERE key = ?1");
         let known: Option<String> = transfer.query_row(find, [&key], |row| row.get(0)).optional()?;
-        let said = Reply::done(format!("moved {cents} cents from {from} to {to}"));
+        let said = ToolOutcome::done(format!("moved {cents} cents from {from} to {to}"));
         if let Some(effects) = known {
             // It was made before a crash, which lost only the record of it.
             let effects: Vec<OutsideEffect> = serde_json::from_str(&effects)?;
-            return Ok(effects.into_iter().fold(said, Reply::with_effect));
+            return Ok(effects.into_iter().fold(said, ToolOutcome::with_effect));
         }
         let mut effects = Vec::new();
         for (account, change) in [(from, -i64::from(cents)), (to, i64::from(cents))] {
@@ -58,16 +58,16 @@ impl Bank {
         }
         transfer.execute("INSERT INTO transfers VALUES (?1, ?2)", (&key, serde_json::to_string(&effects)?))?;
         transfer.commit()?; // the balances and the key, or neither
-        Ok(effects.into_iter().fold(said, Reply::with_effect))
+        Ok(effects.into_iter().fold(said, ToolOutcome::with_effect))
     }
 
     /// Closes an account for good.
     #[tool(effect = "irreversible")]
-    async fn close_account(&self, account: String) -> Result<Reply, rusqlite::Error> {
+    async fn close_account(&self, account: String) -> Result<ToolOutcome, rusqlite::Error> {
         let database = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let remove = "DELETE FROM accounts WHERE name = ?1 RETURNING cents";
         let cents = database.query_row(remove, [&account], |row| row.get(0))?;
-        Ok(Reply::done(format!("closed {account}")).with_effect(effect(&account, cents, None)))
+        Ok(ToolOutcome::done(format!("closed {account}")).with_effect(effect(&account, cents, None)))
     }
 }
 

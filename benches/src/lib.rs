@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
+pub mod baseline;
 pub mod trees;
 
 use std::fs::OpenOptions;
@@ -76,6 +77,11 @@ impl Row {
         self.target = None;
         self.pass = None;
         self
+    }
+
+    /// Whether the figures are rates: more is better.
+    pub fn is_rate(&self) -> bool {
+        self.unit == "1/s"
     }
 
     /// Prints the row as one JSON line.

@@ -10,7 +10,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 fuzz_target!(|data: &[u8]| {
     if data.starts_with(b"PK") {
-        let _ = rath::bundle::read_zip(data);
+        let _ = rath_audit::bundle::read_zip(data);
         return;
     }
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         bundle.write_all(bytes).expect("room");
     }
     let bundle = bundle.finish().expect("a zip").into_inner();
-    if let Ok(contents) = rath::bundle::read_zip(&bundle) {
+    if let Ok(contents) = rath_audit::bundle::read_zip(&bundle) {
         // What is believed has a line for every record that it speaks of.
         assert_eq!(contents.graph.records, records.iter().filter(|byte| **byte == b'\n').count() as u64);
     }

@@ -5,6 +5,6 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = rath::import::openrath::read(data);
-    let _ = rath::import::jsonl::read(data);
+    let _ = rath_audit::import::openrath::read(data);
+    let _ = rath_audit::import::jsonl::read(data);
 });

@@ -17,6 +17,9 @@ const AT_ONCE: usize = 4;
 /// Those that are started first, because they take longest.
 const LONGEST: &[&str] = &["rath-store", "rath-sandbox", "rath", "rath-cli"];
 
+/// The test target that runs the compiler.
+const COMPILES: &str = "compile_fail";
+
 /// One test binary.
 pub(crate) struct Binary {
     package: String,
@@ -28,11 +31,14 @@ pub(crate) struct Binary {
 /// Where tests are. Benches have none: they are read by clippy, and not compiled here.
 pub(crate) const TESTED: &str = "--workspace --exclude rath-bench";
 
-/// Compiles the test binaries of these targets.
+/// Compiles the test binaries of these targets, and lints everything on the way.
 pub(crate) fn build(targets: &str) -> Result<Vec<Binary>> {
+    // `cargo clippy` is `cargo check` with this wrapper. With `cargo test`, lints and tests share one compilation.
+    lint("cargo build --package rath-bench --bins --quiet")?;
     let line = format!("cargo test {TESTED} {targets} --quiet --no-run --message-format=json-render-diagnostics");
     eprintln!("\n$ {line}");
-    let mut child = command(&line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
+    let mut build = with_lints(command(&line));
+    let mut child = build.stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
     let mut artifacts: Vec<Artifact> = Vec::new();
     for message in child.stdout.take().into_iter().flat_map(|out| Message::parse_stream(BufReader::new(out))) {
         if let Message::CompilerArtifact(artifact) = message?
@@ -57,12 +63,33 @@ pub(crate) fn build(targets: &str) -> Result<Vec<Binary>> {
     Ok(binaries)
 }
 
+fn lint(line: &str) -> Result<()> {
+    eprintln!("\n$ {line}");
+    let status = with_lints(command(line)).status().with_context(|| format!("starting `{line}`"))?;
+    ensure!(status.success(), "`{line}` failed");
+    Ok(())
+}
+
+/// Has the workspace's crates compiled by clippy, warnings as errors.
+fn with_lints(mut command: Command) -> Command {
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    command.env("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    command
+}
+
 impl Binary {
-    /// Runs it as cargo would.
-    fn run(&self, arguments: &str, env: &[(&str, &str)]) -> Result<Output> {
+    /// Runs it as cargo would, with a line for each test that says how long it took.
+    fn run(&self, arguments: &str, scale: Option<&str>) -> Result<Output> {
         let mut command = Command::new(&self.executable);
-        command.arg("--quiet").args(arguments.split_whitespace()).current_dir(&self.directory);
-        command.stdin(Stdio::null()).envs(env.iter().copied());
+        command.args(arguments.split_whitespace()).current_dir(&self.directory).stdin(Stdio::null());
+        if let Some(scale) = scale {
+            command.env("RATH_SCALE", scale);
+        }
+        // The harness reports times only on request, and takes the request only with this variable. It would reach the
+        // compiler through the tests that compile, and have it build everything again.
+        if self.target != COMPILES {
+            command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
+        }
         command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
         command.output().with_context(|| format!("starting {}", self.executable.display()))
     }
@@ -70,14 +97,15 @@ impl Binary {
 
 /// Runs them all, whether one fails or not, and counts what their closing lines say. What a binary writes is shown when
 /// it has ended: in one line if all went well, whole if not.
-pub(crate) fn run(binaries: Vec<Binary>, arguments: &str, env: &[(&str, &str)], count: &mut Count) -> Result<()> {
-    eprintln!("\n{} test binaries, {AT_ONCE} at once: --quiet {arguments}", binaries.len());
+pub(crate) fn run(binaries: Vec<Binary>, arguments: &str, scale: Option<&str>, count: &mut Count) -> Result<()> {
+    let scaled = scale.map(|scale| format!(", RATH_SCALE={scale}")).unwrap_or_default();
+    eprintln!("\n{} test binaries, {AT_ONCE} at once{scaled} {arguments}", binaries.len());
     let (waiting, ended) = (Mutex::new(binaries.into_iter()), Mutex::new((count, Vec::new())));
     let next = || locked(&waiting).next();
     let work = || -> Result<()> {
         while let Some(binary) = next() {
             let (name, start) = (format!("{} {}", binary.package, binary.target), Instant::now());
-            let output = binary.run(arguments, env)?;
+            let output = binary.run(arguments, scale)?;
             let text = String::from_utf8_lossy(&output.stdout);
             let (count, failed) = &mut *locked(&ended);
             let before = count.clone();
@@ -123,7 +151,7 @@ mod tests {
         let sound = std::env::current_exe().unwrap();
         let binaries = vec![binary("broken", "false".into()), binary("sound", sound)];
         let mut count = Count::default();
-        let failed = run(binaries, "closing_lines_are_counted", &[], &mut count).unwrap_err();
+        let failed = run(binaries, "closing_lines_are_counted", None, &mut count).unwrap_err();
         assert_eq!(failed.to_string(), "tests failed in room broken");
         assert_eq!(count.passed, 1);
     }

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test [--fast]`, `cargo xtask bench AREA [--json] [--quick]`,
+//! The project's own commands: `cargo xtask test [--fast|--nightly]`, `cargo xtask bench AREA [--json] [--quick]`,
 //! `cargo xtask fuzz [TARGET] [--seconds N]`, `cargo xtask providers [DIR]`.
 
 #![allow(clippy::disallowed_methods, reason = "running commands is what this program is for")]
@@ -14,15 +14,19 @@ mod test;
 
 use std::process::ExitCode;
 
+use test::Extent;
+
 const HELP: &str = "\
 cargo xtask test            install what the tests need, then run all of them
-cargo xtask test --fast     the warm loop: tests and lints, under a minute
+cargo xtask test --fast     the warm loop: lints and most tests, with short loops
+cargo xtask test --nightly  all tests with loops 20 times as long, then fuzzing
 cargo xtask bench ledger    measure records and sessions against peers and the machine's limits
 cargo xtask bench placement measure files and commands, against git too
 cargo xtask bench loop      measure turns of an agent, requests, answers and the terminal, against peers
     --json                  one object a row
     --quick                 small sizes, to see that it runs
     --no-peers              only our side and the limits
+    --keep                  keep the figures in benches/baseline.json; each run names the rows that got worse since
 cargo xtask fuzz [TARGET]   feed hostile input to what reads input: record, bundle, import, expression, sse, shell
     --seconds N             for so long each
 cargo xtask providers [DIR] read recorded answers of providers and compare them with what the vendors' clients read";
@@ -31,8 +35,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match &words[..] {
-        ["test"] => test::all().map(|()| true),
-        ["test", "--fast"] => test::fast().map(|()| true),
+        ["test"] => test::test(Extent::Whole).map(|()| true),
+        ["test", "--fast"] => test::test(Extent::Fast).map(|()| true),
+        ["test", "--nightly"] => test::test(Extent::Nightly).map(|()| true),
         ["bench", area, flags @ ..] => bench::area(area, flags).map(|()| true),
         ["fuzz", words @ ..] => fuzz::fuzz(words).map(|()| true),
         ["providers"] => providers::providers(None),

@@ -1,4 +1,4 @@
-//! The rooms of the house and which way they lean: core ← store ← rath ← cli, never sideways, never up.
+//! The rooms of the house and which way they lean: core ← store ← {rath, audit} ← cli, never sideways, never up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-model", &["rath-core"]),
     ("rath-macros", &[]),
     ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store"]),
-    ("rath-cli", &["rath"]),
+    ("rath-audit", &["rath-core", "rath-store"]),
+    ("rath-cli", &["rath", "rath-audit"]),
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
-    ("rath-bench", &["rath", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
+    ("rath-bench", &["rath", "rath-audit", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
     ("xtask", &[]),
 ];
 

@@ -21,25 +21,43 @@ pub(crate) fn run(line: &str) -> Result<()> {
 }
 
 /// How many tests passed and failed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Count {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    /// What the closing line must not leave out: how far the machine let the sandbox be tested.
+    /// What the closing line must not leave out: the tests that this machine could not run.
     pub(crate) remarks: BTreeSet<String>,
+    /// Seconds and names of the tests that took more than one second.
+    pub(crate) slowest: Vec<(f32, String)>,
 }
 
 impl Count {
+    /// Counts a line of a test binary's output.
     pub(crate) fn add(&mut self, line: &str) {
         let more = closing_line(line);
         self.passed += more.passed;
         self.failed += more.failed;
         self.ignored += more.ignored;
-        if ["escape suite", "sandbox tests", "provider tests"].iter().any(|start| line.starts_with(start)) {
+        if line.starts_with("escape suite") {
             self.remarks.insert(line.to_owned());
         }
+        // A test that skips itself says so once or several times, and passes for the test harness.
+        if line.starts_with("skipped: ") && self.remarks.insert(line.to_owned()) {
+            self.passed = self.passed.saturating_sub(1);
+            self.ignored += 1;
+        }
+        if let Some(timed) = timed_line(line).filter(|(seconds, _)| *seconds > 1.0) {
+            self.slowest.push(timed);
+        }
     }
+}
+
+/// Seconds and name of `test NAME ... ok <1.234s>`.
+fn timed_line(text: &str) -> Option<(f32, String)> {
+    let (name, rest) = text.strip_prefix("test ")?.split_once(" ... ")?;
+    let seconds = rest.rsplit_once('<')?.1.strip_suffix("s>")?;
+    Some((seconds.parse().ok()?, name.to_owned()))
 }
 
 /// Runs a test command, its output shown, and counts what its closing lines say.
@@ -92,5 +110,15 @@ mod tests {
         let mut count = Count::default();
         ["escape suite: root part skipped", line, "else"].iter().for_each(|line| count.add(line));
         assert_eq!((count.passed, count.remarks.len()), (31, 1));
+        [
+            "skipped: one: needs git: none",
+            "skipped: one: needs git: none",
+            "test two ... ok <1.500s>",
+            "test three ... ok <0.500s>",
+        ]
+        .iter()
+        .for_each(|line| count.add(line));
+        assert_eq!((count.passed, count.ignored), (30, 5));
+        assert_eq!(count.slowest, [(1.5, "two".to_owned())]);
     }
 }

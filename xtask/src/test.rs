@@ -5,67 +5,60 @@ use anyhow::{Result, ensure};
 use crate::run::{Count, run, run_tests, works};
 use crate::{binaries, fuzz, needs, rooms};
 
-/// Installs what the tests need and runs all of them. Ends with one line that counts them.
-pub(crate) fn all() -> Result<()> {
+/// How much of the tests is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The warm loop: short loops, and without what is large, deep or only the compiler's business.
+    Fast,
+    /// What must hold for every commit.
+    Whole,
+    /// Loops of twenty times the length, and fuzzing.
+    Nightly,
+}
+
+/// Runs the tests; all but the fast ones first install what they need. Ends with one line that counts them.
+pub(crate) fn test(extent: Extent) -> Result<()> {
     run("cargo fmt --all --check")?;
-    run("cargo clippy --workspace --all-targets --quiet -- --deny warnings")?;
     rooms::check()?;
+    let mut count = Count::default();
+    if extent == Extent::Fast {
+        let skipped: Vec<String> = LEFT_OUT.iter().map(|name| format!("--skip {name}")).collect();
+        binaries::run(binaries::build("--lib --bins --tests")?, &skipped.join(" "), Some("0.1"), &mut count)?;
+        return close(count);
+    }
     licences()?;
     needs::install();
-    let mut count = Count::default();
-    run_tests(&format!("cargo test {} --doc --quiet", binaries::TESTED), &mut count)?;
     let built = binaries::build("--all-targets")?;
-    binaries::run(built, "", &[], &mut count)?;
-    count.remarks.insert(fuzz::short()?);
+    run_tests(&format!("cargo test {} --doc --quiet", binaries::TESTED), &mut count)?;
+    let nightly = extent == Extent::Nightly;
+    binaries::run(built, if nightly { "--include-ignored" } else { "" }, nightly.then_some("20"), &mut count)?;
+    if nightly {
+        count.remarks.insert(fuzz::short()?);
+    }
     close(count)
 }
 
-/// What the warm loop does less of: fewer processes are killed, fewer sandboxes opened, fewer random programs run.
-const LESS: &[(&str, &str)] = &[
-    ("RATH_KILL_ROUNDS", "2"),
-    ("RATH_CRASH_ROUNDS", "2"),
-    ("RATH_WORKSPACE_CASES", "12"),
-    ("RATH_SESSION_CASES", "100"),
-    ("RATH_STORED_CASES", "6"),
-    ("RATH_POWER_IMAGES", "12"),
-    ("RATH_PATCH_CASES", "10"),
-    ("RATH_MODEL_CASES", "4"),
-    ("RATH_OPEN_ROUNDS", "10"),
-    ("RATH_KILL_EVERY", "8"),
-    ("RATH_RUN_CASES", "4"),
-    ("RATH_SCHEDULES", "10000"),
-    ("RATH_STORED_SCHEDULES", "4"),
-];
-/// What it leaves out: what is large or deep by nature, what the compiler or another language has to say, the escape
-/// suite, and what is run once more as a plain user.
+/// What the warm loop leaves out: what is large or deep by nature, what the compiler or another language has to say,
+/// the escape suite, and what is run a second time as a plain user.
 const LEFT_OUT: &[&str] = &[
     "a_hundred_thousand",
     "ten_thousand",
     "a_sparse_file",
     "a_bottomless",
     "tampered_vectors",
-    "ui::",
+    "what_must_not_compile",
     "nothing_gets_out",
     "without_a_sandbox",
     "plain_user",
 ];
 
-/// The warm loop.
-pub(crate) fn fast() -> Result<()> {
-    run("cargo fmt --all --check")?;
-    run("cargo clippy --workspace --all-targets --quiet -- --deny warnings")?;
-    rooms::check()?;
-    let mut count = Count::default();
-    let skipped: Vec<String> = LEFT_OUT.iter().map(|name| format!("--skip {name}")).collect();
-    eprintln!("\nless than in the whole run: {LESS:?}");
-    binaries::run(binaries::build("--lib --bins --tests")?, &skipped.join(" "), LESS, &mut count)?;
-    close(count)
-}
-
 /// Cargo closes once for every crate; this is the sum.
 fn close(count: Count) -> Result<()> {
-    let Count { passed, failed, ignored, remarks } = count;
+    let Count { passed, failed, ignored, remarks, mut slowest } = count;
     ensure!(passed > 0, "no test was run");
+    slowest.sort_by(|one, other| other.0.total_cmp(&one.0));
+    println!("\nthe slowest tests:");
+    slowest.iter().take(10).for_each(|(seconds, test)| println!("{seconds:8.1} s  {test}"));
     println!();
     remarks.iter().for_each(|remark| println!("{remark}"));
     println!("total: {passed} passed, {failed} failed, {ignored} skipped");

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rath_bench::Row;
+use rath_bench::baseline::Baseline;
 use serde_json::Value;
 
 /// The areas, each with our programs that measure it. The peers' script has the area's name.
@@ -72,11 +73,12 @@ fn main() -> Result<()> {
     let programs = of(AREAS, &area).with_context(|| format!("there is no benchmark {area:?}: {}", areas()))?;
     let flags: Vec<String> = words.collect();
     for flag in &flags {
-        if !["--json", "--quick", "--no-peers"].contains(&flag.as_str()) {
+        if !["--json", "--quick", "--no-peers", "--keep"].contains(&flag.as_str()) {
             bail!("unknown flag {flag}");
         }
     }
     let has = |flag: &str| flags.iter().any(|given| given == flag);
+    ensure!(!(has("--quick") && has("--keep")), "the figures of a quick run are not worth keeping");
     let quick = if has("--quick") { &["--quick"][..] } else { &[] };
     let beside = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
     eprintln!("our side:");
@@ -101,7 +103,32 @@ fn main() -> Result<()> {
             say_what_is_missed(tables.iter().flat_map(|(_, table)| table));
         }
     }
+    let rows: Vec<Row> = tables.into_iter().flat_map(|(_, table)| table).collect();
+    let path = root().join("benches/baseline.json");
+    let mut baseline = Baseline::read(&path)?;
+    if !has("--quick") {
+        report_worse(&baseline, &area, &rows);
+    }
+    if has("--keep") {
+        baseline.keep(&area, &rows);
+        baseline.write(&path)?;
+        eprintln!("kept in benches/baseline.json");
+    }
     Ok(())
+}
+
+/// Names the rows that got worse since the figures that were last kept.
+fn report_worse(baseline: &Baseline, area: &str, rows: &[Row]) {
+    let Some(origin) = baseline.origin(area) else {
+        eprintln!("\nno figures of {area} are kept yet: --keep keeps these");
+        return;
+    };
+    let worse = baseline.worse(area, rows);
+    eprintln!("\n{} rows are more than 20 % worse than the kept ones ({origin})", worse.len());
+    for row in worse {
+        let (was, is) = (figure(Some(row.was)), figure(Some(row.is)));
+        eprintln!("  {:.1} times worse: {}: {is} {}, was {was} {}", row.factor, row.name, row.unit, row.unit);
+    }
 }
 
 fn areas() -> String {
@@ -161,7 +188,7 @@ fn against(row: Row, peers: &[(String, f64)]) -> Vec<Row> {
     }
     let one = |(name, value): &(String, f64)| {
         let mut row = row.clone();
-        let value = if row.unit == "1/s" && row.name.ends_with("one writer") { 1000.0 / value } else { *value };
+        let value = if row.is_rate() && row.name.ends_with("one writer") { 1000.0 / value } else { *value };
         row.peer = Some(value);
         row.peer_name = Some(name.clone());
         if let Some(wanted) = of(WANTED, &row.name).filter(|_| name != "langgraph") {
@@ -195,10 +222,10 @@ fn show(program: &str, table: &[Row]) {
     );
     for row in table {
         let times = |over: Option<f64>, under: Option<f64>| Some(over? / under?);
-        let is_rate = row.unit == "1/s";
-        let (over_floor, better) = match is_rate {
-            true => (times(row.floor, row.ours), times(row.ours, row.peer)),
-            false => (times(row.ours, row.floor), times(row.peer, row.ours)),
+        let (over_floor, better) = if row.is_rate() {
+            (times(row.floor, row.ours), times(row.ours, row.peer))
+        } else {
+            (times(row.ours, row.floor), times(row.peer, row.ours))
         };
         println!(
             "{:<80} {:>5} {:>10} {:>10} {:>8} {:>10} {:>12} {:>9}  {} {}",

@@ -18,13 +18,21 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const MESSAGES: usize = 1000;
 const ENCODERS: [(&str, &str); 3] =
-    [("Messages", "anthropic-messages@1"), ("Chat", "openai-chat@1"), ("Responses", "openai-responses@1")];
+    [("Messages", "anthropic-messages@2"), ("Chat", "openai-chat@2"), ("Responses", "openai-responses@2")];
 
 fn main() -> Result<()> {
     let messages = conversation()?;
     let (parameters, files) = (Parameters::default(), BTreeMap::new());
     let prompt = "You are careful with files. Say what you do, and do no more than you were asked for.";
-    let talk = Talk { model: "m", prompt, tools: &[], parameters: &parameters, messages: &messages, files: &files };
+    let talk = Talk {
+        agent: "agent",
+        model: "m",
+        prompt,
+        tools: &[],
+        parameters: &parameters,
+        messages: &messages,
+        files: &files,
+    };
     for (name, encoder) in ENCODERS {
         let encode = || -> Result<Encoded> {
             Ok(Encoded::new(encode_with(encoder, &talk).context("there is no such encoder")??))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use pollster::block_on;
-use rath::bundle::{Export, Import};
+use rath_audit::bundle::{Export, Import};
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use rath_core::store::{Query, Store};
 use rath_core::{Actor, Digest, Memory, Session, View};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use rath::care::Erasures;
 use rath::files::Version;
 use rath::query::{self, Place, Unresolved};
 use rath::{SessionId, Store, View};
+use rath_audit::care::Erasures;
 
 use crate::settings::Settings;
 

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
+use rath::SessionId;
 use rath::store::Trouble;
 use serde::Serialize;
 
@@ -144,11 +145,17 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
         .map(rath::Error::code)
         .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code))
         .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code))
-        .or_else(|| error.downcast_ref::<rath::bundle::Error>().map(rath::bundle::Error::code))
-        .or_else(|| error.downcast_ref::<rath::import::Error>().map(rath::import::Error::code));
+        .or_else(|| error.downcast_ref::<rath_audit::bundle::Error>().map(rath_audit::bundle::Error::code))
+        .or_else(|| error.downcast_ref::<rath_audit::import::Error>().map(rath_audit::import::Error::code));
     let help = of_a_stopped_holder(error).or_else(|| {
         if code == Some("erasure-unfinished") {
             return Some("`rath erase --finish` does the rest, once what was in its way is gone".to_owned());
+        }
+        if let Some(session) = without_place_here(error) {
+            return Some(format!(
+                "look at what it did with `rath show {session}`; then `rath place {session} --in DIR` has it work in a copy of \
+                 DIR, isolated, and `--on host` runs its commands as you"
+            ));
         }
         let trouble = Trouble::ALL.iter().find(|trouble| Some(trouble.code()) == code)?;
         let is_long = |path: std::path::PathBuf| std::fs::metadata(path).is_ok_and(|log| log.len() > 0);
@@ -172,6 +179,19 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
     }
     if let Some(code) = code {
         remark(format_args!("  help: rath explain {code}"));
+    }
+}
+
+/// The session that came from elsewhere and was given no place here.
+fn without_place_here(error: &anyhow::Error) -> Option<SessionId> {
+    let of_session = error.downcast_ref::<rath::Error>();
+    let of_workshop = || match error.downcast_ref::<rath::workshop::Error>() {
+        Some(rath::workshop::Error::Session(error)) => Some(error),
+        _ => None,
+    };
+    match of_session.or_else(of_workshop)?.kind() {
+        rath::ErrorKind::NoPlaceHere { session, .. } => Some(*session),
+        _ => None,
     }
 }
 

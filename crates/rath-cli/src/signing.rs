@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use rath::checkpoint::{MOST_SUCCESSIONS, SigningKey};
+use rath_audit::checkpoint::{MOST_SUCCESSIONS, SigningKey};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, fsync, mkdir, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 

@@ -4,6 +4,7 @@
 //! are read when a [`Message`](crate::Message) is made of them.
 
 mod fold;
+mod merge;
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::body::Run;
 use crate::id::{Point, SessionId};
 use crate::list::List;
 
-pub(crate) use fold::{ContextFold, copy_of, items_at_point, items_of_copies, merge_items, with_output};
+pub(crate) use fold::{ContextFold, copy_of, items_at_point, items_of_copies, with_output};
+pub(crate) use merge::merge_items;
 
 /// One thing in the context.
 #[derive(Clone, Debug)]

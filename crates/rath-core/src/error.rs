@@ -85,6 +85,17 @@ pub enum ErrorKind {
         /// What is wrong.
         why: String,
     },
+    /// The store's own session, which only the store's operations write to.
+    #[error("session {} is the operator session, the store's account of what was done to it: nothing is added to it by hand", .0.short())]
+    Operator(SessionId),
+    /// A session that came from elsewhere, and was given no place here.
+    #[error("session {} came from elsewhere and has no place here: it worked {was} there", session.short())]
+    NoPlaceHere {
+        /// The session.
+        session: SessionId,
+        /// Where it worked, in words.
+        was: String,
+    },
     /// A range of context items that cannot leave.
     #[error(transparent)]
     Range(#[from] BadRange),
@@ -300,7 +311,10 @@ impl Error {
 
     /// Whether the run is not over: it goes on when it is resumed.
     pub fn leaves_the_run_open(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Store(_) | ErrorKind::Waiting(_) | ErrorKind::Diverged(_))
+        matches!(
+            self.kind(),
+            ErrorKind::Store(_) | ErrorKind::Waiting(_) | ErrorKind::Diverged(_) | ErrorKind::NoPlaceHere { .. }
+        )
     }
 
     /// Why what was open is given up because of it, on a record that says that it was.
@@ -328,6 +342,8 @@ impl Error {
             ErrorKind::Open { .. } => "still-open",
             ErrorKind::TooLarge { .. } => "body-too-large",
             ErrorKind::BadBody { .. } => "bad-body",
+            ErrorKind::Operator(_) => "operator-session",
+            ErrorKind::NoPlaceHere { .. } => "not-placed",
             ErrorKind::Range(_) => "bad-range",
             ErrorKind::NotBehind(_) => "not-in-history",
             ErrorKind::DetachInRun(_) => "detach-in-run",

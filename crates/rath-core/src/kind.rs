@@ -101,6 +101,7 @@ kinds! {
     Held "held" 43
     Released "released" 44
     Checkpointed "checkpointed" 45
+    Arrived "arrived" 56
 }
 
 impl Kind {

@@ -25,6 +25,7 @@
 
 mod actor;
 mod ancestry;
+mod arrivals;
 mod blame;
 mod blob;
 pub mod body;
@@ -32,16 +33,19 @@ mod cancel;
 pub mod checkpoint;
 mod clock;
 mod context;
+mod context_view;
 mod divergence;
 mod entropy;
 mod equipment;
 mod error;
 pub mod expression;
 pub mod files;
+mod fingerprint;
 mod hash;
 mod header;
 mod history;
 mod id;
+mod injected;
 mod kind;
 mod list;
 mod memory;
@@ -52,6 +56,7 @@ mod reader;
 mod record;
 mod run;
 mod session;
+mod shown;
 mod state;
 pub mod store;
 pub mod summary;
@@ -65,11 +70,13 @@ mod workflow;
 
 pub use actor::Actor;
 pub use ancestry::Ancestry;
+pub use arrivals::last_place;
 pub use blame::{Blame, Origin};
 pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_references};
 pub use cancel::Cancel;
 pub use clock::Time;
 pub use context::{BadRange, Item, Items, Shape};
+pub use context_view::{BoxContextView, ContextView, ContextViews, StandardView};
 pub use divergence::Divergence;
 pub use entropy::{Salt, fresh_name, random_number};
 pub use equipment::{Equipment, Missing};
@@ -77,21 +84,26 @@ pub use error::{Diverged, Error, ErrorKind, Result};
 pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed, Parents, Recurring};
 pub use history::History;
 pub use id::{Digest, NotAnId, Point, RecordId, Reference, SessionId};
+pub use injected::{Injected, Injection, Injector};
 pub use kind::{Kind, NotAKind, mask as kind_mask};
 pub use memory::Memory;
 pub use message::{Message, Said};
 pub use model::{
-    Answer, Asking, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Model, Parameters, Rule, Shown, TokenCount,
+    Answer, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Model, Parameters, TokenCount, ToolChoice,
 };
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session, WorkflowName};
+pub use shown::{Asking, Shown, Source};
 pub use state::{
     At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName, Started,
     State,
 };
 pub use store::{Blobs, Store};
-pub use tool::{BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches};
+pub use tool::{
+    BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
+    Tool, ToolOutcome, ToolSpec, Touches,
+};
 pub use trail::LastChange;
 pub use usage::Usage;
 pub use view::{Ancestor, View};

@@ -12,6 +12,7 @@ use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::protocol::{self, Protocol, Rules as _, Shelf, Standing};
 use crate::record::Record;
+use crate::session::OPERATOR;
 use crate::state::State;
 use crate::store::{
     Batch, Blobs, BoxFuture, Change, Cursor, Erased, Error, FIRST_FENCE, Fence, GcGuard, Holder, Lookup, Notifier, Of,
@@ -85,7 +86,9 @@ impl Shelf for Inner {
     fn line(&self, session: SessionId) -> Result<Option<(protocol::Line, ())>> {
         let seen = self.lines.get(&session).and_then(|line| {
             let last = line.records.last()?;
-            Some(protocol::Line { head: last.id(), seq: last.seq(), closed: line.state.closed, fence: line.fence })
+            // The store's own account goes on, also where somebody closed it.
+            let closed = line.state.closed && self.runs.get(OPERATOR) != Some(&session);
+            Some(protocol::Line { head: last.id(), seq: last.seq(), closed, fence: line.fence })
         });
         Ok(seen.map(|line| (line, ())))
     }

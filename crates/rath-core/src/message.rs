@@ -17,6 +17,16 @@ pub struct Message {
     pub origin: Point,
     /// What it says.
     pub said: Said,
+    /// The agent whose step it was said in, for a turn of a model and for results of its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+impl Message {
+    /// A message of no agent's step.
+    pub fn new(origin: Point, said: Said) -> Self {
+        Self { origin, said, agent: None }
+    }
 }
 
 /// What an item of a context says.
@@ -116,10 +126,11 @@ impl fmt::Display for Said {
                 }
                 Ok(())
             }
-            Said::Tool(ToolResult { call, shown, failed, .. }) => {
+            Said::Tool(ToolResult { call, shown, attached, failed, .. }) => {
                 let outcome = if *failed { " failed" } else { "" };
                 write!(f, "[{call}]{outcome} ")?;
-                shown.as_ref().map_or(Ok(()), |text| text.fmt(f))
+                shown.as_ref().map_or(Ok(()), |text| text.fmt(f))?;
+                attached.iter().try_for_each(|attached| write!(f, "\n{attached}"))
             }
             Said::Marker { branch, why } => match why {
                 Some(why) => write!(f, "from {} ({why})", branch.short()),
@@ -150,6 +161,9 @@ pub(crate) struct Copied {
     /// The record's body, as JSON text; absent when erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<String>,
+    /// The agent in whose step it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
 }
 
 impl Copied {

@@ -1,7 +1,5 @@
 //! What a model is: it is shown a part of a session and answers with a turn.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +8,9 @@ use serde_json::Value;
 
 use crate::blob::Blob;
 use crate::body::{AsSent, Block};
-use crate::error::Result;
-use crate::id::{Digest, RecordId};
-use crate::message::Message;
-use crate::session::Session;
+use crate::id::Digest;
+use crate::shown::Shown;
 use crate::store::BoxFuture;
-use crate::tool::ToolSpec;
 use crate::usage::Usage;
 
 /// Answers.
@@ -121,105 +116,35 @@ pub struct Parameters {
     /// providers ask for: a field that may be missing is one that may be `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_schema: Option<Value>,
+    /// Whether the model may or must call a tool. Unless set, the provider decides: it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
 }
 
-/// Which part of the conversation an agent is shown. Pure functions of the context, by name and version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Rule {
-    /// All of it.
-    #[default]
-    #[serde(rename = "whole@1")]
-    Whole,
-    /// What was said since the agent's step was entered.
-    #[serde(rename = "own_step@1")]
-    OwnStep,
-    /// The last thing a model or a person said before the step, and what was said since.
-    #[serde(rename = "last_answer@1")]
-    LastAnswer,
+impl Parameters {
+    /// Nothing is asked for besides.
+    pub const NONE: Self =
+        Self { max_tokens: None, temperature: None, effort: None, answer_schema: None, tool_choice: None };
 }
 
-impl Rule {
-    /// Its name and version.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Rule::Whole => "whole@1",
-            Rule::OwnStep => "own_step@1",
-            Rule::LastAnswer => "last_answer@1",
-        }
-    }
+/// Whether a model may or must call a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// It may.
+    Auto,
+    /// It may not.
+    None,
+    /// It must call one.
+    Required,
+    /// It must call this one.
+    Tool(String),
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// What a model is shown: what the agent brings, and a part of the session's context, read when it is needed.
-#[derive(Debug)]
-pub struct Shown<'a> {
-    session: &'a Session,
-    asking: Asking<'a>,
-    /// How many turns the model has had in this step.
-    pub turn: u64,
-    /// Counts how often this turn was asked for. The first is 1.
-    pub attempt: u32,
-}
-
-/// What an agent brings to a request, besides the session.
-#[derive(Clone, Copy, Debug)]
-pub struct Asking<'a> {
-    /// The agent's name.
-    pub agent: &'a str,
-    /// Its prompt.
-    pub prompt: &'a str,
-    /// The tools it may call.
-    pub tools: &'a [ToolSpec],
-    /// What is asked for besides.
-    pub parameters: &'a Parameters,
-    /// Which part of the context.
-    pub rule: Rule,
-    /// The digest of the agent's configuration: prompt, parameters, tools.
-    pub config: Digest,
-}
-
-impl<'a> std::ops::Deref for Shown<'a> {
-    type Target = Asking<'a>;
-    fn deref(&self) -> &Asking<'a> {
-        &self.asking
-    }
-}
-
-impl<'a> Shown<'a> {
-    /// What `asking` shows of `session` as it is now.
-    pub fn of(session: &'a Session, asking: Asking<'a>) -> Self {
-        let (turn, attempt) = session.state().run().map_or((0, 1), |run| (run.turns, run.attempts + 1));
-        Self { session, asking, turn, attempt }
-    }
-
-    /// The conversation, in order. Reads as much as there is.
-    pub async fn messages(&self) -> Result<Vec<Message>> {
-        self.session.shown_by(self.rule).await
-    }
-
-    /// The conversation with its long texts, which [`messages`](Self::messages) leaves where they are.
-    pub async fn whole_messages(&self) -> Result<Vec<Message>> {
-        self.session.whole_shown_by(self.rule).await
-    }
-
-    /// The pictures and documents that come with these messages, by digest.
-    pub async fn attached(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
-        self.session.attached_to(messages).await
-    }
-
-    /// The youngest message that is shown; mostly at hand.
-    pub async fn latest(&self) -> Result<Option<Message>> {
-        self.session.latest_shown_by(self.rule).await
-    }
-
-    /// The head of the session: together with the configuration it says exactly what is shown.
-    pub fn head(&self) -> RecordId {
-        self.session.head().id
+impl ToolChoice {
+    /// Whether the model must call a tool.
+    pub fn is_forced(&self) -> bool {
+        matches!(self, Self::Required | Self::Tool(_))
     }
 }
 

@@ -101,6 +101,15 @@ impl Reader {
         found.into_iter().next().ok_or_else(|| Error::NotFound(format!("record {}@{}", point.session, point.seq)))
     }
 
+    /// The record of this id.
+    pub(crate) async fn record_of(&self, id: RecordId) -> Result<Record> {
+        if let Some(record) = self.tails.values().flatten().find(|record| record.id() == id) {
+            return Ok(record.clone());
+        }
+        let found = self.store.get(Lookup::Id(id)).await?;
+        found.into_iter().next().ok_or_else(|| Error::NotFound(format!("record {id}")))
+    }
+
     /// Records `from..=to` of `session`, of these kinds, a page of them.
     pub(crate) async fn page(&self, session: SessionId, from: u64, to: u64, kinds: &[Kind]) -> Result<Page> {
         let tail = self.tail(session);
@@ -149,21 +158,25 @@ impl Reader {
 
     /// The youngest merge of `session` at or before `to`.
     pub(crate) async fn junction(&self, session: SessionId, to: u64) -> Result<Option<Junction>> {
-        let tail = self.tail(session);
-        let merged = tail.iter().rev().find(|record| record.seq() <= to && *record.kind() == Kind::Merged);
-        if let Some(merged) = merged {
-            return self.read_junction(merged).await.map(Some);
-        }
-        let to = match tail.first().map(Record::seq) {
-            Some(0) => return Ok(None),
-            Some(first) => to.min(first - 1),
-            None => to,
-        };
-        let scan = Scan::session(session, 0, to).kinds(&[Kind::Merged]).backwards().limit(1);
-        match self.store.scan(scan).await?.records.first() {
-            Some(merged) => self.read_junction(merged).await.map(Some),
+        match self.last_of(Point { session, seq: to }, &Kind::Merged).await? {
+            Some(merged) => self.read_junction(&merged).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The last record of this kind at or before `to`, on its line alone.
+    pub(crate) async fn last_of(&self, to: Point, kind: &Kind) -> Result<Option<Record>> {
+        let tail = self.tail(to.session);
+        if let Some(found) = tail.iter().rev().find(|record| record.seq() <= to.seq && record.kind() == kind) {
+            return Ok(Some(found.clone()));
+        }
+        let last = match tail.first().map(Record::seq) {
+            Some(0) => return Ok(None),
+            Some(first) => to.seq.min(first - 1),
+            None => to.seq,
+        };
+        let scan = Scan::session(to.session, 0, last).kinds(std::slice::from_ref(kind)).backwards().limit(1);
+        Ok(self.store.scan(scan).await?.records.into_iter().next())
     }
 
     async fn read_junction(&self, merged: &Record) -> Result<Junction> {

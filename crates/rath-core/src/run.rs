@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::body::About;
 use crate::id::RecordId;
 use crate::state::{OpenCall, State};
 use crate::usage::Usage;
@@ -24,6 +25,9 @@ pub struct Run {
     pub request: Option<RecordId>,
     /// What is going on.
     pub phase: Phase,
+    /// What goes on with the session after this turn, because a call of it handed off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
 }
 
 /// What is going on in an agent's step.
@@ -109,7 +113,7 @@ impl State {
 
     /// A person's words are on the record: the model has something to answer, once its calls have their results.
     pub(crate) fn somebody_spoke(&mut self) {
-        if let Some(run) = self.run_mut().filter(|run| run.phase == Phase::Answered) {
+        if let Some(run) = self.run_mut().filter(|run| run.phase == Phase::Answered && run.hand_off.is_none()) {
             run.phase = Phase::Ready;
         }
     }
@@ -119,6 +123,10 @@ impl State {
         let is_open = |call: &OpenCall| call.inherited && !call.own;
         let Some(turn) = self.calls.iter().rfind(|call| is_open(call)).map(|call| call.record) else { return };
         for call in self.calls.iter_mut().filter(|call| is_open(call) && call.record == turn) {
+            if call.asked.is_some_and(|about| about == About::Question) {
+                // What it asked there is asked again.
+                call.finished = None;
+            }
             (call.inherited, call.asked, call.answered) = (false, None, None);
         }
         self.turn_came(true);
@@ -128,7 +136,14 @@ impl State {
     pub(crate) fn calls_may_be_over(&mut self) {
         let over = !self.calls.iter().any(OpenCall::is_models);
         if let Some(run) = self.run_mut().filter(|run| over && run.phase == Phase::Calling) {
-            run.phase = Phase::Ready;
+            run.phase = if run.hand_off.is_some() { Phase::Answered } else { Phase::Ready };
+        }
+    }
+
+    /// A call handed the session off: the model's turns are over once all calls have results. The first call counts.
+    pub(crate) fn hand_off(&mut self, to: String) {
+        if let Some(run) = self.run_mut() {
+            run.hand_off.get_or_insert(to);
         }
     }
 }

@@ -35,6 +35,7 @@ const FOLDED: &[Kind] = &[
     Kind::StepEntered,
     Kind::StepLeft,
     Kind::Cancelled,
+    Kind::Arrived,
 ];
 
 /// Kinds that change a state too, and got their type after stores with free bodies of that name may have been written. Such a body says nothing.
@@ -94,6 +95,9 @@ pub struct State {
     /// Conflicts between files that nobody has decided.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
+    /// Whether the line had a place elsewhere and was given none here since.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub arrived: bool,
     /// Whether the line has ended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
@@ -228,6 +232,9 @@ pub struct OpenCall {
     /// The place of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<u64>,
+    /// What its `tool_finished` hands the session to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
 }
 
 impl OpenCall {
@@ -243,6 +250,7 @@ impl OpenCall {
             finished: None,
             asked: None,
             answered: None,
+            hand_off: None,
         }
     }
 
@@ -332,6 +340,7 @@ impl State {
             placement,
             workspace: self.workspace.clone(),
             conflicts: self.conflicts.clone(),
+            arrived: self.arrived,
             ..Self::default()
         }
     }
@@ -344,6 +353,32 @@ impl State {
             (None, Some(ordinal)) => Some(branch_key(around, &ordinal.to_string())),
             (None, None) => None,
         }
+    }
+
+    /// What came before was made elsewhere: place, permissions and answers of there do not count here. Whether a call
+    /// that was started there happened is for a person to say.
+    pub(crate) fn arrive(&mut self) {
+        self.arrived |= self.placement.take().is_some();
+        self.granted.clear();
+        self.asks.clear();
+        for call in &mut self.calls {
+            (call.asked, call.answered) = (None, None);
+            if let Some(started) = &mut call.started {
+                started.effect = Effect::Irreversible;
+            }
+        }
+    }
+
+    /// Whether [`arrive`](Self::arrive) would change anything.
+    pub(crate) fn would_leave(&self) -> bool {
+        let is_decided = |call: &OpenCall| {
+            let started = call.started.as_ref();
+            call.asked.is_some() || started.is_some_and(|started| started.effect != Effect::Irreversible)
+        };
+        self.placement.is_some()
+            || !self.granted.is_empty()
+            || !self.asks.is_empty()
+            || self.calls.iter().any(is_decided)
     }
 
     /// The step that new records belong to.
@@ -401,6 +436,7 @@ impl State {
                 Ok(None) => {}
             },
             None if *record.kind() == Kind::Forked => *self = self.inherited(),
+            None if *record.kind() == Kind::Arrived => self.arrive(),
             None => self.closed |= *record.kind() == Kind::Closed,
         }
         Ok(())

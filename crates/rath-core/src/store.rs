@@ -120,6 +120,16 @@ pub trait Store: Blobs {
     /// Gives it back. Never waits.
     fn release(&self, session: SessionId, fence: Fence);
 
+    /// Whether what is in the store was written by this user on this machine.
+    fn provenance(&self) -> Result<Provenance> {
+        Ok(Provenance::Here)
+    }
+
+    /// Notes that this user of this machine writes to the store from here on.
+    fn claim(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Leaves something in a session's inbox for whoever holds it. Durable when it returns; the same id twice is once.
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>>;
 
@@ -137,6 +147,17 @@ pub trait Store: Blobs {
     /// chain still verifies. Versions of files stay. Nothing is put on the record: `rath verify` names a body that is gone
     /// without an `erased` record, as if somebody had taken it out.
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Who wrote to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Provenance {
+    /// This user, on this machine.
+    Here,
+    /// That is not known: the store was made by a version that did not note it.
+    Unknown,
+    /// Another machine or another user, in words.
+    Elsewhere(String),
 }
 
 impl fmt::Debug for dyn Store {

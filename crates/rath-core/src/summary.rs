@@ -2,9 +2,9 @@
 
 use crate::blob::Content;
 use crate::body::{
-    About, Answered, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed, Compressed,
-    Created, Detached, Erased, Exit, Failed, Forked, Granted, Held, Imported, Labelled, Linked, Manner, Merged,
-    ModelFailed, ModelRequested, ModelResponded, Note, Outcome, Placed, Rejected, Released, Resolved, Restored,
+    About, Answered, Arrived, Asked, Assistant, Block, CallOutcome, Cancelled, Checkpointed, Choice, Closed,
+    Compressed, Created, Detached, Erased, Exit, Failed, Forked, Granted, Held, Imported, Labelled, Linked, Manner,
+    Merged, ModelFailed, ModelRequested, ModelResponded, Note, Outcome, Placed, Rejected, Released, Resolved, Restored,
     Sampled, SandboxClosed, SandboxLost, SandboxOpened, StepEntered, StepLeft, System, ToolFinished, ToolResult,
     ToolStarted, User, Verdict, Why,
 };
@@ -159,7 +159,7 @@ fn describe(record: &Record) -> Result<String, Fault> {
         Kind::ModelRequested => {
             let body: ModelRequested = record.body()?;
             let again = body.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-            format!("{} is shown {}{again}", body.model, body.rule)
+            format!("{} is shown {}{again}", body.model, body.view)
         }
         Kind::ModelFailed => {
             let body: ModelFailed = record.body()?;
@@ -184,6 +184,13 @@ fn describe(record: &Record) -> Result<String, Fault> {
             join(&verdict, &body.why.map(|why| format!("({why})")).unwrap_or_default())
         }
         Kind::Granted => format!("always: {}", record.body::<Granted>()?.allows),
+        Kind::Arrived => {
+            let Arrived { from, lines, .. } = record.body()?;
+            match lines.len() as u64 {
+                0 => format!("from {from}: place, permissions and answers of before do not count here"),
+                some => format!("{} from {from}", counted(some, "session")),
+            }
+        }
         Kind::Checkpointed => {
             let line = record.body::<Checkpointed>()?.line;
             let unreadable = |why: crate::checkpoint::NotACheckpoint| Fault::Unreadable(why.to_string());

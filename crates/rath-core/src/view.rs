@@ -1,18 +1,20 @@
 //! A session as it was after one of its records. Reads only; any number may look at once.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Content;
 use crate::body::{Assistant, Block, StepEntered, StepLeft};
 use crate::context::{ContextFold, Item, Shape, items_at_point};
 use crate::divergence::{Divergence, Tip};
 use crate::error;
 use crate::history::{History, Reach};
-use crate::id::{Point, RecordId, Reference, SessionId};
+use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
 use crate::message::Message;
@@ -28,6 +30,10 @@ pub struct View {
     pub(crate) reader: Reader,
     at: Record,
     state: State,
+    /// The state as the records say it, where they were made elsewhere and not all of it counts here.
+    recorded: Option<Box<State>>,
+    /// That what the line says here was said elsewhere.
+    pub(crate) arrival: Option<Arrival>,
     /// What a fork from here stands on and the store does not have.
     pub(crate) unpublished: List<Unpublished>,
 }
@@ -39,13 +45,24 @@ impl View {
             Some(seq) => seq,
             None => row(store, session).await?.seq,
         };
-        Ok(Self::at(Reader::new(store.clone()), Point { session, seq }).await?)
+        let view = Self::at(Reader::new(store.clone()), Point { session, seq }).await?;
+        let arrival = Arrivals::of(store).await?.at(&view.reader, view.at.point()).await?;
+        Ok(view.arrived(arrival))
     }
 
     pub(crate) async fn at(reader: Reader, point: Point) -> Result<Self> {
         let at = reader.record(point).await?;
         let state = reader.state_at(point).await?;
-        Ok(Self { reader, at, state, unpublished: List::new() })
+        Ok(Self { reader, at, state, recorded: None, arrival: None, unpublished: List::new() })
+    }
+
+    /// Leaves out what does not count here, if the records were made elsewhere.
+    pub(crate) fn arrived(mut self, arrival: Option<Arrival>) -> Self {
+        if arrival.is_some() && self.state.would_leave() {
+            self.recorded = Some(Box::new(self.state.clone()));
+            self.state.arrive();
+        }
+        Self { arrival, ..self }
     }
 
     /// The record looked at.
@@ -58,9 +75,19 @@ impl View {
         self.at.reference()
     }
 
-    /// The folded state.
+    /// The folded state. Of records that were made elsewhere, place, permissions and open questions do not count.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// The folded state as the records say it, wherever they were made.
+    pub fn recorded_state(&self) -> &State {
+        self.recorded.as_deref().unwrap_or(&self.state)
+    }
+
+    /// Whether the records up to here were made elsewhere, and nobody has gone on with the session here.
+    pub fn is_from_elsewhere(&self) -> bool {
+        self.arrival.is_some()
     }
 
     /// What everything up to here used.
@@ -108,10 +135,47 @@ impl View {
         Ok(ContextFold::run(&self.reader, self.at.point(), true).await?.messages()?)
     }
 
-    /// The context items here, and their words.
-    pub(crate) async fn items_and_messages(&self) -> error::Result<(Vec<Item>, Vec<Message>)> {
+    /// The context items here, oldest first, each with its message.
+    pub async fn items(&self) -> error::Result<Vec<(Item, Message)>> {
         let fold = ContextFold::run(&self.reader, self.at.point(), true).await?;
-        Ok((fold.items(), fold.messages()?))
+        let items = fold.items();
+        Ok(items.into_iter().zip(fold.messages()?).collect())
+    }
+
+    /// This session at an earlier record of its own.
+    pub async fn earlier(&self, seq: u64) -> error::Result<View> {
+        let mut view = Self::at(self.reader.clone(), Point { seq, ..self.at.point() }).await?;
+        view.unpublished = self.unpublished.clone();
+        Ok(view)
+    }
+
+    /// The last record of this kind at or before this place, on this line or on those that it was forked from: a view
+    /// of it.
+    pub async fn last_of(&self, kind: &Kind) -> error::Result<Option<View>> {
+        let mut at = self.at.point();
+        loop {
+            if let Some(found) = self.reader.last_of(at, kind).await? {
+                return Ok(Some(Self::at(self.reader.clone(), found.point()).await?));
+            }
+            match self.reader.line(at.session).await?.origin {
+                Some(origin) => at = origin.point(),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The record of this id.
+    pub async fn record_of(&self, id: RecordId) -> error::Result<Record> {
+        Ok(self.reader.record_of(id).await?)
+    }
+
+    /// The bytes of a blob; `None` if the store does not have it.
+    pub async fn blob(&self, digest: Digest) -> error::Result<Option<Arc<[u8]>>> {
+        match self.reader.blob(digest).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The last thing a model said here.
@@ -204,6 +268,12 @@ impl View {
         let mut reader = self.reader.clone();
         reader.join(&other.reader);
         Ok(Divergence::of(&reader, &[tip(self), tip(other)]).await?)
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({})", self.at.point())
     }
 }
 

@@ -38,7 +38,16 @@ use proc_macro::TokenStream;
 /// - `name = "…"`: what models call it, instead of the function's name.
 /// - `effect = "…"`: `pure`, `idempotent`, `workspace` or `irreversible`. Without one it is irreversible.
 /// - `reads`, `writes`: what it does with the session's files. `effect = "workspace"` writes.
+/// - `paths = "from, to"`: which arguments are paths of files, so that policy rules about paths hold for them. Each is a
+///   text or a list of texts; `edits[].path` leads into objects. `paths = ""`: no argument is a path. `paths = function`:
+///   a `fn(&serde_json::Value) -> Vec<String>` finds the paths in the arguments. Without this option the paths are
+///   unknown: rules that deny or ask apply if any text in the arguments could be such a path, and rules that allow a path
+///   do not apply.
+/// - `asks`: all it does is ask a person, so no rule has a person asked before.
+/// - `branches`: a call works on a branch of the session, `call.branch()`, which is merged after the call.
 /// - `timeout = "30s"`: how long a call may take; `ms`, `s`, `m` or `h`.
+/// - `version = "2"`: the version of what the tool does. A run that was begun with another version is not resumed; change it
+///   when the tool does something else, not when its description is reworded.
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = match syn::parse(item) {

@@ -40,7 +40,12 @@ impl Method {
             None => signature.ident.unraw().to_string(),
         };
         check_name(&name, signature.ident.span())?;
-        let parameters = signature.inputs.iter_mut().skip(skip).map(Parameter::take).collect::<Result<_>>()?;
+        let parameters = signature.inputs.iter_mut().skip(skip).map(Parameter::take).collect::<Result<Vec<_>>>()?;
+        let arguments = parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Argument(argument) => Some(argument.shown_name()),
+            Parameter::Call | Parameter::State(_) => None,
+        });
+        options.check_paths(arguments.collect::<Option<Vec<_>>>().as_deref())?;
         Ok(Self { options, name, description, parameters, is_async: signature.asyncness.is_some() })
     }
 
@@ -60,7 +65,7 @@ impl Method {
                         .map(::core::mem::drop)
                 }
 
-                fn call<'a>(&'a self, __call: &'a ::rath::Call) -> ::rath::store::BoxFuture<'a, ::rath::Reply> {
+                fn call<'a>(&'a self, __call: &'a ::rath::Call) -> ::rath::store::BoxFuture<'a, ::rath::ToolOutcome> {
                     ::std::boxed::Box::pin(async move { #call })
                 }
             }
@@ -87,12 +92,12 @@ impl Method {
 
     fn spec(&self) -> TokenStream {
         let Method { options, name, description, .. } = self;
-        let (effect, touches, timeout) = (options.effect_tokens(), options.touches_tokens(), options.timeout_tokens());
+        let fields = options.spec_tokens();
         quote! {
             fn spec(&self) -> &::rath::ToolSpec {
                 static SPEC: ::std::sync::OnceLock<::rath::ToolSpec> = ::std::sync::OnceLock::new();
                 SPEC.get_or_init(|| {
-                    ::rath::__private::spec::<Arguments>(#name, #description, #effect, #touches, #timeout)
+                    ::rath::ToolSpec { #fields, ..::rath::__private::spec::<Arguments>(#name, #description) }
                 })
             }
         }
@@ -115,7 +120,7 @@ impl Method {
                         let #state: #kind = match ::rath::__private::State::of(__call) {
                             ::core::result::Result::Ok(state) => state,
                             ::core::result::Result::Err(missing) => {
-                                return ::rath::Reply::failed(::std::string::ToString::to_string(&missing));
+                                return ::rath::ToolOutcome::failed(::std::string::ToString::to_string(&missing));
                             }
                         };
                     });
@@ -131,10 +136,10 @@ impl Method {
                 &__call.arguments,
             ) {
                 ::core::result::Result::Ok(arguments) => arguments,
-                ::core::result::Result::Err(why) => return ::rath::Reply::failed(why),
+                ::core::result::Result::Err(why) => return ::rath::ToolOutcome::failed(why),
             };
             #(#states)*
-            ::rath::IntoReply::into_reply(#function(#(#given),*)#wait)
+            ::rath::IntoOutcome::into_outcome(#function(#(#given),*)#wait)
         }
     }
 }

@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser as _;
-use syn::{Error, LitStr, Result};
+use syn::{Error, LitStr, Path, Result};
 
 /// What stands in `#[tool(…)]`.
 #[derive(Default)]
@@ -13,7 +13,19 @@ pub(crate) struct Options {
     effect: Option<LitStr>,
     reads: bool,
     writes: Option<Span>,
+    paths: Option<Paths>,
+    asks: bool,
+    branches: bool,
     timeout: Option<u64>,
+    version: Option<LitStr>,
+}
+
+/// Which arguments are paths.
+enum Paths {
+    /// Those with these names.
+    Named(LitStr),
+    /// Those that this function finds.
+    Found(Path),
 }
 
 impl Options {
@@ -33,10 +45,25 @@ impl Options {
             self.reads = true;
         } else if meta.path.is_ident("writes") {
             self.writes = Some(meta.path.get_ident().map_or_else(Span::call_site, syn::Ident::span));
+        } else if meta.path.is_ident("paths") {
+            let value = meta.value()?;
+            self.paths = Some(match value.peek(LitStr) {
+                true => Paths::Named(value.parse()?),
+                false => Paths::Found(value.parse()?),
+            });
+        } else if meta.path.is_ident("asks") {
+            self.asks = true;
+        } else if meta.path.is_ident("branches") {
+            self.branches = true;
         } else if meta.path.is_ident("timeout") {
             self.timeout = Some(milliseconds(&meta.value()?.parse()?)?);
+        } else if meta.path.is_ident("version") {
+            self.version = Some(meta.value()?.parse()?);
         } else {
-            return Err(meta.error("unknown option: use `name`, `effect`, `reads`, `writes` or `timeout`"));
+            return Err(meta.error(
+                "unknown option: use `name`, `effect`, `reads`, `writes`, `paths`, `asks`, `branches`, `timeout` or \
+                 `version`",
+            ));
         }
         Ok(())
     }
@@ -67,7 +94,7 @@ impl Options {
     }
 
     /// The effect as a value. What nobody knows of cannot be taken back.
-    pub(crate) fn effect_tokens(&self) -> TokenStream {
+    fn effect_tokens(&self) -> TokenStream {
         let variant = match self.effect().as_deref() {
             Some("pure") => quote!(Pure),
             Some("idempotent") => quote!(Idempotent),
@@ -77,7 +104,7 @@ impl Options {
         quote!(::rath::body::Effect::#variant)
     }
 
-    pub(crate) fn touches_tokens(&self) -> TokenStream {
+    fn touches_tokens(&self) -> TokenStream {
         let writes = self.writes.is_some() || self.effect().as_deref() == Some("workspace");
         let variant = match (writes, self.reads) {
             (true, _) => quote!(Writes),
@@ -87,7 +114,56 @@ impl Options {
         quote!(::rath::Touches::#variant)
     }
 
-    pub(crate) fn timeout_tokens(&self) -> TokenStream {
+    /// Fails if `paths` names something that is no argument. `arguments` are all of them; `None` if some may have other
+    /// names for the model.
+    pub(crate) fn check_paths(&self, arguments: Option<&[String]>) -> Result<()> {
+        let (Some(Paths::Named(text)), Some(arguments)) = (&self.paths, arguments) else { return Ok(()) };
+        let names = text.value();
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let first = name.split('.').next().unwrap_or_default().trim_end_matches("[]");
+            if !arguments.iter().any(|argument| argument == first) {
+                let why = match arguments {
+                    [] => format!("there is no argument `{first}`: the tool takes none"),
+                    some => format!("there is no argument `{first}`: the arguments are `{}`", some.join("`, `")),
+                };
+                return Err(Error::new(text.span(), why));
+            }
+        }
+        Ok(())
+    }
+
+    fn paths_tokens(&self) -> TokenStream {
+        match &self.paths {
+            None => quote!(::rath::PathArguments::Unknown),
+            Some(Paths::Named(names)) => quote!(::rath::PathArguments::named(#names)),
+            Some(Paths::Found(function)) => quote!(::rath::PathArguments::Found(#function)),
+        }
+    }
+
+    /// The fields of the spec, but for name, description and schema.
+    pub(crate) fn spec_tokens(&self) -> TokenStream {
+        let (effect, touches, paths) = (self.effect_tokens(), self.touches_tokens(), self.paths_tokens());
+        let (asks, branches, timeout) = (self.asks, self.branches, self.timeout_tokens());
+        let version = self.version_tokens();
+        quote! {
+            version: #version,
+            effect: #effect,
+            touches: #touches,
+            paths: #paths,
+            asks: #asks,
+            branches: #branches,
+            timeout: #timeout
+        }
+    }
+
+    fn version_tokens(&self) -> TokenStream {
+        match &self.version {
+            Some(version) => quote!(::core::option::Option::Some(::std::string::String::from(#version))),
+            None => quote!(::core::option::Option::None),
+        }
+    }
+
+    fn timeout_tokens(&self) -> TokenStream {
         match self.timeout {
             Some(milliseconds) => {
                 quote!(::core::option::Option::Some(::core::time::Duration::from_millis(#milliseconds)))

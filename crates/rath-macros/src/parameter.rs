@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
+use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, FnArg, GenericArgument, Ident, Pat, PatType, PathArguments, PathSegment, Result, Type};
 
@@ -64,6 +65,12 @@ impl Parameter {
 impl Argument {
     pub(crate) fn name(&self) -> &Ident {
         &self.name
+    }
+
+    /// What the model calls it. `None` if an attribute may have renamed it.
+    pub(crate) fn shown_name(&self) -> Option<String> {
+        let is_plain = self.attributes.iter().all(|attribute| attribute.path().is_ident("doc"));
+        is_plain.then(|| self.name.unraw().to_string())
     }
 
     /// As a field of the struct that the arguments are read into.

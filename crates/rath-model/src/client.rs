@@ -26,14 +26,8 @@ pub(crate) async fn encode(
 ) -> Result<Encoded, rath_core::Failure> {
     let unread = |error| rath_core::Failure::for_good(format!("what is shown cannot be read: {error}"));
     let messages = shown.whole_messages().await.map_err(unread)?;
-    let talk = Talk {
-        model,
-        prompt: shown.prompt,
-        tools: shown.tools,
-        parameters: shown.parameters,
-        messages: &messages,
-        files: &shown.attached(&messages).await.map_err(unread)?,
-    };
+    let files = shown.attached(&messages).await.map_err(unread)?;
+    let talk = Talk::of(model, shown, &messages, &files);
     let unwritten = |error| rath_core::Failure::for_good(format!("the request cannot be written: {error}"));
     Ok(Encoded::new(encoder(&talk).map_err(unwritten)?))
 }

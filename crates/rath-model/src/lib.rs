@@ -32,8 +32,6 @@
 
 mod answer;
 pub mod anthropic;
-mod arguments;
-mod attached;
 pub mod chat;
 mod client;
 mod encoders;
@@ -49,7 +47,6 @@ mod prices;
 pub mod recordings;
 mod reply;
 pub mod responses;
-mod schema;
 pub mod scripted;
 mod settings;
 pub mod sse;
@@ -58,6 +55,8 @@ mod talk;
 mod tls;
 mod turn;
 mod used;
+mod v1;
+mod v2;
 
 pub use anthropic::Anthropic;
 pub use chat::Chat;

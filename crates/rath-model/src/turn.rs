@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::fields::Fields;
 use crate::used::Used;
+use crate::v1::as_text;
 
 /// A turn of a model, as a provider sent it.
 ///
@@ -211,4 +212,20 @@ impl Turn {
     pub fn calls(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block.part, Part::Call { .. }))
     }
+
+    /// Makes objects of all arguments, but for those of tools that take any text.
+    pub(crate) fn mend_arguments(&mut self) {
+        for block in &mut self.blocks {
+            let takes_text = is_custom(&block.rest);
+            if let Part::Call { arguments, .. } = &mut block.part
+                && !takes_text
+            {
+                *arguments = as_text(arguments).into_owned();
+            }
+        }
+    }
+}
+
+fn is_custom(rest: &Fields) -> bool {
+    rest.get("custom").is_some() || rest.text("type").as_deref() == Some("custom_tool_call")
 }

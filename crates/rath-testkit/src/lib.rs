@@ -4,17 +4,22 @@
 //! and the power cuts they are put through ([`power`]).
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test kit fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests are configured by the environment")]
 
 pub mod conformance;
 pub mod faults;
 mod mortal;
 pub mod power;
+mod requirement;
 pub mod sandbox;
+mod scale;
 pub mod simulation;
 pub mod traces;
 pub mod world;
 
 pub use mortal::{Moment, Mortal};
+pub use requirement::{REQUIRE, Requirement};
+pub use scale::{SCALE, scaled};
 
 /// Turns the conformance suite into tests for one store: `store_conformance!(make)`, where `make` gives an empty
 /// store and whatever must live as long as it.

@@ -1,4 +1,5 @@
-//! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there.
+//! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there. Or it kills
+//! the process in fact.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +26,7 @@ pub struct Mortal {
     left: AtomicU64,
     moment: Moment,
     dead: AtomicBool,
+    kills_process: bool,
     commits: AtomicU64,
     reads: AtomicU64,
     /// Blobs that wait for a commit: they die with the process.
@@ -34,16 +36,18 @@ pub struct Mortal {
 impl Mortal {
     /// Lets `commits` through, then dies at the next one.
     pub fn new(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
+        Arc::new(Self::of(inner, commits, moment, false))
+    }
+
+    /// The same, but at that commit this process is sent SIGKILL.
+    pub fn killing_the_process(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
+        Arc::new(Self::of(inner, commits, moment, true))
+    }
+
+    fn of(inner: Arc<dyn Store>, commits: u64, moment: Moment, kills_process: bool) -> Self {
         let (left, dead) = (AtomicU64::new(commits), AtomicBool::new(false));
-        Arc::new(Self {
-            inner,
-            left,
-            moment,
-            dead,
-            commits: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
-            soon: Mutex::default(),
-        })
+        let (commits, reads, soon) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Self { inner, left, moment, dead, kills_process, commits, reads, soon }
     }
 
     /// Whether it has died.
@@ -104,10 +108,17 @@ impl Store for Mortal {
                 self.bring().await?;
                 return self.inner.commit(batch).await;
             }
-            self.kill();
+            if !self.kills_process {
+                self.kill();
+            }
             if self.moment == Moment::After {
                 self.bring().await?;
                 self.inner.commit(batch).await?;
+            }
+            if self.kills_process {
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+                // The signal arrives on the way back from the call at the latest.
+                std::process::abort();
             }
             self.alive()
         })

@@ -31,24 +31,20 @@ extern crate self as rath;
 
 pub mod agent;
 pub mod agent_file;
-pub mod bundle;
-pub mod care;
-pub mod checkpoint;
 pub mod control;
-pub mod import;
 pub mod inspect;
-mod needle;
-mod operator;
 mod pause;
 pub mod policy;
+pub mod providers;
 pub mod query;
+mod recorder;
+pub mod requests;
 pub mod toolkit;
 pub mod tools;
 pub mod workshop;
 
 pub use agent::Agent;
 pub use model::Scripted;
-pub use operator::operator;
 pub use rath_core::{
     Actor, Blob, Cancel, Conditions, Content, Digest, Durability, Error, ErrorKind, How, Kind, Memory, Point, Record,
     RecordId, Reference, Result, Session, SessionId, Store, Time, Usage, View, Workflow, seq,
@@ -69,8 +65,9 @@ pub use {embedded::*, model::*, search::*};
 /// Models: the contract, the clients of providers, and a scripted model for tests.
 pub mod model {
     pub use rath_core::{
-        Answer, Asking, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Message, Model, Parameters, Rule, Said,
-        Shown, TokenCount,
+        Answer, Asking, BoxContextView, BoxModel, ContextView, ContextViews, Delta, Encoded, Failure, FailureKind,
+        Injected, Injection, Injector, MadeBy, Message, Model, Parameters, Said, Shown, StandardView, TokenCount,
+        ToolChoice,
     };
     pub use rath_model::chat::Dialect;
     pub use rath_model::scripted::{self, Scripted, Turn};
@@ -80,7 +77,8 @@ pub mod model {
 /// Tools: the contract, and what a call is given and returns. `#[tool]` makes one of a function.
 pub mod tool {
     pub use rath_core::{
-        BoxTool, Call, Captured, Evidence, IntoReply, IntoTools, Json, Reply, Tool, ToolSpec, Touches,
+        BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
+        Tool, ToolOutcome, ToolSpec, Touches,
     };
 
     pub use crate::toolkit::State;
@@ -124,8 +122,8 @@ pub mod search {
 pub mod prelude {
     pub use rath_core::body::{Assistant, Block, Outcome};
     pub use rath_core::{
-        Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Reply, Result,
-        Rule, Session, SessionId, Store, Tool, Usage, View, Workflow, seq,
+        Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Result, Session,
+        SessionId, StandardView, Store, Tool, ToolOutcome, Usage, View, Workflow, seq,
     };
     pub use rath_macros::{Workflow, tool};
     pub use rath_model::scripted::{Scripted, Turn};

@@ -3,10 +3,8 @@
 use std::future::Ready;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rath_core::body::Effect;
-use rath_core::{Call, Missing, Outline, Result, Session, ToolSpec, Touches, Workflow};
+use rath_core::{Call, Missing, Outline, Result, Session, ToolSpec, Workflow};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
@@ -55,16 +53,9 @@ impl<T: DeserializeOwned + JsonSchema> Argument for T {}
 /// Compiles for what a tool can take as an argument.
 pub fn is_an_argument<T: Argument>() {}
 
-/// The spec of a tool that takes `T` as its arguments.
-pub fn spec<T: JsonSchema>(
-    name: &str,
-    description: &str,
-    effect: Effect,
-    touches: Touches,
-    timeout: Option<Duration>,
-) -> ToolSpec {
-    let (name, description) = (name.into(), description.into());
-    ToolSpec { name, description, schema: schema::<T>(), effect, touches, branches: false, timeout, agent: None }
+/// The spec of a tool that takes `T` as its arguments, and says nothing else.
+pub fn spec<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
+    ToolSpec::new(name, description, schema::<T>())
 }
 
 /// The schema of a tool's arguments: in one piece, and nothing in it that models have no use for.

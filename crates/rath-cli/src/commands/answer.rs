@@ -83,6 +83,9 @@ pub(super) fn explained(error: Error) -> anyhow::Error {
         Error::YesOrNo(_) => expression::unclear(
             "this is a yes-or-no question: answer yes or no, or always where it is offered, and say more with --why",
         ),
+        Error::AskedElsewhere(at) => {
+            anyhow::anyhow!("{error}\n  help: `rath resume {}` asks again", at.session.short())
+        }
         error => error.into(),
     }
 }

@@ -1,9 +1,10 @@
 use anyhow::{Result, bail};
+use rath::providers::KeyOrigin;
 use serde_json::json;
 
 use super::Answer;
 use crate::output::{self, Page, style};
-use crate::providers::{Providers, Source};
+use crate::providers::Providers;
 use crate::secret;
 use crate::settings::Settings;
 
@@ -60,7 +61,7 @@ impl Set {
         let name = &self.provider;
         let providers = Providers::new(settings)?;
         let provider = providers.named(name)?;
-        if !provider.is_own {
+        if !provider.is_own() {
             bail!(
                 "only this project names {name}, and it is not trusted with keys\n  help: `rath config trust`, or name {name} in your own configuration"
             );
@@ -80,9 +81,9 @@ impl Set {
 
 /// Says where another key is that comes first.
 fn remark_of_others(settings: &Settings, name: &str) {
-    let found = Providers::new(settings).and_then(|providers| providers.named(name)?.key());
+    let found = Providers::new(settings).and_then(|providers| Ok(providers.named(name)?.key()?));
     if let Ok(Some(found)) = found
-        && found.from != Source::Keyring
+        && found.from != KeyOrigin::Keyring
     {
         output::remark(format_args!("{} the key in {} is used, not the keyring's", style::label("!"), found.from));
     }

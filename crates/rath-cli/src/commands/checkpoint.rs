@@ -1,6 +1,6 @@
 use anyhow::{Result, anyhow, bail};
-use rath::care::Care;
-use rath::checkpoint::{self, Checkpoint as Made, Error, Wish};
+use rath_audit::care::Care;
+use rath_audit::checkpoint::{self, Checkpoint as Made, Error, Wish};
 use serde_json::json;
 
 use super::Answer;

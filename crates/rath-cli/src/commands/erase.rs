@@ -1,7 +1,7 @@
 use anyhow::Result;
-use rath::care::{Because, Care, Done, Plan, Wish, says};
 use rath::store::Scan;
 use rath::{Destroyed, Record, View};
+use rath_audit::care::{Because, Care, Done, Plan, Wish, says};
 use serde_json::json;
 
 use super::Answer;

@@ -60,6 +60,7 @@ pub(crate) const PAGES: &[(&str, &str)] = pages![
     "nothing-to-apply",
     "nothing-to-undo",
     "open-conflicts",
+    "operator-session",
     "outside-changes",
     "over-budget",
     "protected-directory",

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use rath::Kind;
-use rath::bundle::{Export as Bundle, Redaction};
+use rath_audit::bundle::{Export as Bundle, Redaction};
 
 use super::Answer;
 use crate::expression;
@@ -53,7 +53,7 @@ impl Export {
             ..Redaction::default()
         };
         anyhow::ensure!(
-            !redaction.texts.iter().any(|text| rath::care::says("", text)),
+            !redaction.texts.iter().any(|text| rath_audit::care::says("", text)),
             "--redact-matching needs a text: an empty one is in every record"
         );
         for what in &self.redact {

@@ -1,5 +1,5 @@
 use anyhow::Result;
-use rath::care::{Age, Care, Collection, Policy, Size};
+use rath_audit::care::{Age, Care, Collection, Policy, Size};
 use serde_json::json;
 
 use super::{Answer, erase};

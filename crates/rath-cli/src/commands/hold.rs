@@ -1,7 +1,7 @@
 use anyhow::{Context as _, Result};
 use rath::Time;
 use rath::body::Held;
-use rath::care::{Age, Care, Hold as InForce, Holds};
+use rath_audit::care::{Age, Care, Hold as InForce, Holds};
 
 use super::Answer;
 use crate::expression;

@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rath::Store;
-use rath::bundle::{self, Beginning, CutShort, Fate, Import as Bundle};
-use rath::import::{self, Intake, Parsed, Taken, jsonl, openrath};
+use rath::{SessionId, Store};
+use rath_audit::bundle::{self, Beginning, CutShort, Fate, Import as Bundle, Worked};
+use rath_audit::import::{self, Intake, Parsed, Taken, jsonl, openrath};
 
 use super::Answer;
 use crate::output::{self, Page, style};
@@ -101,6 +102,14 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
     if imported.records > 0 {
         output::remark(format_args!("{} {} taken in", style::good("✓"), output::count(imported.records, "record")));
     }
+    if imported.another_verifier {
+        output::remark(format_args!(
+            "{} verify.py in the bundle is not one that this version of rath knows, and was not looked at\n  \
+             help: `rath verify --script` prints the one of this version; run no other unread",
+            style::label("!")
+        ));
+    }
+    tell_places(&imported.worked);
     if imported.filled_in > 0 {
         let blobs = output::count(imported.filled_in, "blob");
         output::remark(format_args!("{} {blobs} filled in that records here were without", style::good("✓")));
@@ -132,6 +141,26 @@ async fn bundle(settings: &Settings, store: &Arc<dyn Store>, path: &Path, as_for
         ));
     }
     Ok(Answer::Yes)
+}
+
+/// Says where sessions worked elsewhere, and what is needed before they work here.
+fn tell_places(worked: &BTreeMap<SessionId, Worked>) {
+    const SHOWN: usize = 10;
+    for (session, of) in worked.iter().take(SHOWN) {
+        let mut what = Vec::new();
+        what.extend(of.place.as_ref().map(|place| format!("worked {}", output::harmless(place))));
+        what.extend((of.granted > 0).then(|| format!("had {}", output::count(of.granted, "permission"))));
+        output::remark(format_args!("{} {} there", style::session(session.short()), what.join(" and ")));
+    }
+    if worked.len() > SHOWN {
+        output::remark(format_args!("and {} more", output::count((worked.len() - SHOWN) as u64, "session")));
+    }
+    if !worked.is_empty() {
+        output::remark(
+            "none of that counts here: places, permissions and answers are given by you\n  \
+             help: `rath place SESSION --in DIR` gives a session a place; what it then wants to do is asked again",
+        );
+    }
 }
 
 /// What is said of a bundle that did not come in whole.

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rath::care::Erasures;
 use rath::files::{TREE, Tree};
 use rath::inspect::{LabelFilter, RecordDetails, label_text};
 use rath::store::{Query, Row};
 use rath::{Digest, Record, Store, View};
+use rath_audit::care::Erasures;
 
 use super::Answer;
 use crate::expression;
@@ -88,7 +88,7 @@ impl Log {
             true => {
                 let mut lines = Vec::new();
                 for record in &found {
-                    rath::bundle::line::write(record, &mut lines)?;
+                    rath_audit::bundle::line::write(record, &mut lines)?;
                 }
                 output::raw(&lines)?;
             }

@@ -1,12 +1,13 @@
 use anyhow::Result;
 use futures_util::future::join_all;
 use rath::Failure;
+use rath::providers::{Error, Provider};
 use serde_json::json;
 use std::time::Duration;
 
 use super::Answer;
 use crate::output::{self, Page, style};
-use crate::providers::{Named, NoCredentials, Providers};
+use crate::providers::{Providers, explained};
 use crate::settings::Settings;
 
 /// How long a provider may take to say what it offers.
@@ -28,11 +29,11 @@ pub(crate) struct Models {
 impl Models {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let providers = Providers::new(settings)?;
-        let asked: Vec<Named<'_>> = match &self.provider {
+        let asked: Vec<Provider<'_>> = match &self.provider {
             Some(name) => {
                 let named = providers.named(name)?;
                 if named.needs_key() && named.key()?.is_none() {
-                    return Err(NoCredentials::of(&named).into());
+                    return Err(explained(named.no_key()));
                 }
                 vec![named]
             }
@@ -81,19 +82,19 @@ impl Models {
             }
         }
         if !any {
-            return Err(NoCredentials::of_any().into());
+            return Err(explained(Error::NothingToAsk));
         }
         page.show(settings)?;
         Ok(Answer::Yes)
     }
 }
 
-fn may_be_reached(provider: &Named<'_>) -> bool {
+fn may_be_reached(provider: &Provider<'_>) -> bool {
     !provider.needs_key() || provider.key().is_ok_and(|key| key.is_some())
 }
 
 /// What a provider offers.
-pub(crate) async fn offered(provider: &Named<'_>) -> Result<Vec<String>, Failure> {
+pub(crate) async fn offered(provider: &Provider<'_>) -> Result<Vec<String>, Failure> {
     let client = provider.client("").map_err(|error| Failure::for_good(error.to_string()))?;
     let patience = if provider.is_here() { PATIENCE_HERE } else { PATIENCE };
     let mut models = client.impatient(patience).models().await?;

@@ -1,7 +1,7 @@
 use anyhow::Result;
 use rath::body::Effect;
 use rath::policy::{Decided, Looked, Rule, Ruling, Wish};
-use rath::{IntoTools as _, tools};
+use rath::tools;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -110,10 +110,9 @@ impl Test {
                 Value::Object(given.collect()).to_string()
             }
         };
-        let known = (tools::coding(), tools::ask_human).into_tools();
-        let usual = known.iter().map(|tool| tool.spec()).find(|spec| spec.name == self.tool).map(|spec| spec.effect);
-        let effect = self.effect.or(usual).unwrap_or(Effect::Irreversible);
-        let wish = Wish { tool: &self.tool, arguments: &arguments, effect, root: None };
+        let spec = tools::spec(&self.tool);
+        let effect = self.effect.or(spec.map(|spec| spec.effect)).unwrap_or(Effect::Irreversible);
+        let wish = Wish { tool: &self.tool, arguments: &arguments, effect, spec, root: None };
         let (looked, decided) = settings.layers()?.policy.explain(&wish);
         match settings.json {
             true => output::json(&json!({ "effect": effect, "looked_at": looked, "decided": decided }))?,

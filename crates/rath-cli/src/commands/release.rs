@@ -1,7 +1,7 @@
 use anyhow::Result;
 use rath::View;
-use rath::care::{Care, Hold, Holds};
 use rath::store::Which;
+use rath_audit::care::{Care, Hold, Holds};
 
 use super::{Answer, hold};
 use crate::expression;

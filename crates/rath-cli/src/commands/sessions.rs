@@ -1,10 +1,10 @@
 use anyhow::Result;
 use rath::Time;
-use rath::care::Holds;
 use rath::inspect::{
     Activity, LabelFilter, ListedSession, SessionList, SessionOrder, SessionQuery, label_text, session_title,
 };
 use rath::store::Row;
+use rath_audit::care::Holds;
 
 use super::Answer;
 use super::log::clip;

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use rath::bundle::LeftOut;
-use rath::care::{Erasure, Erasures};
 use rath::inspect::transcript::{Differences, Transcript};
 use rath::inspect::{self, RecordDetails, RunStatus, SessionSummary, placement_text};
+use rath::requests::{self, Rebuilt, Verdict};
 use rath::{Digest, Kind, Record, Store, View};
+use rath_audit::bundle::LeftOut;
+use rath_audit::care::{Erasure, Erasures};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{self, Blocks, How, Remade, Shown, Verdict, run_lines};
+use crate::transcript::{self, Blocks, How, Shown, run_lines};
 
 /// Show a session as a conversation with its steps and calls, or a record with everything it says
 #[derive(clap::Args)]
@@ -53,7 +54,7 @@ impl Show {
             return request(settings, &store, &view, self.raw).await;
         }
         if self.context {
-            match Shown::at(&store, view.record()).await? {
+            match Shown::at(&store, &view).await? {
                 Some(shown) => context(settings, &shown)?,
                 None => self.session(settings, &store, &view).await?,
             }
@@ -186,6 +187,9 @@ fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<
             false => page.line(format_args!("{}, {}", style::dim(works), style::label("not isolated"))),
         }
     }
+    if state.arrived {
+        page.line(style::label("came from elsewhere: it has no place here, and no permissions of before"));
+    }
     if state.closed {
         page.line(style::dim("closed"));
     }
@@ -219,7 +223,7 @@ fn told(verdict: &Verdict) -> String {
     let why = output::harmless(&verdict.to_string());
     match verdict {
         Verdict::Rebuilt => format!("{} rebuilt: {why}", style::good("✓")),
-        Verdict::Differs(_) => format!("{} differs: {why}", style::bad("✗")),
+        Verdict::Differs { .. } => format!("{} differs: {why}", style::bad("✗")),
         _ => format!("{} cannot be rebuilt: {why}", style::bad("✗")),
     }
 }
@@ -227,11 +231,11 @@ fn told(verdict: &Verdict) -> String {
 /// The request to the model at or before this place.
 async fn request(settings: &Settings, store: &Arc<dyn Store>, view: &View, raw: bool) -> Result<Answer> {
     let here = view.record().point();
-    let Some(request) = transcript::nearest_request(store, view.record()).await? else {
+    let Some(request) = requests::last(view).await? else {
         bail!("no model was asked up to {here}\n  help: `rath show {} --all` lists the records", here.session.short());
     };
-    if request.body_bytes().is_none() {
-        let verdict = Verdict::Erased(request.point());
+    if request.record().body_bytes().is_none() {
+        let verdict = Verdict::Erased { at: request.record().point() };
         match settings.json {
             true => output::json(
                 &json!({ "at": request.reference(), "verdict": verdict.word(), "why": verdict.to_string() }),
@@ -240,28 +244,30 @@ async fn request(settings: &Settings, store: &Arc<dyn Store>, view: &View, raw: 
         }
         return Ok(Answer::No);
     }
-    let Shown { request, body, step, remade: Remade { bytes, verdict }, .. } = Shown::of(store, request).await?;
+    let shown = Shown::of(store, &request).await?;
+    let (step, record, body) = (shown.step(), &shown.request.record, &shown.request.body);
+    let Rebuilt { bytes, verdict } = &shown.rebuilt;
     let answer = if verdict.is_rebuilt() { Answer::Yes } else { Answer::No };
     if settings.json && !raw {
         let made = bytes.as_ref().map(|bytes| Digest::of(bytes));
         let content = bytes.as_deref().map(serde_json::from_slice::<Value>).transpose()?;
         output::json(&json!({
-            "at": request.reference(), "step": step, "model": body.model, "encoder": body.encoder, "rule": body.rule,
+            "at": record.reference(), "step": step, "model": body.model, "encoder": body.encoder, "rule": body.view,
             "attempt": body.attempt.unwrap_or(1), "recorded": body.request, "made": made,
             "bytes": bytes.as_ref().map(Vec::len), "verdict": verdict.word(),
             "why": (!verdict.is_rebuilt()).then(|| verdict.to_string()), "request": content,
         }))?;
         return Ok(answer);
     }
-    let before = if request.point() == here { "" } else { ", the last request before" };
+    let before = if record.point() == here { "" } else { ", the last request before" };
     let asks = output::harmless(&format!("{step} asks {} by {}", body.model, body.encoder));
-    output::remark(format_args!("{} {asks}{before}", style::record(request.point())));
-    output::remark(told(&verdict));
+    output::remark(format_args!("{} {asks}{before}", style::record(record.point())));
+    output::remark(told(verdict));
     match bytes {
-        Some(bytes) if raw => output::raw(&bytes)?,
+        Some(bytes) if raw => output::raw(bytes)?,
         Some(bytes) => {
             let mut page = Page::default();
-            page.line(output::harmless(&pretty(&bytes)?));
+            page.line(output::harmless(&pretty(bytes)?));
             page.show(settings)?;
         }
         None => {}
@@ -279,13 +285,13 @@ fn pretty(json: &[u8]) -> Result<String> {
 
 /// What a model saw, part by part.
 fn context(settings: &Settings, shown: &Shown) -> Result<()> {
-    let Shown { request, body, step, config, messages, remade } = shown;
-    let verdict = &remade.verdict;
-    let parameters = body.parameters.clone().or_else(|| config.as_ref().map(|config| config.parameters.clone()));
+    let Shown { request, messages, rebuilt: Rebuilt { verdict, .. } } = shown;
+    let (step, config, body, parameters) = (shown.step(), &request.config, &request.body, request.parameters());
+    let request = &request.record;
     if settings.json {
         let (rebuilt, why) = (verdict.is_rebuilt(), (!verdict.is_rebuilt()).then(|| verdict.to_string()));
         return output::json(&json!({
-            "at": request.reference(), "step": step, "model": body.model, "rule": body.rule, "encoder": body.encoder,
+            "at": request.reference(), "step": step, "model": body.model, "rule": body.view, "encoder": body.encoder,
             "request": body.request, "attempt": body.attempt.unwrap_or(1), "parameters": parameters,
             "prompt": config.as_ref().map(|config| &config.prompt), "tools": config.as_ref().map(|config| &config.tools),
             "messages": messages, "rebuilt": rebuilt, "why": why,
@@ -299,7 +305,7 @@ fn context(settings: &Settings, shown: &Shown) -> Result<()> {
         style::title(output::harmless(step)),
         output::harmless(&body.model)
     ));
-    page.line(style::dim(format!("view      {}", body.rule)));
+    page.line(style::dim(format!("view      {}", output::harmless(&body.view))));
     page.line(style::dim(format!("encoder   {}", output::harmless(&body.encoder))));
     page.line(style::dim(format!("request   {}", body.request)));
     page.line(told(verdict));

@@ -74,6 +74,9 @@ fn as_text(view: &View) -> Page {
             line("sandbox", output::harmless(&format!("{}, generation {}", sandbox.id, sandbox.generation)));
         }
     }
+    if state.arrived {
+        line("works on", style::label("nothing here: it came from elsewhere, and nobody gave it a place").to_string());
+    }
     if let Some(version) = &state.workspace {
         line("files", version.to_string());
     }

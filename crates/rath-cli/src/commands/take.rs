@@ -40,7 +40,7 @@ impl Take {
         let taken = settings.embedded()?.take(id).await?;
         if let Some(holder) = &taken {
             let why = self.why.map(|why| format!(": {why}")).unwrap_or_default();
-            let mut operator = rath::operator(&store, settings.actor()).await?;
+            let mut operator = rath_audit::operator(&store, settings.actor()).await?;
             operator.note(format!("took session {id} from {holder}{why}"))?;
             operator.publish().await?;
         }

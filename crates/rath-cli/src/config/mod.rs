@@ -7,7 +7,6 @@ mod edit;
 mod file;
 mod layers;
 mod origin;
-mod provider;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -17,6 +16,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rath::files::{Driver, Drivers};
 use rath::policy::Rule;
+use rath::providers::ProviderSpec;
 use rath::sandbox::Limits;
 use rath::workshop::Confinement;
 use rath::workspace::Budget;
@@ -26,7 +26,6 @@ pub(crate) use edit::{parse_key, with_value, write};
 pub(crate) use file::{File, FileEntry};
 pub(crate) use layers::{Entry, Layers, Places};
 pub(crate) use origin::Origin;
-pub(crate) use provider::{Api, DialectName, Provider};
 
 /// What a file may say.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -34,7 +33,7 @@ pub(crate) use provider::{Api, DialectName, Provider};
 pub(crate) struct Config {
     /// The model that answers where nobody names one: PROVIDER/MODEL.
     pub(crate) model: Option<String>,
-    pub(crate) providers: BTreeMap<String, Provider>,
+    pub(crate) providers: BTreeMap<String, ProviderSpec>,
     pub(crate) run: Run,
     /// Rules about calls, in order.
     policy: Vec<Rule>,
@@ -43,7 +42,7 @@ pub(crate) struct Config {
     pub(crate) workspace: Workspace,
     pub(crate) sandbox: Sandbox,
     /// How long sessions are kept.
-    pub(crate) retention: rath::care::Policy,
+    pub(crate) retention: rath_audit::care::Policy,
     merge: Merge,
     pub(crate) checkpoint: Checkpoint,
 }
@@ -53,7 +52,7 @@ pub(crate) struct Config {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Checkpoint {
     /// The public key that must be behind the checkpoints of a store.
-    pub(crate) key: Option<rath::checkpoint::PublicKey>,
+    pub(crate) key: Option<rath_audit::checkpoint::PublicKey>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

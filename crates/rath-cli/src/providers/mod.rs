@@ -1,111 +1,77 @@
-//! Models by name, `PROVIDER/MODEL`: which provider it is, where it is asked, and with which key.
-//!
-//! [`Providers`] are those that are known and those of the configuration. A [`Client`] asks one of them.
+//! Providers of models, as the configuration, the environment and the keyring of this user say.
 
-mod client;
 mod credentials;
 mod keyring;
-mod known;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::ffi::OsString;
 
 use anyhow::Result;
 use rath::agent_file::Resolver;
-use rath::{BoxModel, Fallback, Scripted};
+use rath::model::{BoxModel, Key};
+use rath::providers::{self, Configured, KeySource, Provider, SCRIPTED};
 
-pub(crate) use credentials::{NoCredentials, Source};
+pub(crate) use credentials::{NoCredentials, explained};
 pub(crate) use keyring::Keyring;
 #[cfg(test)]
 pub(crate) use keyring::tests::InMemory;
-use known::Known;
 
-use crate::config::{Entry, Layers, Origin, Provider};
-use crate::expression::unclear;
+use crate::config::{Entry, Origin};
 use crate::settings::Settings;
 
-/// The provider whose models are files.
-const SCRIPTED: &str = "scripted";
-
-/// How long a server on this machine may take to say that it is there.
-const HERE: Duration = Duration::from_millis(400);
-
 /// The providers that can be asked.
-pub(crate) struct Providers<'a> {
-    settings: &'a Settings,
-    layers: Layers,
-}
+pub(crate) struct Providers<'a>(providers::Providers<'a>);
 
-/// One of them.
-pub(crate) struct Named<'a> {
-    pub(crate) name: String,
-    known: Option<&'static Known>,
-    said: Provider,
-    /// Whether the user or the program knows it by name, or trusts the project that does.
-    pub(crate) is_own: bool,
-    /// The line of the configuration that has its key.
-    key_place: Option<String>,
-    settings: &'a Settings,
+impl KeySource for Settings {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        Settings::variable(self, name)
+    }
+
+    fn stored(&self, provider: &str) -> Option<Key> {
+        // A system without a keyring has no keys there.
+        self.keyring.get(provider).ok().flatten()
+    }
+
+    fn locked(&self) -> Option<String> {
+        self.keyring.trouble().filter(|trouble| trouble.is_locked).map(|trouble| trouble.to_string())
+    }
 }
 
 impl<'a> Providers<'a> {
     pub(crate) fn new(settings: &'a Settings) -> Result<Self> {
-        Ok(Self { settings, layers: settings.layers()? })
+        let layers = settings.layers()?;
+        let configured = |name: &String| {
+            let is_of_it = |entry: &&Entry| matches!(&entry.key[..], [first, second, ..] if first == "providers" && second == name);
+            let entries = || layers.entries.iter().filter(is_of_it);
+            let by_user = entries().any(|entry| matches!(entry.origin, Origin::User { .. }));
+            let key = entries().find(|entry| entry.key[2..] == ["key"]);
+            let key_place = key.map(|entry| entry.origin.to_string());
+            (by_user || layers.trusted, key_place)
+        };
+        let all = layers.config.providers.iter().map(|(name, spec)| {
+            let (is_own, key_place) = configured(name);
+            (name.clone(), Configured { spec: spec.clone(), is_own, key_place })
+        });
+        Ok(Self(providers::Providers {
+            directory: settings.here.clone(),
+            configured: all.collect(),
+            model: layers.config.model.clone(),
+            keys: settings,
+        }))
     }
 
     /// All of them: those that are known, then those of the configuration.
-    pub(crate) fn all(&self) -> Vec<Named<'a>> {
-        let known = known::ALL.iter().map(|known| known.name.to_owned());
-        let own = self.layers.config.providers.keys().filter(|name| Known::named(name).is_none()).cloned();
-        known.chain(own).filter_map(|name| self.named(&name).ok()).collect()
+    pub(crate) fn all(&self) -> Vec<Provider<'a>> {
+        self.0.all()
     }
 
     /// One of them by name.
-    pub(crate) fn named(&self, name: &str) -> Result<Named<'a>> {
-        let known = Known::named(name);
-        let said = self.layers.config.providers.get(name).cloned();
-        if known.is_none() && said.is_none() {
-            let names: Vec<_> = self.all().into_iter().map(|provider| provider.name).collect();
-            return Err(unclear(format!(
-                "there is no provider {name:?}; there are: {}\n  help: `[providers.{name}]` in the configuration adds one",
-                names.join(", ")
-            )));
-        }
-        let is_of_it =
-            |entry: &&Entry| matches!(&entry.key[..], [first, second, ..] if first == "providers" && second == name);
-        let entries = || self.layers.entries.iter().filter(is_of_it);
-        let by_user = entries().any(|entry| matches!(entry.origin, Origin::User { .. }));
-        let key = entries().find(|entry| entry.key[2..] == ["key"]);
-        Ok(Named {
-            name: name.to_owned(),
-            known,
-            said: said.unwrap_or_default(),
-            is_own: known.is_some() || by_user || self.layers.trusted,
-            key_place: key.map(|entry| entry.origin.to_string()),
-            settings: self.settings,
-        })
+    pub(crate) fn named(&self, name: &str) -> Result<Provider<'a>> {
+        self.0.named(name).map_err(explained)
     }
 
-    /// The model that is asked where nobody names one: the configured one, one whose key is at hand, or one on this
-    /// machine.
+    /// The model that is asked where nobody names one.
     pub(crate) async fn usual(&self) -> Result<String> {
-        if let Some(model) = &self.layers.config.model {
-            return Ok(model.clone());
-        }
-        for known in known::ALL {
-            if let Some(model) = known.model
-                && self.named(known.name)?.key()?.is_some()
-            {
-                return Ok(format!("{}/{model}", known.name));
-            }
-        }
-        for known in known::ALL.iter().filter(|known| known.is_here()) {
-            let client = self.named(known.name)?.client("")?.impatient(HERE);
-            if let Some(model) = client.models().await.ok().and_then(|models| models.into_iter().next()) {
-                return Ok(format!("{}/{model}", known.name));
-            }
-        }
-        Err(NoCredentials::of_any().into())
+        self.0.usual().await.map_err(explained)
     }
 
     /// A model's name as it is kept: a script is found from everywhere, also by whoever resumes the run elsewhere.
@@ -121,41 +87,12 @@ impl<'a> Providers<'a> {
             None => name,
         }
     }
-
-    fn one(&self, name: &str) -> Result<BoxModel> {
-        let (provider, model) = match name.split_once('/') {
-            Some((SCRIPTED, path)) => {
-                // The error names the file.
-                return Ok(Arc::new(Scripted::from_file(self.settings.here.join(path))?));
-            }
-            Some((provider, model)) => (provider, model),
-            None => match Known::of_model(name) {
-                Some(known) => (known.name, name),
-                None => {
-                    return Err(unclear(format!(
-                        "say who offers {name:?}: PROVIDER/MODEL, for example ollama/{name}\n  help: `rath models` lists what can be reached"
-                    )));
-                }
-            },
-        };
-        if model.is_empty() {
-            let help = format!("`rath models {provider}` lists what it offers");
-            return Err(unclear(format!("say which model: {provider}/MODEL\n  help: {help}")));
-        }
-        let provider = self.named(provider)?;
-        if provider.needs_key() && provider.key()?.is_none() {
-            return Err(NoCredentials::of(&provider).into());
-        }
-        Ok(provider.client(model)?.boxed())
-    }
 }
 
 impl Resolver for Providers<'_> {
     type Error = anyhow::Error;
 
     fn model(&self, name: &str, fallback: &[String]) -> Result<BoxModel> {
-        let first = self.one(name)?;
-        let others = fallback.iter().map(|other| self.one(other)).collect::<Result<Vec<_>>>()?;
-        Ok(if others.is_empty() { first } else { Arc::new(Fallback::shared(first, others)) })
+        self.0.model(name, fallback).map_err(explained)
     }
 }

@@ -99,6 +99,12 @@ pub(super) fn finished(
         Some(shown) => lines.extend(Words::of(shown).behind("│ ", below, at)),
         None => lines.push(format!("{:below$}{}", "", style::dim(format!("(what it put out: rath show {at})")))),
     }
+    for attached in body.attached() {
+        lines.push(format!("{:below$}{}", "", style::dim(output::harmless(&attached.to_string()))));
+    }
+    if let Some(to) = &body.hand_off {
+        lines.push(format!("{:below$}{}", "", style::label(output::harmless(&format!("hands off to {to}")))));
+    }
     lines
 }
 

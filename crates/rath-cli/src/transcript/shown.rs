@@ -3,24 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use rath::body::{Block, ModelRequested, StepEntered};
-use rath::store::{Lookup, Scan};
-use rath::{Content, Kind, Message, Point, Record, RecordId, Said, Store, View};
+use anyhow::Result;
+use rath::body::{Block, StepEntered};
+use rath::requests::{self, Rebuilt, RecordedRequest};
+use rath::store::Lookup;
+use rath::{Content, ContextViews, Message, Point, RecordId, Said, Store, View};
 use serde::Serialize;
-
-use super::{Config, Remade};
 
 /// What a model was shown.
 pub(crate) struct Shown {
     /// Its `model_requested`.
-    pub(crate) request: Record,
-    pub(crate) body: ModelRequested,
-    /// The step's name.
-    pub(crate) step: String,
-    pub(crate) config: Option<Config>,
+    pub(crate) request: RecordedRequest,
     pub(crate) messages: Vec<Part>,
-    pub(crate) remade: Remade,
+    pub(crate) rebuilt: Rebuilt,
 }
 
 /// One message of it.
@@ -35,39 +30,34 @@ pub(crate) struct Part {
 }
 
 impl Shown {
-    /// What the model was shown at the last request of the agent's step that `record` lies in.
-    pub(crate) async fn at(store: &Arc<dyn Store>, record: &Record) -> Result<Option<Self>> {
-        let Some(step) = record.header()?.step else { return Ok(None) };
-        let scan = Scan::session(record.session(), 0, record.seq()).kinds(&[Kind::ModelRequested]).backwards().limit(1);
-        let found = store.scan(scan).await?.records.into_iter().next();
-        let Some(request) = found else { return Ok(None) };
-        if request.header()?.step != Some(step) {
+    /// What the model was shown at the last request of the agent's step that `view` is in.
+    pub(crate) async fn at(store: &Arc<dyn Store>, view: &View) -> Result<Option<Self>> {
+        let Some(step) = view.record().header()?.step else { return Ok(None) };
+        let Some(request) = requests::last(view).await? else { return Ok(None) };
+        let record = request.record();
+        if record.session() != view.record().session() || record.header()?.step != Some(step) {
             return Ok(None);
         }
-        Ok(Some(Self::of(store, request).await?))
+        Ok(Some(Self::of(store, &request).await?))
     }
 
     /// What the model was shown at this request.
-    pub(crate) async fn of(store: &Arc<dyn Store>, request: Record) -> Result<Self> {
-        let body: ModelRequested = request.body()?;
-        let before = request.seq().checked_sub(1).context("a request stands before everything")?;
-        let view = View::of(store, request.session(), Some(before)).await?;
+    pub(crate) async fn of(store: &Arc<dyn Store>, request: &View) -> Result<Self> {
+        let views = ContextViews::default();
+        let request = RecordedRequest::read(request).await?;
         let mut names = Names { store: store.clone(), known: HashMap::new() };
-        let entered = match request.header()?.step {
-            Some(step) => names.step(step).await?,
-            None => None,
-        };
-        let named = entered.as_ref().and_then(|entered| entered.config.clone());
-        let config = Config::read(store, named.as_ref()).await?;
-        let shown = view.shown_by(body.rule).await?;
-        let mut messages = Vec::with_capacity(shown.len());
-        for message in shown {
+        let mut messages = Vec::new();
+        for message in request.messages(&views).await?.unwrap_or_default() {
             let step = names.of(message.origin).await?;
             messages.push(Part { bytes: bytes_of(&message), message, step });
         }
-        let remade = Remade::of(&view, &body, named.as_ref(), config.as_ref()).await?;
-        let step = entered.map(|entered| entered.name).unwrap_or_default();
-        Ok(Self { request, body, step, config, messages, remade })
+        let rebuilt = request.rebuild(&views).await?;
+        Ok(Self { request, messages, rebuilt })
+    }
+
+    /// The name of the step that asked.
+    pub(crate) fn step(&self) -> &str {
+        self.request.step.as_ref().map_or("", |step| &step.name)
     }
 }
 

@@ -1,39 +1,11 @@
 //! Where steps begin and end.
 
-use std::sync::Arc;
-
-use anyhow::Result;
 use rath::body::{Outcome, Role};
-use rath::{BlobRef, Parameters, Point, Rule, Store, Time, ToolSpec, Usage};
-use serde::{Deserialize, Serialize};
+use rath::{Point, Time, Usage};
 
 use super::words::{seq, span, usage};
 use crate::output::{self, style};
 use crate::time;
-
-/// An agent's configuration, as its step names it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Config {
-    #[serde(default)]
-    pub(crate) model: Option<String>,
-    #[serde(default)]
-    pub(crate) prompt: String,
-    #[serde(default)]
-    pub(crate) view: Rule,
-    #[serde(default)]
-    pub(crate) parameters: Parameters,
-    #[serde(default)]
-    pub(crate) tools: Vec<ToolSpec>,
-}
-
-impl Config {
-    /// Reads it; `None` where it is gone, or is none of ours.
-    pub(crate) async fn read(store: &Arc<dyn Store>, blob: Option<&BlobRef>) -> Result<Option<Self>> {
-        let Some(blob) = blob else { return Ok(None) };
-        let bytes = store.blob_get(blob.digest).await?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
-    }
-}
 
 pub(super) fn entered(
     (name, role): (&str, Option<Role>),

@@ -105,6 +105,47 @@ fn a_session_that_is_erased_whole_takes_its_copy_along() {
 }
 
 #[test]
+fn files_go_when_a_session_and_its_fork_were_erased_one_after_the_other() {
+    for parent_first in [true, false] {
+        let bench = Bench::new();
+        bench.put("work/note.txt", NAME);
+        let parent = bench.ok(&["new", "a", "--in", "work"]);
+        let fork = bench.ok(&["fork", &parent, "why"]);
+        let youngest = bench.ok(&["fork", &fork, "a fork of the fork"]);
+        let order = if parent_first { [&parent, &fork, &youngest] } else { [&fork, &parent, &youngest] };
+        for session in order {
+            assert_eq!(bench.ok(&["cat", &format!("{youngest}:note.txt")]), NAME, "parent first: {parent_first}");
+            bench.ok(&["erase", session, "--why", "ticket 12", "--yes"]);
+        }
+        for session in order {
+            let out = bench.run(&["cat", &format!("{session}:note.txt")]);
+            assert!(!out.status.success(), "parent first: {parent_first}: {}", text(&out.stdout));
+        }
+        assert!(!has_name(&bench), "parent first: {parent_first}");
+        bench.sound();
+    }
+}
+
+#[test]
+fn a_hold_keeps_the_files_of_a_session_that_is_erased_already() {
+    let bench = Bench::new();
+    bench.put("work/note.txt", NAME);
+    let parent = bench.ok(&["new", "a", "--in", "work"]);
+    let fork = bench.ok(&["fork", &parent, "why"]);
+    bench.ok(&["erase", &parent, "--why", "ticket 12", "--yes"]);
+    bench.ok(&["hold", &parent, "--why", "case 7"]);
+    bench.ok(&["erase", &fork, "--why", "ticket 12", "--yes"]);
+    assert!(has_name(&bench), "the hold covers the files");
+    bench.ok(&["release", &parent, "--why", "closed"]);
+    // Nothing but files is left of it.
+    bench.ok(&["erase", &parent, "--why", "ticket 12", "--yes"]);
+    assert!(!has_name(&bench));
+    let out = bench.run(&["erase", &parent, "--why", "ticket 12", "--yes"]);
+    assert!(text(&out.stderr).contains("there is nothing to erase"));
+    bench.sound();
+}
+
+#[test]
 fn sessions_that_are_collected_take_their_copies_along() {
     for layered in ways() {
         let bench = Bench::new();

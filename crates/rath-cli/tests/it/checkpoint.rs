@@ -303,7 +303,7 @@ fn another_copy_is_a_witness_as_far_as_it_is_whole() {
 #[test]
 fn an_auditor_checks_the_lines_with_python() {
     if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: python3 is not installed");
+        rath_testkit::Requirement::Python.skip("python3 is not installed");
         return;
     }
     let bench = Bench::new();

@@ -1,7 +1,5 @@
 //! SIGKILL in the middle of a command, a restore, an apply: the next command finds what was lost and finishes what was
 //! begun, and what a person wrote meanwhile stays.
-//!
-//! `RATH_CRASH_ROUNDS=1000` runs more rounds than the ten of the test run.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +10,7 @@ use crate::workspace::{Bench, command, text};
 const FILES: usize = 1500;
 
 fn rounds() -> u64 {
-    std::env::var("RATH_CRASH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10)
+    rath_testkit::scaled(10).into()
 }
 
 /// Numbers that differ from run to run.

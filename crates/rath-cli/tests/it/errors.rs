@@ -16,8 +16,8 @@ fn every_code_has_a_page_and_every_page_a_code() {
         "crates/rath-store/src/workspace/error.rs",
         "crates/rath-sandbox/src/error.rs",
         "crates/rath/src/workshop/error.rs",
-        "crates/rath/src/bundle/mod.rs",
-        "crates/rath/src/import/mod.rs",
+        "crates/rath-audit/src/bundle/mod.rs",
+        "crates/rath-audit/src/import/mod.rs",
     ] {
         let text = read(file);
         let list = text.split("pub fn code(&self)").nth(1).unwrap().split("\n    }\n").next().unwrap().to_owned();

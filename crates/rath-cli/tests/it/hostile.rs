@@ -177,7 +177,7 @@ fn completions_and_help_exist_for_everything() {
 #[test]
 fn an_export_with_blobs_verifies_without_rath() {
     if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: python3 is not installed");
+        rath_testkit::Requirement::Python.skip("python3 is not installed");
         return;
     }
     let dir = store();

@@ -23,7 +23,7 @@ pub(crate) fn tier() -> Option<String> {
 pub(crate) fn isolates() -> bool {
     let tier = tier();
     if tier.is_none() {
-        eprintln!("skipped: this machine gives no isolation");
+        rath_testkit::Requirement::Sandbox.skip("no isolation on this machine");
     }
     tier.is_some()
 }
@@ -458,7 +458,7 @@ impl Somebody {
 fn a_store_that_a_plain_user_may_not_look_into_is_there() {
     use std::os::unix::fs::PermissionsExt as _;
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can try it as somebody else");
+        rath_testkit::Requirement::Root.skip("it acts as another user");
         return;
     }
     let user = Somebody::new();
@@ -483,13 +483,13 @@ fn a_store_that_a_plain_user_may_not_look_into_is_there() {
 #[test]
 fn a_plain_user_has_it_all_too() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: all other tests run as a plain user already");
+        rath_testkit::Requirement::Root.skip("all other tests run as a plain user already");
         return;
     }
     let user = Somebody::new();
     let doctor: Value = serde_json::from_str(&user.ok(&["--json", "doctor", "--offline"])).unwrap();
     if doctor["sandbox"]["tier"].is_null() {
-        eprintln!("skipped: this machine gives no isolation to plain users: {doctor}");
+        rath_testkit::Requirement::Sandbox.skip(format_args!("no isolation for plain users: {doctor}"));
         return;
     }
     user.ok(&["init"]);

@@ -11,6 +11,7 @@ mod checkpoint;
 mod config;
 mod crash;
 mod doctor;
+mod elsewhere;
 mod errors;
 mod faults;
 mod hostile;

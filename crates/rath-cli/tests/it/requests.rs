@@ -6,8 +6,8 @@ use rath::body::ModelRequested;
 use rath::prelude::*;
 use rath::store::BoxFuture;
 use rath::{
-    Answer, Anthropic, Blob, BoxModel, Chat, Delta, Digest, Encoded, Failure, Kind, Model, Parameters, Record,
-    Responses, Shown,
+    Answer, Anthropic, Blob, BoxModel, Chat, ContextView, Delta, Digest, Encoded, Failure, Kind, Model, Parameters,
+    Record, Responses, Shown,
 };
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ async fn work(bench: &Bench, model: BoxModel) -> Vec<Record> {
     let session = agent.forward(session).await.unwrap();
     let mut fork = session.fork("another way");
     fork.user("Differently.").unwrap();
-    let mut fork = agent.clone().view(Rule::LastAnswer).forward(fork).await.unwrap();
+    let mut fork = agent.clone().view(StandardView::LastAnswer).forward(fork).await.unwrap();
     fork.publish().await.unwrap();
     [requests(&session).await, requests(&fork).await].concat()
 }
@@ -110,10 +110,10 @@ async fn work(bench: &Bench, model: BoxModel) -> Vec<Record> {
 fn requests_are_rebuilt_byte_for_byte() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     for (api, encoder) in [
-        ("anthropic", "anthropic-messages@1"),
-        ("chat", "openai-chat/common@1"),
-        ("deepseek", "openai-chat/deepseek@1"),
-        ("responses", "openai-responses@1"),
+        ("anthropic", "anthropic-messages@2"),
+        ("chat", "openai-chat/common@2"),
+        ("deepseek", "openai-chat/deepseek@2"),
+        ("responses", "openai-responses@2"),
     ] {
         let bench = Bench::new();
         let server = Server::new(answers(if api == "deepseek" { "chat" } else { api }));
@@ -195,6 +195,40 @@ impl Model for Own {
     }
 }
 
+/// A context view that the command line does not know.
+#[derive(Debug)]
+struct Nothing;
+
+impl ContextView for Nothing {
+    fn name(&self) -> &str {
+        "nothing@1"
+    }
+
+    fn messages<'a>(&'a self, _: &'a View) -> BoxFuture<'a, rath::Result<Vec<Message>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+#[test]
+fn a_context_view_that_is_not_registered_is_said() {
+    let bench = Bench::new();
+    let store = Embedded::open(bench.path(".rath")).unwrap();
+    let request = wait_for_it(async {
+        let mut session = store.create(Actor::person("ada"));
+        session.user("Hello.").unwrap();
+        let agent = Agent::new("parrot").model(Scripted::new("s").say("Said.")).view(Nothing);
+        let session = agent.forward(session).await.unwrap();
+        requests(&session).await.remove(0).point().to_string()
+    });
+    let value = bench.json(&["show", &request, "--request"]);
+    assert_eq!(value["verdict"], "view_not_registered");
+    assert_eq!(value["why"], "no context view nothing@1 is registered");
+    let said = bench.fails(3, &["show", &request, "--request"]);
+    assert!(said.contains("✗ cannot be rebuilt: no context view nothing@1"), "{said}");
+    let value = bench.json(&["show", &request, "--context"]);
+    assert_eq!((&value["rule"], &value["rebuilt"]), (&"nothing@1".into(), &false.into()));
+}
+
 #[test]
 fn what_differs_is_erased_or_has_no_encoder_is_said() {
     let bench = Bench::new();
@@ -203,7 +237,7 @@ fn what_differs_is_erased_or_has_no_encoder_is_said() {
         let mut session = store.create(Actor::person("ada"));
         session.user("The secret.").unwrap();
         let secret = session.head();
-        for model in [Own("anthropic-messages@1"), Own("mine@7")] {
+        for model in [Own("anthropic-messages@2"), Own("mine@7")] {
             session = Agent::new("parrot").model(model).forward(session).await.unwrap();
         }
         session.publish().await.unwrap();

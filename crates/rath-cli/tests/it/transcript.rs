@@ -65,7 +65,7 @@ impl Run {
                 block[at + 1..].iter().position(|line| line.starts_with("$ ")).map_or(block.len(), |n| at + 1 + n);
             let expected = block[at + 1..end].join("\n");
             if command.starts_with("python3") && Command::new("python3").arg("--version").output().is_err() {
-                eprintln!("skipped: `{command}` ({}): python3 is not installed", file.display());
+                rath_testkit::Requirement::Python.skip(format_args!("`{command}` in {}", file.display()));
                 at = end;
                 continue;
             }

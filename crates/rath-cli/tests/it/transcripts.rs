@@ -1,6 +1,5 @@
 //! What the documentation and the transcripts show is what happens.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use crate::transcript::check;
@@ -16,7 +15,7 @@ fn the_readme_is_true() {
     let diagnosis = local.diagnose();
     if diagnosis.tier != Some(rath::sandbox::Tier::Ns) {
         let why: Vec<String> = diagnosis.refusals.iter().map(ToString::to_string).collect();
-        let _ = writeln!(std::io::stdout(), "\nsandbox tests of the README skipped: {}", why.join("; "));
+        rath_testkit::Requirement::Sandbox.skip(why.join("; "));
         return;
     }
     check(&project("README.md"));

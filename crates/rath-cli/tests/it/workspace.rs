@@ -627,7 +627,7 @@ fn directories_that_are_gone_or_closed_to_us() {
 #[test]
 fn a_patch_makes_the_sessions_files_of_the_origin() {
     if Command::new("git").arg("--version").output().is_err() {
-        eprintln!("skipped: git is not installed");
+        rath_testkit::Requirement::Git.skip("git is not installed");
         return;
     }
     let bench = Bench::new();

@@ -70,15 +70,6 @@ impl Assistant {
         Self::new(vec![Block::Text { text: text.into() }])
     }
 
-    /// The words for the reader.
-    pub(crate) fn texts(&mut self) -> Vec<&mut Content> {
-        let texts = self.blocks.iter_mut().filter_map(|block| match block {
-            Block::Text { text } => Some(text),
-            _ => None,
-        });
-        texts.collect()
-    }
-
     /// The calls in this turn: id and tool.
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
         self.blocks.iter().filter_map(|block| match block {

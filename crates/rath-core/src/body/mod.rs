@@ -3,6 +3,7 @@
 //! A body type has a [`Kind`], serialises to the bytes that are stored, and names the [`Content`] in it that may be
 //! moved out into a blob. Kinds that have no type here are carried byte for byte all the same.
 
+mod arrived;
 mod asked;
 mod assistant;
 mod checkpointed;
@@ -21,6 +22,7 @@ mod steps;
 mod tool;
 mod words;
 
+pub use arrived::{Arrived, ArrivedLine};
 pub use asked::{About, Answered, Asked, Verdict};
 pub use assistant::{AsSent, Assistant, Block};
 pub use checkpointed::Checkpointed;
@@ -36,7 +38,10 @@ pub use model::{ModelFailed, ModelRequested, ModelResponded};
 pub use placement::{Choice, MergedFiles, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why};
 pub use sampled::Sampled;
 pub use steps::{Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
-pub use tool::{CallOutcome, Effect, Exit, Output, OutsideEffect, Refused, SHOWN, Stretch, ToolFinished, ToolStarted};
+pub use tool::{
+    BackgroundCommand, BackgroundStatus, CallOutcome, Effect, Exit, Output, OutputPart, OutsideEffect, Refused, SHOWN,
+    Stretch, ToolFinished, ToolStarted,
+};
 pub use words::{Attached, Note, System, ToolResult, User};
 
 use serde::Serialize;
@@ -142,6 +147,7 @@ pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>
         Kind::SandboxLost => typed::<SandboxLost>(bytes),
         Kind::Restored => typed::<Restored>(bytes),
         Kind::Resolved => typed::<Resolved>(bytes),
+        Kind::Arrived => typed::<Arrived>(bytes),
         Kind::Checkpointed => typed::<Checkpointed>(bytes),
         Kind::Erased => typed::<Erased>(bytes),
         Kind::Held => typed::<Held>(bytes),

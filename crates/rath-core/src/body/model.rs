@@ -5,19 +5,21 @@ use serde::{Deserialize, Serialize};
 use super::Body;
 use crate::blob::{BlobRef, Content};
 use crate::id::{Digest, RecordId};
+use crate::injected::Injected;
 use crate::kind::Kind;
-use crate::model::{Parameters, Rule};
+use crate::model::Parameters;
 use crate::state::{At, State};
 use crate::usage::Usage;
 
-/// A model is about to be asked. What it is shown is what `rule` gives of the context at this record's parent, with the
-/// prompt and the tools that the agent's `step_entered` names; the request is made of that again, byte for byte.
+/// A model is about to be asked. It is shown what the context view gives at this record's parent, with what is injected,
+/// and with the prompt and the tools that the agent's `step_entered` names. The request is rebuilt from that, byte for byte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelRequested {
     /// The model.
     pub model: String,
-    /// Which part of the context is shown, by name and version.
-    pub rule: Rule,
+    /// The context view, by name and version.
+    #[serde(rename = "rule")]
+    pub view: String,
     /// What makes the request of it, by name and version.
     pub encoder: String,
     /// SHA-256 of the request.
@@ -31,6 +33,29 @@ pub struct ModelRequested {
     /// Counts how often this turn was asked for, where it is not the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
+    /// What is shown and the context view does not give.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injected: Vec<Injected>,
+    /// The agent's configuration, where the step was resumed with another one than it names: one whose prose differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<BlobRef>,
+}
+
+impl ModelRequested {
+    /// The first request of a turn: to this model, through this context view, made by this encoder.
+    pub fn new(model: impl Into<String>, view: impl Into<String>, encoder: impl Into<String>, request: Digest) -> Self {
+        Self {
+            model: model.into(),
+            view: view.into(),
+            encoder: encoder.into(),
+            request,
+            parameters: None,
+            previous: None,
+            attempt: None,
+            injected: Vec::new(),
+            config: None,
+        }
+    }
 }
 
 /// A model answered. The turn itself is the `assistant` record that follows.

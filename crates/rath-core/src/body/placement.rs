@@ -167,12 +167,28 @@ pub struct MergedFiles {
     pub drivers: Vec<(String, Driver)>,
 }
 
+impl Placed {
+    /// Where that is, in words.
+    pub fn in_words(&self) -> String {
+        let backend = match self.isolated {
+            true => format!("on {}", self.backend),
+            false => format!("on {} (not isolated)", self.backend),
+        };
+        match &self.origin {
+            Some(origin) if self.in_place => format!("{backend}, in place in {origin}"),
+            Some(origin) => format!("{backend}, in a copy of {origin}"),
+            None => backend,
+        }
+    }
+}
+
 impl Body for Placed {
     const KIND: Kind = Kind::Placed;
     fn fold(&self, _: &At, state: &mut State) {
         let Placed { backend, isolated, origin, in_place, base, setup, .. } = self.clone();
         let sandbox = state.placement.take().and_then(|before| before.sandbox.filter(|_| before.backend == backend));
         state.placement = Some(Box::new(Placement { backend, isolated, origin, in_place, base, setup, sandbox }));
+        state.arrived = false;
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());
         }

@@ -56,12 +56,15 @@ pub struct StepLeft {
     /// The `failed` or `cancelled` record that says why it did not end well. It may stand on another line: a branch's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<Point>,
+    /// The agent or workflow that goes on with the session: a call of the step's agent handed it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
 }
 
 impl StepLeft {
     /// The step that `step` entered ends, without a value.
     pub fn new(step: RecordId, outcome: Outcome) -> Self {
-        Self { step, outcome, value: None, because: None }
+        Self { step, outcome, value: None, because: None, hand_off: None }
     }
 }
 
@@ -123,7 +126,8 @@ impl StepEntered {
         }
     }
 
-    /// What must be the same when a step is entered again on resume, besides its key.
+    /// What must be the same when a step is entered again on resume, besides its key. Two configurations may also differ
+    /// in prose.
     pub fn fingerprint(&self) -> (Option<&str>, Option<Digest>) {
         (self.version.as_deref(), self.config.as_ref().map(|config| config.digest))
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Body;
+use super::{Attached, Body};
 use crate::blob::{BlobRef, Content};
 use crate::files::{Changes, Version};
 use crate::kind::Kind;
@@ -32,6 +32,22 @@ pub struct ToolStarted {
     /// What changed since the last record without one of ours: a person's edits, another program's.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub outside: Changes,
+}
+
+impl ToolStarted {
+    /// A call that starts for the first time, and nothing else to say.
+    pub fn new(call: impl Into<String>, tool: impl Into<String>, effect: Effect) -> Self {
+        Self {
+            call: call.into(),
+            tool: tool.into(),
+            arguments: None,
+            effect,
+            attempt: 1,
+            isolated: None,
+            workspace: None,
+            outside: Changes::default(),
+        }
+    }
 }
 
 /// A call has ended.
@@ -74,9 +90,44 @@ pub struct ToolFinished {
     /// The limit for which it was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beyond: Option<String>,
-    /// What should be known: files that could not be saved, limits that were hit.
+    /// Commands that run on in the background, and what was found of them. Records before 0.2 say it in `remarks`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundCommand>,
+    /// Ids under which the rest of an output that was shortened can be read. Records before 0.2 say it in `remarks`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued: Vec<String>,
+    /// The agent or workflow that goes on with the session after this turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<String>,
+    /// What should be known, for people: files that could not be saved, limits that were hit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+}
+
+/// A command in the background, as a call left or found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackgroundCommand {
+    /// Its id, by which a model names it.
+    pub id: String,
+    /// How it is.
+    pub status: BackgroundStatus,
+}
+
+/// How a command in the background is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackgroundStatus {
+    /// It runs on.
+    Running,
+    /// It has ended.
+    Ended,
+    /// It ended with the process that started it.
+    LostWithProcess,
+    /// It ended with its sandbox.
+    LostWithSandbox,
+    /// A status that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl ToolFinished {
@@ -96,6 +147,9 @@ impl ToolFinished {
             left_behind: 0,
             refused: Vec::new(),
             beyond: None,
+            background: Vec::new(),
+            continued: Vec::new(),
+            hand_off: None,
             remarks: Vec::new(),
         }
     }
@@ -105,17 +159,15 @@ impl ToolFinished {
 pub const SHOWN: &str = "shown";
 
 impl ToolFinished {
-    /// What the model is shown: the stream of that name, else all of them.
+    /// The text that the model is shown: of the stream of that name, else of all of them.
     pub fn shown(&self) -> Option<Content> {
         let content = |output: &Output| match (&output.text, &output.blob) {
             (Some(text), _) => Some(Content::Text(text.clone())),
             (None, Some(blob)) => Some(Content::Blob(blob.clone())),
             (None, None) => None,
         };
-        if let Some(shown) = self.output.iter().find(|output| output.stream == SHOWN) {
-            return content(shown);
-        }
-        match self.output.as_slice() {
+        let texts: Vec<&Output> = self.parts().filter(|output| output.is_text()).collect();
+        match texts.as_slice() {
             [] => Some(Content::Text(String::new())),
             [one] => content(one),
             several => {
@@ -123,6 +175,20 @@ impl ToolFinished {
                 texts.map(|texts| Content::Text(texts.join("\n")))
             }
         }
+    }
+
+    /// The pictures and files that the model is shown.
+    pub fn attached(&self) -> Vec<Attached> {
+        let parts = self.parts().filter(|output| !output.is_text());
+        let attached = parts
+            .filter_map(|output| output.blob.clone().map(|content| Attached { content, name: output.name.clone() }));
+        attached.collect()
+    }
+
+    /// What the model is shown.
+    fn parts(&self) -> impl Iterator<Item = &Output> {
+        let has_shown = self.output.iter().any(|output| output.stream == SHOWN);
+        self.output.iter().filter(move |output| !has_shown || output.stream == SHOWN)
     }
 }
 
@@ -181,7 +247,7 @@ pub enum Exit {
 /// What a call wrote to one stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// `stdout` or `stderr`.
+    /// `stdout`, `stderr`, `result` (what a tool returned) or `shown`.
     pub stream: String,
     /// The text, where it is short and is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,6 +258,39 @@ pub struct Output {
     /// How many bytes there were, where not all were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_from: Option<u64>,
+    /// What it is, if not plain text or the bytes of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<OutputPart>,
+    /// The name of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What a part of a tool's output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputPart {
+    /// A JSON value.
+    Json,
+    /// A picture.
+    Image,
+    /// A file.
+    File,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Output {
+    /// Nothing yet, of this stream.
+    pub fn new(stream: impl Into<String>) -> Self {
+        Self { stream: stream.into(), text: None, blob: None, cut_from: None, part: None, name: None }
+    }
+
+    /// Whether it is text, or bytes that are shown as text.
+    pub fn is_text(&self) -> bool {
+        matches!(self.part, None | Some(OutputPart::Json))
+    }
 }
 
 /// Something that a sandbox refused.
@@ -242,7 +341,7 @@ impl Body for ToolStarted {
                     attempt: self.attempt,
                     before: self.workspace.clone(),
                 }));
-                (open.finished, open.asked, open.answered) = (None, None, None);
+                (open.finished, open.asked, open.answered, open.hand_off) = (None, None, None, None);
             }
             None => state.calls.push(OpenCall { own: true, ..OpenCall::new(at.id, &self.call, &self.tool) }),
         }
@@ -268,6 +367,7 @@ impl Body for ToolFinished {
         state.calls.retain(|open| !(open.own && open.id == self.call));
         if let Some(open) = state.calls.iter_mut().rev().find(|open| open.id == self.call) {
             open.finished = Some((at.seq, at.id));
+            open.hand_off.clone_from(&self.hand_off);
         }
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());

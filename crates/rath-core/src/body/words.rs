@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Body;
+use super::{Body, ToolFinished};
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
 use crate::id::RecordId;
@@ -62,12 +62,30 @@ pub struct ToolResult {
     /// The text shown, where it differs from the outcome or there is no such record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<Content>,
+    /// The pictures and files shown, where `shown` takes the place of the outcome. A reader of a context finds those of
+    /// the outcome here too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attached>,
     /// Whether the model is told that the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
     /// The rule by which the call was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+}
+
+impl ToolResult {
+    /// A result of which nothing is known yet.
+    pub fn new(call: impl Into<String>) -> Self {
+        Self { call: call.into(), finished: None, shown: None, attached: Vec::new(), failed: false, policy: None }
+    }
+
+    /// Shows what `finished` says, unless it shows something else.
+    pub fn show(&mut self, finished: &ToolFinished) {
+        if self.shown.is_none() {
+            (self.shown, self.attached) = (finished.shown(), finished.attached());
+        }
+    }
 }
 
 /// A remark that no model sees.
@@ -107,7 +125,10 @@ impl Body for ToolResult {
     }
     fn fold(&self, _: &At, state: &mut State) {
         if let Some(answered) = state.calls.iter().rposition(|open| open.id == self.call) {
-            state.calls.remove(answered);
+            let call = state.calls.remove(answered);
+            if let Some(to) = call.hand_off {
+                state.hand_off(to);
+            }
         }
         state.calls_may_be_over();
     }

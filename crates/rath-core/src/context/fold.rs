@@ -1,10 +1,9 @@
 //! Reads a context: folds every record behind a place that makes or changes one, oldest first.
 
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use rustc_hash::FxHashMap as HashMap;
 
-use super::{Brought, Item, Items, Shape};
-use crate::blob::Content;
-use crate::body::{self, Compressed, Detached, Forked, Manner, Merged, Replaced, ToolFinished, ToolResult};
+use super::{Item, Items, Shape, merge_items};
+use crate::body::{self, Compressed, Detached, Forked, Merged, Replaced, Role, StepEntered, ToolFinished, ToolResult};
 use crate::history::{History, Reach};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
@@ -13,8 +12,8 @@ use crate::reader::{Reader, tampered};
 use crate::record::{Fault, Record};
 use crate::store::{Error, Result};
 
-/// Kinds that a context is folded from, and the outputs that results only refer to.
-const WITH_OUTPUTS: &[Kind] = &[
+/// Kinds that a context is folded from; the outputs that results only refer to; the steps that name agents.
+const WITH_WORDS: &[Kind] = &[
     Kind::Created,
     Kind::Forked,
     Kind::Detached,
@@ -26,17 +25,18 @@ const WITH_OUTPUTS: &[Kind] = &[
     Kind::ToolResult,
     Kind::Compressed,
     Kind::ToolFinished,
+    Kind::StepEntered,
 ];
 
-/// The same without the outputs.
-const CONTEXT: &[Kind] = WITH_OUTPUTS.split_at(WITH_OUTPUTS.len() - 1).0;
+/// The kinds that a context is folded from.
+const CONTEXT: &[Kind] = WITH_WORDS.split_at(WITH_WORDS.len() - 2).0;
 
-/// What the model is shown of a call that has ended, where its result says nothing else.
-fn shown_of(finished: &Record) -> std::result::Result<Option<Content>, Fault> {
-    if finished.body_bytes().is_none() {
-        return Ok(None);
+/// Shows in `result` what its call came to, where it shows nothing else. An erased body says nothing.
+fn show(result: &mut ToolResult, finished: &Record) -> std::result::Result<(), Fault> {
+    if finished.body_bytes().is_some() {
+        result.show(&finished.body::<ToolFinished>()?);
     }
-    Ok(finished.body::<ToolFinished>()?.shown())
+    Ok(())
 }
 
 /// The context items at `point`.
@@ -49,6 +49,8 @@ pub(crate) struct ContextFold {
     line: Strand,
     /// What was said, by place, when the words are wanted.
     said: HashMap<(Point, u32), Said>,
+    /// The agents in whose steps turns and results were said, by place, when the words are wanted.
+    agents: HashMap<(Point, u32), String>,
 }
 
 /// The items of one line while it is read: those that others may share, and those read since.
@@ -89,8 +91,8 @@ impl Strand {
 impl ContextFold {
     pub(crate) async fn run(reader: &Reader, point: Point, keep: bool) -> Result<Self> {
         let reach = Reach::of(reader, &[point]).await?;
-        let mut history = History::new(reader.clone(), &reach, if keep { WITH_OUTPUTS } else { CONTEXT });
-        let mut outputs: HashMap<RecordId, Option<Content>> = HashMap::default();
+        let mut history = History::new(reader.clone(), &reach, if keep { WITH_WORDS } else { CONTEXT });
+        let mut outputs: HashMap<RecordId, Record> = HashMap::default();
         let mut lines: HashMap<SessionId, Strand> = HashMap::default();
         let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::default();
         for joint in &reach.joints {
@@ -98,7 +100,8 @@ impl ContextFold {
         }
         joints.values_mut().for_each(|seqs| seqs.sort_unstable_by(|a, b| b.cmp(a)));
         let mut saved: HashMap<Point, Items> = HashMap::default();
-        let mut fold = Self { line: Strand::default(), said: HashMap::default() };
+        let mut fold = Self { line: Strand::default(), said: HashMap::default(), agents: HashMap::default() };
+        let mut steps: HashMap<RecordId, String> = HashMap::default();
         while let Some(record) = history.step().await? {
             let session = record.session();
             let strand = lines.entry(session).or_default();
@@ -109,14 +112,22 @@ impl ContextFold {
             let bad = |why| tampered(&record, why);
             let (point, generation) = (record.point(), record.generation());
             if *record.kind() == Kind::ToolFinished {
-                outputs.insert(record.id(), shown_of(&record).map_err(bad)?);
+                outputs.insert(record.id(), record);
+                continue;
+            }
+            if *record.kind() == Kind::StepEntered {
+                if let Ok(StepEntered { name, role: Some(Role::Agent), .. }) = record.body() {
+                    steps.insert(record.id(), name);
+                }
                 continue;
             }
             let mut said = |part: u32| -> Result<()> {
                 if keep {
                     let mut said = Said::read(record.kind(), part, record.body_bytes()).map_err(bad)?;
-                    if let Said::Tool(ToolResult { shown: shown @ None, finished: Some(finished), .. }) = &mut said {
-                        *shown = outputs.remove(finished).flatten();
+                    if let Said::Tool(result @ ToolResult { shown: None, finished: Some(_), .. }) = &mut said
+                        && let Some(finished) = result.finished.and_then(|finished| outputs.remove(&finished))
+                    {
+                        show(result, &finished).map_err(bad)?;
                     }
                     fold.said.insert((point, part), said);
                 }
@@ -129,6 +140,9 @@ impl ContextFold {
                 }
                 kind @ (Kind::Assistant | Kind::ToolResult) => {
                     said(0)?;
+                    if keep && let Some(agent) = record.header().ok().and_then(|header| steps.get(&header.step?)) {
+                        fold.agents.insert((point, 0), agent.clone());
+                    }
                     let shape = shape(kind, record.body_bytes()).map_err(bad)?;
                     strand.fresh.push(Item::new(point, 0, shape, generation));
                 }
@@ -163,6 +177,9 @@ impl ContextFold {
                     if keep {
                         for (part, copy) in copied.iter().enumerate() {
                             fold.said.insert((point, part as u32), copy.said().map_err(bad)?);
+                            if let Some(agent) = &copy.agent {
+                                fold.agents.insert((point, part as u32), agent.clone());
+                            }
                         }
                     }
                 }
@@ -195,7 +212,7 @@ impl ContextFold {
         for Item { origin, part, .. } in items {
             let said = self.said.get_mut(&(origin, part)).map(|said| std::mem::replace(said, Said::Erased));
             let said = said.ok_or(Error::Tampered { point: origin, why: Fault::Erased })?;
-            messages.push(Message { origin, said });
+            messages.push(Message { agent: self.agents.remove(&(origin, part)), ..Message::new(origin, said) });
         }
         Ok(messages)
     }
@@ -229,7 +246,7 @@ pub(crate) async fn with_output(reader: &Reader, record: &Record, mut result: To
     while let Some(before) = seq.checked_sub(1) {
         let finished = reader.record(Point { session: record.session(), seq: before }).await?;
         if Some(finished.id()) == result.finished {
-            result.shown = shown_of(&finished).map_err(|why| tampered(&finished, why))?;
+            show(&mut result, &finished).map_err(|why| tampered(&finished, why))?;
             break;
         }
         seq = before;
@@ -250,10 +267,10 @@ pub(crate) async fn copy_of(reader: &Reader, item: &Item) -> Result<Copied> {
     if let Ok(result @ ToolResult { shown: None, finished: Some(_), .. }) = record.body::<ToolResult>() {
         let body = serde_json::to_string(&with_output(reader, &record, result).await?);
         let body = body.map_err(|why| tampered(&record, Fault::Unreadable(why.to_string())))?;
-        return Ok(Copied { kind: record.kind().to_string(), part: item.part, body: Some(body) });
+        return Ok(Copied { kind: record.kind().to_string(), part: item.part, body: Some(body), agent: None });
     }
     let body = record.body_bytes().map(|body| String::from_utf8_lossy(body).into_owned());
-    Ok(Copied { kind: record.kind().to_string(), part: item.part, body })
+    Ok(Copied { kind: record.kind().to_string(), part: item.part, body, agent: None })
 }
 
 /// The items a detached session starts with.
@@ -267,31 +284,4 @@ pub(crate) fn items_of_copies(copied: &[Copied], origin: Point, generation: u64)
         items.push(Item::new(origin, part as u32, shape, generation));
     }
     Ok(items)
-}
-
-/// The items after a merge: the algebra of contexts.
-pub(crate) fn merge_items(
-    own: Items,
-    body: &Merged,
-    point: Point,
-    generation: u64,
-    mut branch_items: impl FnMut(SessionId, u64) -> Items,
-) -> Items {
-    let mut items = own;
-    match &body.how {
-        Manner::Keep { chosen } => match body.branches.iter().find(|branch| branch.session == *chosen) {
-            Some(branch) => branch_items(branch.session, branch.seq),
-            None => items,
-        },
-        Manner::TakeIn => items,
-        Manner::Append | Manner::Synthesize => {
-            let brought = Brought::new(&body.brought);
-            let mut taken = HashSet::default();
-            for (part, branch) in body.branches.iter().enumerate() {
-                let marker = Item::new(point, part as u32, Shape::Marker, generation);
-                items.append_branch(marker, &branch_items(branch.session, branch.seq), &brought, &mut taken);
-            }
-            items
-        }
-    }
 }

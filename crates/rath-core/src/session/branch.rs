@@ -6,15 +6,16 @@ use super::publish::{Durability, Unpublished};
 use super::run::OnDivergence;
 use super::{Birth, Context, Head, Session, Voice, encode};
 use crate::actor::Actor;
+use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Blob;
 use crate::body::{CopiedLine, Detached, Forked};
-use crate::context::{self, Items};
+use crate::context::{self, ContextFold, Items};
 use crate::error::{ErrorKind, Result};
 use crate::history::Reach;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
 use crate::list::List;
-use crate::message::Copied;
+use crate::message::{Copied, Message};
 use crate::reader::Reader;
 use crate::record::Extras;
 use crate::state::State;
@@ -80,11 +81,14 @@ impl Session {
         let record = reader.record(point).await?;
         let header = record.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
         let head = Head { id: record.id(), seq: point.seq, time: header.time, generation: record.generation() };
+        let arrived = Arrivals::of(&self.0.store).await?.at(&reader, point).await?;
         let state = reader.state_at(point).await?;
         let context = Context { base: Some(point), items: Items::default() };
         // A run finds the fork by who made it: that must be stored before the fork is.
         let ancestors = if forked.maker.is_some() { self.fork_base() } else { up_to(self.fork_base(), point) };
-        Ok(self.branch(record.reference(), &head, forked, &state, context, ancestors, None))
+        let fork = self.branch(record.reference(), &head, forked, &state, context, ancestors, None);
+        let is_left = point.session == self.id() && self.0.arrival.is_some_and(|arrival| arrival.covers(point.seq));
+        Ok(fork.without_what_arrived(arrived.filter(|_| !is_left)))
     }
 
     /// What a fork from the head stands on and the store does not have.
@@ -112,6 +116,7 @@ impl Session {
         ancestors: List<Unpublished>,
         extras: Option<Extras>,
     ) -> Session {
+        let from_elsewhere = self.0.arrival.filter(|arrival| from.session == self.id() && arrival.covers(from.seq));
         let birth = Birth {
             store: self.0.store.clone(),
             actor: self.0.actor.clone(),
@@ -123,7 +128,26 @@ impl Session {
             durability: self.0.durability,
             gear: self.0.gear.inherited(),
         };
-        Self::born(birth, Kind::Forked, &encode(&forked), extras)
+        let mut fork = Self::born(birth, Kind::Forked, &encode(&forked), extras);
+        if let Some(arrival) = from_elsewhere {
+            // Also where this session's state shows nothing of it any more: the records that the fork stands on say it.
+            fork.begin_here(&arrival);
+        }
+        fork
+    }
+
+    /// Ends what was said elsewhere, on a fork that begins with it.
+    fn begin_here(&mut self, arrival: &Arrival) {
+        // A new line is open and live: nothing refuses a record there.
+        let _ = self.end_arrival(arrival);
+    }
+
+    /// As [`begin_here`](Self::begin_here), if there is something to end.
+    fn without_what_arrived(mut self, arrival: Option<Arrival>) -> Session {
+        if let Some(arrival) = arrival.filter(|_| self.0.state.would_leave()) {
+            self.begin_here(&arrival);
+        }
+        self
     }
 
     /// A new root with a copy of this session's context. Its history and usage start at zero.
@@ -155,13 +179,15 @@ impl View {
             actor: Voice::new(actor),
             origin: Some(record.reference()),
             parent: Some(&head),
-            state: forked.begin(self.state()),
+            state: forked.begin(self.recorded_state()),
             context: Context { base: Some(point), items: Items::default() },
             ancestors: up_to(self.unpublished.clone(), point),
             durability: Durability::default(),
             gear: super::Gear::default(),
         };
-        Ok(Session::born(birth, Kind::Forked, &encode(&forked), None))
+        // What a copied line says was said elsewhere too.
+        let arrival = self.arrival.or_else(|| forked.copied.is_some().then(Arrival::unlisted));
+        Ok(Session::born(birth, Kind::Forked, &encode(&forked), None).without_what_arrived(arrival))
     }
 
     /// A branch that says again what a line of another store said from here on. The blob that `copied` names is in
@@ -193,12 +219,13 @@ fn up_to(mut base: List<Unpublished>, point: Point) -> List<Unpublished> {
 }
 
 async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String) -> Result<Session> {
-    let items = context::items_at_point(reader, from.point()).await?;
+    let fold = ContextFold::run(reader, from.point(), true).await?;
+    let items = fold.items();
     let mut copied = Vec::with_capacity(items.len());
     let mut copies = Vec::new();
     let mut blobs = Vec::new();
-    for item in items.to_vec() {
-        let copy = context::copy_of(reader, &item).await?;
+    for (item, Message { agent, .. }) in items.iter().zip(fold.messages()?) {
+        let copy = Copied { agent, ..context::copy_of(reader, item).await? };
         for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
             // The child may be published before its origin: it brings the blobs itself.
             blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });

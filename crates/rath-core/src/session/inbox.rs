@@ -106,12 +106,21 @@ impl Session {
         let asked = Asked::new(About::Question, None, question);
         let digest = asked.shown_digest;
         let already = self.0.state.asks.iter().find(|ask| ask.shown_digest == digest && !ask.inherited);
-        let question = match already.map(|ask| ask.record) {
+        let mut question = match already.map(|ask| ask.record) {
             Some(record) => record,
-            None => self.append(asked)?,
+            None => self.append(asked.clone())?,
         };
-        if let Some(verdict) = self.recorded_answer(question, digest)? {
-            return Ok(verdict);
+        loop {
+            if let Some(verdict) = self.recorded_answer(question, digest)? {
+                return Ok(verdict);
+            }
+            // Where the line came from elsewhere it was asked again.
+            let again = self.peek_recorded(&Kind::Asked)?;
+            let Some(again) = again.filter(|record| record.body::<Asked>().is_ok_and(|body| body == asked)) else {
+                break;
+            };
+            question = again.id();
+            self.absorb_next()?;
         }
         if let Some(record) = self.peek_recorded(&Kind::Cancelled)? {
             // It was given up, and the process ended before it said so elsewhere.
@@ -124,8 +133,17 @@ impl Session {
         if let Some(why) = self.take_posts().await? {
             return Err(ErrorKind::Cancelled { why }.into());
         }
+        let is_open = self.0.state.asks.iter().any(|ask| ask.record == question);
+        if let Some(verdict) = self.answer_to(question, digest).await? {
+            self.publish().await?;
+            return Ok(verdict);
+        }
+        if !is_open && self.is_live() {
+            // It was asked elsewhere, where nobody answered.
+            self.append(asked)?;
+        }
         self.publish().await?;
-        self.answer_to(question, digest).await?.ok_or_else(|| ErrorKind::Waiting(self.id()).into())
+        Err(ErrorKind::Waiting(self.id()).into())
     }
 
     /// The answer that lies ahead of the cursor.

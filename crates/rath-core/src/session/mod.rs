@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crate::actor::Actor;
+use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Blob;
 use crate::body::{self, Body, Created, Imported, Meaning};
 use crate::clock::Time;
@@ -80,6 +81,10 @@ struct Line {
     /// What a fork from the head stands on, made for the first and shared by all.
     fork_base: OnceLock<List<Unpublished>>,
     durability: Durability,
+    /// What of the line was made elsewhere.
+    arrival: Option<Arrival>,
+    /// Whether it is the store's own account, which goes on behind `closed`.
+    is_operator: bool,
     /// Whether the store has no snapshot of this line yet.
     needs_snapshot: bool,
     /// When the oldest unpublished record was made; zero when there is none.
@@ -173,10 +178,28 @@ impl Session {
         Self::born(birth, Kind::Imported, &encode(imported), None)
     }
 
-    /// Opens a stored session to go on with it.
+    /// Opens a stored session to go on with it. Where it came from elsewhere it has no place, no permissions and no open
+    /// questions until a person gives them here. The operator session is refused.
     pub async fn open(store: &Arc<dyn Store>, session: SessionId, actor: Actor) -> Result<Self> {
+        let arrivals = Arrivals::settle(store, &actor).await?;
+        if arrivals.is_operator(session) {
+            return Err(ErrorKind::Operator(session).into());
+        }
+        let mut opened = Self::open_any(store, session, actor).await?;
+        opened.note_arrival(&arrivals).await?;
+        Ok(opened)
+    }
+
+    /// As [`open`](Self::open), for any session, and wherever it came from.
+    async fn open_any(store: &Arc<dyn Store>, session: SessionId, actor: Actor) -> Result<Self> {
         let fence = store.lease(session).await?;
         let hold = Lease::taken(store.clone(), session, fence);
+        Self::open_held(store, hold, Voice::new(actor)).await
+    }
+
+    /// Opens a session that is held already, at its head.
+    async fn open_held(store: &Arc<dyn Store>, hold: Lease, actor: Arc<Voice>) -> Result<Self> {
+        let session = hold.id;
         let row = view::row(store, session).await?;
         hold.published.store(row.seq + 1, Ordering::Release);
         let point = Point { session, seq: row.seq };
@@ -191,13 +214,15 @@ impl Session {
             hold,
             origin: row.origin,
             head: Head { id: row.head, seq: row.seq, time: row.time, generation: row.generation },
-            actor: Voice::new(actor),
+            actor,
             state,
             context: Context { base: Some(point), items: Items::default() },
             records: List::new(),
             ancestors: List::new(),
             fork_base: OnceLock::new(),
             durability: Durability::default(),
+            arrival: None,
+            is_operator: false,
             needs_snapshot: false,
             oldest_unpublished: Time(0),
             at_boundary: false,
@@ -242,6 +267,8 @@ impl Session {
             ancestors: birth.ancestors,
             fork_base: OnceLock::new(),
             durability: birth.durability,
+            arrival: None,
+            is_operator: false,
             needs_snapshot: true,
             oldest_unpublished: time,
             at_boundary: false,
@@ -293,7 +320,7 @@ impl Session {
         blobs: Vec<Blob>,
         meaning: &dyn Meaning,
     ) -> Result<Record> {
-        if self.0.state.closed {
+        if self.0.state.closed && !self.0.is_operator {
             return Err(ErrorKind::Closed(self.id()).into());
         }
         self.0.gear.check()?;
@@ -360,6 +387,26 @@ impl Session {
             self.0.context.items.push(Item::new(record.point(), 0, shape, generation));
         }
         Ok(record)
+    }
+
+    /// Notes what of this line was made elsewhere.
+    pub(crate) fn set_arrival(&mut self, arrival: Option<Arrival>) {
+        self.0.arrival = arrival;
+        self.leave_what_arrived();
+    }
+
+    /// Ends what was made elsewhere: what comes behind this record is made here.
+    pub(crate) fn end_arrival(&mut self, arrival: &Arrival) -> Result<()> {
+        let end = arrival.end();
+        self.push(Kind::Arrived, &encode(&end), &[], Vec::new(), &end)?;
+        Ok(())
+    }
+
+    /// What the line says of place, permissions and answers where it stands, if that was said elsewhere: it does not count.
+    fn leave_what_arrived(&mut self) {
+        if self.0.arrival.is_some_and(|arrival| arrival.covers(self.0.head.seq)) {
+            self.0.state.arrive();
+        }
     }
 
     /// The session's id.

@@ -17,18 +17,27 @@ impl dyn Store {
     /// asked for. Fails with [`store::Error::Held`] while another process has it.
     pub async fn operator(self: &Arc<Self>, actor: Actor) -> Result<Session> {
         if let Some(row) = self.sessions(Which::Run(OPERATOR.into()).into()).await?.into_iter().next() {
-            return Session::open(self, row.id, actor).await;
+            let mut session = Session::open_any(self, row.id, actor).await?;
+            session.0.is_operator = true;
+            if row.closed {
+                // Earlier versions let it be closed by hand.
+                session.note("it was closed by hand; the store's account goes on here")?;
+            }
+            return Ok(session);
         }
         let created = Created { title: None, run: Some(OPERATOR.into()), program: None };
         let birth = Birth::root(self.clone(), Voice::new(actor.clone()));
         let mut session = Session::born(birth, Kind::Created, &encode(&created), None);
+        session.0.is_operator = true;
         session.set_title("operator")?;
         match session.publish().await {
             Ok(()) => Ok(session),
             Err(error) => match error.kind() {
                 // Somebody made it a moment ago.
                 ErrorKind::Store(store::Error::RunTaken { session: taken, .. }) => {
-                    Session::open(self, *taken, actor).await
+                    let mut session = Session::open_any(self, *taken, actor).await?;
+                    session.0.is_operator = true;
+                    Ok(session)
                 }
                 _ => Err(error),
             },

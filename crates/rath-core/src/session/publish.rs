@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::lease::LineHold;
 use super::{RECENT, STILL, Session};
+use crate::arrivals;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::list::List;
 use crate::record::Record;
-use crate::store::{Batch, Part};
+use crate::store::{Batch, Part, Provenance};
 
 /// When records become durable by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,11 @@ impl Session {
     /// Makes everything durable that this session has and stands on. Only then is it acknowledged.
     pub async fn publish(&mut self) -> Result<()> {
         self.0.gear.check()?;
+        let is_new = self.0.needs_snapshot && !self.0.is_operator;
+        if is_new && matches!(self.0.store.provenance()?, Provenance::Elsewhere(_)) {
+            // What the store has so far is listed as made elsewhere before this line is in it.
+            arrivals::list(self.0.store.clone(), self.actor().clone()).await?;
+        }
         let mut batch = Batch::default();
         self.collect(&mut batch);
         if !batch.parts.is_empty() || !batch.taken.is_empty() {

@@ -15,7 +15,8 @@ use crate::view::{Ancestor, View};
 impl Session {
     /// The session as it was after its record `seq`.
     pub async fn at(&self, seq: u64) -> Result<View> {
-        let mut view = View::at(self.reader(), Point { session: self.id(), seq }).await?;
+        let view = View::at(self.reader(), Point { session: self.id(), seq }).await?;
+        let mut view = view.arrived(self.0.arrival.filter(|arrival| arrival.covers(seq)));
         view.unpublished = self.fork_base();
         Ok(view)
     }
@@ -64,7 +65,7 @@ impl Session {
     }
 
     /// A reader that also sees what is not published.
-    pub(super) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.0.store.clone());
         self.add_tails(&mut reader);
         reader.keep_at_hand(&self.0.records);
@@ -106,9 +107,11 @@ impl fmt::Display for Session {
                     && result.shown.is_none()
                 {
                     let finished = self.0.records.iter().find(|record| Some(record.id()) == result.finished);
-                    result.shown = finished.and_then(|record| record.body::<ToolFinished>().ok()?.shown());
+                    if let Some(finished) = finished.and_then(|record| record.body::<ToolFinished>().ok()) {
+                        result.show(&finished);
+                    }
                 }
-                writeln!(f, "{}", Message { origin: record.point(), said })?;
+                writeln!(f, "{}", Message::new(record.point(), said))?;
             } else {
                 writeln!(f, "        ·  {}", crate::summary::of(&record))?;
             }

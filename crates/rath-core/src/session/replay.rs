@@ -44,6 +44,7 @@ pub(super) const AMBIENT: &[Kind] = &[
     Kind::Granted,
     Kind::ToolStarted,
     Kind::ToolFinished,
+    Kind::Arrived,
 ];
 
 /// What lies ahead on a line.
@@ -232,6 +233,7 @@ impl Session {
         }
         self.0.state.apply(&record).map_err(|why| ErrorKind::Record { point, why })?;
         self.0.head = head_of(&record)?;
+        self.leave_what_arrived();
         if record.kind().is_conversation()
             && let Some(bytes) = record.body_bytes()
         {
@@ -329,6 +331,7 @@ impl Session {
             self.0.head = head_of(record)?;
             self.0.records = List::new();
             self.0.records.push(record.clone());
+            self.leave_what_arrived();
         }
         self.0.fork_base = OnceLock::new();
         self.0.context = Context { base: Some(Point { session: id, seq: to }), items: Items::default() };

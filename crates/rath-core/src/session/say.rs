@@ -57,13 +57,7 @@ impl Session {
 
     /// What the model is shown of a call's outcome.
     pub fn tool_result(&mut self, call: impl Into<String>, shown: impl Into<Content>) -> Result<RecordId> {
-        self.append(ToolResult {
-            call: call.into(),
-            finished: None,
-            shown: Some(shown.into()),
-            failed: false,
-            policy: None,
-        })
+        self.append(ToolResult { shown: Some(shown.into()), ..ToolResult::new(call) })
     }
 
     /// A remark that no model sees.
@@ -132,6 +126,9 @@ impl Session {
     }
 
     pub(super) fn push_closed(&mut self, body: Closed) -> Result<()> {
+        if self.0.is_operator {
+            return Err(ErrorKind::Operator(self.id()).into());
+        }
         self.push(Closed::KIND, &encode(&body), &[], Vec::new(), &body)?;
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::{Session, encode};
 use crate::blob::{Blob, Content};
 use crate::body::{Body as _, Cancelled, Failed, Forked, Outcome, Role, StepEntered, StepLeft};
 use crate::error::{Diverged, Error, ErrorKind, Result};
+use crate::fingerprint;
 use crate::id::Point;
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
@@ -157,6 +158,12 @@ impl Session {
         }
     }
 
+    /// What the step that was left last handed this session off to, directly after it was left or jumped over.
+    pub async fn handed_off(&self) -> Result<Option<String>> {
+        let record = self.record_at(self.head().seq).await?;
+        Ok(record.body::<StepLeft>().ok().and_then(|left| left.hand_off))
+    }
+
     /// Enters a step, or finds it entered and perhaps left.
     pub async fn enter_step(&mut self, step: StepEntered, config: Option<Blob>) -> Result<Entered> {
         self.look_ahead().await?;
@@ -168,11 +175,13 @@ impl Session {
         let body: StepEntered = record.body().map_err(|why| ErrorKind::Record { point, why })?;
         if !body.may_be_entered_as(&step) {
             let changed = self.what_changed(&body, &step, config.as_ref()).await;
-            let recorded = summary::of(&record);
-            let now = format!("step_entered: {}, which is not the same", step.name);
-            let diverged = ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed }));
-            self.unless_diverged(Err(diverged.into()))?;
-            return self.enter_anew(step, config).await;
+            if !changed.is_empty() {
+                let recorded = summary::of(&record);
+                let now = format!("step_entered: {}, which is not the same", step.name);
+                let diverged = ErrorKind::Diverged(Box::new(Diverged { point, recorded, now, changed }));
+                self.unless_diverged(Err(diverged.into()))?;
+                return self.enter_anew(step, config).await;
+            }
         }
         let id = record.id();
         let left = self.was_left(&id);
@@ -236,7 +245,8 @@ impl Session {
             let is_last = self.0.state.steps.len() == depth;
             let Some(step) = self.0.state.steps.last().filter(|step| !step.inherited) else { break };
             let value = if is_last { value.take() } else { None };
-            self.append(StepLeft { step: step.record, outcome, value, because })?;
+            let hand_off = step.run.as_ref().and_then(|run| run.hand_off.clone()).filter(|_| outcome == Outcome::Done);
+            self.append(StepLeft { step: step.record, outcome, value, because, hand_off })?;
             self.0.gear.step_left();
         }
         self.settle().await
@@ -314,7 +324,7 @@ impl Session {
         typed(self.point(), &text)
     }
 
-    /// The parts of an agent's configuration that are not what they were.
+    /// The differences between what a step was and what it is; none where only prose differs.
     async fn what_changed(&self, then: &StepEntered, now: &StepEntered, config: Option<&Blob>) -> Vec<String> {
         let mut changed = Vec::new();
         for (what, then, now) in [("version", &then.version, &now.version), ("workflow", &then.workflow, &now.workflow)]
@@ -332,8 +342,15 @@ impl Session {
             },
             None => serde_json::Value::Null,
         };
-        let now = config.map_or(serde_json::Value::Null, |blob| read(&blob.bytes));
-        summary::differences(&recorded, &now, "", &mut changed);
+        let config = config.map_or(serde_json::Value::Null, |blob| read(&blob.bytes));
+        if recorded.is_object() && config.is_object() {
+            let (recorded, config) = (fingerprint::of_config(recorded), fingerprint::of_config(config));
+            summary::differences(&recorded, &config, "", &mut changed);
+        } else if then.fingerprint().1 != now.fingerprint().1 {
+            // One of them cannot be read: nothing tells prose from the rest.
+            let say = |step: &StepEntered| step.fingerprint().1.map_or("none".into(), |digest| digest.to_string());
+            changed.push(format!("config: {} was recorded, now it is {}", say(then), say(now)));
+        }
         changed
     }
 }

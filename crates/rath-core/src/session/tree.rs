@@ -14,6 +14,7 @@ use super::replay::{Replay, head_of};
 use super::run::OnDivergence;
 use super::{Context, Durability, Line, Session, Voice};
 use crate::ancestry::{Ancestry, forked};
+use crate::arrivals::{Arrival, Arrivals};
 use crate::body::{Forked, Instead, Maker, StepLeft};
 use crate::clock::Time;
 use crate::context::Items;
@@ -38,6 +39,9 @@ pub(super) struct Tree {
     way: HashMap<SessionId, (u64, SessionId)>,
     on_divergence: OnDivergence,
     program: Option<Digest>,
+    /// What of the store came from elsewhere.
+    arrivals: Arrivals,
+    actor: Arc<Voice>,
     /// The name of this resumption, or of the one that it goes on with.
     edition: OnceLock<String>,
     known: Mutex<Lines>,
@@ -198,7 +202,7 @@ impl Tree {
         }
         let mut then: Option<Branch> = None;
         while let Some((line, left_at)) = ids.pop() {
-            let mut branch = Branch::load(&self.store, line, left_at).await?;
+            let mut branch = Branch::load(&self.store, line, left_at, &self.arrivals, &self.actor).await?;
             if let Some(then) = then {
                 branch.replay.goes_on(then);
             }
@@ -295,16 +299,33 @@ pub(super) struct Branch {
     first: Record,
     state: State,
     replay: Replay,
+    arrival: Option<Arrival>,
 }
 
 impl Branch {
     /// Reads a line: all of it, or up to where the run left it. Only what may grow is held.
-    async fn load(store: &Arc<dyn Store>, id: SessionId, left_at: Option<u64>) -> Result<Self> {
+    async fn load(
+        store: &Arc<dyn Store>,
+        id: SessionId,
+        left_at: Option<u64>,
+        arrivals: &Arrivals,
+        actor: &Arc<Voice>,
+    ) -> Result<Self> {
         let row = crate::view::row(store, id).await?;
-        let hold = match row.closed || left_at.is_some() {
+        let mut hold = match row.closed || left_at.is_some() {
             true => Lease::taken(store.clone(), id, 0),
             false => Lease::taken(store.clone(), id, store.lease(id).await?),
         };
+        let head = Point { session: id, seq: row.seq };
+        let mut arrival = arrivals.of_line(&Reader::new(store.clone()), head).await?;
+        if arrival.is_some_and(|arrival| arrival.covers(row.seq)) && hold.fence > 0 {
+            // Where it came from elsewhere, that ends at its head.
+            let mut opened = Session::open_held(store, hold, actor.clone()).await?;
+            opened.note_arrival(arrivals).await?;
+            opened.publish().await?;
+            arrival = opened.0.arrival;
+            hold = opened.0.hold;
+        }
         // What somebody added before it was held belongs to it.
         let row = crate::view::row(store, id).await?;
         hold.published.store(row.seq + 1, Ordering::Release);
@@ -318,7 +339,7 @@ impl Branch {
         let why = forked(&first)?.map_or_else(|| OTHER_CODE.to_owned(), |forked| forked.why);
         let mut replay = Replay::new(until, began, why, left);
         replay.look_ahead(&reader, id, 0).await?;
-        Ok(Self { row, hold, first, state, replay })
+        Ok(Self { row, hold, first, state, replay, arrival })
     }
 
     /// The steps at its beginning whose forks the program may ask for without waiting before, here and on the lines on
@@ -342,7 +363,7 @@ impl Branch {
         durability: Durability,
         mut gear: Gear,
     ) -> Result<Session> {
-        let Self { row, hold, first, state, replay, .. } = self;
+        let Self { row, hold, first, state, replay, arrival, .. } = self;
         let head = head_of(&first)?;
         let point = first.point();
         let mut records = List::new();
@@ -360,11 +381,14 @@ impl Branch {
             ancestors: List::new(),
             fork_base: OnceLock::new(),
             durability,
+            arrival: None,
+            is_operator: false,
             needs_snapshot: false,
             oldest_unpublished: Time(0),
             at_boundary: false,
             gear,
         }));
+        session.set_arrival(arrival);
         session.come_to_life();
         Ok(session)
     }
@@ -421,12 +445,18 @@ impl Session {
         program: Option<Digest>,
     ) -> Result<Self> {
         let Ancestry { root, left, .. } = ancestry;
+        let arrivals = Arrivals::settle(store, &actor.actor).await?;
+        if arrivals.is_operator(root) {
+            return Err(ErrorKind::Operator(root).into());
+        }
         let mut tree = Tree {
             store: store.clone(),
             wanted: line,
             way: left.iter().map(|(from, next, _)| (from.session, (from.seq, *next))).collect(),
             on_divergence,
             program,
+            arrivals,
+            actor: actor.clone(),
             edition: OnceLock::new(),
             known: Mutex::default(),
         };

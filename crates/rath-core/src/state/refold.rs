@@ -276,6 +276,9 @@ impl Refold {
         if stored.placement.is_none() && may_lack(Gone::PLACE) {
             told.placement = None;
         }
+        if may_lack(Gone::PLACE) {
+            told.arrived = stored.arrived;
+        }
         if may_lack(Gone::GRANT) {
             told.granted.retain(|grant| stored.granted.contains(grant));
         }

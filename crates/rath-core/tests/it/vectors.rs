@@ -10,9 +10,8 @@ mod tampering;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -244,9 +243,7 @@ fn verify_py(arguments: &[String]) -> Option<(i32, String)> {
     match std::process::Command::new("python3").arg(docs("verify.py")).args(arguments).output() {
         Ok(output) => Some((output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // Not `eprintln!`, which the test harness keeps to itself.
-            static SAID: Once = Once::new();
-            SAID.call_once(|| std::io::stderr().write_all(b"skipped: python3 is not installed\n").unwrap());
+            rath_testkit::Requirement::Python.skip("python3 is not installed");
             None
         }
         Err(error) => panic!("python3: {error}"),

@@ -2,15 +2,11 @@
 
 use proptest::prelude::*;
 use rath_core::Memory;
+use rath_testkit::scaled;
 use rath_testkit::world::{World, ops};
 
-/// How many programs a run tries: as many as `RATH_SESSION_CASES` says.
-fn cases() -> u32 {
-    std::env::var("RATH_SESSION_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(scaled(2_000)))]
 
     #[test]
     fn sessions_agree_with_their_model(ops in ops(60)) {

@@ -3,7 +3,7 @@
 use super::back::back;
 use super::count::count;
 use super::decode::Decoder;
-use super::encode::{API, ENCODER, encode};
+use super::{API, ENCODER, encode};
 use crate::http::Http;
 use crate::settings::{model, settings};
 use crate::talk::Talk;

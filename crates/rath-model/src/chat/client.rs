@@ -3,7 +3,7 @@
 use super::back::back;
 use super::decode::Decoder;
 use super::dialect::Dialect;
-use super::encode::encode;
+use super::encode;
 use crate::http::Http;
 use crate::settings::{model, settings};
 use crate::talk::Talk;

@@ -28,19 +28,19 @@ impl Dialect {
     /// The encoder's name and version.
     pub fn encoder(self) -> &'static str {
         match self {
-            Self::OpenAi => "openai-chat@1",
-            Self::Ollama => "openai-chat/ollama@1",
-            Self::Vllm => "openai-chat/vllm@1",
-            Self::LlamaCpp => "openai-chat/llama.cpp@1",
-            Self::OpenRouter => "openai-chat/openrouter@1",
-            Self::DeepSeek => "openai-chat/deepseek@1",
-            Self::Common => "openai-chat/common@1",
+            Self::OpenAi => "openai-chat@2",
+            Self::Ollama => "openai-chat/ollama@2",
+            Self::Vllm => "openai-chat/vllm@2",
+            Self::LlamaCpp => "openai-chat/llama.cpp@2",
+            Self::OpenRouter => "openai-chat/openrouter@2",
+            Self::DeepSeek => "openai-chat/deepseek@2",
+            Self::Common => "openai-chat/common@2",
         }
     }
 
     /// What turns of it are marked with.
     pub(crate) fn api(self) -> &'static str {
-        self.encoder().trim_end_matches("@1")
+        self.encoder().trim_end_matches("@2")
     }
 
     /// Where it is found, unless said otherwise.
@@ -53,16 +53,6 @@ impl Dialect {
             Self::OpenRouter => "https://openrouter.ai/api/v1",
             Self::DeepSeek => "https://api.deepseek.com/v1",
         }
-    }
-
-    /// OpenAI has given the limit of tokens a new name, and its younger models refuse the old one.
-    pub(super) fn has_new_limit(self) -> bool {
-        self == Self::OpenAi
-    }
-
-    /// The templates of many local models want instructions at the beginning and nowhere else.
-    pub(super) fn takes_system_anywhere(self) -> bool {
-        matches!(self, Self::OpenAi | Self::OpenRouter | Self::DeepSeek)
     }
 
     /// DeepSeek refuses the reasoning of a turn that called no tool, and wants that of one that did.

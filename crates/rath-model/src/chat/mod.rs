@@ -9,7 +9,6 @@ mod call;
 mod client;
 mod decode;
 mod dialect;
-mod encode;
 mod grown;
 mod message;
 mod write;
@@ -17,5 +16,12 @@ mod write;
 pub use client::Chat;
 pub use decode::{Decoder, decode_whole};
 pub use dialect::Dialect;
-pub use encode::encode;
 pub use write::{message, write};
+
+use crate::talk::Talk;
+use crate::v2;
+
+/// The request for what is shown.
+pub fn encode(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+    v2::chat(talk, dialect)
+}

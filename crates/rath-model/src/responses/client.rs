@@ -2,7 +2,7 @@
 
 use super::back::back;
 use super::decode::Decoder;
-use super::encode::{API, ENCODER, encode};
+use super::{API, ENCODER, encode};
 use crate::http::Http;
 use crate::settings::{model, settings};
 use crate::talk::Talk;

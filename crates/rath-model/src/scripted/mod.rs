@@ -74,7 +74,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rath_core::store::BoxFuture;
-use rath_core::{Answer, Delta, Digest, Encoded, Failure, Model, RecordId, Rule, Shown};
+use rath_core::{Answer, Delta, Digest, Encoded, Failure, Injected, Model, RecordId, Shown, ToolChoice};
 use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
@@ -289,24 +289,26 @@ struct Manifest<'a> {
     rule: &'a str,
     head: RecordId,
     attempt: u32,
+    #[serde(skip_serializing_if = "<[Injected]>::is_empty")]
+    injected: &'a [Injected],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'a ToolChoice>,
 }
 
-impl Manifest<'_> {
-    fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_jcs::to_vec(self)
-    }
-}
-
-/// The request for a turn, made again of what is recorded: the model's name, the digest of the agent's configuration,
-/// the rule, the record before the request, and how often the turn was asked for.
-pub fn manifest(
-    model: &str,
-    config: Digest,
-    rule: Rule,
-    head: RecordId,
-    attempt: u32,
-) -> Result<Vec<u8>, serde_json::Error> {
-    Manifest { model, encoder: ENCODER, config, rule: rule.as_str(), head, attempt }.to_bytes()
+/// The request that this model makes of what is shown, for a model of the name `model`. It names what is shown and
+/// holds none of it.
+pub fn manifest(model: &str, shown: &Shown<'_>) -> Result<Vec<u8>, serde_json::Error> {
+    let manifest = Manifest {
+        model,
+        encoder: ENCODER,
+        config: shown.config,
+        rule: shown.view.name(),
+        head: shown.head(),
+        attempt: shown.attempt,
+        injected: shown.injected,
+        tool_choice: shown.parameters.tool_choice.as_ref(),
+    };
+    serde_jcs::to_vec(&manifest)
 }
 
 impl Model for Scripted {
@@ -320,15 +322,7 @@ impl Model for Scripted {
 
     fn encode<'a>(&'a self, shown: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
         Box::pin(async move {
-            let manifest = Manifest {
-                model: &self.name,
-                encoder: ENCODER,
-                config: shown.config,
-                rule: shown.rule.as_str(),
-                head: shown.head(),
-                attempt: shown.attempt,
-            };
-            let bytes = manifest.to_bytes().map_err(|error| Failure::for_good(error.to_string()))?;
+            let bytes = manifest(&self.name, shown).map_err(|error| Failure::for_good(error.to_string()))?;
             Ok(Encoded::new(bytes))
         })
     }

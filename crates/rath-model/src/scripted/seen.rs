@@ -1,7 +1,7 @@
 //! What an answer from code is given.
 
 use rath_core::body::{Block, ToolResult};
-use rath_core::{Content, Message, Said, Shown};
+use rath_core::{Content, Message, Said, Shown, ToolChoice};
 
 /// What the model is shown, for an answer from code. The same on a resumed session as it was before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Seen {
     pub prompt: String,
     /// The names of the tools it may call.
     pub tools: Vec<String>,
+    /// Whether the model may or must call a tool.
+    pub tool_choice: Option<ToolChoice>,
     /// How many turns the model has had in this step.
     pub turn: u64,
     /// Counts how often this turn was asked for. The first is 1.
@@ -26,6 +28,7 @@ impl Seen {
             agent: shown.agent.into(),
             prompt: shown.prompt.into(),
             tools: shown.tools.iter().map(|tool| tool.name.clone()).collect(),
+            tool_choice: shown.parameters.tool_choice.clone(),
             turn: shown.turn,
             attempt: shown.attempt,
             latest,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rath_core::body::{AsSent, Assistant, Attached, Block, Effect, System, ToolResult, User};
-use rath_core::{Actor, Blob, Digest, Memory, Message, Parameters, Point, Said, Session, ToolSpec, Touches};
+use rath_core::{Actor, Blob, Digest, Memory, Message, Parameters, Point, Said, Session, ToolSpec};
 use rath_model::chat::Dialect;
 use rath_model::{Talk, anthropic, chat, encode_with, responses};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn point() -> Point {
 
 fn messages(said: Vec<Said>) -> Vec<Message> {
     let origin = point();
-    said.into_iter().map(|said| Message { origin, said }).collect()
+    said.into_iter().map(|said| Message::new(origin, said)).collect()
 }
 
 fn user(text: &str) -> Said {
@@ -35,7 +35,7 @@ fn system(text: &str) -> Said {
 }
 
 fn result(call: &str, text: &str, failed: bool) -> Said {
-    Said::Tool(ToolResult { call: call.into(), finished: None, shown: Some(text.into()), failed, policy: None })
+    Said::Tool(ToolResult { shown: Some(text.into()), failed, ..ToolResult::new(call) })
 }
 
 fn call(id: &str, arguments: &str) -> Block {
@@ -56,16 +56,8 @@ fn sent(api: &str, blocks: Vec<Block>, json: &str) -> Said {
 }
 
 fn look() -> ToolSpec {
-    ToolSpec {
-        name: "look".into(),
-        description: "Looks.".into(),
-        schema: json!({"type": "object", "properties": {"at": {"type": "string"}}}),
-        effect: Effect::Pure,
-        touches: Touches::Nothing,
-        branches: false,
-        timeout: None,
-        agent: None,
-    }
+    let schema = json!({"type": "object", "properties": {"at": {"type": "string"}}});
+    ToolSpec { effect: Effect::Pure, ..ToolSpec::new("look", "Looks.", schema) }
 }
 
 /// What all three are shown.
@@ -89,7 +81,8 @@ fn request(encoder: &str, said: &[Message], parameters: &Parameters) -> String {
 
 fn request_with(encoder: &str, said: &[Message], parameters: &Parameters, files: &Files) -> String {
     let tools = [look()];
-    let talk = Talk { model: "m", prompt: "Be brief.", tools: &tools, parameters, messages: said, files };
+    let talk =
+        Talk { agent: "agent", model: "m", prompt: "Be brief.", tools: &tools, parameters, messages: said, files };
     String::from_utf8(encode_with(encoder, &talk).unwrap().unwrap()).unwrap()
 }
 
@@ -216,7 +209,7 @@ fn the_model_never_speaks_first_or_last() {
 fn thinking_has_a_budget_or_a_word() {
     let asked = |effort: &str| {
         let (effort, temperature) = (Some(effort.into()), Some(0.2));
-        let parameters = Parameters { effort, temperature, max_tokens: Some(3000), answer_schema: None };
+        let parameters = Parameters { effort, temperature, max_tokens: Some(3000), ..Parameters::default() };
         let request = request(anthropic::ENCODER, &messages(vec![user("Think.")]), &parameters);
         let request: Value = serde_json::from_str(&request).unwrap();
         [&request["thinking"], &request["output_config"], &request["temperature"]].map(Clone::clone)
@@ -270,7 +263,7 @@ proptest! {
     #[test]
     fn any_conversation_makes_the_same_request_twice(said in prop::collection::vec(said(), 0..12), prompt in words()) {
         let (said, tools, parameters, files) = (messages(said), [look()], Parameters::default(), Files::new());
-        let talk = Talk { model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said, files: &files };
+        let talk = Talk { agent: "agent", model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said, files: &files };
         let encoders = Dialect::ALL.map(Dialect::encoder);
         for encoder in encoders.into_iter().chain([anthropic::ENCODER, responses::ENCODER]) {
             let bytes = encode_with(encoder, &talk).unwrap().unwrap();
@@ -346,6 +339,42 @@ fn pictures_and_documents_go_along() {
         {"role": "user", "content": [{"type": "input_image", "image_url": url}]},
     ]);
     assert_eq!(parts(responses::ENCODER, "/input"), wanted);
+}
+
+#[test]
+fn pictures_of_a_tools_result_follow_the_results_of_the_turn() {
+    let png = Blob::new(*b"png", "image/png");
+    let files: Files = BTreeMap::from([(png.reference.digest, png.bytes.clone())]);
+    let attached = vec![Attached { content: png.reference.clone(), name: None }];
+    let shown = Said::Tool(ToolResult { shown: Some("Here.".into()), attached, ..ToolResult::new("a") });
+    let turn = turn(vec![call("a", "{}"), call("b", "{}")]);
+    let said = messages(vec![user("Look."), turn, shown, result("b", "Nothing.", false)]);
+    let request = |encoder| -> Value {
+        serde_json::from_str(&request_with(encoder, &said, &Parameters::default(), &files)).unwrap()
+    };
+    let texts = |value: &Value, key: &str| -> Vec<String> {
+        let items = value.as_array().unwrap().iter();
+        items.map(|item| item[key].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let told = "Here.\n[attached: image/png, 3 bytes]";
+    let request_to_anthropic = request(anthropic::ENCODER);
+    let content = request_to_anthropic["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    assert_eq!(texts(&content, "type"), ["tool_result", "tool_result", "text", "image"]);
+    assert!(content[0].to_string().contains(&json!(told).to_string()), "{content}");
+    assert_eq!(content[2]["text"], "What is attached to the result of call a:");
+    assert_eq!(content[3]["source"]["data"], "cG5n");
+    let in_chat = request(Dialect::OpenAi.encoder())["messages"].clone();
+    assert!(texts(&in_chat, "role").ends_with(&["assistant", "tool", "tool", "user"].map(String::from)), "{in_chat}");
+    let last = in_chat.as_array().unwrap().last().unwrap()["content"].clone();
+    assert_eq!(texts(&last, "type"), ["text", "image_url"]);
+    let to_responses = request(responses::ENCODER)["input"].clone();
+    assert!(
+        to_responses
+            .to_string()
+            .ends_with(r#"[{"image_url":"data:image/png;base64,cG5n","type":"input_image"}],"role":"user"}]"#),
+        "{to_responses}"
+    );
+    assert!(to_responses.to_string().contains(&json!(told).to_string()), "{to_responses}");
 }
 
 #[test]

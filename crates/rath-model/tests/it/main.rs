@@ -6,6 +6,7 @@ mod chat;
 mod decoders;
 mod encoders;
 mod file;
+mod golden;
 mod messages;
 mod pieces;
 mod recordings;

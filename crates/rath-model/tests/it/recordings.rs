@@ -11,7 +11,7 @@ use crate::decoders::{calls, decode, stream, words};
 fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/providers");
     if !folder.is_dir() {
-        eprintln!("skipped: no recordings in {}", folder.display());
+        rath_testkit::Requirement::Recordings.skip(format_args!("none in {}", folder.display()));
         return None;
     }
     Some(folder)

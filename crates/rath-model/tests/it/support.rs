@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use pollster::block_on;
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded, Role, StepEntered};
 use rath_core::{
-    Actor, Answer, Asking, Delta, Digest, Encoded, Failure, Memory, Model, Parameters, Rule, Session, Shown, Store,
+    Actor, Answer, Asking, Delta, Digest, Encoded, Failure, Memory, Model, Parameters, Session, Shown, StandardView,
+    Store,
 };
 
 /// An agent's step in a session of its own.
@@ -36,7 +37,15 @@ impl Step {
 
     fn asking<'a>(&'a self, parameters: &'a Parameters) -> Asking<'a> {
         let config = Digest::of(b"config");
-        Asking { agent: &self.agent, prompt: "Be brief.", tools: &[], parameters, rule: Rule::Whole, config }
+        Asking {
+            agent: &self.agent,
+            prompt: "Be brief.",
+            tools: &[],
+            parameters,
+            view: &StandardView::Whole,
+            injected: &[],
+            config,
+        }
     }
 
     pub(crate) fn encode(&self, model: &impl Model) -> Encoded {
@@ -61,15 +70,7 @@ impl Step {
     /// A turn as the runtime takes it, with the results of its calls. Returns what was said, or why not.
     pub(crate) fn turn(&mut self, model: &impl Model) -> String {
         let request = self.encode(model).digest;
-        let requested = ModelRequested {
-            model: model.name().into(),
-            rule: Rule::Whole,
-            encoder: model.encoder().into(),
-            request,
-            parameters: None,
-            previous: None,
-            attempt: None,
-        };
+        let requested = ModelRequested::new(model.name(), "whole@1", model.encoder(), request);
         self.session.append(requested).unwrap();
         let answer = match self.ask(model).0 {
             Ok(answer) => answer,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rath_core::body::Created;
 use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
 use rath_core::store::{Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
-use rath_core::{Blob, Digest, Fault, Kind, Point, Record, RecordId, SessionId, State};
+use rath_core::{Blob, Digest, Fault, Kind, OPERATOR, Point, Record, RecordId, SessionId, State};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -450,7 +450,15 @@ impl Shelf for Committer {
             };
             Ok((line, row.get(0)?))
         });
-        row.optional().map_err(sql)
+        let found = row.optional().map_err(sql)?;
+        // The store's own account goes on, also where somebody closed it.
+        match found {
+            Some((line @ Line { closed: true, .. }, no)) => {
+                let closed = !runs::is(&self.db, OPERATOR, session)?;
+                Ok(Some((Line { closed, ..line }, no)))
+            }
+            found => Ok(found),
+        }
     }
 
     fn id_at(&self, point: Point) -> Result<Option<RecordId>> {

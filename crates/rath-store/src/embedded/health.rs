@@ -187,5 +187,8 @@ const PARTS: &[&str] = &[
 ];
 
 fn is_part(name: &str) -> bool {
-    PARTS.contains(&name) || name.starts_with("rath.db") || name.starts_with("search.db")
+    PARTS.contains(&name)
+        || name.starts_with("rath.db")
+        || name.starts_with("search.db")
+        || name.starts_with("written-by.json")
 }

@@ -16,6 +16,7 @@ mod job;
 pub(crate) mod lines;
 mod log;
 mod pace;
+mod provenance;
 mod raise;
 pub(crate) mod read;
 mod readers;
@@ -42,7 +43,7 @@ use std::task::Poll;
 use futures_channel::oneshot;
 use rath_core::store::{
     Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, OpenQuestions, Page, Piece, Post, Projection,
-    Query, Reading, Result, Row, Scan, Store, Watcher,
+    Provenance, Query, Reading, Result, Row, Scan, Store, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId};
 use rusqlite::Connection;
@@ -76,6 +77,8 @@ pub struct Embedded {
     signals: Arc<Signals>,
     pub(crate) known: Known,
     writer: OnceLock<Writer>,
+    /// Set once the store is known to be written by this user of this machine.
+    is_ours: OnceLock<()>,
     /// Taken while the writer is started.
     starting: Mutex<()>,
     /// Told when the store was brought to the current format.
@@ -118,6 +121,8 @@ impl Embedded {
             let _ = fs::remove_file(unfinished.with_extension(leftover));
         }
         made?;
+        // Nothing depends on it yet: a store without it is of nobody else.
+        let _ = provenance::claim(&paths.root);
         crate::packs::sync_dir(&paths.root).map_err(at)?;
         Self::open(&paths.root)
     }
@@ -151,6 +156,7 @@ impl Embedded {
             signals,
             known: Known::default(),
             writer: OnceLock::new(),
+            is_ours: OnceLock::new(),
             starting: Mutex::new(()),
             tell: None,
         })
@@ -277,6 +283,21 @@ impl Store for Embedded {
         if let Some(writer) = self.writer.get() {
             writer.send(Job::Release { session, fence });
         }
+    }
+
+    fn provenance(&self) -> Result<Provenance> {
+        if self.is_ours.get().is_some() {
+            return Ok(Provenance::Here);
+        }
+        let found = provenance::of(&self.paths.root, &self.paths.database)?;
+        if found == Provenance::Here {
+            let _ = self.is_ours.set(());
+        }
+        Ok(found)
+    }
+
+    fn claim(&self) -> Result<()> {
+        provenance::claim(&self.paths.root)
     }
 
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {

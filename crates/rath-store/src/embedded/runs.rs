@@ -16,6 +16,13 @@ pub(super) fn check(db: &Connection, key: String, session: SessionId) -> Result<
     }
 }
 
+/// Whether the run with this key is of this session.
+pub(super) fn is(db: &Connection, key: &str, session: SessionId) -> Result<bool> {
+    let query = "SELECT 1 FROM runs WHERE key = ?1 AND session = ?2";
+    let found = db.prepare_cached(query).and_then(|mut query| query.exists(params![key, session.0.as_bytes()]));
+    found.map_err(sql)
+}
+
 /// Enters the session that a run begins with.
 pub(super) fn begin(db: &Connection, key: String, session: SessionId) -> Result<()> {
     // Two sessions of one batch may claim the same run.

@@ -1,6 +1,4 @@
 //! SIGKILL at random moments: nothing acknowledged is missing, nothing is torn.
-//!
-//! `RATH_CRASH_ROUNDS=10000` runs more rounds than the hundred of the test run.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -75,7 +73,7 @@ fn round(path: &Path, wait: Duration) -> Vec<Ack> {
 
 #[test]
 fn nothing_acknowledged_is_lost() {
-    let rounds: u64 = std::env::var("RATH_CRASH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let rounds = u64::from(rath_testkit::scaled(100));
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged = 0;
     let mut chance: u64 = 0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id());

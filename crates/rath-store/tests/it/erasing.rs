@@ -1,6 +1,4 @@
 //! What an erasure leaves: nothing in any file of the store, whatever happens in between.
-//!
-//! `RATH_ERASE_ROUNDS=1000` kills more erasures than the twelve of the test run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -317,7 +315,7 @@ fn eraser() {
 
 #[test]
 fn an_erasure_that_is_killed_is_finished_or_not_begun() {
-    let rounds: u64 = std::env::var("RATH_ERASE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    let rounds = u64::from(rath_testkit::scaled(12));
     for round in 0..rounds {
         let (store, dir) = fresh();
         let sessions: Vec<_> = (0..6).map(|_| told(&store)).collect();

@@ -235,7 +235,7 @@ fn mounted(mount: &str, test: &str, dir: &Path) -> Option<Output> {
     match command.output() {
         Ok(output) if output.status.code() != Some(77) && !is_refused(&output) => Some(output),
         other => {
-            let _ = writeln!(std::io::stdout(), "\n{test} skipped: nothing can be mounted here: {other:?}");
+            rath_testkit::Requirement::Mounts.skip(format_args!("nothing can be mounted: {other:?}"));
             None
         }
     }

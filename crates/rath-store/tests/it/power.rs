@@ -1,7 +1,6 @@
 //! The power goes: whatever the disk kept of what was not synced, everything acknowledged is there.
 //!
-//! `RATH_POWER_IMAGES=10000` looks at more images than the hundred of the test run. A failure says how to build its image
-//! again: `RATH_POWER_TRACE` (what was written down, which is kept) and `RATH_POWER_SEED`; in `RATH_POWER_KEEP`, a directory,
+//! A failure says how to build its image again: `RATH_POWER_TRACE` (what was written down, which is kept) and `RATH_POWER_SEED`; in `RATH_POWER_KEEP`, a directory,
 //! images stay.
 
 use std::fs::{self, File, OpenOptions};
@@ -317,7 +316,7 @@ fn go_on(store: &Arc<dyn Store>) -> rath_core::Result<()> {
 }
 
 fn images() -> u64 {
-    std::env::var("RATH_POWER_IMAGES").ok().and_then(|images| images.parse().ok()).unwrap_or(100)
+    u64::from(rath_testkit::scaled(100))
 }
 
 fn first_seed() -> u64 {
@@ -352,7 +351,7 @@ fn survives(path: &Path, images: u64) {
         if !kept.exists() {
             fs::copy(&path, &kept).unwrap();
         }
-        panic!("{why}\nagain: RATH_POWER_TRACE={} RATH_POWER_SEED={seed} RATH_POWER_IMAGES=1", kept.display());
+        panic!("{why}\nagain: RATH_POWER_TRACE={} RATH_POWER_SEED={seed} RATH_SCALE=0.01", kept.display());
     }
     assert!(acknowledged > images, "only {acknowledged} acknowledgements in {images} images");
     eprintln!("{images} images of {} events, {acknowledged} acknowledgements, none lost", trace.len());

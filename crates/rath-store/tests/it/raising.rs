@@ -176,10 +176,9 @@ fn of_four_processes_that_raise_a_store_one_does() {
     assert_eq!((health_format(old.path()), kept), (from, before), "no writer came before the backup");
 }
 
-/// `RATH_RAISE_ROUNDS=1000` kills more often than the test run does.
 #[test]
 fn who_is_killed_leaves_the_old_store_or_the_new_one() {
-    let rounds: u64 = std::env::var("RATH_RAISE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let rounds = u64::from(rath_testkit::scaled(24));
     let (from, dir) = older().pop().unwrap();
     let expected: Value = serde_json::from_slice(&fs::read(dir.join("expected.json")).unwrap()).unwrap();
     // Larger, so that the copy takes a while.

@@ -148,10 +148,9 @@ fn what_people_can_read_is_found_and_names_are_not() {
     block_on(library.store.blob_put(vec![picture.clone(), bytes.clone(), binary.clone()])).unwrap();
     let mut finished = ToolFinished::new("toolu_abc", CallOutcome::Done);
     let output = |stream: &str, text: Option<&str>, blob: Option<&Blob>| Output {
-        stream: stream.into(),
         text: text.map(str::to_owned),
         blob: blob.map(|blob| blob.reference.clone()),
-        cut_from: None,
+        ..Output::new(stream)
     };
     finished.output = vec![
         output("stdout", Some("compiled quickly"), None),
@@ -521,13 +520,8 @@ fn indexers_that_are_killed_and_several_at_once_lose_nothing() {
     assert!(library.embedded.health().unwrap().search.damage.is_empty());
 }
 
-/// How many stores are tried: as many as `RATH_STORED_CASES` says.
-fn cases() -> u32 {
-    std::env::var("RATH_STORED_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(rath_testkit::scaled(40)))]
 
     #[test]
     fn whatever_word_stands_in_a_body_is_found(texts in proptest::collection::vec("(\\PC{0,12}[ \n.]?){0,8}", 1..6), common in "[a-c]{1,2}") {

@@ -232,7 +232,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
         edit();
         let after = save();
         let changed = Changes::of(block_on(diff(&Forest::new(&**store), &before, &after)).unwrap());
-        let output = Output { stream: "stdout".into(), text: Some("done\n".into()), blob: None, cut_from: Some(9) };
+        let output = Output { text: Some("done\n".into()), cut_from: Some(9), ..Output::new("stdout") };
         let finished = ToolFinished {
             exit: Some(Exit::Code(0)),
             output: vec![output],

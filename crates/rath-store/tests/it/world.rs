@@ -1,17 +1,13 @@
 //! Random programs over sessions on disk, against a plain model; the store is sound afterwards.
 
 use proptest::prelude::*;
+use rath_testkit::scaled;
 use rath_testkit::world::{World, ops};
 
 use crate::support::{fresh, verify};
 
-/// How many programs a run tries: as many as `RATH_STORED_CASES` says.
-fn cases() -> u32 {
-    std::env::var("RATH_STORED_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(scaled(60)))]
 
     #[test]
     fn stored_sessions_agree_with_their_model(ops in ops(50)) {

@@ -1,18 +1,19 @@
 //! The protocol of the stores under seeded schedules, and mistakes that must be found.
 
 use rath_core::Memory;
+use rath_testkit::scaled;
 use rath_testkit::simulation::{Planted, compare, explore};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// As many schedules as `RATH_SCHEDULES` says, or the one of `RATH_SCHEDULE_SEED`.
+/// `RATH_SCHEDULE_SEED` runs one schedule alone.
 #[test]
 fn no_schedule_breaks_a_promise() {
     let seeds = match number("RATH_SCHEDULE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("RATH_SCHEDULES").unwrap_or(50_000),
+        None => 0..u64::from(scaled(50_000)),
     };
     let many = seeds.end - seeds.start;
     let tally = explore(seeds, None).unwrap_or_else(|failure| panic!("{failure}"));
@@ -49,7 +50,7 @@ fn every_planted_mistake_is_found() {
 /// The store in memory answers and keeps what the simulated one does.
 #[test]
 fn the_store_in_memory_does_the_same() {
-    for seed in 0..number("RATH_COMPARED_SCHEDULES").unwrap_or(2_000) {
+    for seed in 0..u64::from(scaled(2_000)) {
         compare(seed, Memory::new()).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
     }
 }

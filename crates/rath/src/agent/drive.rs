@@ -4,22 +4,27 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rath_core::body::{Assistant, ModelFailed};
+use rath_core::body::{Assistant, ModelFailed, StepEntered};
 use rath_core::store::{BoxFuture, Change, Lookup, Post, Scan, Watcher};
-use rath_core::{Actor, Cancel, Equipment, Error, ErrorKind, Kind, Next, RecordId, Result, Session, Time};
+use rath_core::{
+    Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, RecordId, Result, Session, Time, Touches,
+};
 
 use super::asker::Asker;
-use super::call::{changed_beside, of_workshop};
 use super::event::{Event, Listener, Patience, RunEvent};
 use super::stop::Late;
 use super::{Agent, Sealed};
 use crate::Workshop;
 use crate::policy::Policy;
-use crate::tools::Desk;
+use crate::recorder;
+use crate::tools::{self, Desk};
+use crate::workshop;
 
 /// What the driver has at hand during one step.
 pub(super) struct Bench {
     pub(super) sealed: Arc<Sealed>,
+    /// Whether the step names another configuration, one whose prose differs.
+    pub(super) reworded: bool,
     pub(super) equipment: Equipment,
     pub(super) cancel: Cancel,
     pub(super) listener: Option<Arc<Listener>>,
@@ -43,6 +48,11 @@ pub(super) struct Bench {
 }
 
 impl Bench {
+    /// Where sessions meet their files.
+    pub(super) fn workshop(&self) -> Result<Arc<Workshop>> {
+        self.equipment.get().map_err(|missing| ErrorKind::Workflow(missing.into()).into())
+    }
+
     /// Tells the listener; without one, `event` is not made.
     pub(super) fn tell(&self, session: &Session, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.listener {
@@ -52,11 +62,12 @@ impl Bench {
 }
 
 impl Agent {
-    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>) -> Result<Session> {
+    pub(super) async fn drive(&self, mut session: Session, sealed: Arc<Sealed>, entered: Entered) -> Result<Session> {
         let me = session.actor().clone();
         session.act_as(Actor::agent(&self.name));
         let equipment = self.equipment.over(&session.equipment());
         let mut bench = Bench {
+            reworded: entered == Entered::Again && is_reworded(&session, &sealed).await?,
             sealed,
             cancel: session.cancel_token().child(),
             listener: equipment.get::<Listener>().ok(),
@@ -78,7 +89,7 @@ impl Agent {
         {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
             let waiting = std::mem::take(&mut bench.waiting);
-            let _ = super::sub::give_up(&mut session, waiting, &error.why_given_up()).await;
+            let _ = super::calls::give_up(&mut session, waiting, &error.why_given_up()).await;
             if error.is_cancelled() {
                 // The wish that was heard in the middle of a turn leaves the inbox with its record.
                 let _ = session.take_posts().await;
@@ -92,7 +103,21 @@ impl Agent {
         }
     }
 
+    /// Fails where the session came from elsewhere and the agent's tools would work in a place that nobody gave it here.
+    async fn check_place(&self, session: &mut Session) -> Result<()> {
+        let works_on_files = self.tools.iter().any(|tool| tool.spec().touches != Touches::Nothing);
+        if !works_on_files || !session.state().arrived {
+            return Ok(());
+        }
+        session.publish().await?;
+        match rath_core::last_place(session.store(), session.head().point()).await? {
+            Some(placed) => Err(ErrorKind::NoPlaceHere { session: session.id(), was: placed.in_words() }.into()),
+            None => Ok(()),
+        }
+    }
+
     async fn work(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+        self.check_place(session).await?;
         loop {
             self.look_around(session, bench).await?;
             match session.state().next() {
@@ -199,18 +224,19 @@ impl Agent {
         let Some(desk) = bench.desk.take() else { return Ok(()) };
         let gone = desk.take_gone();
         if !gone.is_empty() {
-            session.note(gone.join(", "))?;
+            let words: Vec<_> = gone.iter().map(tools::in_words).collect();
+            session.note(words.join(", "))?;
         }
         let stopped = desk.stop_all().await;
         if !stopped.is_empty() {
             session.note(format!("stopped what ran in the background: {}", stopped.join(", ")))?;
         }
         let busy = desk.busy().ids;
-        match (session.state().workspace.clone(), bench.equipment.get::<Workshop>()) {
+        match (session.state().workspace.clone(), bench.workshop()) {
             (Some(before), Ok(workshop)) if !busy.is_empty() => {
                 let after = workshop.after_call(session, &before).await.map_err(of_workshop)?;
                 let isolated = desk.sandbox().capabilities().isolated;
-                changed_beside(session, &busy, isolated, &after.version, after.changed)?;
+                recorder::changes_in_background(session, &busy, isolated, &after.version, after.changed)?;
                 session.publish().await?;
                 workshop.noted(session).map_err(of_workshop)
             }
@@ -219,8 +245,24 @@ impl Agent {
     }
 }
 
+/// Whether the open step names another configuration than this.
+async fn is_reworded(session: &Session, sealed: &Sealed) -> Result<bool> {
+    let entered = session.view().await?.last_of(&Kind::StepEntered).await?;
+    let step = entered.and_then(|entered| entered.record().body::<StepEntered>().ok());
+    let config = step.and_then(|step| step.config);
+    Ok(config.is_some_and(|config| config.digest != sealed.blob.reference.digest))
+}
+
 /// Whether a model was asked in the open step.
 fn is_begun(session: &Session) -> bool {
     let run = session.state().steps.last().and_then(|step| step.run.as_ref());
     run.is_some_and(|run| run.turns > 0 || run.request.is_some())
+}
+
+/// An error of the workshop as one of the run.
+pub(super) fn of_workshop(error: workshop::Error) -> Error {
+    match error {
+        workshop::Error::Session(error) => error,
+        error => ErrorKind::Coded { code: error.code().into(), why: Box::new(error) }.into(),
+    }
 }

@@ -5,21 +5,17 @@
 //! before anything happens that cannot be taken back. There is one driver: a run that goes on after a crash takes the
 //! same way as one that was never interrupted.
 
-mod answer;
 mod asker;
-mod brought;
 mod budget;
-mod call;
 mod calls;
 mod config;
-mod doubt;
 mod drive;
 mod event;
-mod plan;
+mod json_answer;
 mod policy;
-mod round;
+mod retry;
 mod stop;
-mod sub;
+mod sub_agent;
 mod turn;
 
 use std::fmt;
@@ -28,16 +24,17 @@ use std::time::Duration;
 
 use rath_core::body::{Role, StepEntered};
 use rath_core::{
-    Blob, BoxModel, BoxTool, Equipment, IntoTools, Model, Outline, Parameters, Result, Rule, Session, ToolSpec,
-    Workflow,
+    Blob, BoxContextView, BoxModel, BoxTool, BoxWorkflow, ContextView, Equipment, Injector, IntoTools, Model, Outline,
+    Parameters, Result, Session, StandardView, ToolSpec, Workflow,
 };
 
-pub use answer::answer_of;
 pub use asker::{Answer, Asker, Question, Response};
 pub use budget::Budget;
+pub use config::AgentConfig;
 pub use event::{Event, Listener, Patience, RunEvent, RunEvents};
+pub use json_answer::answer_of;
 pub use policy::Decision;
-pub use sub::SubAgent;
+pub use sub_agent::SubAgent;
 
 use crate::policy::Policy;
 use policy::ByTool;
@@ -64,11 +61,13 @@ pub struct Agent {
     prompt: String,
     model: Option<BoxModel>,
     tools: Vec<BoxTool>,
-    rule: Rule,
+    view: BoxContextView,
+    injectors: Vec<Arc<dyn Injector>>,
     parameters: Parameters,
     budget: Budget,
     by_tool: ByTool,
     rules: Option<Policy>,
+    hand_offs: Vec<(String, BoxWorkflow)>,
     equipment: Equipment,
     retries: u32,
     backoff: Duration,
@@ -101,14 +100,16 @@ impl Agent {
             prompt: String::new(),
             model: None,
             tools: Vec::new(),
-            rule: Rule::default(),
+            view: Arc::new(StandardView::default()),
+            injectors: Vec::new(),
             parameters: Parameters::default(),
             budget: Budget::default(),
             by_tool: ByTool::default(),
             rules: None,
+            hand_offs: Vec::new(),
             equipment: Equipment::new(),
-            retries: 3,
-            backoff: Duration::from_millis(500),
+            retries: retry::RETRIES,
+            backoff: retry::FIRST_WAIT,
             sealed: OnceLock::new(),
         }
     }
@@ -137,13 +138,28 @@ impl Agent {
         self.change(|agent| agent.tools.extend(tools.into_tools()))
     }
 
-    /// Which part of the conversation the model is shown.
+    /// An agent or workflow that goes on with the session when a call of a tool says so:
+    /// [`ToolOutcome::hand_off`](rath_core::ToolOutcome::hand_off) with this name. This agent's step is then over, and
+    /// the other one works in a step of its own, behind it.
     #[must_use]
-    pub fn view(self, rule: Rule) -> Self {
-        self.change(|agent| agent.rule = rule)
+    pub fn hands_off_to(self, name: impl Into<String>, to: impl Workflow + 'static) -> Self {
+        self.change(|agent| agent.hand_offs.push((name.into(), BoxWorkflow::new(to))))
     }
 
-    /// What is asked of the model besides.
+    /// Chooses the messages that the model is shown. Unless set, it is shown the whole context.
+    #[must_use]
+    pub fn view(self, view: impl ContextView) -> Self {
+        self.change(|agent| agent.view = Arc::new(view))
+    }
+
+    /// Adds messages to each request, after those of injectors before it. A request records them by reference.
+    #[must_use]
+    pub fn inject(self, injector: impl Injector) -> Self {
+        self.change(|agent| agent.injectors.push(Arc::new(injector)))
+    }
+
+    /// What is asked of the model besides. A [tool choice](rath_core::ToolChoice) that forces a call holds for the first
+    /// turn of a step.
     #[must_use]
     pub fn parameters(self, parameters: Parameters) -> Self {
         self.change(|agent| agent.parameters = parameters)
@@ -228,13 +244,28 @@ impl Workflow for Agent {
             ..StepEntered::new(&self.name)
         };
         let blob = sealed.blob.clone();
-        session.in_step(step, Some(blob), |session, _| self.drive(session, sealed)).await
+        let session =
+            session.in_step(step, Some(blob), |session, entered| self.drive(session, sealed, entered)).await?;
+        if self.hand_offs.is_empty() {
+            return Ok(session);
+        }
+        // What the step was left with is on the record: a resumed run that jumps over the step finds it too.
+        let to = match session.handed_off().await {
+            Ok(to) => to,
+            Err(error) => return Err(error.with_sessions(vec![session])),
+        };
+        match to.and_then(|to| self.hand_offs.iter().find(|(name, _)| *name == to)) {
+            Some((_, workflow)) => workflow.forward(session).await,
+            None => Ok(session),
+        }
     }
 
     fn outline(&self) -> Outline {
         let tools: Vec<_> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
         let model = self.model.as_ref().map_or("none", |model| model.name());
-        Outline::leaf("Agent").detail(format!("{}, model={model}, tools=[{}]", self.name, tools.join(", ")))
+        let outline = Outline::leaf("Agent");
+        let outline = outline.detail(format!("{}, model={model}, tools=[{}]", self.name, tools.join(", ")));
+        self.hand_offs.iter().fold(outline, |outline, (name, to)| outline.child(name, to.outline()))
     }
 }
 

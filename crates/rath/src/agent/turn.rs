@@ -2,20 +2,18 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
 use rath_core::{
-    Answer, Asking, Blob, Delta, Error, ErrorKind, Failure, MadeBy, Result, Session, Shown, Time, random_number,
+    Answer, Asking, Blob, Delta, Error, ErrorKind, Failure, Injected, Injection, MadeBy, Parameters, Result, Session,
+    Shown, Time, ToolChoice, random_number,
 };
 
 use super::Agent;
 use super::drive::Bench;
 use super::event::{Event, RunEvent};
+use super::retry::{LONGEST_WAIT, wait};
 use crate::pause::pause;
-
-/// No wait before asking again is longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Agent {
     pub(super) async fn take_turn(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
@@ -28,15 +26,20 @@ impl Agent {
             return Err(ErrorKind::Budget { agent: self.name.clone(), spent }.into());
         }
         let sealed = bench.sealed.clone();
+        let injected = self.injected(session).await?;
+        // Otherwise the model could never give its answer.
+        let forced = self.parameters.tool_choice.as_ref().is_some_and(ToolChoice::is_forced);
+        let unforced = (run.turns > 0 && forced).then(|| Parameters { tool_choice: None, ..self.parameters.clone() });
         let asking = Asking {
             agent: &self.name,
             prompt: &self.prompt,
             tools: &sealed.specs,
-            parameters: &self.parameters,
-            rule: self.rule,
+            parameters: unforced.as_ref().unwrap_or(&self.parameters),
+            view: &*self.view,
+            injected: &injected,
             config: sealed.blob.reference.digest,
         };
-        let encoded = model.encode(&Shown::of(session, asking)).await;
+        let encoded = model.encode(&Shown::of(&*session, asking)).await;
         let encoded = match encoded {
             Ok(encoded) => encoded,
             Err(failure) => return self.failed(session, bench, failure, run.attempts).await,
@@ -44,21 +47,24 @@ impl Agent {
         let by = encoded.by.clone();
         let MadeBy { model: asked, encoder } =
             by.unwrap_or_else(|| MadeBy { model: model.name().into(), encoder: model.encoder().into() });
+        let config = bench.reworded.then(|| sealed.blob.clone());
+        if let Some(config) = &config {
+            session.store().blob_put_soon(vec![config.clone()]).await?;
+        }
         session.append(ModelRequested {
-            model: asked,
-            rule: self.rule,
-            encoder,
-            request: encoded.digest,
-            parameters: None,
+            config: config.map(|config| config.reference),
+            injected: injected.clone(),
+            parameters: unforced.clone(),
             previous: run.request,
             attempt: (run.attempts > 0).then_some(run.attempts + 1),
+            ..ModelRequested::new(asked, self.view.name(), encoder, encoded.digest)
         })?;
         session.settle().await?;
         let began = Time::now();
         // What came of an answer that nobody waits for any more.
         let words = Mutex::new(String::new());
         let answer = {
-            let shown = Shown::of(session, asking);
+            let shown = Shown::of(&*session, asking);
             let words = &words;
             let (session_id, agent_name, listener) = (session.id(), sealed.name.clone(), bench.listener.clone());
             let heard = |delta| {
@@ -86,6 +92,22 @@ impl Agent {
             }
             (None, None) => Ok(()),
         }
+    }
+
+    /// The messages to inject into the next request. New blobs are stored with its record.
+    async fn injected(&self, session: &Session) -> Result<Vec<Injected>> {
+        let mut injected = Vec::new();
+        if self.injectors.is_empty() {
+            return Ok(injected);
+        }
+        let view = session.view().await?;
+        for injector in &self.injectors {
+            for Injection { injected: message, blob } in injector.inject(&view).await? {
+                session.store().blob_put_soon(blob.into_iter().collect()).await?;
+                injected.push(message);
+            }
+        }
+        Ok(injected)
     }
 
     async fn answered(&self, session: &mut Session, bench: &mut Bench, answer: Answer, began: Time) -> Result<()> {
@@ -146,19 +168,6 @@ impl Agent {
     }
 }
 
-/// How long to wait before asking again: what the provider asks for and up to a tenth more, or twice as long each time,
-/// of which the second half is chance. Many who were refused at once do not come back at once.
-fn wait(after: Option<Duration>, backoff: Duration, attempts: u32, random: u64) -> Duration {
-    let chance = |of: Duration| of.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64);
-    match after {
-        Some(after) => after + chance(after / 10),
-        None => {
-            let doubled = backoff.saturating_mul(1 << attempts.min(16)).min(LONGEST_WAIT);
-            doubled / 2 + chance(doubled / 2)
-        }
-    }
-}
-
 /// Puts on the record that nobody waits for the answer any more, and what came of it. Who stopped it has read that far
 /// and goes on from there, and so the model is shown it as what it said.
 fn cut_off(session: &mut Session, bench: &Bench, failed: ModelFailed, words: String, error: Error) -> Result<()> {
@@ -189,25 +198,4 @@ fn name_calls(blocks: &mut [Block], turn: u64) -> bool {
         names.insert(id.clone());
     }
     renamed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_with_chance_and_never_fall_short_of_what_the_provider_asks() {
-        let (half, second) = (Duration::from_millis(500), Duration::from_secs(1));
-        assert_eq!(wait(None, half, 0, 0), half / 2);
-        assert!(wait(None, half, 0, u64::MAX) <= half && wait(None, half, 0, u64::MAX) > half.mul_f64(0.99));
-        assert_eq!(wait(None, half, 3, 0), 2 * second);
-        assert_eq!(wait(None, second, 40, 0), LONGEST_WAIT / 2);
-        assert_eq!(wait(Some(second), half, 5, 0), second);
-        assert!(wait(Some(second), half, 5, u64::MAX) <= second.mul_f64(1.1));
-        assert_eq!(
-            wait(Some(Duration::ZERO), half, 5, u64::MAX),
-            Duration::ZERO,
-            "the next of a chain is asked at once"
-        );
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rath_core::{BoxModel, Parameters, Rule};
+use rath_core::{BoxModel, Parameters, StandardView};
 use serde::{Deserialize, Serialize};
 
 use super::{BadBudget, Error, Resolver};
@@ -139,9 +139,9 @@ impl AgentSpec {
 
     pub(super) fn without_tools(&self, model: BoxModel) -> Result<Agent, Error> {
         let rule = match self.view {
-            None | Some(ContextChoice::Whole) => Rule::Whole,
-            Some(ContextChoice::OwnStep) => Rule::OwnStep,
-            Some(ContextChoice::LastAnswer) => Rule::LastAnswer,
+            None | Some(ContextChoice::Whole) => StandardView::Whole,
+            Some(ContextChoice::OwnStep) => StandardView::OwnStep,
+            Some(ContextChoice::LastAnswer) => StandardView::LastAnswer,
         };
         let parameters = Parameters {
             max_tokens: self.max_tokens,

@@ -55,6 +55,9 @@ pub enum Error {
     /// "Always" answers a question that does not offer it.
     #[error("{0} offers no \"always\": answer yes or no")]
     NoAlways(Point),
+    /// The question was asked on another machine, by another user or in another store.
+    #[error("{0} was asked elsewhere and is not answered here")]
+    AskedElsewhere(Point),
     /// Text answers a question about whether a call may be made.
     #[error("{0} is a yes-or-no question: answer yes or no, and give details as the reason")]
     YesOrNo(Point),
@@ -94,6 +97,10 @@ impl Control {
             Answer::Always if question.always.is_none() => return Err(Error::NoAlways(at)),
             Answer::Text(_) if question.about == About::Approval => return Err(Error::YesOrNo(at)),
             _ => {}
+        }
+        // What was shown there says nothing about what would happen here.
+        if View::of(&self.store, at.session, Some(at.seq)).await?.is_from_elsewhere() {
+            return Err(Error::AskedElsewhere(at));
         }
         self.deliver(question.session, question.posted(answer, why)).await
     }

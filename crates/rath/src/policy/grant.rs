@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::command::Line;
 use super::place::Place;
-use super::wish::{Seen, Wish};
+use super::wish::{Paths, Seen, Wish};
 
 /// Programs whose first argument says what they do.
 const WITH_SUBCOMMANDS: &[&str] = &[
@@ -33,10 +33,13 @@ const RUNNERS: &[&str] = &["exec", "run", "x", "dlx", "tool", "config", "alias",
 /// What "always" allows when it is said about this call, as narrow as it is useful.
 pub fn offer(wish: &Wish<'_>) -> Grant {
     let seen = Seen::of(wish);
-    let scope = match (&seen.line, seen.places.as_slice()) {
+    let scope = match (&seen.line, &seen.paths) {
         (Some(line), _) => of_line(line),
-        (None, [Place::Inside(path)]) if seen.secret().is_none() => directory(path),
-        _ => None,
+        (None, Paths::Known(places)) => match places.as_slice() {
+            [Place::Inside(path)] if seen.secret().is_none() => directory(path),
+            _ => None,
+        },
+        (None, Paths::Unknown(_)) => None,
     };
     let scope = scope.unwrap_or_else(|| Scope::Same { arguments: digest(&seen.arguments) });
     Grant { tool: seen.tool.into(), effect: seen.effect, scope }
@@ -72,7 +75,10 @@ pub fn covers(grant: &Grant, wish: &Wish<'_>) -> bool {
                 Place::Inside(path) => path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')),
                 Place::Outside(_) => false,
             };
-            !seen.places.is_empty() && seen.places.iter().all(below) && seen.secret().is_none()
+            match &seen.paths {
+                Paths::Known(places) => !places.is_empty() && places.iter().all(below) && seen.secret().is_none(),
+                Paths::Unknown(_) => false,
+            }
         }
     }
 }

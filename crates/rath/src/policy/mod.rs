@@ -12,7 +12,8 @@
 //!     Rule::new(Ruling::Deny).command("git push*").why("no pushes from agents"),
 //!     Rule::new(Ruling::Allow).command("git *"),
 //! ])?;
-//! let wish = |arguments| Wish { tool: "shell", arguments, effect: Effect::Irreversible, root: None };
+//! let spec = rath::tools::spec("shell");
+//! let wish = |arguments| Wish { tool: "shell", arguments, effect: Effect::Irreversible, spec, root: None };
 //! assert_eq!(policy.decide(&wish(r#"{"command": "git log"}"#)).ruling, Ruling::Allow);
 //! assert_eq!(policy.decide(&wish(r#"{"command": "git log && git push"}"#)).ruling, Ruling::Deny);
 //! assert_eq!(policy.decide(&wish(r#"{"command": "git log > ~/.bashrc"}"#)).ruling, Ruling::Ask);
@@ -23,6 +24,7 @@ mod command;
 mod grant;
 mod place;
 mod rule;
+mod unsure;
 mod wildcard;
 mod wish;
 
@@ -36,7 +38,7 @@ pub use rule::{BadRule, Rule, Ruling};
 pub use wish::Wish;
 
 use rule::{Checked, Unit};
-use wish::Seen;
+use wish::{Paths, Seen};
 
 /// Rules, and defaults after them.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +61,9 @@ pub struct Decided {
     /// Where the rule was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Whether the rule names paths.
+    #[serde(skip)]
+    pub(crate) by_path: bool,
 }
 
 /// A rule that was looked at.
@@ -111,7 +116,10 @@ impl Policy {
     }
 
     fn decide_unit(&self, seen: &Seen<'_>, unit: Unit<'_>) -> Decided {
-        let first = |rules: &[Checked]| rules.iter().find(|checked| checked.matches(seen, unit)).map(by_rule);
+        let first = |rules: &[Checked]| {
+            let found = rules.iter().find(|checked| checked.matches(seen, unit));
+            found.map(|checked| by_rule(checked, seen))
+        };
         let decided = first(&self.rules).unwrap_or_else(|| default_for(seen));
         first(&self.guards).filter(|guard| guard.ruling > decided.ruling).unwrap_or(decided)
     }
@@ -165,14 +173,20 @@ fn in_words(unit: Unit<'_>) -> Option<String> {
     }
 }
 
-fn by_rule(checked: &Checked) -> Decided {
-    let Rule { decision, why, origin, .. } = &checked.rule;
-    Decided { ruling: *decision, by: checked.rule.to_string(), why: why.clone(), origin: origin.clone() }
+fn by_rule(checked: &Checked, seen: &Seen<'_>) -> Decided {
+    let Rule { decision, why, origin, path, .. } = &checked.rule;
+    let by = match (&seen.paths, path) {
+        (Paths::Unknown(_), Some(_)) => {
+            format!("{}; {} does not say which of its arguments are paths", checked.rule, seen.tool)
+        }
+        _ => checked.rule.to_string(),
+    };
+    Decided { ruling: *decision, by, why: why.clone(), origin: origin.clone(), by_path: path.is_some() }
 }
 
 /// What is done where no rule matches.
 fn default_for(seen: &Seen<'_>) -> Decided {
-    let decided = |ruling, by: String| Decided { ruling, by, why: None, origin: None };
+    let decided = |ruling, by: String| Decided { ruling, by, why: None, origin: None, by_path: false };
     match (seen.secret(), seen.effect) {
         (Some(secret), _) => decided(Ruling::Ask, format!("default: {secret} looks like a secret")),
         (None, Effect::Irreversible) => decided(Ruling::Ask, "default: it cannot be taken back".into()),

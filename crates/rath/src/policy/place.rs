@@ -16,7 +16,8 @@ impl Place {
     pub(crate) fn of(given: &str, root: Option<&Path>) -> Self {
         let given = Path::new(given.trim());
         let (path, mut outside) = match (given.is_absolute(), root) {
-            (false, _) => (given, false),
+            // A tool may take it for the home.
+            (false, _) => (given, given.starts_with("~")),
             (true, Some(root)) => match plain(given).strip_prefix(&plain(root)) {
                 Some(rest) if rest.is_empty() || rest.starts_with('/') => {
                     return Self::Inside(rest.trim_start_matches('/').to_owned());
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(of("/home/ada/./shop/x/../a"), inside("a"));
         assert_eq!(of("/home/ada/shop"), inside(""));
         assert_eq!(of("."), inside(""));
-        for given in ["../x", "a/../../x", "/home/ada/shopx/a", "/etc/passwd", "/home/ada/shop/../x", "/"] {
+        for given in ["~", "~/x", "../x", "a/../../x", "/home/ada/shopx/a", "/etc/passwd", "/home/ada/shop/../x", "/"] {
             assert!(matches!(of(given), Place::Outside(_)), "{given}: {:?}", of(given));
         }
         // What went out and came back by name may be another place.

@@ -2,20 +2,29 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use rath_core::body::{Grant, Scope};
+use rath_core::{PathArguments, ToolSpec};
 use serde_json::json;
 
 use super::*;
+use crate::tools;
 
 fn shell(policy: &Policy, command: &str) -> Ruling {
     let arguments = json!({ "command": command }).to_string();
-    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Irreversible, root: None };
+    let wish = Wish {
+        tool: "shell",
+        arguments: &arguments,
+        effect: Effect::Irreversible,
+        spec: tools::spec("shell"),
+        root: None,
+    };
     policy.decide(&wish).ruling
 }
 
 fn on(policy: &Policy, tool: &str, path: &str) -> Ruling {
     let arguments = json!({ "path": path }).to_string();
     let root = Some(Path::new("/home/ada/space"));
-    policy.decide(&Wish { tool, arguments: &arguments, effect: Effect::Workspace, root }).ruling
+    let spec = tools::spec(tool);
+    policy.decide(&Wish { tool, arguments: &arguments, effect: Effect::Workspace, spec, root }).ruling
 }
 
 fn allow() -> Rule {
@@ -132,13 +141,181 @@ fn paths_are_matched_where_they_lead() {
     }
 }
 
+/// The decision about a call of a tool with these properties that says this of its paths.
+fn of_tool(policy: &Policy, paths: &PathArguments, arguments: serde_json::Value) -> Decided {
+    let properties = json!({ "from": {}, "to": {}, "edits": {}, "dir": {}, "name": {}, "text": {}, "n": {} });
+    let schema = json!({ "type": "object", "properties": properties });
+    let spec = ToolSpec { paths: paths.clone(), ..ToolSpec::new("move_file", "Moves a file.", schema) };
+    let (arguments, root) = (arguments.to_string(), Some(Path::new("/home/ada/space")));
+    let effect = Effect::Workspace;
+    policy.decide(&Wish { tool: "move_file", arguments: &arguments, effect, spec: Some(&spec), root })
+}
+
+#[test]
+fn a_path_is_found_in_every_argument_that_is_declared() {
+    let policy = Policy::new(vec![deny().path("private/"), allow().path("src/**"), Rule::new(Ruling::Ask)]).unwrap();
+    let moves = PathArguments::named("from, to");
+    for (from, to, ruling) in [
+        ("src/a", "src/b", Ruling::Allow),
+        ("src/a", "b", Ruling::Ask),
+        ("src/a", "private/b", Ruling::Deny),
+        ("private/b", "src/a", Ruling::Deny),
+        ("src/../private/b", "src/a", Ruling::Deny),
+        ("/home/ada/space/private/b", "src/a", Ruling::Deny),
+        ("../space/private/b", "src/a", Ruling::Deny),
+        ("/home/ada/space/src/b", "src/a", Ruling::Allow),
+        ("src/a", "../src/b", Ruling::Ask),
+        ("~/src/a", "src/b", Ruling::Ask),
+    ] {
+        let arguments = json!({ "from": from, "to": to, "text": "private/x" });
+        assert_eq!(of_tool(&policy, &moves, arguments).ruling, ruling, "{from} to {to}");
+    }
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": ["src/a", "private/b"], "to": "src/c" })).ruling, Ruling::Deny);
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": "src/a" })).ruling, Ruling::Ask);
+    let edits = PathArguments::named("edits[].path");
+    let edit = |paths: [&str; 2]| json!({ "edits": paths.map(|path| json!({ "path": path, "new": "private" })) });
+    assert_eq!(of_tool(&policy, &edits, edit(["src/a", "src/b"])).ruling, Ruling::Allow);
+    assert_eq!(of_tool(&policy, &edits, edit(["src/a", "private/b"])).ruling, Ruling::Deny);
+}
+
+#[test]
+fn rules_that_deny_or_ask_hold_for_a_tool_that_does_not_say_its_paths() {
+    let policy = Policy::new(vec![
+        deny().path("private/keys"),
+        Rule::new(Ruling::Ask).path("*.toml"),
+        allow().path("src/**"),
+        deny().tool("move_file").effect(Effect::Workspace).why("the end of the list"),
+    ]);
+    let policy = policy.unwrap();
+    let unknown = PathArguments::Unknown;
+    for (arguments, by) in [
+        (json!({ "from": "private/keys" }), "private/keys"),
+        (json!({ "edits": [{ "at": { "x": "private/keys/a" } }] }), "private/keys"),
+        (json!({ "edits": { "private/keys": "x" } }), "private/keys"),
+        (json!({ "text": "mv src/a private/keys" }), "private/keys"),
+        (json!({ "text": "file:///home/ada/space/private/keys" }), "private/keys"),
+        (json!({ "dir": "private", "name": "keys" }), "private/keys"),
+        (json!({ "dir": "src", "name": "../private/keys" }), "private/keys"),
+        // Nothing can be told from these.
+        (json!({ "n": 3 }), "private/keys"),
+        (json!({}), "private/keys"),
+        (json!({ "from": "a/b.toml" }), "*.toml"),
+        (json!({ "dir": "a", "name": "b.toml" }), "*.toml"),
+        // A rule that allows a path is not believed.
+        (json!({ "from": "src/a" }), "with workspace effects"),
+    ] {
+        let decided = of_tool(&policy, &unknown, arguments.clone());
+        assert!(decided.by.contains(by), "{arguments}: {decided:?}");
+        let is_ask = by == "*.toml";
+        assert_eq!(decided.ruling, if is_ask { Ruling::Ask } else { Ruling::Deny }, "{arguments}");
+        assert_eq!(
+            decided.by.contains("move_file does not say which of its arguments are paths"),
+            by.contains('.') || by.contains('/')
+        );
+    }
+    // It can say that none is, and that they are others than what is there.
+    for known in [PathArguments::named(""), PathArguments::named("to")] {
+        let decided = of_tool(&policy, &known, json!({ "text": "private/keys", "to": "x" }));
+        assert_eq!(decided.why.as_deref(), Some("the end of the list"), "{known:?}");
+    }
+    // Another name of an argument, or a value of another type.
+    for arguments in [json!({ "to": "x", "target": "private/keys" }), json!({ "to": { "path": "private/keys" } })] {
+        let decided = of_tool(&policy, &PathArguments::named("to"), arguments);
+        assert!(decided.by.contains("private/keys"), "{decided:?}");
+    }
+}
+
+#[test]
+fn secrets_are_found_under_any_name() {
+    let policy = Policy::default();
+    for arguments in [
+        json!({ "from": ".env" }),
+        json!({ "edits": [{ "at": "deploy/server.key" }] }),
+        json!({ "text": "cp .env x" }),
+        json!({ "edits": { ".npmrc": "" } }),
+        json!({ "dir": "credentials", "name": "a" }),
+    ] {
+        let decided = of_tool(&policy, &PathArguments::Unknown, arguments.clone());
+        assert!(
+            decided.ruling == Ruling::Ask && decided.by.contains("looks like a secret"),
+            "{arguments}: {decided:?}"
+        );
+    }
+    let moves = PathArguments::named("from, to");
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": "a", "to": "b/.env" })).ruling, Ruling::Ask);
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": "a", "to": "b", "text": ".env" })).ruling, Ruling::Allow);
+    // What a person allows for good is no wider for it.
+    let offered = |paths: &PathArguments, arguments: serde_json::Value| {
+        let schema = json!({ "type": "object", "properties": { "path": {} } });
+        let spec = ToolSpec { paths: paths.clone(), ..ToolSpec::new("store", "Stores.", schema) };
+        let (arguments, effect) = (arguments.to_string(), Effect::Workspace);
+        offer(&Wish { tool: "store", arguments: &arguments, effect, spec: Some(&spec), root: None }).scope
+    };
+    let below = offered(&PathArguments::named("path"), json!({ "path": "docs/a" }));
+    assert_eq!(below, Scope::Below { directory: "docs".into() });
+    assert!(matches!(offered(&PathArguments::Unknown, json!({ "path": "docs/a" })), Scope::Same { .. }));
+}
+
+#[test]
+fn every_built_in_tool_says_its_paths() {
+    let policy = Policy::new(vec![deny().path("private/"), allow()]).unwrap();
+    let decide = |tool: &str, arguments: serde_json::Value| {
+        let (arguments, effect) = (arguments.to_string(), Effect::Workspace);
+        let spec = tools::spec(tool);
+        assert_ne!(spec.unwrap().paths, PathArguments::Unknown, "{tool}");
+        policy.decide(&Wish { tool, arguments: &arguments, effect, spec, root: Some(Path::new("/space")) }).ruling
+    };
+    let patch = |path: &str| format!("*** Begin Patch\n*** Delete File: {path}\n*** End Patch\n");
+    for private in ["private/a", "./x/../private/a", "/space/private/a", "../space/private/a", "private"] {
+        for (tool, arguments) in [
+            ("read", json!({ "path": private, "offset": 1 })),
+            ("ls", json!({ "path": private })),
+            ("glob", json!({ "path": private, "pattern": "*" })),
+            ("glob", json!({ "pattern": format!("{private}/*.rs") })),
+            ("grep", json!({ "path": private, "pattern": "x" })),
+            ("write", json!({ "path": private, "content": "" })),
+            ("edit", json!({ "path": private, "old": "a", "new": "b" })),
+            ("apply_patch", json!({ "patch": patch(private) })),
+        ] {
+            assert_eq!(decide(tool, arguments), Ruling::Deny, "{tool} {private}");
+        }
+    }
+    for (tool, arguments) in [
+        ("read", json!({ "path": "src/private.rs" })),
+        ("ls", json!({})),
+        ("glob", json!({ "pattern": "*.rs" })),
+        ("grep", json!({ "pattern": "private" })),
+        ("write", json!({ "path": "a", "content": "private/a" })),
+        ("edit", json!({ "path": "a", "old": "private/a", "new": "" })),
+        ("apply_patch", json!({ "patch": patch("src/a") })),
+        ("todo", json!({ "items": [{ "text": "private/a", "progress": "open" }] })),
+        ("ask_human", json!({ "question": "private/a?" })),
+        // A rule about paths does not see what a command reads.
+        ("shell", json!({ "command": "cat private/a" })),
+        ("shell", json!({ "poll": "bg-1" })),
+    ] {
+        assert_eq!(decide(tool, arguments.clone()), Ruling::Allow, "{tool} {arguments}");
+    }
+}
+
+#[test]
+fn an_agents_fingerprint_does_not_have_its_tools_paths() {
+    let names = ["read", "ls", "glob", "grep", "write", "edit", "apply_patch", "shell", "todo", "ask_human"];
+    for name in names {
+        let stored = serde_json::to_value(tools::spec(name).unwrap()).unwrap();
+        let fields: Vec<&String> = stored.as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["description", "effect", "name", "schema", "touches"], "{name}");
+    }
+}
+
 #[test]
 fn a_patch_names_every_path_in_it() {
     let policy = Policy::new(vec![deny().path("secret"), allow().path("src/**"), Rule::new(Ruling::Ask)]).unwrap();
     let patch = |text: &str| {
         let arguments = json!({ "patch": format!("*** Begin Patch\n{text}*** End Patch\n") }).to_string();
+        let spec = tools::spec("apply_patch");
         policy
-            .decide(&Wish { tool: "apply_patch", arguments: &arguments, effect: Effect::Workspace, root: None })
+            .decide(&Wish { tool: "apply_patch", arguments: &arguments, effect: Effect::Workspace, spec, root: None })
             .ruling
     };
     assert_eq!(patch("*** Add File: src/a\n+x\n"), Ruling::Allow);
@@ -156,7 +333,10 @@ fn the_defaults_are_safe() {
     assert_eq!(on(&policy, "read", "a/../.env"), Ruling::Ask);
     let command = |command: &str| {
         let arguments = json!({ "command": command }).to_string();
-        policy.decide(&Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, root: None }).ruling
+        let spec = tools::spec("shell");
+        policy
+            .decide(&Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, spec, root: None })
+            .ruling
     };
     assert_eq!(command("cargo test"), Ruling::Allow);
     assert_eq!(command("cat config/.env"), Ruling::Ask);
@@ -180,7 +360,8 @@ fn guards_only_tighten() {
 fn an_explanation_ends_with_the_rule_that_decides() {
     let policy = Policy::new(vec![deny().command("git push*").why("no pushes"), allow().command("git *")]).unwrap();
     let arguments = json!({ "command": "git log; git push" }).to_string();
-    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, root: None };
+    let spec = tools::spec("shell");
+    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, spec, root: None };
     let (looked, decided) = policy.explain(&wish);
     let seen: Vec<_> = looked.iter().map(|look| (look.rule.as_str(), look.matched, look.command.as_deref())).collect();
     assert_eq!(
@@ -211,10 +392,10 @@ fn patterns_that_mean_nothing_are_refused() {
 #[test]
 fn always_is_narrow() {
     let grant = |tool: &str, arguments: serde_json::Value, effect| {
-        offer(&Wish { tool, arguments: &arguments.to_string(), effect, root: None })
+        offer(&Wish { tool, arguments: &arguments.to_string(), effect, spec: tools::spec(tool), root: None })
     };
     let covers = |grant: &Grant, tool: &str, arguments: serde_json::Value, effect| {
-        covers(grant, &Wish { tool, arguments: &arguments.to_string(), effect, root: None })
+        covers(grant, &Wish { tool, arguments: &arguments.to_string(), effect, spec: tools::spec(tool), root: None })
     };
     let last = Effect::Irreversible;
     let test = grant("shell", json!({ "command": "cargo test --all" }), Effect::Workspace);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::command::{Line, name_of};
 use super::place::Place;
 use super::wildcard;
-use super::wish::Seen;
+use super::wish::{Paths as Named, Seen};
 
 /// What a rule says about the calls that it matches. A later one is stricter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -199,14 +199,18 @@ impl Checked {
         Ok(Self { rule, tool, path, command })
     }
 
-    /// Whether all conditions hold. What is not sure holds for rules that forbid or ask, and not for those that allow.
+    /// Whether all conditions hold. Ambiguous input matches rules that deny or ask, and never rules that allow.
     pub(crate) fn matches(&self, seen: &Seen<'_>, unit: Unit<'_>) -> bool {
         let allows = self.rule.decision == Ruling::Allow;
         self.tool.as_ref().is_none_or(|glob| glob.is_match(seen.tool))
             && self.rule.effect.is_none_or(|effect| effect == seen.effect)
-            && self.path.as_ref().is_none_or(|paths| match allows {
-                true => !seen.places.is_empty() && seen.places.iter().all(|place| paths.holds(place)),
-                false => seen.places.iter().any(|place| paths.may_hold(place)),
+            && self.path.as_ref().is_none_or(|paths| match (&seen.paths, allows) {
+                (Named::Known(places), true) => !places.is_empty() && places.iter().all(|place| paths.holds(place)),
+                (Named::Known(places), false) => places.iter().any(|place| paths.may_hold(place)),
+                (Named::Unknown(_), true) => false,
+                (Named::Unknown(places), false) => {
+                    places.is_empty() || places.iter().any(|place| paths.may_hold(place))
+                }
             })
             && self.command.as_ref().is_none_or(|words| match (unit, allows) {
                 (Unit::Call, _) | (Unit::Unsure(_), true) => false,

@@ -1,7 +1,7 @@
 //! Commands that run on while the agent does something else.
 //!
-//! They end with the process that started them, and with their sandbox. What a call says of them on the record is how
-//! the next process knows: their ids are not given out again, and whoever counts on one is told.
+//! They end with the process that started them, and with their sandbox. What a call records of them is how the next
+//! process knows: their ids are not given out again, and a model that asks for one is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future as _;
@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use rath_core::body::{BackgroundCommand, BackgroundStatus};
 use rath_sandbox::{Ended, Event, OUTPUT_LIMIT, Running, Stream};
 
 /// The commands of a desk that run in the background, by number.
@@ -19,8 +20,8 @@ pub(super) struct Backgrounds(Mutex<All>);
 struct All {
     started: u64,
     running: BTreeMap<u64, Background>,
-    /// Those of a process or of a sandbox that ended before them, and how that is said.
-    gone: BTreeMap<u64, &'static str>,
+    /// Those of a process or of a sandbox that ended before them.
+    gone: BTreeMap<u64, BackgroundStatus>,
     /// Those of them that nobody was told of.
     untold: BTreeSet<u64>,
     /// Those that may have changed files since the files were last looked at.
@@ -44,11 +45,6 @@ pub(super) struct News {
     pub(super) ended: Option<Result<Ended, String>>,
 }
 
-const RUNS_ON: &str = " runs on in the background";
-const HAS_ENDED: &str = " has ended";
-const IS_GONE: &str = " is gone with the process that started it";
-const IS_LOST: &str = " is gone with the sandbox that it ran in";
-
 /// Those that may have changed files when the files were about to be looked at.
 #[derive(Default)]
 pub(crate) struct Busy {
@@ -57,29 +53,35 @@ pub(crate) struct Busy {
     ended: BTreeSet<u64>,
 }
 
-/// What is put on the record of a command that is kept.
-pub(super) fn runs_on(id: &str) -> String {
-    format!("{id}{RUNS_ON}")
+/// What is recorded of a command.
+pub(super) fn status_of(id: &str, status: BackgroundStatus) -> BackgroundCommand {
+    BackgroundCommand { id: id.into(), status }
 }
 
-/// What is put on the record of one that was found to have ended.
-pub(super) fn has_ended(id: &str) -> String {
-    format!("{id}{HAS_ENDED}")
+/// The same for people and models.
+pub(crate) fn in_words(BackgroundCommand { id, status }: &BackgroundCommand) -> String {
+    match status {
+        BackgroundStatus::Running => format!("{id} runs on in the background"),
+        BackgroundStatus::Ended => format!("{id} has ended"),
+        BackgroundStatus::LostWithProcess => format!("{id} is gone with the process that started it"),
+        BackgroundStatus::LostWithSandbox => format!("{id} is gone with the sandbox that it ran in"),
+        BackgroundStatus::Unknown => format!("{id} has a status that this version does not know"),
+    }
 }
 
 impl Backgrounds {
-    /// Those of a step that another process began, which left these remarks, oldest first.
-    pub(super) fn after(remarks: &[String]) -> Self {
+    /// Those of a step that another process began, as its calls recorded them, oldest first.
+    pub(super) fn after<'a>(recorded: impl Iterator<Item = &'a BackgroundCommand>) -> Self {
         let mut all = All::default();
-        for remark in remarks {
-            let number = |end: &str| remark.strip_suffix(end)?.strip_prefix(PREFIX)?.parse::<u64>().ok();
-            if let Some(number) = number(RUNS_ON) {
-                all.started = all.started.max(number);
-                all.gone.insert(number, IS_GONE);
-                all.untold.insert(number);
-            }
-            if let Some(number) = number(HAS_ENDED).or_else(|| number(IS_GONE)).or_else(|| number(IS_LOST)) {
-                all.untold.remove(&number);
+        for BackgroundCommand { id, status } in recorded {
+            let Some(number) = id.strip_prefix(PREFIX).and_then(|number| number.parse::<u64>().ok()) else { continue };
+            match status {
+                BackgroundStatus::Running => {
+                    all.started = all.started.max(number);
+                    all.gone.insert(number, BackgroundStatus::LostWithProcess);
+                    all.untold.insert(number);
+                }
+                _ => drop(all.untold.remove(&number)),
             }
         }
         // Until they were gone they may have changed files, which no call has looked at since.
@@ -87,11 +89,11 @@ impl Backgrounds {
         Self(Mutex::new(all))
     }
 
-    /// What is to be said, once, of those that are gone.
-    pub(super) fn take_gone(&self) -> Vec<String> {
+    /// Those that are gone, each once.
+    pub(super) fn take_gone(&self) -> Vec<BackgroundCommand> {
         let mut all = self.lock();
         let untold = std::mem::take(&mut all.untold);
-        untold.into_iter().filter_map(|number| Some(format!("{}{}", id(number), all.gone.get(&number)?))).collect()
+        untold.into_iter().filter_map(|number| Some(status_of(&id(number), *all.gone.get(&number)?))).collect()
     }
 
     /// Their sandbox is lost, and those that had not ended are gone with it. Of the others the output can still be seen.
@@ -101,7 +103,7 @@ impl Backgrounds {
         running.retain(|number, one| {
             let has_ended = matches!(one.running.poll(), Some(Ok(_)));
             if !has_ended {
-                gone.insert(*number, IS_LOST);
+                gone.insert(*number, BackgroundStatus::LostWithSandbox);
                 untold.insert(*number);
             }
             has_ended
@@ -211,7 +213,7 @@ impl All {
         let found = self.running.keys().copied().find(|number| id(*number) == wanted.trim());
         found.ok_or_else(|| {
             if let Some((number, how)) = self.gone.iter().find(|(number, _)| id(**number) == wanted.trim()) {
-                return format!("{}{how}; start it again if you need it", id(*number));
+                return format!("{}; start it again if you need it", in_words(&status_of(&id(*number), *how)));
             }
             let known: Vec<String> = self.running.keys().map(|number| id(*number)).collect();
             match known.is_empty() {

@@ -3,10 +3,12 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rath_core::body::Effect;
+use rath_core::ToolSpec;
+use rath_core::body::{BackgroundCommand, Effect};
 use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Status, Why};
 
 use super::background::{Backgrounds, Busy};
+use super::kept::Kept;
 use super::left_out::LeftOut;
 use super::nearest;
 use super::permit::Permit;
@@ -46,10 +48,11 @@ impl Desk {
         self
     }
 
-    /// Where another process worked before, and left these remarks with its calls, oldest first.
+    /// Where another process worked before, whose calls kept this, oldest first.
     #[must_use]
-    pub(crate) fn after(self, remarks: &[String]) -> Self {
-        let (background, left_out) = (Backgrounds::after(remarks).into(), LeftOut::after(remarks).into());
+    pub(crate) fn after(self, kept: &[Kept]) -> Self {
+        let background = Backgrounds::after(kept.iter().flat_map(|kept| &kept.background)).into();
+        let left_out = LeftOut::after(kept.iter().flat_map(|kept| &kept.continued)).into();
         Self { background, left_out, ..self }
     }
 
@@ -79,27 +82,34 @@ impl Desk {
         self.background.beside()
     }
 
-    /// What is to be said, once, of commands in the background that are gone.
-    pub(crate) fn take_gone(&self) -> Vec<String> {
+    /// The commands in the background that are gone, each once.
+    pub(crate) fn take_gone(&self) -> Vec<BackgroundCommand> {
         self.background.take_gone()
     }
 
-    /// Whether the rules let a call go where `path` leads. In words for a model, why not.
-    pub(super) async fn may(&self, tool: &str, effect: Effect, path: &Path) -> Result<(), String> {
+    /// Checks the files that a call's paths lead to through links. The error is for the model.
+    pub(crate) async fn check_links(&self, spec: &ToolSpec, effect: Effect, arguments: &str) -> Result<(), String> {
         if self.permit.is_open() {
             return Ok(());
         }
-        // What is wrong with the path is said by whoever uses it.
-        let Ok(real) = self.sandbox.real(path).await else { return Ok(()) };
-        self.permit.check(tool, effect, path, &real).map_err(|rule| {
-            let (path, real) = (path.display(), real.display());
-            format!("{path} leads to {real}, which is not allowed here (rule: {rule}): name that file, if you need it")
-        })
+        let arguments = serde_json::from_str(arguments).unwrap_or_default();
+        for path in spec.paths.in_call(&spec.schema, &arguments).unwrap_or_default() {
+            // The tool says what is wrong with a path that leads nowhere.
+            let Ok(path) = self.path(&path) else { continue };
+            let Ok(real) = self.sandbox.real(&path).await else { continue };
+            self.permit.check_link(&spec.name, effect, &path, &real).map_err(|rule| {
+                let (path, real) = (path.display(), real.display());
+                format!(
+                    "{path} leads to {real}, which is not allowed here (rule: {rule}): name that file, if you need it"
+                )
+            })?;
+        }
+        Ok(())
     }
 
     /// Whether the rules let a call that was made about `start` look into a file below it.
     pub(super) fn may_look_into(&self, tool: &str, start: &Path, file: &Path) -> bool {
-        self.permit.check(tool, Effect::Pure, start, file).is_ok()
+        self.permit.check_below(tool, Effect::Pure, start, file).is_ok()
     }
 
     /// A shell line as it may run here.

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use rath_core::body::Effect;
 use rath_macros::tool;
 
 use super::cut;
@@ -12,7 +11,7 @@ use crate::toolkit::State;
 
 /// Replaces a text in a file by another one. The text must be in the file exactly as you give it, and only once: give
 /// enough of the lines around it.
-#[tool(effect = "workspace")]
+#[tool(effect = "workspace", paths = "path")]
 pub async fn edit(
     /// The file, relative to the workspace.
     path: String,
@@ -25,7 +24,6 @@ pub async fn edit(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.file_path(&path)?;
-    desk.may("edit", Effect::Workspace, &path).await?;
     let contents = desk.contents(&path).await?;
     let shown = path.display();
     if old.is_empty() {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
-use rath_core::body::Effect;
 use rath_macros::tool;
+use serde_json::Value;
 
 use super::desk::Desk;
 use super::walk::walk;
@@ -15,7 +15,7 @@ const MOST_FILES: usize = 200_000;
 const MOST: usize = 1_000;
 
 /// Finds files by name. What `.gitignore` leaves out is left out.
-#[tool(effect = "pure", reads)]
+#[tool(effect = "pure", reads, paths = paths_of)]
 pub async fn glob(
     /// A pattern such as `*.rs`, `src/**/*.rs` or `{a,b}.txt`. Without a `/` it is looked for in all directories.
     pattern: String,
@@ -24,7 +24,6 @@ pub async fn glob(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let start = desk.path(path.as_deref().unwrap_or_default())?;
-    desk.may("glob", Effect::Pure, &start).await?;
     let wanted = Names::new(&pattern)?;
     let walked = walk(&desk, &start, MOST_FILES).await?;
     let mut found: Vec<String> =
@@ -42,6 +41,15 @@ pub async fn glob(
         found.push(format!("[only the first {MOST_FILES} files were looked at; name a directory]"));
     }
     Ok(found.join("\n"))
+}
+
+/// The directory to look in, and the one below it that the pattern begins with.
+fn paths_of(arguments: &Value) -> Vec<String> {
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let top = text("path").unwrap_or(".");
+    let pattern = text("pattern").unwrap_or_default();
+    let names = pattern.split('/').take_while(|name| !name.contains(['*', '?', '[', '{', '\\']));
+    vec![top.into(), format!("{top}/{}", names.collect::<Vec<_>>().join("/"))]
 }
 
 /// Which files are wanted.

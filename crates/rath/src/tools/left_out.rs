@@ -9,7 +9,6 @@ use super::cut;
 const MOST: usize = 8;
 
 const PREFIX: &str = "out-";
-const GOES_ON: &str = " has what was left out";
 
 /// The rests of a desk, as far as nobody has read them, by number.
 #[derive(Debug, Default)]
@@ -21,16 +20,11 @@ struct Rests {
     texts: BTreeMap<u64, String>,
 }
 
-/// What is put on the record of an output that goes on.
-pub(super) fn goes_on(id: &str) -> String {
-    format!("{id}{GOES_ON}")
-}
-
 impl LeftOut {
-    /// After those of another process, which are gone and left these remarks.
-    pub(super) fn after(remarks: &[String]) -> Self {
-        let number = |remark: &String| remark.strip_suffix(GOES_ON)?.strip_prefix(PREFIX)?.parse().ok();
-        let count = remarks.iter().filter_map(number).max().unwrap_or(0);
+    /// After those of another process, which are gone.
+    pub(super) fn after<'a>(recorded: impl Iterator<Item = &'a String>) -> Self {
+        let number = |id: &String| id.strip_prefix(PREFIX)?.parse().ok();
+        let count = recorded.filter_map(number).max().unwrap_or(0);
         Self(Mutex::new(Rests { count, ..Rests::default() }))
     }
 

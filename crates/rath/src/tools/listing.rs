@@ -1,6 +1,5 @@
 //! `ls`: a directory.
 
-use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::{EntryKind, Error, Why};
 
@@ -11,14 +10,13 @@ use crate::toolkit::State;
 const MOST: usize = 1_000;
 
 /// Lists a directory: directories end in `/`, links in `@`; files have their size in bytes.
-#[tool(effect = "pure", reads)]
+#[tool(effect = "pure", reads, paths = "path")]
 pub async fn ls(
     /// The directory, relative to the workspace. The workspace itself if not given.
     path: Option<String>,
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.path(path.as_deref().unwrap_or_default())?;
-    desk.may("ls", Effect::Pure, &path).await?;
     let entries = match desk.sandbox().list(&path).await {
         Ok(entries) => entries,
         Err(Error::BadPath { why: Why::NotADirectory, .. }) => {

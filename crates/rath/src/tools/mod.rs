@@ -10,9 +10,11 @@ mod desk;
 mod editing;
 mod globbing;
 mod grepping;
+mod kept;
 mod left_out;
 mod listing;
 mod nearest;
+mod old_remarks;
 mod patch;
 mod patching;
 mod permit;
@@ -22,17 +24,17 @@ mod shelling;
 mod walk;
 mod writing;
 
-use rath_core::{BoxTool, IntoTools as _};
+use rath_core::{BoxTool, IntoTools as _, Tool, ToolSpec};
 
 pub use crate::toolkit::State;
-pub use asking::{ASK_HUMAN, ask_human, question_of};
-pub(crate) use background::Busy;
+pub use asking::ask_human;
+pub(crate) use background::{Busy, in_words};
 pub use desk::Desk;
 pub use editing::edit;
 pub use globbing::glob;
 pub use grepping::grep;
+pub(crate) use kept::Kept;
 pub use listing::ls;
-pub(crate) use patch::paths_of_patch;
 pub use patching::apply_patch;
 pub(crate) use permit::Permit;
 pub use planning::{Progress, Todo, todo};
@@ -43,6 +45,13 @@ pub use writing::write;
 /// All tools but the question to a person.
 pub fn coding() -> Vec<BoxTool> {
     (reading(), write, edit, apply_patch, shell, todo).into_tools()
+}
+
+/// What is known of the built-in tool `name`.
+pub fn spec(name: &str) -> Option<&'static ToolSpec> {
+    let all: [&'static dyn Tool; 10] =
+        [&read, &ls, &glob, &grep, &write, &edit, &apply_patch, &shell, &todo, &ask_human];
+    all.into_iter().map(Tool::spec).find(|spec| spec.name == name)
 }
 
 /// The tools that look at files and change nothing.

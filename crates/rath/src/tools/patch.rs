@@ -25,7 +25,7 @@ pub(super) struct Hunk {
 }
 
 /// The paths that a patch names, new ones of files that it moves included; `None` where it cannot be read.
-pub(crate) fn paths_of_patch(text: &str) -> Option<Vec<String>> {
+pub(super) fn paths(text: &str) -> Option<Vec<String>> {
     let paths = parse(text).ok()?.into_iter().flat_map(|action| match action {
         Action::Add { path, .. } | Action::Delete { path } => vec![path],
         Action::Update { path, to, .. } => [vec![path], Vec::from_iter(to)].concat(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::{Error, Part, Why};
+use serde_json::Value;
 
 use super::desk::Desk;
 use super::patch::{self, Action};
@@ -26,7 +26,7 @@ use crate::toolkit::State;
 ///
 /// `*** Move to: path` after `*** Update File` gives the file another name. `@@` and a line of the file say below which
 /// line to look. Give about three lines around each change, without line numbers.
-#[tool(effect = "workspace")]
+#[tool(effect = "workspace", paths = paths_of)]
 pub async fn apply_patch(
     /// The patch, from `*** Begin Patch` to `*** End Patch`.
     patch: String,
@@ -38,6 +38,11 @@ pub async fn apply_patch(
         draft.take(action).await.map_err(|why| format!("nothing was changed: {why}"))?;
     }
     draft.write().await
+}
+
+/// The paths that a patch names. None if it cannot be read: then nothing is changed.
+fn paths_of(arguments: &Value) -> Vec<String> {
+    arguments.get("patch").and_then(Value::as_str).and_then(patch::paths).unwrap_or_default()
 }
 
 /// The files as they were and as they will be; `None` where there is none.
@@ -106,7 +111,6 @@ impl Draft<'_> {
     /// A file as the patch has left it so far.
     async fn file(&mut self, path: &Path) -> Result<&mut File, String> {
         if !self.files.contains_key(path) {
-            self.desk.may("apply_patch", Effect::Workspace, path).await?;
             let file = match self.desk.sandbox().read(path, Part::first(0)).await {
                 Err(Error::BadPath { why: Why::Missing, .. }) => File::default(),
                 _ => {

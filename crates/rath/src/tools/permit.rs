@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rath_core::body::Effect;
 
-use crate::policy::{Decided, Policy};
+use crate::policy::{Decided, Policy, Ruling};
 
 /// The rules that hold where a desk stands.
 #[derive(Clone, Debug, Default)]
@@ -24,20 +24,40 @@ impl Permit {
         self.rules.is_empty()
     }
 
-    /// Whether a call that was let through, and that named `named`, may come to `real`: only where no rule is stricter
-    /// about that, and none asks about it for another reason.
-    pub(super) fn check(&self, tool: &str, effect: Effect, named: &Path, real: &Path) -> Result<(), String> {
+    /// Whether a call that was allowed for `named` may reach `real` through a link. Fails if a rule denies `real`, or asks
+    /// about it: an approval of `named` does not cover `real` if the rule that asks goes by paths, or is another one.
+    pub(super) fn check_link(&self, tool: &str, effect: Effect, named: &Path, real: &Path) -> Result<(), String> {
+        if named == real {
+            return Ok(());
+        }
+        self.check(tool, effect, named, real, |approved, reached| reached.by_path || approved.by != reached.by)
+    }
+
+    /// Whether a call that was allowed for the directory `start` may look into `file` below it. An approval of `start`
+    /// covers what the same rule asks about.
+    pub(super) fn check_below(&self, tool: &str, effect: Effect, start: &Path, file: &Path) -> Result<(), String> {
+        self.check(tool, effect, start, file, |approved, reached| approved.by != reached.by)
+    }
+
+    fn check(
+        &self,
+        tool: &str,
+        effect: Effect,
+        named: &Path,
+        reached: &Path,
+        is_not_approved: impl Fn(&Decided, &Decided) -> bool,
+    ) -> Result<(), String> {
         for rules in &self.rules {
-            let at = |path: &Path| rules.decide_at(tool, effect, path);
-            let (asked, comes_to) = (at(named), at(real));
-            if comes_to.ruling > asked.ruling || comes_to.ruling == asked.ruling && is_another(&asked, &comes_to) {
-                return Err(comes_to.by);
+            let (approved, reached) = (rules.decide_at(tool, effect, named), rules.decide_at(tool, effect, reached));
+            let refused = match reached.ruling {
+                Ruling::Allow => false,
+                Ruling::Ask => approved.ruling == Ruling::Allow || is_not_approved(&approved, &reached),
+                Ruling::Deny => true,
+            };
+            if refused {
+                return Err(reached.by);
             }
         }
         Ok(())
     }
-}
-
-fn is_another(asked: &Decided, comes_to: &Decided) -> bool {
-    comes_to.ruling != crate::policy::Ruling::Allow && asked.by != comes_to.by
 }

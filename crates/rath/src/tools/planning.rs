@@ -27,7 +27,7 @@ pub enum Progress {
 }
 
 /// Keeps a plan of work in several steps. Send the whole list each time: what you send is the list from then on.
-#[tool(effect = "pure")]
+#[tool(effect = "pure", paths = "")]
 pub fn todo(
     /// The whole list, in the order of work. At most one item is being done.
     items: Vec<Todo>,

@@ -4,15 +4,15 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::time::Duration;
 
-use rath_core::body::{CallOutcome, Exit, Refused, Stretch};
-use rath_core::{Call, Captured, Evidence, Reply};
+use rath_core::body::{BackgroundStatus, CallOutcome, Stretch};
+use rath_core::{Call, Evidence, ToolOutcome};
 use rath_macros::tool;
-use rath_sandbox::{Ended, Event, Finished, OUTPUT_LIMIT, Running, Stream};
+use rath_sandbox::{Ended, Event, Finished, OUTPUT_LIMIT, Running};
 
-use super::background::{News, has_ended, runs_on};
+use super::background::{News, in_words, status_of};
 use super::cut::{MOST_SHOWN, middle};
 use super::desk::Desk;
-use super::left_out::goes_on;
+use crate::recorder::{evidence_of, note_order};
 use crate::toolkit::State;
 
 /// How long a command may take unless the model says otherwise.
@@ -21,12 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long any command may take.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How often a change between the streams is noted.
-const MOST_STRETCHES: usize = 1_000;
-
 /// Runs a command with `/bin/sh` in the workspace, and shows what it puts out. Each call is a shell of its own: `cd` and
 /// variables do not last. Give exactly one of `command`, `poll` and `kill`.
-#[tool(effect = "workspace")]
+#[tool(effect = "workspace", paths = "")]
 pub async fn shell(
     /// The command line.
     command: Option<String>,
@@ -41,43 +38,53 @@ pub async fn shell(
     kill: Option<String>,
     call: &Call,
     desk: State<Desk>,
-) -> Reply {
-    let mut reply = match (command, poll, kill) {
+) -> ToolOutcome {
+    let (mut text, failed, mut evidence) = match (command, poll, kill) {
         (Some(line), None, None) => run(&line, timeout_s, background == Some(true), call, &desk).await,
         (None, Some(id), None) => match desk.left_out.read_on(&id, MOST_SHOWN) {
-            Some(Ok(text)) => Reply::done(text),
-            Some(Err(why)) => Reply::failed(why),
+            Some(Ok(text)) => (text, false, Evidence::default()),
+            Some(Err(why)) => failed(why),
             None => told(&id, desk.background.poll(&id), &desk),
         },
         (None, None, Some(id)) => told(&id, desk.background.kill(&id).await, &desk),
-        _ => Reply::failed("give exactly one of `command`, `poll` and `kill`"),
+        _ => failed("give exactly one of `command`, `poll` and `kill`"),
     };
     for gone in desk.take_gone() {
-        say(&mut reply.text, &format!("[{gone}; start it again if you need it]"));
-        reply.evidence.get_or_insert_default().remarks.push(gone);
+        let words = in_words(&gone);
+        say(&mut text, &format!("[{words}; start it again if you need it]"));
+        evidence.remarks.push(words);
+        evidence.background.push(gone);
     }
-    reply
+    ToolOutcome { failed, evidence: Some(Box::new(evidence)), ..ToolOutcome::done(text) }
+}
+
+/// What the model is shown, whether the call failed, and what is recorded besides.
+type Said = (String, bool, Evidence);
+
+fn failed(why: impl ToString) -> Said {
+    (why.to_string(), true, Evidence::default())
 }
 
 /// Runs a command to its end, or lets it run on.
-async fn run(line: &str, timeout_s: Option<u64>, in_background: bool, call: &Call, desk: &Desk) -> Reply {
+async fn run(line: &str, timeout_s: Option<u64>, in_background: bool, call: &Call, desk: &Desk) -> Said {
     let timeout = timeout_s.map(Duration::from_secs).unwrap_or(if in_background { LONGEST } else { TIMEOUT });
     let timeout = timeout.clamp(Duration::from_secs(1), LONGEST);
     let running = match desk.sandbox().exec(desk.shell(line).timeout(timeout)).await {
         Ok(running) => running,
-        Err(error) => return Reply::failed(error.to_string()),
+        Err(error) => return failed(error),
     };
     if in_background {
         let id = desk.background.keep(&call.id, running);
         let text = format!("It runs as {id}. See what it does with poll \"{id}\", stop it with kill \"{id}\".");
-        let evidence = Evidence { remarks: vec![runs_on(&id)], ..Evidence::default() };
-        return Reply { evidence: Some(Box::new(evidence)), ..Reply::done(text) };
+        let running = status_of(&id, BackgroundStatus::Running);
+        let remarks = vec![in_words(&running)];
+        return (text, false, Evidence { background: vec![running], remarks, ..Evidence::default() });
     }
     watch(running, call, timeout, desk).await
 }
 
 /// Waits for the end of a command, or stops it with the call.
-async fn watch(mut running: Running, call: &Call, timeout: Duration, desk: &Desk) -> Reply {
+async fn watch(mut running: Running, call: &Call, timeout: Duration, desk: &Desk) -> Said {
     let (mut both, mut order) = (Vec::new(), Vec::new());
     let mut stop = pin!(call.cancel.cancelled());
     let mut stopped = false;
@@ -90,22 +97,23 @@ async fn watch(mut running: Running, call: &Call, timeout: Duration, desk: &Desk
             pin!(running.next()).poll(context)
         });
         match event.await {
-            Some(Event::Output { stream, bytes }) => {
-                note(&mut order, stream, bytes.len() as u64);
-                both.extend(bytes);
+            Some(event) => {
+                note_order(&event, &mut order);
+                if let Event::Output { bytes, .. } = event {
+                    both.extend(bytes);
+                }
             }
-            Some(_) => {}
             None => break,
         }
     }
     match running.finish().await {
         Ok(finished) => reply(finished, &both, order, timeout, desk),
-        Err(error) => Reply::failed(error.to_string()),
+        Err(error) => failed(error),
     }
 }
 
-fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration, desk: &Desk) -> Reply {
-    let (mut text, left_out) = shortened(both, desk);
+fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration, desk: &Desk) -> Said {
+    let (mut text, continued) = shortened(both, desk);
     if finished.stdout.cut || finished.stderr.cut {
         say(&mut text, &format!("[only the first {OUTPUT_LIMIT} bytes of each stream were kept]"));
     }
@@ -133,70 +141,49 @@ fn reply(finished: Finished, both: &[u8], order: Vec<Stretch>, timeout: Duration
         text.push_str("It ended well and put out nothing.");
     }
     let failed = finished.timed_out || finished.killed || !finished.ended.well();
-    let mut evidence = evidence(finished, order, outcome);
-    evidence.remarks.extend(left_out);
-    Reply { text, failed, evidence: Some(Box::new(evidence)) }
+    (text, failed, with_rest(Evidence { outcome, ..evidence_of(finished, order) }, continued))
 }
 
-/// As much of an output as a model is shown, and what is to be remarked of the rest.
+/// As much of an output as a model is shown, and the id under which the rest can be read.
 fn shortened(output: &[u8], desk: &Desk) -> (String, Option<String>) {
-    let mut remark = None;
+    let mut continued = None;
     let text = middle(&String::from_utf8_lossy(output), MOST_SHOWN, |left_out| {
         let id = desk.left_out.keep(left_out);
-        remark = Some(goes_on(&id));
-        format!("To see them, poll \"{id}\"")
+        let advice = format!("To see them, poll \"{id}\"");
+        continued = Some(id);
+        advice
     });
-    (text, remark)
+    (text, continued)
 }
 
-fn evidence(finished: Finished, order: Vec<Stretch>, outcome: Option<CallOutcome>) -> Evidence {
-    let exit = match finished.ended {
-        Ended::Exited(code) => Exit::Code(code),
-        Ended::Signalled { signal, .. } => Exit::Signal(signal),
-    };
-    let streams = [("stdout", finished.stdout), ("stderr", finished.stderr)].into_iter();
-    let streams: Vec<Captured> = streams
-        .filter(|(_, captured)| captured.total > 0)
-        .map(|(stream, captured)| Captured {
-            stream: stream.into(),
-            cut_from: captured.cut.then_some(captured.total),
-            bytes: captured.bytes,
-        })
-        .collect();
-    Evidence {
-        outcome,
-        exit: Some(exit),
-        // With one stream there is nothing to tell.
-        order: if streams.len() > 1 { order } else { Vec::new() },
-        streams,
-        left_behind: u64::from(finished.escaped),
-        refused: finished.refused.into_iter().map(|(what, times)| Refused { what, times }).collect(),
-        beyond: finished.beyond,
-        ..Evidence::default()
-    }
+fn with_rest(mut evidence: Evidence, continued: Option<String>) -> Evidence {
+    evidence.remarks.extend(continued.as_ref().map(|id| format!("{id} has what was left out")));
+    evidence.continued.extend(continued);
+    evidence
 }
 
 /// What a command in the background did.
-fn told(id: &str, news: Result<News, String>, desk: &Desk) -> Reply {
+fn told(id: &str, news: Result<News, String>, desk: &Desk) -> Said {
     let news = match news {
         Ok(news) => news,
-        Err(why) => return Reply::failed(why),
+        Err(why) => return failed(why),
     };
-    let (mut text, left_out) = shortened(&news.output, desk);
+    let (mut text, continued) = shortened(&news.output, desk);
     if news.cut {
         let advice = "what it puts out from now on is lost; start it with `> FILE 2>&1` to keep all";
         say(&mut text, &format!("[only the first {OUTPUT_LIMIT} bytes of each stream are kept: {advice}]"));
     }
     let id = id.trim();
-    let remarks: Vec<String> = news.ended.is_some().then(|| has_ended(id)).into_iter().chain(left_out).collect();
+    let ended = news.ended.is_some().then(|| status_of(id, BackgroundStatus::Ended));
     match news.ended {
         None if text.is_empty() => text = format!("{id} still runs, and put out nothing new."),
         None => say(&mut text, &format!("{id} still runs.")),
         Some(Ok(ended)) => say(&mut text, &format!("{id} has ended: {}.", ending(ended))),
         Some(Err(why)) => say(&mut text, &format!("{id} is gone: {why}")),
     }
-    let evidence = Evidence { remarks, ..Evidence::default() };
-    Reply { evidence: Some(Box::new(evidence)), ..Reply::done(text) }
+    let remarks = ended.iter().map(in_words).collect();
+    let background = ended.into_iter().collect();
+    (text, false, with_rest(Evidence { remarks, background, ..Evidence::default() }, continued))
 }
 
 fn ending(ended: Ended) -> String {
@@ -212,13 +199,4 @@ fn say(text: &mut String, line: &str) {
         text.push('\n');
     }
     text.push_str(line);
-}
-
-fn note(order: &mut Vec<Stretch>, stream: Stream, bytes: u64) {
-    let stream = if stream == Stream::Stdout { "stdout" } else { "stderr" };
-    if let Some(last) = order.last_mut().filter(|last| last.stream == stream) {
-        last.bytes += bytes;
-    } else if order.len() < MOST_STRETCHES {
-        order.push(Stretch { stream: stream.into(), bytes });
-    }
 }

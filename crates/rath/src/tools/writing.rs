@@ -1,6 +1,5 @@
 //! `write`: a whole file.
 
-use rath_core::body::Effect;
 use rath_macros::tool;
 use rath_sandbox::Written;
 
@@ -9,7 +8,7 @@ use crate::toolkit::State;
 
 /// Writes a file: makes it, with its directories, or replaces all that is in it. To change a part of a file, use
 /// `edit`.
-#[tool(effect = "workspace")]
+#[tool(effect = "workspace", paths = "path")]
 pub async fn write(
     /// The file, relative to the workspace.
     path: String,
@@ -18,7 +17,6 @@ pub async fn write(
     desk: State<Desk>,
 ) -> Result<String, String> {
     let path = desk.file_path(&path)?;
-    desk.may("write", Effect::Workspace, &path).await?;
     let what = match desk.sandbox().write(&path, content.as_bytes(), None).await {
         Ok(Written::New) => "new",
         Ok(Written::Replaced) => "replaced",

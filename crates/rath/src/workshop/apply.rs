@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::site::{directory_key, path_of};
 use super::{Error, Result, Workshop};
+use crate::recorder::CallRecord;
 
 /// What was brought.
 #[derive(Clone, Debug)]
@@ -69,22 +70,13 @@ impl Workshop {
             return Ok(applied(None, todo));
         }
         let target = graft(&forest, &there, &todo).await?;
-        let call = format!("apply-{}", fresh_name());
-        session.append(ToolStarted {
-            attempt: 1,
-            call: call.clone(),
-            tool: "apply".into(),
-            arguments: Some(json!({ "directory": origin.lossy() }).to_string().into()),
-            effect: Effect::Idempotent,
-            isolated: Some(false),
-            workspace: None,
-            outside: Default::default(),
-        })?;
+        let started = ToolStarted::new(format!("apply-{}", fresh_name()), "apply", Effect::Idempotent);
+        let arguments = Some(json!({ "directory": origin.lossy() }).to_string().into());
+        let call = CallRecord::start(session, ToolStarted { arguments, isolated: Some(false), ..started })?;
         session.publish().await?;
         let restored = workspace.restore(Some(&there), &target)?;
         drop(workspace);
         session.append(ToolFinished {
-            isolated: Some(false),
             effects: vec![OutsideEffect {
                 system: "directory".into(),
                 object: origin.lossy().into_owned(),
@@ -93,7 +85,7 @@ impl Workshop {
                 reversible: true,
             }],
             remarks: restored.kept.iter().map(|path| format!("left alone, it changed meanwhile: {path}")).collect(),
-            ..ToolFinished::new(call, CallOutcome::Done)
+            ..call.ended(CallOutcome::Done)
         })?;
         let record = session.head();
         session.append(brought)?;

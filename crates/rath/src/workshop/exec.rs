@@ -5,15 +5,16 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use rath_core::body::{CallOutcome, Effect, Exit, Output, Refused, Stretch, ToolFinished, ToolStarted};
+use rath_core::body::{CallOutcome, Effect, Stretch, ToolFinished, ToolStarted};
 use rath_core::files::{Change, Changes, Version};
-use rath_core::{Blob, INLINE_LIMIT, Reference, Session, fresh_name};
-use rath_sandbox::{Captured, Command, Ended, Event, Finished, Program, Running, Stdin, Stream};
+use rath_core::{Reference, Session, fresh_name};
+use rath_sandbox::{Command, Event, Finished, Program, Running, Stdin};
 use serde_json::json;
 
 use super::setup::{setup_failed, stopped};
 use super::site::Site;
 use super::{Result, Workshop};
+use crate::recorder::{CallRecord, evidence_of, note_order};
 
 /// The tool that a command is on the record.
 const EXEC: &str = "exec";
@@ -78,18 +79,19 @@ impl Workshop {
         let (mut site, found) = self.enter(session).await?;
         let sandbox = self.sandbox(session, &mut site).await?;
         let isolated = sandbox.capabilities().isolated;
-        let call = format!("exec-{}", fresh_name());
-        session.append(ToolStarted {
-            attempt: 1,
-            call: call.clone(),
-            tool: tool.into(),
-            arguments: Some(describe(&command).into()),
-            // What a command does outside the files can be taken back only where it cannot get there.
-            effect: if isolated { Effect::Workspace } else { Effect::Irreversible },
-            isolated: Some(isolated),
-            workspace: Some(found.saved.version.clone()),
-            outside: Changes::of(found.outside.clone()),
-        })?;
+        // What a command does outside the files can be taken back only where it cannot get there.
+        let effect = if isolated { Effect::Workspace } else { Effect::Irreversible };
+        let started = ToolStarted::new(format!("exec-{}", fresh_name()), tool, effect);
+        let call = CallRecord::start(
+            session,
+            ToolStarted {
+                arguments: Some(describe(&command).into()),
+                isolated: Some(isolated),
+                workspace: Some(found.saved.version.clone()),
+                outside: Changes::of(found.outside.clone()),
+                ..started
+            },
+        )?;
         session.publish().await?;
         let before = found.saved.version;
         site.note(&before)?;
@@ -100,10 +102,9 @@ impl Workshop {
                     self.lost_sandbox(session, &mut site, error.to_string())?;
                 }
                 let failed = ToolFinished {
-                    isolated: Some(isolated),
                     workspace: Some(before),
                     remarks: vec![error.to_string()],
-                    ..ToolFinished::new(call, CallOutcome::Failed)
+                    ..call.ended(CallOutcome::Failed)
                 };
                 session.append(failed)?;
                 session.publish().await?;
@@ -126,8 +127,7 @@ impl Workshop {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut ending = self.ending(call, &finished, order).await?;
-        ending.isolated = Some(isolated);
+        let mut ending = self.ending(&call, &finished, order).await?;
         let saved = match site.workspace.save() {
             // A session begins with its version, whatever its setup did to the files.
             Ok(mut saved) if tool == SETUP && !saved.version.same_files(&before) => {
@@ -194,58 +194,22 @@ impl Workshop {
     }
 
     /// What is to be recorded of a command that has ended, but for its files.
-    pub(super) async fn ending(&self, call: String, finished: &Finished, order: Vec<Stretch>) -> Result<ToolFinished> {
+    pub(super) async fn ending(
+        &self,
+        call: &CallRecord,
+        finished: &Finished,
+        order: Vec<Stretch>,
+    ) -> Result<ToolFinished> {
         let outcome = match finished {
             Finished { timed_out: true, .. } => CallOutcome::TimedOut,
             Finished { killed: true, .. } => CallOutcome::Cancelled,
             Finished { ended, .. } if ended.well() => CallOutcome::Done,
             _ => CallOutcome::Failed,
         };
-        let exit = match finished.ended {
-            Ended::Exited(code) => Exit::Code(code),
-            Ended::Signalled { signal, .. } => Exit::Signal(signal),
-        };
-        let mut output = Vec::new();
-        for (stream, captured) in [("stdout", &finished.stdout), ("stderr", &finished.stderr)] {
-            output.extend(self.output(stream, captured).await?);
-        }
-        Ok(ToolFinished {
-            exit: Some(exit),
-            // With one stream there is nothing to tell.
-            order: if output.len() > 1 { order } else { Vec::new() },
-            output,
-            duration_us: Some(finished.duration.as_micros() as u64),
-            left_behind: u64::from(finished.escaped),
-            refused: finished
-                .refused
-                .iter()
-                .map(|(what, times)| Refused { what: what.clone(), times: *times })
-                .collect(),
-            beyond: finished.beyond.clone(),
-            ..ToolFinished::new(call, outcome)
-        })
-    }
-
-    /// What a stream held: text in place while it is short, else a blob with the bytes.
-    async fn output(&self, stream: &str, captured: &Captured) -> Result<Option<Output>> {
-        if captured.total == 0 {
-            return Ok(None);
-        }
-        let (mut text, mut blob) = (None, None);
-        match std::str::from_utf8(&captured.bytes) {
-            Ok(short) if short.len() <= INLINE_LIMIT => text = Some(short.to_owned()),
-            _ => {
-                let media_type = match std::str::from_utf8(&captured.bytes) {
-                    Ok(_) => "text/plain; charset=utf-8",
-                    Err(_) => "application/octet-stream",
-                };
-                let bytes = Blob::new(captured.bytes.as_slice(), media_type);
-                blob = Some(bytes.reference.clone());
-                self.store.blob_put(vec![bytes]).await?;
-            }
-        }
-        let cut_from = captured.cut.then_some(captured.total);
-        Ok(Some(Output { stream: stream.into(), text, blob, cut_from }))
+        let duration_us = Some(finished.duration.as_micros() as u64);
+        // Nobody is shown anything: the streams are the whole output.
+        let ending = call.end_of_command(&*self.store, outcome, evidence_of(finished.clone(), order)).await?;
+        Ok(ToolFinished { duration_us, ..ending })
     }
 }
 
@@ -257,20 +221,6 @@ async fn or_stop<T>(doing: impl Future<Output = T>, mut stop: Pin<&mut impl Futu
         Poll::Pending => doing.as_mut().poll(context).map(Some),
     })
     .await
-}
-
-/// How many stretches are kept; a command that changes between its streams more often is known by its streams alone.
-const MOST_STRETCHES: usize = 1000;
-
-/// Notes in which order the streams were written, as far as it was seen.
-fn note_order(event: &Event, order: &mut Vec<Stretch>) {
-    let Event::Output { stream, bytes } = event else { return };
-    let (stream, bytes) = (if *stream == Stream::Stdout { "stdout" } else { "stderr" }, bytes.len() as u64);
-    if let Some(last) = order.last_mut().filter(|last| last.stream == stream) {
-        last.bytes += bytes;
-    } else if order.len() < MOST_STRETCHES {
-        order.push(Stretch { stream: stream.into(), bytes });
-    }
 }
 
 /// The next thing the command does; stops it when `stop` comes.

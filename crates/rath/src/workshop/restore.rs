@@ -7,6 +7,7 @@ use rath_store::workspace;
 
 use super::site::Going;
 use super::{Error, Result, Workshop};
+use crate::recorder::CallRecord;
 
 /// What a restore did.
 #[derive(Clone, Debug)]
@@ -108,22 +109,12 @@ impl Workshop {
             return Ok(None);
         };
         let isolated = session.state().placement.as_ref().map(|placement| placement.isolated);
-        let call = format!("save-{}", fresh_name());
-        session.append(ToolStarted {
-            attempt: 1,
-            call: call.clone(),
-            tool: "save".into(),
-            arguments: None,
-            effect: Effect::Workspace,
-            isolated,
-            workspace: Some(before),
-            outside: Changes::default(),
-        })?;
+        let started = ToolStarted::new(format!("save-{}", fresh_name()), "save", Effect::Workspace);
+        let call = CallRecord::start(session, ToolStarted { isolated, workspace: Some(before), ..started })?;
         session.append(ToolFinished {
-            isolated,
             workspace: Some(found.saved.version),
             changed: Changes::of(found.outside.clone()),
-            ..ToolFinished::new(call, CallOutcome::Done)
+            ..call.ended(CallOutcome::Done)
         })?;
         session.publish().await?;
         self.keep(session, site)?;

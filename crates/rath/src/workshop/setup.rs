@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rath_core::body::{CallOutcome, Effect, ToolFinished, ToolStarted};
-use rath_core::files::{Changes, Version};
+use rath_core::files::Version;
 use rath_core::{Digest, Placement, Session, fresh_name};
 use rath_sandbox::{Command, Ended, Finished};
 use rath_store::workspace::{self, Laid, Workspace, remove_tree};
@@ -19,6 +19,7 @@ use serde_json::json;
 use super::exec::SETUP;
 use super::site::{Paths, READY, machine, path_of};
 use super::{Error, Result, Workshop};
+use crate::recorder::CallRecord;
 
 /// Where the sandbox of a setup keeps what it must remember.
 const SANDBOX: &str = "sandbox";
@@ -81,34 +82,26 @@ impl Workshop {
         let key = Digest::of(format!("{}\n{line}", version.tree.digest.hex().as_str()).as_bytes());
         let state = self.home.join(format!("setup-{}", &key.hex().as_str()[..32]));
         let begun = self.begin_setup(&state, version, line, placement).await?;
-        let call = format!("setup-{}", fresh_name());
-        session.append(ToolStarted {
-            attempt: 1,
-            call: call.clone(),
-            tool: SETUP.into(),
-            arguments: Some(json!({ "shell": line, "ran_before": begun.is_none() }).to_string().into()),
-            effect: Effect::Workspace,
-            isolated: Some(true),
-            workspace: None,
-            outside: Changes::default(),
-        })?;
+        let started = ToolStarted::new(format!("setup-{}", fresh_name()), SETUP, Effect::Workspace);
+        let arguments = Some(json!({ "shell": line, "ran_before": begun.is_none() }).to_string().into());
+        let call = CallRecord::start(session, ToolStarted { arguments, isolated: Some(true), ..started })?;
         session.publish().await?;
         let ran = match begun {
             None => Ok(None),
             Some(workspace) => self.run_setup(workspace, &state, placement, line).await.map(Some),
         };
         let (ending, error) = match ran {
-            Ok(None) => (ToolFinished::new(call, CallOutcome::Done), None),
+            Ok(None) => (call.ended(CallOutcome::Done), None),
             Ok(Some(finished)) => {
                 let failed = (!finished.ended.well()).then(|| setup_failed(line, &finished));
-                (self.ending(call, &finished, Vec::new()).await?, failed)
+                (self.ending(&call, &finished, Vec::new()).await?, failed)
             }
             Err(error) => {
                 let remarks = vec![error.to_string()];
-                (ToolFinished { remarks, ..ToolFinished::new(call, CallOutcome::Failed) }, Some(error))
+                (ToolFinished { remarks, ..call.ended(CallOutcome::Failed) }, Some(error))
             }
         };
-        session.append(ToolFinished { isolated: Some(true), ..ending })?;
+        session.append(ending)?;
         session.publish().await?;
         error.map_or(Ok(state), Err)
     }

@@ -160,6 +160,18 @@ impl Paths {
     }
 }
 
+/// Why a session has no place.
+async fn not_placed(session: &mut Session) -> Result<Error> {
+    let id = session.id();
+    if session.state().arrived {
+        session.publish().await?;
+        if let Some(placed) = rath_core::last_place(session.store(), session.head().point()).await? {
+            return Ok(rath_core::Error::from(ErrorKind::NoPlaceHere { session: id, was: placed.in_words() }).into());
+        }
+    }
+    Ok(Error::NotPlaced(id))
+}
+
 /// A name for what is remembered about a directory.
 pub(super) fn directory_key(directory: &Name) -> String {
     format!("dir-{}", &Digest::of(directory.as_bytes()).hex().as_str()[..24])
@@ -191,7 +203,7 @@ impl Workshop {
             return Err(rath_core::Error::from(ErrorKind::Closed(session.id())).into());
         }
         self.hold_off()?;
-        let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
+        let Some(placement) = session.state().placement.clone() else { return Err(not_placed(session).await?) };
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id());
         let mut site = match known {
             Some(site) if site.paths.files == Paths::of(&self.home, session.id(), &placement).files => site,

@@ -10,7 +10,6 @@ use rath::sandbox::Command;
 use rath::workshop::{Decision, Place};
 use rath::{How, Point, Session};
 
-use crate::model::cases;
 use crate::support::{Shop, backends, layers, put};
 
 const FILE: &str = "src/file";
@@ -224,7 +223,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(40), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rath_testkit::scaled(40), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_line_is_its_writers(on in 0..2usize, ops in prop::collection::vec(op(), 5..20)) {

@@ -508,7 +508,7 @@ fn a_fork_is_told_what_it_does_not_have() {
 #[test]
 fn git_in_a_copy_does_not_reach_the_repository_around_it() {
     if std::process::Command::new("git").arg("--version").output().is_err() {
-        eprintln!("skipped: git is not installed");
+        rath_testkit::Requirement::Git.skip("git is not installed");
         return;
     }
     let shop = Shop::new();

@@ -267,7 +267,7 @@ fn a_session_takes_its_files_from_backend_to_backend() {
 fn without_layers_a_copy_is_a_directory() {
     let landlock = Local::only(Tier::Landlock);
     if landlock.diagnose().tier.is_none() {
-        eprintln!("skipped: this machine has no Landlock: {:?}", landlock.diagnose().refusals);
+        rath_testkit::Requirement::Sandbox.skip(format_args!("no Landlock: {:?}", landlock.diagnose().refusals));
         return;
     }
     let mut shop = Shop::new();

@@ -828,13 +828,8 @@ fn three_way(base: &Tree, ours: &Tree, theirs: &Tree, mut clashes: Vec<Clash>) -
     (merged, clashes)
 }
 
-/// How many programs a run tries: as many as `RATH_MODEL_CASES` says.
-pub(crate) fn cases(usual: u32) -> u32 {
-    std::env::var("RATH_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(60), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rath_testkit::scaled(60), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn files_follow_the_model(on in 0..2usize, ops in prop::collection::vec(op(), 10..22)) {

@@ -1,7 +1,7 @@
 //! Random programs of steps, forks, agents and questions: whatever happens to the process, they come to the same end,
 //! and what cannot be taken back happens once.
 //!
-//! Everything is on one thread and made of the case alone, so that a failure shrinks. `RATH_RUN_CASES` says how many.
+//! Everything is on one thread and made of the case alone, so that a failure shrinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -480,7 +480,7 @@ fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
 
 /// As many cases as wanted, the same ones every time.
 fn runner() -> TestRunner {
-    let cases = std::env::var("RATH_RUN_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48);
+    let cases = rath_testkit::scaled(48);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }

@@ -22,7 +22,7 @@ pub(crate) fn local() -> &'static Local {
 pub(crate) fn isolates() -> bool {
     let diagnosis = local().diagnose();
     if diagnosis.tier.is_none() {
-        eprintln!("skipped: this machine gives no isolation: {:?}", diagnosis.refusals);
+        rath_testkit::Requirement::Sandbox.skip(format_args!("{:?}", diagnosis.refusals));
     }
     diagnosis.tier.is_some()
 }
@@ -32,7 +32,7 @@ pub(crate) fn layers() -> bool {
     static LAYERS: OnceLock<bool> = OnceLock::new();
     let layers = *LAYERS.get_or_init(|| isolates() && local().layers_in(&std::env::temp_dir()));
     if !layers {
-        eprintln!("skipped: this machine puts no layers together");
+        rath_testkit::Requirement::Mounts.skip("no layers on this machine");
     }
     layers
 }

@@ -8,7 +8,7 @@ use pollster::block_on;
 use rath::body::{Effect, Role, StepEntered};
 use rath::toolkit::State;
 use rath::{
-    Actor, Call, Cancel, Digest, Equipment, IntoTools, Json, Kind, Memory, Outline, Reply, Result, Session, Tool,
+    Actor, Call, Cancel, Digest, Equipment, IntoTools, Json, Kind, Memory, Outline, Result, Session, Tool, ToolOutcome,
     Touches, Workflow, seq, tool,
 };
 use serde_json::json;
@@ -26,13 +26,26 @@ fn call(tool: &dyn Tool, arguments: &str) -> Call {
     }
 }
 
-fn ask(tool: &dyn Tool, arguments: &str) -> Reply {
-    block_on(tool.call(&call(tool, arguments)))
+/// The text of an outcome, and whether the call failed.
+fn said(outcome: ToolOutcome) -> (String, bool) {
+    (outcome.text(), outcome.failed)
+}
+
+fn done(text: impl Into<String>) -> (String, bool) {
+    (text.into(), false)
+}
+
+fn failed(text: impl Into<String>) -> (String, bool) {
+    (text.into(), true)
+}
+
+fn ask(tool: &dyn Tool, arguments: &str) -> (String, bool) {
+    said(block_on(tool.call(&call(tool, arguments))))
 }
 
 fn why(tool: &dyn Tool, arguments: &str) -> String {
     let why = tool.check(arguments).unwrap_err();
-    assert_eq!(ask(tool, arguments), Reply::failed(&*why), "the call says the same as the check");
+    assert_eq!(ask(tool, arguments), failed(&*why), "the call says the same as the check");
     why
 }
 
@@ -79,7 +92,7 @@ async fn add(
 }
 
 /// Writes something down.
-#[tool(name = "write-down", effect = "workspace", timeout = "1500ms")]
+#[tool(name = "write-down", effect = "workspace", timeout = "1500ms", version = "2")]
 pub(crate) fn note(mut text: String, notes: State<Notes>) -> Json<usize> {
     text.push('!');
     let mut all = notes.0.lock().unwrap();
@@ -128,6 +141,7 @@ fn a_function_becomes_a_tool() {
     assert_eq!(spec.name, "add");
     assert_eq!(spec.description, "Adds two numbers.\n\nThe second one may be left out.");
     assert_eq!((spec.effect, spec.touches, spec.timeout), (Effect::Pure, Touches::Nothing, None));
+    assert_eq!(spec.version, None);
     let schema = json!({
         "type": "object",
         "properties": {
@@ -139,9 +153,9 @@ fn a_function_becomes_a_tool() {
     });
     assert_eq!(spec.schema, schema);
     assert!(std::ptr::eq(spec, add.spec()), "made once");
-    assert_eq!(ask(&add, r#"{"a": 2, "b": 3}"#), Reply::done("5 in call-1"));
-    assert_eq!(ask(&add, r#"{"a": 2, "b": null}"#), Reply::done("3 in call-1"));
-    assert_eq!(ask(&add, r#"{"a": 9223372036854775807}"#), Reply::failed("the sum is too large"));
+    assert_eq!(ask(&add, r#"{"a": 2, "b": 3}"#), done("5 in call-1"));
+    assert_eq!(ask(&add, r#"{"a": 2, "b": null}"#), done("3 in call-1"));
+    assert_eq!(ask(&add, r#"{"a": 9223372036854775807}"#), failed("the sum is too large"));
 }
 
 #[test]
@@ -149,6 +163,7 @@ fn options_are_in_the_spec() {
     let spec = note.spec();
     assert_eq!((&*spec.name, spec.effect, spec.touches), ("write-down", Effect::Workspace, Touches::Writes));
     assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(spec.version.as_deref(), Some("2"));
     assert_eq!((quiet.spec().effect, quiet.spec().touches), (Effect::Irreversible, Touches::Reads));
     assert_eq!(quiet.spec().schema, json!({"type": "object", "properties": {}, "additionalProperties": false}));
 }
@@ -156,19 +171,19 @@ fn options_are_in_the_spec() {
 #[test]
 fn the_equipment_of_the_call_is_shared() {
     let one = call(&note, r#"{"text": "milk"}"#);
-    assert_eq!(block_on(note.call(&one)), Reply::done("1"));
-    assert_eq!(block_on(note.call(&one)), Reply::done("2"));
+    assert_eq!(said(block_on(note.call(&one))), done("1"));
+    assert_eq!(said(block_on(note.call(&one))), done("2"));
     assert_eq!(*one.get::<Notes>().unwrap().0.lock().unwrap(), ["milk!", "milk!"]);
-    let missing = ask(&needy, "");
-    assert!(missing.failed && missing.text.starts_with("this needs a "), "{}", missing.text);
-    assert!(missing.text.contains("AtomicU64") || missing.text.contains("Atomic<u64>"), "{}", missing.text);
+    let (text, failed) = ask(&needy, "");
+    assert!(failed && text.starts_with("this needs a "), "{text}");
+    assert!(text.contains("AtomicU64") || text.contains("Atomic<u64>"), "{text}");
 }
 
 #[test]
 fn no_text_is_an_object_without_fields() {
     for nothing in ["", "  ", "{}"] {
         assert_eq!(quiet.check(nothing), Ok(()));
-        assert_eq!(ask(&quiet, nothing), Reply::done("done"));
+        assert_eq!(ask(&quiet, nothing), done("done"));
     }
     assert_eq!(
         why(&add, ""),
@@ -200,7 +215,7 @@ fn what_is_wrong_with_arguments_is_said_in_words_to_act_on() {
 #[test]
 fn arguments_inside_arguments_are_found_by_their_path() {
     let reply = ask(&look, r#"{"type": "hill", "places": [{"x": 1}, {"x": 2, "tags": ["a"]}]}"#);
-    assert_eq!(reply, Reply::done(r#"["hill",3,1,10]"#));
+    assert_eq!(reply, done(r#"["hill",3,1,10]"#));
     let why = why(&look, r#"{"type": "hill", "places": [{"x": 1}, {"x": -2}]}"#);
     assert_eq!(
         why,
@@ -251,9 +266,9 @@ fn methods_become_tools_that_share_their_object() {
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.spec().name).collect();
     assert_eq!(names, ["count", "total"]);
     assert_eq!(tools[0].spec().schema["properties"]["by"]["description"], "By how much.");
-    assert_eq!(ask(&*tools[0], r#"{"by": 5}"#), Reply::done("7"));
-    assert_eq!(ask(&*tools[0], ""), Reply::done("8"));
-    assert_eq!(ask(&*tools[1], ""), Reply::done("total: 8"));
+    assert_eq!(ask(&*tools[0], r#"{"by": 5}"#), done("7"));
+    assert_eq!(ask(&*tools[0], ""), done("8"));
+    assert_eq!(ask(&*tools[1], ""), done("total: 8"));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use rath::care::{Care, Wish};
 use rath::{Actor, Embedded, Question, Store};
+use rath_audit::care::{Care, Wish};
 
 use super::Teller;
 use crate::output::{self, style};

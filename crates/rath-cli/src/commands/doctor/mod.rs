@@ -2,10 +2,10 @@ mod reach;
 mod unfinished;
 
 use anyhow::Result;
-use rath::bundle::CutShort;
-use rath::care::Care;
 use rath::sandbox::{Diagnosis, Local};
 use rath::{Point, SearchHealth};
+use rath_audit::bundle::CutShort;
+use rath_audit::care::Care;
 use serde::Serialize;
 use serde_json::json;
 

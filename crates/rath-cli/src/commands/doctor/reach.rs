@@ -1,12 +1,13 @@
 //! Which providers answer, and what is wrong with those that do not.
 
 use futures_util::future::join_all;
+use rath::providers::{KeyOrigin, Provider};
 use rath::{Failure, FailureKind};
 use serde::Serialize;
 
 use crate::commands::models;
 use crate::output::{self, Page, style};
-use crate::providers::{Named, Providers, Source};
+use crate::providers::Providers;
 use crate::settings::Settings;
 
 /// What came of asking the providers.
@@ -20,7 +21,7 @@ struct Asked {
     provider: String,
     /// Where its key was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<Source>,
+    key: Option<KeyOrigin>,
     #[serde(flatten)]
     came: Came,
 }
@@ -82,15 +83,15 @@ impl What {
     }
 
     /// What to do.
-    fn help(self, provider: &Named<'_>, key: Option<&Source>) -> String {
+    fn help(self, provider: &Provider<'_>, key: Option<&KeyOrigin>) -> String {
         let name = &provider.name;
         let address = || match provider.address() {
             Some(url) => format!("{url} is set as its address"),
             None => "no address is set, so the usual one is used".into(),
         };
         match (self, key) {
-            (Self::KeyRefused, Some(Source::Variable { name })) => format!("put a key that is valid into {name}"),
-            (Self::KeyRefused, Some(Source::Configuration { place })) => format!("replace the key at {place}"),
+            (Self::KeyRefused, Some(KeyOrigin::Variable { name })) => format!("put a key that is valid into {name}"),
+            (Self::KeyRefused, Some(KeyOrigin::Configuration { place })) => format!("replace the key at {place}"),
             (Self::KeyRefused, _) => format!("`rath auth set {name}` keeps another one"),
             (Self::Unreachable, _) => format!("check the network and the name of the host; {}", address()),
             (Self::WrongAddress, _) => {
@@ -143,7 +144,7 @@ impl Reach {
     }
 }
 
-async fn ask(provider: &Named<'_>) -> Asked {
+async fn ask(provider: &Provider<'_>) -> Asked {
     let found = provider.key().map(|found| found.map(|found| found.from));
     let (key, came) = match found {
         Err(error) => {
@@ -154,7 +155,7 @@ async fn ask(provider: &Named<'_>) -> Asked {
             let name = &provider.name;
             let variable = provider.key_variable().map(|variable| format!("set {variable}, or ")).unwrap_or_default();
             let help = match provider.locked_keyring() {
-                Some(locked) => locked.to_string(),
+                Some(locked) => locked,
                 None => format!("{variable}`rath auth set {name}`"),
             };
             (None, Came::NoKey { help })

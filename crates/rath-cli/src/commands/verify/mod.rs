@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rath::bundle::CutShort;
-use rath::care::Care;
-use rath::checkpoint::PublicKey;
+use rath_audit::bundle::CutShort;
+use rath_audit::care::Care;
+use rath_audit::checkpoint::PublicKey;
 
 use self::witness::Witness;
 use super::Answer;
@@ -43,7 +43,7 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         if self.script {
-            output::answer(rath::bundle::VERIFY_PY.trim_end())?;
+            output::answer(rath_audit::bundle::VERIFY_PY.trim_end())?;
             return Ok(Answer::Yes);
         }
         let store = match settings.embedded() {

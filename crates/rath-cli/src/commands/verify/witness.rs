@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use rath::Embedded;
-use rath::care::Care;
-use rath::checkpoint::{self, Checkpoint, PublicKey};
 use rath::verify::{Finding, What};
+use rath_audit::care::Care;
+use rath_audit::checkpoint::{self, Checkpoint, PublicKey};
 use serde::Serialize;
 
 use crate::expression;

@@ -159,7 +159,7 @@ mod git {
     fn is_installed() -> bool {
         let found = git(Path::new(".")).arg("--version").stdout(Stdio::null()).status().is_ok();
         if !found {
-            eprintln!("skipped: git is not installed");
+            rath_testkit::Requirement::Git.skip("git is not installed");
         }
         found
     }
@@ -272,13 +272,8 @@ mod git {
         prop_oneof![(beds(), beds()), edited]
     }
 
-    /// How many pairs git gets: as many as `RATH_PATCH_CASES` says.
-    fn cases() -> u32 {
-        std::env::var("RATH_PATCH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150)
-    }
-
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(cases()))]
+        #![proptest_config(ProptestConfig::with_cases(rath_testkit::scaled(150)))]
 
         #[test]
         fn git_applies_it((before, after) in pairs()) {

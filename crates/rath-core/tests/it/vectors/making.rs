@@ -188,13 +188,7 @@ async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         call("call-2", "{}"),
     ]))?;
     session.tool_result("call-1", "Quicksort; \"introsort\"")?;
-    session.append(ToolResult {
-        call: "call-2".into(),
-        finished: None,
-        shown: Some("no query".into()),
-        failed: true,
-        policy: None,
-    })?;
+    session.append(ToolResult { shown: Some("no query".into()), failed: true, ..ToolResult::new("call-2") })?;
     session.leave(Outcome::Done)?;
     session.assistant("Quicksort.")?;
     session.label("sprache", "日本語")?;

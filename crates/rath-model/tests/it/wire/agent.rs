@@ -105,7 +105,7 @@ async fn reasoning_goes_back_verbatim_and_the_key_stays_out_of_the_store() {
     let requests: Vec<ModelRequested> = bodies(&session, Kind::ModelRequested).await;
     let digests: Vec<Digest> = server.bodies().iter().map(|body| Digest::of(body.as_bytes())).collect();
     assert_eq!(requests.iter().map(|request| request.request).collect::<Vec<_>>(), digests);
-    assert_eq!((&*requests[0].model, &*requests[0].encoder), ("claude", "anthropic-messages@1"));
+    assert_eq!((&*requests[0].model, &*requests[0].encoder), ("claude", "anthropic-messages@2"));
     let last: Value = serde_json::from_str(&server.bodies()[2]).unwrap();
     let turn = json!([
         {"type": "thinking", "thinking": "Hm.", "signature": "sig=="},
@@ -146,7 +146,7 @@ async fn the_next_of_a_chain_answers() {
         .map(|record| record.body::<ModelRequested>().unwrap())
         .map(|request| (request.model, request.encoder))
         .collect();
-    let wanted = [("first", "anthropic-messages@1"), ("second", "openai-chat/common@1")];
+    let wanted = [("first", "anthropic-messages@2"), ("second", "openai-chat/common@2")];
     assert_eq!(asked, wanted.map(|(model, encoder)| (model.to_owned(), encoder.to_owned())));
     let failed = records.iter().find(|record| *record.kind() == Kind::ModelFailed).unwrap();
     assert!(failed.body::<ModelFailed>().unwrap().retried);

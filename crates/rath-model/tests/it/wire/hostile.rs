@@ -297,7 +297,7 @@ async fn a_chain_asks_the_next() {
     let server = Server::new(|_| response(401, &[], "no")).await;
     let first = Chat::common("first", server.url());
     let chain = Fallback::new(first).or(Scripted::new("second").say("Here."));
-    assert_eq!((chain.name(), chain.encoder()), ("first", "openai-chat/common@1"));
+    assert_eq!((chain.name(), chain.encoder()), ("first", "openai-chat/common@2"));
     let failure = failure(&chain).await;
     assert_eq!((failure.retry, failure.after), (true, Some(Duration::ZERO)), "another one follows");
 }

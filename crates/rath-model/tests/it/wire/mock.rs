@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the server is a process")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ impl Mock {
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("aimock/node_modules/@copilotkit/aimock/dist/cli.js");
         if !program.is_file() {
             let why = "aimock is not installed; `cargo xtask test` does that where there are npm and its registry";
-            let _ = writeln!(std::io::stdout(), "\nprovider tests with aimock skipped: {why}");
+            rath_testkit::Requirement::Npm.skip(why);
             return None;
         }
         let refused = |status: u16, kind: &str, at: u32| {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rath_core::{
-    Actor, Answer, Asking, BoxModel, Delta, Digest, Failure, Memory, Model, Parameters, Rule, Session, Shown,
+    Actor, Answer, Asking, BoxModel, Delta, Digest, Failure, Memory, Model, Parameters, Session, Shown, StandardView,
     TokenCount,
 };
 use rath_model::{Anthropic, Chat, Responses};
@@ -92,7 +92,15 @@ pub(crate) async fn count(model: &dyn Model) -> Result<TokenCount, Failure> {
 
 fn asking(parameters: &Parameters) -> Asking<'_> {
     let config = Digest::of(b"config");
-    Asking { agent: "agent", prompt: "Be brief.", tools: &[], parameters, rule: Rule::Whole, config }
+    Asking {
+        agent: "agent",
+        prompt: "Be brief.",
+        tools: &[],
+        parameters,
+        view: &StandardView::Whole,
+        injected: &[],
+        config,
+    }
 }
 
 /// Asks once. Returns the answer and the words that were heard.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the server is a process, and where it is kept is the user's choice")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,10 +31,6 @@ impl Drop for Tiny {
     }
 }
 
-fn skipped(why: &str) {
-    let _ = writeln!(std::io::stdout(), "\nprovider tests with the tiny models skipped: {why}");
-}
-
 /// Where they are installed, which `cargo xtask test` does.
 fn cache() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
@@ -47,7 +43,8 @@ impl Tiny {
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let program = project.join("../shared/tools/tiny-model/start");
         let (true, Some(cache)) = (program.is_file(), cache()) else {
-            skipped("they are not installed; `cargo xtask test` does that where ../shared is there");
+            rath_testkit::Requirement::Models
+                .skip("they are not installed; `cargo xtask test` does that where ../shared is there");
             return None;
         };
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -65,7 +62,7 @@ impl Tiny {
         let ready = lines.any(|line| line == "ready");
         let tiny = Self { child, port };
         if !ready {
-            skipped("the server does not start");
+            rath_testkit::Requirement::Models.skip("the server does not start");
             return None;
         }
         Some(tiny)

@@ -54,7 +54,7 @@ fn nothing_leaks(tier: Tier, test: &str) {
     if !super::has(tier) || !super::alone(test) {
         return;
     }
-    let rounds = std::env::var("RATH_OPEN_ROUNDS").map_or(200, |rounds| rounds.parse().unwrap());
+    let rounds = rath_testkit::scaled(200) as usize;
     let base = tempfile::tempdir().unwrap();
     let local = Local::only(tier);
     (0..9).for_each(|round| live(&local, base.path(), round));

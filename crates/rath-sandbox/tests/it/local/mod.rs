@@ -14,7 +14,6 @@ mod terminal;
 mod view;
 
 use std::fs;
-use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -70,8 +69,7 @@ fn has(tier: Tier) -> bool {
         diagnosis.tier.is_none().then(why)
     });
     if let Some(why) = refused {
-        // The test runner keeps to itself what is printed in the usual way.
-        let _ = writeln!(std::io::stdout(), "\nsandbox tests of the tier {tier} skipped: {why}");
+        rath_testkit::Requirement::Sandbox.skip(format_args!("tier {tier}: {why}"));
     }
     refused.is_none()
 }

@@ -59,7 +59,7 @@ fn possible() -> bool {
     super::has(Tier::Ns) && {
         let possible = Local::new().layers_in(&std::env::temp_dir());
         if !possible {
-            eprintln!("skipped: {} takes no layers", std::env::temp_dir().display());
+            rath_testkit::Requirement::Mounts.skip(format_args!("{} takes no layers", std::env::temp_dir().display()));
         }
         possible
     }

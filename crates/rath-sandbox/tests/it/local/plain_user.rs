@@ -24,7 +24,7 @@ const TESTS: &[&str] = &[
 #[test]
 fn all_of_it_works_for_a_plain_user() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: this user is plain already");
+        rath_testkit::Requirement::Root.skip("this user is plain already");
         return;
     }
     let base = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ mod strip;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{File, TryLockError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -47,6 +47,9 @@ pub struct Doomed {
     pub sessions: Vec<Reference>,
     /// Posts, by id, that are emptied.
     pub posts: Vec<String>,
+    /// Sessions that keep their versions of files, also where earlier erasures left nothing else of them: holds cover them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<SessionId>,
 }
 
 impl Doomed {
@@ -132,7 +135,7 @@ struct Doom {
 }
 
 impl Doom {
-    fn of(db: &Connection, doomed: &Doomed) -> Result<Self> {
+    fn of(db: &Connection, holders: &Path, doomed: &Doomed) -> Result<Self> {
         let mut records: HashMap<SessionId, BTreeSet<u64>> = HashMap::new();
         for reference in &doomed.records {
             records.entry(reference.session).or_default().insert(reference.seq);
@@ -142,6 +145,17 @@ impl Doom {
         for (session, seqs) in &records {
             if strip::leaves_nothing(db, *session, seqs)? {
                 whole.insert(*session);
+            }
+        }
+        // Parents and forks that earlier erasures emptied: they kept their versions only because of sessions that go now.
+        let mut open: Vec<SessionId> = whole.iter().copied().collect();
+        while let Some(session) = open.pop() {
+            for near in parent_and_forks(db, holders, session)? {
+                let seqs = records.entry(near).or_default();
+                if !whole.contains(&near) && !doomed.held.contains(&near) && strip::leaves_nothing(db, near, seqs)? {
+                    whole.insert(near);
+                    open.push(near);
+                }
             }
         }
         // A fork that stays works on the files that it began with.
@@ -158,7 +172,10 @@ impl Doom {
             }
             match needed {
                 Some(session) => drop(whole.remove(&session)),
-                None => return Ok(Self { records, whole, gone }),
+                None => {
+                    records.retain(|session, seqs| !seqs.is_empty() || whole.contains(session));
+                    return Ok(Self { records, whole, gone });
+                }
             }
         }
     }
@@ -167,6 +184,23 @@ impl Doom {
         self.gone.contains(&point.session)
             || self.records.get(&point.session).is_some_and(|seqs| seqs.contains(&point.seq))
     }
+}
+
+/// The parent of a session and its forks, as far as no process works on them.
+fn parent_and_forks(db: &Connection, holders: &Path, session: SessionId) -> Result<Vec<SessionId>> {
+    let query = "SELECT p.id, p.holder FROM sessions s JOIN sessions p ON p.id = s.origin_session WHERE s.id = ?1
+        UNION ALL SELECT id, holder FROM sessions WHERE origin_session = ?1";
+    let mut query = db.prepare_cached(query).map_err(sql)?;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, [u8; 16]>(0)?, row.get::<_, Option<String>>(1)?));
+    let rows = query.query_map([session.0.as_bytes()], row).map_err(sql)?;
+    let mut near = Vec::new();
+    for row in rows {
+        let (id, holder) = row.map_err(sql)?;
+        if holder.and_then(|holder| holder::living(holders, &holder)).is_none() {
+            near.push(SessionId(uuid::Uuid::from_bytes(id)));
+        }
+    }
+    Ok(near)
 }
 
 impl Embedded {
@@ -199,7 +233,7 @@ impl Embedded {
         self.read(|db| {
             let _moment = db.unchecked_transaction().map_err(sql)?;
             lines::check(db)?;
-            let doom = Doom::of(db, doomed)?;
+            let doom = Doom::of(db, &self.paths.holders, doomed)?;
             let wanted = self.blobs_of(db, doomed, &doom)?;
             let places = Places::look(&self.paths.root, &doom.whole);
             let mut namers = Namers::new(&wanted, &doom, &places);
@@ -227,7 +261,7 @@ impl Embedded {
 
     /// Whether sessions that go whole are as they were, at rest, and stood on by nobody who stays.
     pub fn may_go(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
-        self.read(|db| self.nobody_needs(db, doomed, &Doom::of(db, doomed)?))
+        self.read(|db| self.nobody_needs(db, doomed, &Doom::of(db, &self.paths.holders, doomed)?))
     }
 
     /// Writes an erasure down. It is begun when its `erased` record is published, where it has one.
@@ -265,7 +299,7 @@ impl Embedded {
         strip::check(&db, doomed)?;
         journal::write(&self.paths.root, &entry)?;
         self.before_erasure(doomed)?;
-        let doom = Doom::of(&db, doomed)?;
+        let doom = Doom::of(&db, &self.paths.holders, doomed)?;
         let wanted = self.blobs_of(&db, doomed, &doom)?;
         let places = Places::claim(&self.paths.root, &doom.whole);
         let mut namers = Namers::new(&wanted, &doom, &places);

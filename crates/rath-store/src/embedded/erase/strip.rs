@@ -198,7 +198,8 @@ struct Remaining(BTreeMap<(SessionId, u64), State>);
 
 impl Remaining {
     /// The kinds that say something of them.
-    const KINDS: &[Kind] = &[Kind::Forked, Kind::Placed, Kind::Granted, Kind::Merged, Kind::Restored, Kind::Resolved];
+    const KINDS: &[Kind] =
+        &[Kind::Arrived, Kind::Forked, Kind::Placed, Kind::Granted, Kind::Merged, Kind::Restored, Kind::Resolved];
 
     /// Where the line cannot be read to its end, nothing: then what is like an erased thing goes.
     fn at(&mut self, db: &Connection, point: Point) -> State {

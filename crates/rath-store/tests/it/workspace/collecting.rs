@@ -323,7 +323,7 @@ fn collector() {
 
 #[test]
 fn a_collection_that_is_killed() {
-    let rounds: u64 = std::env::var("RATH_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
+    let rounds = u64::from(rath_testkit::scaled(10));
     let place = Place::new();
     place.write("kept", "for ever");
     let mut workspace = place.open();

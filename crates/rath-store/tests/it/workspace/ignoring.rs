@@ -81,7 +81,7 @@ fn files_of_git(place: &Place) -> BTreeSet<Name> {
 fn has_git() -> bool {
     let there = Command::new("git").arg("--version").output().is_ok();
     if !there {
-        eprintln!("SKIPPED: there is no git to compare with");
+        rath_testkit::Requirement::Git.skip("git is not installed");
     }
     there
 }
@@ -91,7 +91,7 @@ fn a_save_ignores_what_git_ignores() {
     if !has_git() {
         return;
     }
-    let cases = std::env::var("RATH_WORKSPACE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let cases = rath_testkit::scaled(150);
     let place = Place::new();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases,

@@ -1,6 +1,4 @@
 //! SIGKILL in the middle of a save and of a restore.
-//!
-//! `RATH_KILL_ROUNDS=1000` runs more rounds than the test run does.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +14,7 @@ use super::{Chance, Files, Place, Thing, assert_same, chmod, in_version, tempora
 use crate::support::{child, child_dir, verify};
 
 pub(super) fn rounds() -> u64 {
-    std::env::var("RATH_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(25)
+    rath_testkit::scaled(25).into()
 }
 
 fn open(dir: &Path) -> (Workspace, Option<Recovered>) {

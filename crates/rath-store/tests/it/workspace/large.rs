@@ -14,7 +14,7 @@ fn has_room(place: &Place) -> bool {
     let disk = rustix::fs::statvfs(place.dir.path()).unwrap();
     let there = disk.f_bavail * disk.f_frsize >= 10 << 30;
     if !there {
-        eprintln!("SKIPPED: less than 10 GB are free");
+        rath_testkit::Requirement::Disk.skip("less than 10 GB are free");
     }
     there
 }

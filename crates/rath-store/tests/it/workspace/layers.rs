@@ -135,7 +135,7 @@ pub(crate) fn can_mount() -> bool {
         can
     });
     if !can {
-        eprintln!("skipped: no overlay can be mounted in a user namespace here");
+        rath_testkit::Requirement::Mounts.skip("no overlay in a user namespace");
     }
     can
 }

@@ -357,15 +357,9 @@ fn clear(path: &Path) {
     }
 }
 
-/// How many programs the quickest of these tests tries.
-const USUAL: u32 = 300;
-
-/// How many programs a run tries. `RATH_WORKSPACE_CASES` asks the quickest test for more or fewer, the others in
-/// proportion.
+/// How many programs a run tries.
 pub(super) fn cases(usual: u32) -> ProptestConfig {
-    let asked: Option<u32> = std::env::var("RATH_WORKSPACE_CASES").ok().and_then(|n| n.parse().ok());
-    let cases = (usual * asked.unwrap_or(USUAL)).div_ceil(USUAL);
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(rath_testkit::scaled(usual)) }
 }
 
 fn run(dir: TempDir, ops: &[Op]) {
@@ -382,7 +376,7 @@ fn run(dir: TempDir, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(cases(USUAL))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn files_agree_with_a_plain_reading(ops in prop::collection::vec(op(), 1..60)) {

@@ -397,7 +397,9 @@ fn as_a_plain_user() {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         ),
-        Err(error) => eprintln!("SKIPPED: another user cannot run this binary: {error}"),
+        Err(error) => {
+            rath_testkit::Requirement::PlainUser.skip(format_args!("another user cannot run this binary: {error}"))
+        }
     }
 }
 

@@ -125,9 +125,9 @@ impl Tool for Hasty {
         Ok(())
     }
 
-    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Reply> {
+    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, ToolOutcome> {
         assert_ne!(self.1, "call", "before the call");
-        Box::pin(async { Reply::done("calm") })
+        Box::pin(async { ToolOutcome::done("calm") })
     }
 }
 
@@ -346,7 +346,7 @@ async fn tools_for_files_without_a_place_say_so() {
 
 /// Touches something outside.
 #[tool(effect = "idempotent")]
-async fn touch(text: String, call: &Call, keys: State<Mutex<Vec<(String, Digest)>>>) -> Reply {
+async fn touch(text: String, call: &Call, keys: State<Mutex<Vec<(String, Digest)>>>) -> ToolOutcome {
     keys.lock().unwrap().push((text.clone(), call.key));
     let effect = OutsideEffect {
         system: "test".into(),
@@ -355,7 +355,7 @@ async fn touch(text: String, call: &Call, keys: State<Mutex<Vec<(String, Digest)
         after: Some("1".into()),
         reversible: true,
     };
-    Reply::done("touched").with_effect(effect)
+    ToolOutcome::done("touched").with_effect(effect)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -381,9 +381,9 @@ async fn a_key_is_of_one_call_alone() {
 
 /// Ends at once.
 #[tool(effect = "pure")]
-fn outcome(how: String) -> Reply {
+fn outcome(how: String) -> ToolOutcome {
     let evidence = rath::Evidence { outcome: (how == "lost").then_some(CallOutcome::Lost), ..Default::default() };
-    Reply { text: how, failed: true, evidence: Some(Box::new(evidence)) }
+    ToolOutcome { evidence: Some(Box::new(evidence)), ..ToolOutcome::failed(how) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

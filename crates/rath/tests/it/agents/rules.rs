@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rath::agent::{Answer, Asker, Question, Response};
 use rath::body::{Asked, Effect, Grant, Granted, MOST_GRANTS, Scope, Verdict};
 use rath::policy::{Policy, Rule, Ruling};
+use rath::sandbox::Part;
 use rath::workshop::Place;
 use rath::{ErrorKind, Kind};
 use rath_testkit::{Moment, Mortal};
@@ -327,4 +328,81 @@ async fn rules_about_paths_hold_behind_links_and_for_what_is_searched() {
     let found = "notes:1:no secret here\n[2 files that rules guard were left out; name one to search in it]\n";
     assert_eq!(results[8].1, found);
     assert!(!shop.copy(session.id()).join("private/new").exists());
+}
+
+/// Moves a file.
+#[tool(effect = "workspace", paths = "from, to")]
+async fn move_file(
+    /// What it is called.
+    from: String,
+    /// What it is to be called.
+    to: String,
+    desk: State<tools::Desk>,
+) -> Result<String, String> {
+    let (from, to) = (desk.path(&from)?, desk.path(&to)?);
+    let contents = desk.sandbox().read(&from, Part::first(1 << 20)).await.map_err(|error| error.to_string())?;
+    desk.sandbox().write(&to, &contents.bytes, None).await.map_err(|error| error.to_string())?;
+    Ok(format!("moved: {}", String::from_utf8_lossy(&contents.bytes)))
+}
+
+/// Opens a file. It does not say that it does.
+#[tool(effect = "workspace")]
+async fn open_document(document: String, desk: State<tools::Desk>) -> Result<String, String> {
+    let path = desk.path(&document)?;
+    let contents = desk.sandbox().read(&path, Part::first(1 << 20)).await.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&contents.bytes).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_about_paths_hold_for_a_users_tools() {
+    let shop = Shop::new();
+    let origin = shop.directory("origin");
+    std::fs::create_dir_all(origin.join("private")).unwrap();
+    std::fs::write(origin.join("private/plan"), "secret plan").unwrap();
+    std::fs::write(origin.join("notes"), "open notes").unwrap();
+    std::os::unix::fs::symlink("private/plan", origin.join("innocent")).unwrap();
+    let script = Scripted::new("s")
+        .call("move_file", json!({ "from": "private/plan", "to": "a" }))
+        .call("move_file", json!({ "from": "notes", "to": "x/../private/b" }))
+        .call("move_file", json!({ "from": "innocent", "to": "a" }))
+        .call("open_document", json!({ "document": "private/plan" }))
+        .call("move_file", json!({ "from": "notes", "to": "b" }))
+        .say("Oh.");
+    let agent = Agent::new("curious").model(script).tools((move_file, open_document));
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
+    session.equip(shop.second());
+    let rules = vec![Rule::new(Ruling::Deny).path("private/"), Rule::new(Ruling::Allow)];
+    session.equip(Policy::new(rules).unwrap());
+    let session = agent.forward(session).await.unwrap();
+    let results = results(&session).await;
+    for refused in &results[..4] {
+        assert!(refused.2 && refused.1.contains("not allowed") && !refused.1.contains("secret plan"), "{refused:?}");
+    }
+    assert_eq!((results[4].1.as_str(), results[4].2), ("moved: open notes", false));
+    assert!(!shop.copy(session.id()).join("private/b").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_of_a_link_does_not_cover_what_it_leads_to() {
+    let shop = Shop::new();
+    let origin = shop.directory("origin");
+    std::fs::write(origin.join("real.key"), "secret key").unwrap();
+    std::os::unix::fs::symlink("real.key", origin.join("test.key")).unwrap();
+    let script = Scripted::new("s")
+        .call("read", json!({ "path": "test.key" }))
+        .call("read", json!({ "path": "real.key" }))
+        .say("Oh.");
+    let agent = Agent::new("curious").model(script).tools(tools::reading());
+    let mut session = asked(&shop.store);
+    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
+    session.equip(shop.second());
+    session.equip(Policy::new(vec![Rule::new(Ruling::Ask).path("*.key")]).unwrap());
+    session.equip(Asker::new(|_| async {
+        Some(Response { by: Actor::person("ada"), answer: rath::agent::Answer::Yes, why: None })
+    }));
+    let session = agent.forward(session).await.unwrap();
+    let results = results(&session).await;
+    assert!(results[0].2 && results[0].1.contains("test.key leads to real.key"), "{results:?}");
+    assert!(!results[1].2 && results[1].1.contains("secret key"), "{results:?}");
 }

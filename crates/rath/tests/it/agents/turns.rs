@@ -82,9 +82,9 @@ async fn a_long_output_is_a_blob_and_the_model_is_shown_all_of_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_rule_shows_its_part() {
     for (rule, before) in [
-        (Rule::Whole, &["user Please.", "assistant Which one?", "user This one.", "assistant Noted."][..]),
-        (Rule::LastAnswer, &["assistant Noted."][..]),
-        (Rule::OwnStep, &[][..]),
+        (StandardView::Whole, &["user Please.", "assistant Which one?", "user This one.", "assistant Noted."][..]),
+        (StandardView::LastAnswer, &["assistant Noted."][..]),
+        (StandardView::OwnStep, &[][..]),
     ] {
         let store = Memory::new();
         let (model, seen) = watched(Scripted::new("scripted").call("nothing", json!({})).say("Done."));
@@ -99,7 +99,7 @@ async fn each_rule_shows_its_part() {
         let seen = seen.lock().unwrap().clone();
         assert_eq!(seen[0], before, "{rule}");
         assert_eq!(seen[1], [before, &own].concat(), "{rule}");
-        assert!(bodies::<ModelRequested>(&session).await[1..].iter().all(|request| request.rule == rule));
+        assert!(bodies::<ModelRequested>(&session).await[1..].iter().all(|request| request.view == rule.as_str()));
         let all = transcript(&session).await;
         assert_eq!(all.len(), 7, "what was not shown is still there: {all:?}");
     }
@@ -111,7 +111,7 @@ async fn the_last_answer_is_a_person_s_where_nobody_answered() {
     let (model, seen) = watched(Scripted::new("scripted").say("Done."));
     let mut session = asked(&store);
     session.user("And quickly.").unwrap();
-    Agent::new("shown").model(model).view(Rule::LastAnswer).forward(session).await.unwrap();
+    Agent::new("shown").model(model).view(StandardView::LastAnswer).forward(session).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [["user And quickly."]]);
 }
 
@@ -203,7 +203,8 @@ async fn a_turn_is_kept_as_it_was_sent_unless_its_calls_are_renamed() {
             prompt: "",
             tools: &[],
             parameters: &parameters,
-            rule: rath::Rule::Whole,
+            view: &StandardView::Whole,
+            injected: &[],
             config: rath::Digest::of(b""),
         };
         let whole = Shown::of(&session, asking).whole_messages().await.unwrap();

@@ -20,4 +20,8 @@ async fn send_soon() {}
 #[tool(name = "send a letter")]
 async fn send_a_letter() {}
 
+/// Moves a file.
+#[tool(paths = "form, to")]
+async fn move_file(from: String, to: String) {}
+
 fn main() {}
