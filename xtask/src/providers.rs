@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::run::{command, root};
 
 /// Where the check is: a program of its own, so that this one needs no client for HTTP and is there in seconds.
-const CHECK: &str = "cargo run --quiet --package rath-model --example providers --";
+const CHECK: &str = "cargo run --quiet --package rath-recordings --example providers --";
 
 /// Checks every recording in a folder; whether none differs.
 pub(crate) fn providers(folder: Option<&str>) -> Result<bool> {

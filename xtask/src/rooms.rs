@@ -20,7 +20,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
-    ("rath-bench", &["rath", "rath-audit", "rath-core", "rath-model", "rath-sandbox", "rath-store", "rath-testkit"]),
+    ("rath-recordings", &["rath-core", "rath-model"]),
+    (
+        "rath-bench",
+        &[
+            "rath",
+            "rath-audit",
+            "rath-core",
+            "rath-model",
+            "rath-recordings",
+            "rath-sandbox",
+            "rath-store",
+            "rath-testkit",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

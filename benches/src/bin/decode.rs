@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use rath_bench::{Better, Row, median, millis, time};
-use rath_model::recordings::{Api, Exchange, files, read};
 use rath_model::sse;
+use rath_recordings::{Api, Exchange, files, read};
 use serde_json::Value;
 
 #[global_allocator]

@@ -43,8 +43,6 @@ mod http;
 mod key;
 mod listing;
 mod prices;
-#[cfg(feature = "recordings")]
-pub mod recordings;
 mod reply;
 pub mod responses;
 pub mod scripted;

@@ -10,10 +10,10 @@ use rath_core::store::{self, Lookup, Store, Which};
 use rath_core::{BlobRef, Digest, Fault, Kind, Point, Record, RecordId, SessionId};
 use sha2::{Digest as _, Sha256};
 
+use super::absent::LeftOut;
 use super::beside::Beside;
 use super::blobs::{self, Named, Names};
 use super::graph::{ERASED, Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
-use super::left_out::LeftOut;
 use super::redact::{Finder, Redaction};
 use super::target::{Entry, Target};
 use super::walk::{self, Step, Walk};

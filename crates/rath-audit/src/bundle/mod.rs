@@ -5,6 +5,7 @@
 //! `verify.py` and a `README.md` that says how to check all of it by hand. [`Export`] writes one; [`Import`] reads one
 //! and takes it into a store after everything in it was checked. `docs/ledger/bundles.md` fixes the format.
 
+mod absent;
 mod beside;
 mod blobs;
 mod blocks;
@@ -15,7 +16,6 @@ mod fork;
 mod gaps;
 mod graph;
 mod import;
-mod left_out;
 pub mod line;
 mod notes;
 mod places;
@@ -27,13 +27,13 @@ mod target;
 mod walk;
 mod writing;
 
+pub use absent::LeftOut;
 pub(crate) use blobs::parts;
 pub use check::{Contents, read_zip};
 pub use cut_short::{Beginning, CutShort};
 pub use export::{Export, Exported};
 pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
 pub use import::{Fate, Import, Imported, Worked};
-pub use left_out::LeftOut;
 pub use redact::Redaction;
 
 use rath_core::store::{self, Trouble};

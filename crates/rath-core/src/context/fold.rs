@@ -140,7 +140,10 @@ impl ContextFold {
                 }
                 kind @ (Kind::Assistant | Kind::ToolResult) => {
                     said(0)?;
-                    if keep && let Some(agent) = record.header().ok().and_then(|header| steps.get(&header.step?)) {
+                    if keep
+                        && !steps.is_empty()
+                        && let Some(agent) = record.header().ok().and_then(|header| steps.get(&header.step?))
+                    {
                         fold.agents.insert((point, 0), agent.clone());
                     }
                     let shape = shape(kind, record.body_bytes()).map_err(bad)?;

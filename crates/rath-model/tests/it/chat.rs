@@ -1,8 +1,8 @@
 //! Answers of Chat Completions, in their dialects.
 
 use rath_core::Delta;
-use rath_model::recordings::Api::Chat;
 use rath_model::{Cause, Part, Reply, Why, chat};
+use rath_recordings::Api::Chat;
 use serde_json::{Value, json};
 
 use crate::decoders::{calls, decode, failure, stream, turn, words};

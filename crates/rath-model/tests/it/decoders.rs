@@ -1,8 +1,8 @@
 //! The decoders, as their tests use them.
 
 use rath_core::Delta;
-use rath_model::recordings::Api;
 use rath_model::{Failure, Part, Turn};
+use rath_recordings::Api;
 use serde_json::Value;
 
 /// A stream of these events.

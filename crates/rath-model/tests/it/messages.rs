@@ -1,8 +1,8 @@
 //! Answers of Anthropic Messages.
 
 use rath_core::Delta;
-use rath_model::recordings::Api::Messages;
 use rath_model::{Cause, Part, Reply, Why, anthropic};
+use rath_recordings::Api::Messages;
 use serde_json::{Value, json};
 
 use crate::decoders::{calls, decode, failure, stream, turn, words};

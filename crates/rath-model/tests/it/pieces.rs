@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rath_model::Reply;
-use rath_model::recordings::{Api, pieces};
+use rath_recordings::{Api, pieces};
 
 const APIS: [Api; 3] = [Api::Messages, Api::Chat, Api::Responses];
 

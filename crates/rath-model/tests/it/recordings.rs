@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rath_model::recordings::{Api, Exchange, check, files, payloads, read};
 use rath_model::{Part, Turn};
+use rath_recordings::{Api, Exchange, check, files, payloads, read};
 use serde_json::Value;
 
 use crate::decoders::{calls, decode, stream, words};

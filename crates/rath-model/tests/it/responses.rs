@@ -1,7 +1,7 @@
 //! Answers of OpenAI Responses.
 
-use rath_model::recordings::Api::Responses;
 use rath_model::{Cause, Part, Reply, Why, responses};
+use rath_recordings::Api::Responses;
 use serde_json::{Value, json};
 
 use crate::decoders::{calls, failure, turn};

@@ -22,6 +22,8 @@ use std::sync::Arc;
 use rath_core::store::Scan;
 use rath_core::{BlobRef, Kind, Record, Result, SessionId, Store};
 
+use crate::agent::AgentConfig;
+
 pub use blame::{BlamedFile, BlamedLine, blame};
 pub use compare::{Comparison, ContextComparison, FileComparison};
 pub use graph::{Graph, GraphNode};
@@ -58,12 +60,7 @@ pub async fn records(
 
 /// The name of the model in an agent's configuration; `None` if the configuration is gone.
 pub(crate) async fn model_of(store: &Arc<dyn Store>, config: Option<&BlobRef>) -> Result<Option<String>> {
-    #[derive(serde::Deserialize)]
-    struct Config {
-        #[serde(default)]
-        model: Option<String>,
-    }
     let Some(blob) = config else { return Ok(None) };
     let bytes = store.blob_get(blob.digest).await?;
-    Ok(bytes.and_then(|bytes| serde_json::from_slice::<Config>(&bytes).ok()).and_then(|config| config.model))
+    Ok(bytes.and_then(|bytes| AgentConfig::read(&bytes)).and_then(|config| config.model))
 }

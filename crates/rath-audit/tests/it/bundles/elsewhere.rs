@@ -1,8 +1,10 @@
 //! Places, permissions and answers of another store do not count, whatever its records say.
 
-use rath::body::{Arrived, Effect, Grant, Granted, Placed, Scope};
+use rath::body::{Arrived, Effect, Grant, Granted, Placed, Scope, Verdict};
+use rath::control::{Answer, Control};
 use rath::prelude::*;
-use rath_audit::bundle::Export;
+use rath::{Digest, ErrorKind};
+use rath_audit::bundle::{Export, Fate};
 
 use super::{embedded, export, import, is_sound};
 
@@ -83,5 +85,60 @@ async fn nothing_counts_before_it_is_given_here() {
         assert_eq!(session.state().granted, [grant()]);
         assert!(!has_nothing(&session.fork("what was given here is inherited")));
     }
+    is_sound(dir.path(), "here");
+}
+
+#[tokio::test]
+async fn what_a_run_asked_elsewhere_is_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (there, here) = (embedded(dir.path(), "there"), embedded(dir.path(), "here"));
+    let workflow = |mut session: Session| async move {
+        let answer = session.ask("Deploy?").await?;
+        session.note(format!("answered: {}", answer == Verdict::Yes))?;
+        Ok(session)
+    };
+    let begun = there
+        .run("deployment", Actor::person("eve"), &workflow, async |session: &mut Session| {
+            session.user("Deploy it.").map(drop)
+        })
+        .await;
+    let error = begun.unwrap_err();
+    let ErrorKind::Waiting(id) = error.kind() else { panic!("{error}") };
+    let id = *id;
+    drop(error);
+    let bundle = dir.path().join("bundle");
+    export(&Export::of(id, None), &there, &bundle).await;
+    assert_eq!(import(&here, &bundle).await.unwrap().sessions[&id], Fate::New);
+
+    let ada = Control::new(&here, Actor::person("ada"));
+    assert!(ada.questions().await.unwrap().is_empty());
+    for _ in 0..2 {
+        let waits = here
+            .run("deployment", Actor::person("ada"), &workflow, async |session: &mut Session| {
+                session.user("Deploy it.").map(drop)
+            })
+            .await;
+        let error = waits.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Waiting(_)), "{error}");
+        drop(error);
+        assert_eq!(ada.questions().await.unwrap().len(), 1);
+    }
+    let questions = ada.questions().await.unwrap();
+    assert_eq!(questions[0].shown_digest, Digest::of(b"Deploy?"));
+    ada.answer(&questions[0], Answer::Yes).await.unwrap();
+    let done = here
+        .run("deployment", Actor::person("ada"), &workflow, async |session: &mut Session| {
+            session.user("Deploy it.").map(drop)
+        })
+        .await
+        .unwrap();
+    drop(done);
+    let again = here
+        .run("deployment", Actor::person("ada"), &workflow, async |session: &mut Session| {
+            session.user("Deploy it.").map(drop)
+        })
+        .await
+        .unwrap();
+    drop(again);
     is_sound(dir.path(), "here");
 }

@@ -5,7 +5,18 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::fields::{Seen, items_of, text_of};
+use rath_model::Fields;
+
+/// The items of an array.
+fn items_of(value: &RawValue) -> Vec<&RawValue> {
+    serde_json::from_str(value.get()).unwrap_or_default()
+}
+
+/// The text of a string. Half a surrogate pair becomes a replacement character.
+fn text_of(value: &RawValue) -> String {
+    let fields = Fields::parse(&format!("{{\"text\":{}}}", value.get()));
+    fields.ok().and_then(|fields| fields.text("text")).unwrap_or_default()
+}
 
 /// A JSON value as Python prints it.
 pub(super) fn repr(value: &RawValue) -> String {
@@ -19,7 +30,7 @@ fn write(value: &RawValue, out: &mut String) {
         "null" => out.push_str("None"),
         "true" => out.push_str("True"),
         "false" => out.push_str("False"),
-        text if text.starts_with('"') => quoted(&text_of(value).unwrap_or_default(), out),
+        text if text.starts_with('"') => quoted(&text_of(value), out),
         text if text.starts_with('[') => {
             out.push('[');
             for (at, item) in items_of(value).into_iter().enumerate() {
@@ -30,7 +41,7 @@ fn write(value: &RawValue, out: &mut String) {
         }
         text if text.starts_with('{') => {
             out.push('{');
-            for (at, (key, item)) in Seen::of_value(value).iter().enumerate() {
+            for (at, (key, item)) in Fields::parse(value.get()).unwrap_or_default().iter().enumerate() {
                 out.push_str(if at > 0 { ", " } else { "" });
                 quoted(key, out);
                 out.push_str(": ");

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::yaml::{self, Node};
+use crate::yaml::{self, Node};
 
 /// One request's answer.
 #[derive(Clone, Debug, Default)]

@@ -17,9 +17,9 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::api::Api;
-use super::python;
-use crate::{Cause, Failure, Part, Turn, Why};
+use crate::api::Api;
+use crate::python;
+use rath_model::{Cause, Failure, Part, Turn, Why};
 
 /// The first thing that is not the same.
 #[derive(Clone, Debug, PartialEq)]

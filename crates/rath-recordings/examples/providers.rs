@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use rath_model::recordings::check;
+use rath_recordings::check;
 
 /// Checks every recording in a folder. The last line counts them, and nothing follows it.
 fn main() -> ExitCode {

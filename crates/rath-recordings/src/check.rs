@@ -5,10 +5,10 @@ use std::{fmt, fs, io};
 
 use serde_json::Value;
 
-use super::api::Api;
-use super::exchange::{self, Exchange};
-use super::golden::{Verdict, compare};
-use crate::{Failure, Reply, Turn};
+use crate::api::Api;
+use crate::exchange::{self, Exchange};
+use crate::golden::{Verdict, compare};
+use rath_model::{Failure, Reply, Turn};
 
 /// What came of one exchange.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use rath_core::Delta;
 use serde_json::Value;
 
-use super::exchange::Exchange;
-use crate::{Failure, Fields, Reply, Turn, anthropic, chat, responses, sse};
+use crate::exchange::Exchange;
+use rath_model::{Failure, Fields, Reply, Turn, anthropic, chat, responses, sse};
 
 /// An API that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
