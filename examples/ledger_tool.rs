@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use rath::ErrorKind;
-use rath::body::{OutsideEffect, ToolFinished, Verdict};
+use rath::body::{OutsideEffect, ToolFinished};
+use rath::control::{Answer, Control};
 use rath::prelude::*;
-use rath::store::{Post, Posted, Scan};
+use rath::store::Scan;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::json;
 
@@ -99,11 +100,12 @@ async fn main() -> Result<(), Failed> {
     };
     // The first time, the run ends with a question.
     let Err(waiting) = run().await else { return Err("nobody was asked".into()) };
-    let (id, ask) = (waiting.sessions()[0].id(), waiting.sessions()[0].pending().asks.remove(0));
+    let id = waiting.sessions()[0].id();
     drop(waiting);
-    let (asked, shown_digest, verdict) = (ask.record, ask.shown_digest, Verdict::No);
-    let no = Posted::Answer { asked, shown_digest, verdict, why: Some("bob stays".into()) };
-    store.post(Post::new(id, Actor::person("ada"), no)).await?;
+    let ada = Control::new(&store, Actor::person("ada"));
+    for question in ada.questions().await? {
+        ada.answer_because(&question, Answer::No, Some("bob stays".into())).await?;
+    }
     // The second time, it goes on behind the answer.
     for message in run().await?.context().await? {
         println!("{message}");

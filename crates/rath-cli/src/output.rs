@@ -152,6 +152,7 @@ pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
             return Some("`rath erase --finish` does the rest, once what was in its way is gone".to_owned());
         }
         if let Some(session) = without_place_here(error) {
+            let session = session.short();
             return Some(format!(
                 "look at what it did with `rath show {session}`; then `rath place {session} --in DIR` has it work in a copy of \
                  DIR, isolated, and `--on host` runs its commands as you"

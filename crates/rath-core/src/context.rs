@@ -41,6 +41,13 @@ pub enum Shape {
     Turn(Arc<[Box<str>]>),
     /// The result of a call.
     Result(Box<str>),
+    /// The result of a call, shown shorter than the item that it took the place of.
+    Trimmed {
+        /// The call.
+        call: Box<str>,
+        /// The item that had the result before anything was trimmed: its record and part.
+        result: (Point, u32),
+    },
     /// A summary in place of items that derive from these records, at most one point a line.
     Summary(Arc<[Point]>),
     /// Where a branch's items begin.
@@ -56,12 +63,29 @@ impl Item {
     pub fn sources(&self) -> &[Point] {
         match &self.shape {
             Shape::Summary(sources) => sources,
+            Shape::Trimmed { result: (origin, _), .. } => std::slice::from_ref(origin),
             _ => std::slice::from_ref(&self.origin),
         }
     }
 
     fn key(&self) -> (Point, u32) {
         (self.origin, self.part)
+    }
+
+    /// The call that this is the result of.
+    pub(crate) fn result_of(&self) -> Option<&str> {
+        match &self.shape {
+            Shape::Result(call) | Shape::Trimmed { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The item that had the result before anything was trimmed.
+    pub(crate) fn untrimmed(&self) -> (Point, u32) {
+        match &self.shape {
+            Shape::Trimmed { result, .. } => *result,
+            _ => self.key(),
+        }
     }
 }
 
@@ -152,6 +176,18 @@ impl Items {
         Ok(())
     }
 
+    /// Shows a result as record `by` says. It derives from what it did before. A result that left the context stays away.
+    pub(crate) fn trim(&mut self, result: (Point, u32), by: Point) {
+        let is_it = |item: &Item| item.result_of().is_some() && item.untrimmed() == result;
+        let Some(behind) = self.newest_first().position(is_it) else { return };
+        let after: Vec<Item> = (0..behind).filter_map(|_| self.pop()).collect();
+        let Some(Item { shape: Shape::Result(call) | Shape::Trimmed { call, .. }, newest, .. }) = self.pop() else {
+            return;
+        };
+        self.push(Item::new(by, 0, Shape::Trimmed { call, result }, newest));
+        after.into_iter().rev().for_each(|item| self.push(item));
+    }
+
     /// Whether the range can leave the context: it exists, and no call is parted from its result.
     pub(crate) fn check_range(&self, at: usize, count: usize) -> Result<(), BadRange> {
         let items = self.to_vec();
@@ -162,7 +198,7 @@ impl Items {
         }
         let mut results: HashMap<&str, Vec<usize>> = HashMap::default();
         for (position, item) in items.iter().enumerate() {
-            if let Shape::Result(call) = &item.shape {
+            if let Some(call) = item.result_of() {
                 results.entry(call).or_default().push(position);
             }
         }
@@ -227,6 +263,12 @@ pub enum BadRange {
         turn: usize,
         /// Position of its result.
         result: usize,
+    },
+    /// Only a result can be shown shorter.
+    #[error("what stands at {at} in the context is not the result of a call")]
+    NotAResult {
+        /// Position.
+        at: usize,
     },
     /// A call in the range has no result yet.
     #[error("call {call:?} has no result yet")]

@@ -100,7 +100,7 @@ impl ContextView for StandardView {
             let answers = |item: &Item| match &item.shape {
                 Shape::Words | Shape::Summary(_) => true,
                 Shape::Turn(calls) => calls.is_empty(),
-                Shape::Result(_) | Shape::Marker => false,
+                Shape::Result(_) | Shape::Trimmed { .. } | Shape::Marker => false,
             };
             let last_answer = match self {
                 Self::LastAnswer => items[..first_own].iter().rposition(|(item, _)| answers(item)),

@@ -96,8 +96,8 @@ pub use run::{Next, Phase, Run};
 pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session, WorkflowName};
 pub use shown::{Asking, Shown, Source};
 pub use state::{
-    At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName, Started,
-    State,
+    At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, OpenWait, Pending, Placement, Refold, SNAPSHOT_EVERY, SandboxName,
+    Started, State,
 };
 pub use store::{Blobs, Store};
 pub use tool::{

@@ -210,7 +210,7 @@ impl Inner {
     fn fold_names(&mut self, session: SessionId) -> Result<()> {
         let Some(line) = self.lines.get_mut(&session) else { return Ok(()) };
         let mut names = State::default();
-        for record in line.records.iter().filter(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+        for record in line.records.iter().filter(|record| record.kind().changes_names()) {
             names.apply(record).map_err(|why| Error::Tampered { point: record.point(), why })?;
         }
         (line.state.title, line.state.labels) = (names.title, names.labels);

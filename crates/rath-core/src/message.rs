@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::blob::Content;
-use crate::body::{Assistant, Block, Body as _, Branch, Compressed, Merged, System, ToolResult, User};
+use crate::body::{Assistant, Block, Body as _, Branch, Compressed, Merged, System, ToolResult, Trimmed, User};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::record::Fault;
@@ -69,6 +69,7 @@ impl Said {
             Kind::User => Said::User(parse(body)?),
             Kind::Assistant => Said::Assistant(parse(body)?),
             Kind::ToolResult => Said::Tool(parse(body)?),
+            Kind::Trimmed => Said::Tool(parse::<Trimmed>(body)?.into_result()),
             Kind::Compressed => Said::Summary { text: parse::<Compressed>(body)?.summary },
             Kind::Merged => match parse::<Merged>(body)?.branches.into_iter().nth(part as usize) {
                 Some(Branch { session, why, .. }) => Said::Marker { branch: session, why },
@@ -122,6 +123,7 @@ impl fmt::Display for Said {
                         Block::Reasoning { text } => write!(f, "(thinks: {text})")?,
                         Block::ToolUse { id, name, arguments } => write!(f, "→ {name}({arguments}) [{id}]")?,
                         Block::Image { image } => write!(f, "[picture, {} bytes]", image.bytes)?,
+                        Block::Unknown(block) => write!(f, "[{block}]")?,
                     }
                 }
                 Ok(())

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{self, About, Effect, Forked, Grant};
+use crate::body::{self, About, Effect, Forked, Grant, WaitsFor};
+use crate::clock::Time;
 use crate::files::{Conflict, Name, Version};
 use crate::id::{Digest, RecordId};
-use crate::kind::Kind;
+use crate::kind::{InState, Kind};
 use crate::record::{Fault, Record};
 use crate::run::Run;
 use crate::usage::Usage;
@@ -21,39 +22,6 @@ pub const FOLD: u32 = 4;
 
 /// A snapshot is due after every record whose seq is a multiple of this.
 pub const SNAPSHOT_EVERY: u64 = 256;
-
-/// The kinds that change a state, besides those that were [typed later](TYPED_LATER).
-const FOLDED: &[Kind] = &[
-    Kind::Created,
-    Kind::Forked,
-    Kind::Merged,
-    Kind::Closed,
-    Kind::Labelled,
-    Kind::Assistant,
-    Kind::ToolResult,
-    Kind::ModelResponded,
-    Kind::StepEntered,
-    Kind::StepLeft,
-    Kind::Cancelled,
-    Kind::Arrived,
-];
-
-/// Kinds that change a state too, and got their type after stores with free bodies of that name may have been written. Such a body says nothing.
-const TYPED_LATER: &[Kind] = &[
-    Kind::ToolStarted,
-    Kind::ToolFinished,
-    Kind::Placed,
-    Kind::SandboxOpened,
-    Kind::SandboxClosed,
-    Kind::SandboxLost,
-    Kind::Restored,
-    Kind::Resolved,
-    Kind::ModelRequested,
-    Kind::ModelFailed,
-    Kind::Asked,
-    Kind::Answered,
-    Kind::Granted,
-];
 
 /// What the records of a line say together, apart from the context.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +39,9 @@ pub struct State {
     /// Questions without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<OpenAsk>,
+    /// What the line waits for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<OpenWait>,
     /// What a person allowed for good, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<Grant>,
@@ -187,6 +158,29 @@ pub struct OpenAsk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub always: Option<Box<Grant>>,
     /// Whether it was asked before the fork.
+    #[serde(default)]
+    pub inherited: bool,
+}
+
+/// Something that is waited for and has not come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenWait {
+    /// Its `awaited` record.
+    pub record: RecordId,
+    /// That record's place on the line.
+    pub seq: u64,
+    /// The id that `received` refers to.
+    pub id: String,
+    /// What sort of thing is waited for.
+    #[serde(rename = "for")]
+    pub what: WaitsFor,
+    /// The event's or the person's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    /// Whether the wait began before the fork: what comes is received on the line that waits.
     #[serde(default)]
     pub inherited: bool,
 }
@@ -320,6 +314,8 @@ impl State {
         }
         let mut asks = self.asks.clone();
         asks.iter_mut().for_each(|ask| ask.inherited = true);
+        let mut waits = self.waits.clone();
+        waits.iter_mut().for_each(|wait| wait.inherited = true);
         let mut calls = self.calls.clone();
         calls.iter_mut().for_each(|call| call.inherited = true);
         // The files fork too: the place is the same kind of place, and never the same directory.
@@ -335,6 +331,7 @@ impl State {
             steps,
             calls,
             asks,
+            waits,
             granted: self.granted.clone(),
             usage: self.usage,
             placement,
@@ -398,6 +395,7 @@ impl State {
             calls: self.calls.iter().filter(|call| !call.inherited).cloned().collect(),
             conflicts: self.conflicts.clone(),
             asks: self.asks.iter().filter(|ask| !ask.inherited).cloned().collect(),
+            waits: self.waits.iter().filter(|wait| !wait.inherited).cloned().collect(),
         }
     }
 
@@ -422,8 +420,8 @@ impl State {
             self.somebody_spoke();
             return Ok(());
         }
-        let was_typed_later = TYPED_LATER.contains(record.kind());
-        if !was_typed_later && !FOLDED.contains(record.kind()) {
+        let in_state = record.kind().row().state;
+        if in_state == InState::Inert {
             return Ok(());
         }
         match record.body_bytes() {
@@ -431,7 +429,7 @@ impl State {
                 Ok(Some(body)) => {
                     body.fold(&At { id: record.id(), seq: record.seq(), generation: record.generation() }, self);
                 }
-                Err(_) if was_typed_later => {}
+                Err(_) if in_state == InState::FoldsIfReadable => {}
                 Err(fault) => return Err(fault),
                 Ok(None) => {}
             },
@@ -486,11 +484,15 @@ pub struct Pending {
     /// Questions without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<OpenAsk>,
+    /// What is waited for and has not come.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<OpenWait>,
 }
 
 impl Pending {
     /// Whether nothing is open.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.calls.is_empty() && self.conflicts.is_empty() && self.asks.is_empty()
+        let Self { steps, calls, conflicts, asks, waits } = self;
+        steps.is_empty() && calls.is_empty() && conflicts.is_empty() && asks.is_empty() && waits.is_empty()
     }
 }

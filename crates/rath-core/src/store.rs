@@ -7,11 +7,11 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::actor::Actor;
 use crate::blob::{Blob, BlobRef};
-use crate::body::{Labelled, Verdict};
+use crate::body::{Labelled, UnknownValue, Verdict};
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
@@ -237,6 +237,13 @@ pub enum Posted {
         /// Them.
         labelled: Labelled,
     },
+    /// Something of a later version. It waits in the inbox for a process that knows it.
+    #[serde(untagged, deserialize_with = "unknown_post")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_post<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<UnknownValue, D::Error> {
+    UnknownValue::tagged(deserializer, "post", &["answer", "always", "message", "cancel", "label"])
 }
 
 /// The records of one session in a batch.

@@ -144,7 +144,7 @@ fn words(block: &Block) -> Option<Cow<'_, str>> {
     let words = match block {
         Block::Text { text: words } => text(words),
         Block::Image { image } => format!("[picture, {}, {} bytes]", image.media_type, image.bytes).into(),
-        Block::Reasoning { .. } | Block::ToolUse { .. } => return None,
+        Block::Reasoning { .. } | Block::ToolUse { .. } | Block::Unknown(_) => return None,
     };
     (!words.trim().is_empty()).then_some(words)
 }

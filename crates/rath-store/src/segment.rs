@@ -180,7 +180,7 @@ pub fn read(
         let code = slot.code;
         let parts = slot.parts(session, point.seq, generation.wrapping_add(i as u64), data);
         let record = Record::from_parts(parts).map_err(tampered)?;
-        if record.kind().code() != code {
+        if !record.kind().may_have_code(code) {
             return Err(tampered(Fault::Code { code, kind: record.kind().clone() }));
         }
         records.push(record);

@@ -94,7 +94,7 @@ pub mod session {
     pub use rath_core::{
         Ancestor, Ancestry, At, BadRange, Blame, Conditions, Diverged, Divergence, Durability, Entered, Equipment,
         Gone, History, How, Item, Items, LastChange, Missing, Next, OPERATOR, OnDivergence, OpenAsk, OpenCall,
-        OpenStep, Origin, Pending, Phase, Placement, Run, SandboxName, Session, Shape, Started, State, View,
+        OpenStep, OpenWait, Origin, Pending, Phase, Placement, Run, SandboxName, Session, Shape, Started, State, View,
     };
 }
 

@@ -1,35 +1,19 @@
 //! Known copies: where what a record says is said again.
 //!
 //! A turn stands in the raw response before it, and its arguments in what was started and asked about; an output stands
-//! in the result; a summary was made of what it replaced; a detached session copied its context; what was imported
+//! in the result, and in what shows it shorter; a summary was made of what it replaced; a detached session copied its context; what was imported
 //! stands in the file that it came from; a content may be named by several. What others only know (a sub-agent's task, a file that was written) is found by its words, not from here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rath_core::body::{
-    Asked, Assistant, Compressed, Detached, Granted, Merged, Source, ToolFinished, ToolResult, ToolStarted,
+    Asked, Assistant, Compressed, Detached, Granted, Merged, Source, ToolFinished, ToolResult, ToolStarted, Trimmed,
 };
 use rath_core::files::TREE;
 use rath_core::store::{Cursor, Lookup, Scan};
 use rath_core::{BlobRef, Digest, Kind, Point, Record, Result, SessionId, View, blob_references};
 
 use super::Care;
-
-/// Kinds that hold what was said and done: contents that two of them share are copies.
-const CONTENT: &[Kind] = &[
-    Kind::User,
-    Kind::Assistant,
-    Kind::ToolResult,
-    Kind::ModelResponded,
-    Kind::ModelFailed,
-    Kind::ToolStarted,
-    Kind::ToolFinished,
-    Kind::Asked,
-    Kind::Answered,
-    Kind::Note,
-    Kind::Compressed,
-    Kind::Detached,
-];
 
 /// Finds copies, and copies of those.
 pub(super) struct Copies<'a> {
@@ -70,7 +54,7 @@ impl<'a> Copies<'a> {
                     let records = copies.care.store.get(Lookup::At(*point)).await?;
                     let names_it = |record: &Record| {
                         let is_file = || Source::files(record).iter().any(|file| file.digest == digest);
-                        CONTENT.contains(record.kind()) || is_file()
+                        record.kind().holds_content() || is_file()
                     };
                     let new = records.into_iter().filter(names_it).collect();
                     copies.add(new, original, originals, &mut open);
@@ -92,7 +76,7 @@ impl<'a> Copies<'a> {
     }
 
     fn note_blobs(&mut self, record: &Record) {
-        if CONTENT.contains(record.kind()) {
+        if record.kind().holds_content() {
             let named = record.body_bytes().map(blob_references).unwrap_or_default();
             let rules = |blob: &BlobRef| blob.media_type == rath_store::workspace::RULES;
             let content = named.iter().filter(|blob| blob.media_type != TREE && !rules(blob));
@@ -132,6 +116,7 @@ impl<'a> Copies<'a> {
             Kind::Granted,
             Kind::ToolFinished,
             Kind::ToolResult,
+            Kind::Trimmed,
         ];
         if !OF_CALLS.contains(record.kind()) {
             return Ok(Vec::new());
@@ -176,6 +161,10 @@ impl<'a> Copies<'a> {
                     .filter(|result| result.body::<ToolResult>().is_ok_and(|body| body.finished == Some(record.id())));
                 results.cloned().collect()
             }
+            Kind::Trimmed => {
+                let result = record.body::<Trimmed>().ok().map(|body| body.result);
+                before.iter().filter(|record| Some(record.point()) == result).cloned().collect()
+            }
             _ => {
                 let finished = record.body::<ToolResult>().ok().and_then(|body| body.finished);
                 before.iter().filter(|record| finished == Some(record.id())).cloned().collect()
@@ -186,7 +175,7 @@ impl<'a> Copies<'a> {
     /// Copies that other records made of it, on this line or another.
     async fn elsewhere(&mut self, record: &Record) -> Result<Vec<Record>> {
         let of_context = record.kind().is_conversation()
-            || matches!(record.kind(), Kind::Compressed | Kind::ToolFinished | Kind::Detached);
+            || matches!(record.kind(), Kind::Compressed | Kind::Trimmed | Kind::ToolFinished | Kind::Detached);
         if !of_context && *record.kind() != Kind::Forked {
             return Ok(Vec::new());
         }
@@ -197,6 +186,7 @@ impl<'a> Copies<'a> {
         let mut found = Vec::new();
         for maker in makers.iter().filter(|maker| maker.record.id() != record.id()) {
             let copies = match &maker.makes {
+                Makes::Shorter(result) => record.point() == *result,
                 Makes::Summary { first, last } => of_context && is_between(record.point(), *first, *last),
                 // Why a branch was forked is repeated where it is merged.
                 Makes::Markers(branches) => *record.kind() == Kind::Forked && branches.contains(&record.session()),
@@ -218,7 +208,7 @@ impl<'a> Copies<'a> {
     async fn read_makers(&self) -> Result<Vec<Maker>> {
         let (mut makers, mut after) = (Vec::new(), Cursor::start());
         loop {
-            let kinds = [Kind::Compressed, Kind::Detached, Kind::Merged];
+            let kinds = [Kind::Compressed, Kind::Detached, Kind::Merged, Kind::Trimmed];
             let page = self.care.store.scan(Scan::store(after).kinds(&kinds)).await?;
             for record in page.records {
                 let makes = match record.kind() {
@@ -226,6 +216,7 @@ impl<'a> Copies<'a> {
                         .body::<Compressed>()
                         .ok()
                         .map(|body| Makes::Summary { first: body.replaces.first, last: body.replaces.last }),
+                    Kind::Trimmed => record.body::<Trimmed>().ok().map(|body| Makes::Shorter(body.result)),
                     Kind::Merged => record.body::<Merged>().ok().map(|body| {
                         let told = body.branches.into_iter().filter(|branch| branch.why.is_some());
                         Makes::Markers(told.map(|branch| branch.session).collect())
@@ -272,6 +263,8 @@ struct Maker {
 }
 
 enum Makes {
+    /// A tool result, shown shorter.
+    Shorter(Point),
     /// A summary of context items.
     Summary { first: Point, last: Point },
     /// A copy of a context: bodies, and the calls whose results are in it.

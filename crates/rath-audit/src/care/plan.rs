@@ -225,7 +225,8 @@ impl Obstacles {
             let calls =
                 pending.calls.into_iter().map(|call| (call.record, format!("call {} of {}", call.id, call.tool)));
             let asks = pending.asks.into_iter().map(|ask| (ask.record, "a question".to_owned()));
-            unknown.insert(steps.chain(calls).chain(asks).collect());
+            let waits = pending.waits.into_iter().map(|wait| (wait.record, format!("a wait for {}", wait.what)));
+            unknown.insert(steps.chain(calls).chain(asks).chain(waits).collect());
         }
         let open = self.open.get(&session).into_iter().flatten().find(|(id, _)| *id == record.id());
         Ok(open.map(|(_, what)| WhyNot::Open(what.clone())))

@@ -53,6 +53,7 @@ fn asked(page: &mut Page, question: &Question, title: Option<&str>) {
         About::Approval => "yes | no",
         About::InDoubt => "yes | no | TEXT",
         About::Question => "TEXT",
+        About::Unknown(_) => "(by a later version of rath)",
     };
     let by = output::harmless(&question.by.to_string());
     page.line(format_args!(
@@ -73,6 +74,7 @@ fn queued(page: &mut Page, QueuedPost { session, post }: &QueuedPost) {
         Posted::Message { text } => format!("a message: {text}"),
         Posted::Cancel { why } => format!("a wish to stop: {why}"),
         Posted::Label { .. } => "a label".to_owned(),
+        Posted::Unknown(what) => format!("{what}, which waits for a version of rath that knows it"),
     };
     page.line(format_args!(
         "{} {}",

@@ -176,6 +176,12 @@ fn header(page: &mut Page, view: &View, lineage: &[rath::Ancestor], run: Option<
     for call in &state.pending().calls {
         page.line(style::label(output::harmless(&format!("open call: {} [{}]", call.tool, call.id))));
     }
+    for wait in &state.pending().waits {
+        let name = wait.name.iter().map(|name| format!(" {name}"));
+        let until = wait.until.iter().map(|until| format!(" until {}", time::local(*until)));
+        let what: String = std::iter::once(wait.what.to_string()).chain(name).chain(until).collect();
+        page.line(style::label(output::harmless(&format!("waits for: {what} [{}]", wait.id))));
+    }
     for conflict in &state.conflicts {
         page.line(style::bad(format!("conflict: {} ({})", conflict.path, conflict.kind)));
     }

@@ -7,6 +7,7 @@ use super::Answer;
 use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
+use crate::time;
 
 /// Show what the records up to one of them come to: what is open, what was used, what is next
 #[derive(clap::Args)]
@@ -52,10 +53,18 @@ fn as_text(view: &View) -> Page {
             About::Approval => "may a call be made?",
             About::InDoubt => "did a call happen?",
             About::Question => "a question",
+            About::Unknown(_) => &ask.about.to_string(),
         };
         let call = ask.call.as_ref().map(|call| format!(" [{call}]")).unwrap_or_default();
         let inherited = if ask.inherited { ", from before the fork" } else { "" };
         line("asks", output::harmless(&format!("{about}{call}, at @{}{inherited}", ask.seq)));
+    }
+    for wait in &state.waits {
+        let name = wait.name.iter().map(|name| format!(" {name}")).collect::<String>();
+        let until = wait.until.map(|until| format!(" until {}", time::local(until))).unwrap_or_default();
+        let inherited = if wait.inherited { ", from before the fork" } else { "" };
+        let text = format!("{}{name}{until} [{}], at @{}{inherited}", wait.what, wait.id, wait.seq);
+        line("waits", output::harmless(&text));
     }
     for grant in &state.granted {
         line("always", output::harmless(&grant.to_string()));
@@ -115,6 +124,7 @@ fn call_line(call: &OpenCall) -> String {
             Effect::Idempotent => ", idempotent",
             Effect::Workspace => ", undone with the files",
             Effect::Irreversible => ", cannot be taken back",
+            Effect::Unknown(_) => ", not known whether it can be taken back",
         });
         if started.attempt > 1 {
             text.push_str(&format!(", attempt {}", started.attempt));

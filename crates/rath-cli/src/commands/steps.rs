@@ -76,6 +76,7 @@ fn line(node: &StepNode) -> String {
                 Some(Outcome::Done) => style::good("done"),
                 Some(Outcome::Failed) => style::bad("failed"),
                 Some(Outcome::Cancelled) => style::label("cancelled"),
+                Some(Outcome::Unknown(way)) => style::bad(output::harmless(&way.to_string())),
                 None => style::label("open"),
             };
             let took = match duration_us {

@@ -265,6 +265,8 @@ fn how_it_ended(finished: &ToolFinished) -> String {
         (Some(Exit::Code(0)), CallOutcome::Done) | (None, CallOutcome::Done) => String::new(),
         (Some(Exit::Code(code)), _) => format!("exit {code}"),
         (Some(Exit::Signal(signal)), _) => format!("signal {signal}"),
+        (Some(Exit::Unknown(way)), _) => output::harmless(&way.to_string()),
+        (None, CallOutcome::Unknown(way)) => output::harmless(&way.to_string()),
         (None, CallOutcome::Failed) => "failed".into(),
         (None, CallOutcome::TimedOut) => "took too long".into(),
         (None, CallOutcome::Cancelled) => "stopped".into(),

@@ -109,9 +109,10 @@ pub(super) fn finished(
 }
 
 fn ended(body: &ToolFinished) -> String {
-    let code = match body.exit {
+    let code = match &body.exit {
         Some(Exit::Code(code)) => format!("exit {code}"),
         Some(Exit::Signal(signal)) => format!("killed by signal {signal}"),
+        Some(Exit::Unknown(way)) => way.to_string(),
         None => String::new(),
     };
     match body.outcome {
@@ -123,6 +124,7 @@ fn ended(body: &ToolFinished) -> String {
         CallOutcome::TimedOut => style::bad("timed out"),
         CallOutcome::Cancelled => style::label("stopped"),
         CallOutcome::Lost => style::bad("nobody saw it end"),
+        CallOutcome::Unknown(way) => style::bad(output::harmless(&way.to_string())),
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn restored(why: Why, changed: &ChangeSummary) -> String {
         Why::Undo => "↺ undo",
         Why::Recovered => "↺ a restore finished after a crash",
         Why::Resumed => "↺ files set back before a call is made again",
+        Why::Unknown(why) => &output::harmless(&format!("↺ files restored ({why})")),
     };
     let paths = changes::paths(changed);
     let paths = if paths.is_empty() { String::new() } else { format!(": {paths}") };

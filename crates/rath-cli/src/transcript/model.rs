@@ -33,6 +33,7 @@ pub(super) fn turn(turn: &Assistant, indent: usize, at: Point) -> Vec<String> {
             Block::Text { text } => text.clone(),
             Block::Reasoning { text } => Content::Text(format!("(thinks: {text})")),
             Block::Image { image } => Content::Text(format!("[picture, {} bytes]", image.bytes)),
+            Block::Unknown(block) => Content::Text(format!("[{block}]")),
             Block::ToolUse { .. } => continue,
         };
         let role = if lines.is_empty() { "assistant" } else { "" };

@@ -20,6 +20,7 @@ pub(super) fn asked(
         About::Approval => "asks to allow this call",
         About::InDoubt => "asks whether this call happened",
         About::Question => "asks",
+        About::Unknown(about) => &format!("asks ({about})"),
     };
     let who = output::harmless(&by.to_string());
     let mut lines = vec![format!(
@@ -57,6 +58,7 @@ impl Answer<'_> {
             Verdict::Yes => style::good("yes"),
             Verdict::No => style::bad("no"),
             Verdict::Text(_) => String::new(),
+            Verdict::Unknown(answer) => style::bad(output::harmless(&answer.to_string())),
         };
         let why = self.why.map(|why| format!(": {}", output::harmless(why))).unwrap_or_default();
         let late = if self.late { style::label(" (late: it changes nothing)") } else { String::new() };

@@ -29,6 +29,7 @@ pub(crate) fn run_lines(run: &RunStatus, session: SessionId) -> Vec<String> {
             rath::body::About::Approval => "may a call be made?",
             rath::body::About::InDoubt => "did a call happen?",
             rath::body::About::Question => "a question",
+            rath::body::About::Unknown(_) => &output::harmless(&ask.about.to_string()),
         };
         lines.push(format!(
             "{} {}",

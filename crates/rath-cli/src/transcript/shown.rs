@@ -103,6 +103,7 @@ fn bytes_of(message: &Message) -> u64 {
                 Block::Text { text } | Block::Reasoning { text } => of(text),
                 Block::ToolUse { arguments, .. } => of(arguments),
                 Block::Image { image } => image.bytes,
+                Block::Unknown(_) => 0,
             };
             turn.blocks.iter().map(block).sum()
         }

@@ -17,6 +17,7 @@ pub(super) fn entered(
     let role = match role {
         Some(Role::Agent) => "agent",
         Some(Role::Workflow) => "workflow",
+        Some(Role::Unknown(role)) => &output::harmless(&role.to_string()),
         None => "",
     };
     let version = version.map(|version| format!("version {version}"));
@@ -40,5 +41,6 @@ fn ended(outcome: Outcome) -> String {
         Outcome::Done => style::good("done"),
         Outcome::Failed => style::bad("failed"),
         Outcome::Cancelled => style::label("cancelled"),
+        Outcome::Unknown(_) => style::bad(output::harmless(&outcome.to_string())),
     }
 }

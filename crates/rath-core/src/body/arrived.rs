@@ -6,6 +6,7 @@ use super::Body;
 use crate::id::{RecordId, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
+use crate::summary::counted;
 
 /// The records before this one were made elsewhere. What they say about place, permissions and answers does not count
 /// here: a person gives those here.
@@ -45,6 +46,13 @@ impl Arrived {
 
 impl Body for Arrived {
     const KIND: Kind = Kind::Arrived;
+    fn summary(&self, _: SessionId) -> String {
+        let Self { from, lines, .. } = self;
+        match lines.len() as u64 {
+            0 => format!("from {from}: place, permissions and answers of before do not count here"),
+            some => format!("{} from {from}", counted(some, "session")),
+        }
+    }
     fn fold(&self, _: &At, state: &mut State) {
         if self.lines.is_empty() {
             state.arrive();

@@ -1,12 +1,14 @@
 //! Questions to people, and their answers.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Body, Grant};
+use super::open_enum::open_enum;
+use super::{Body, Grant, UnknownValue};
 use crate::blob::Content;
-use crate::id::{Digest, RecordId};
+use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, OpenAsk, State};
+use crate::summary::join;
 
 /// A person is asked. An answer binds to the digest of exactly what is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,16 +30,16 @@ pub struct Asked {
     pub policy: Option<String>,
 }
 
-/// What a question is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum About {
-    /// May this call be made? Yes or no.
-    Approval,
-    /// Did this call happen? Yes, no, or its outcome in words.
-    InDoubt,
-    /// A question in words, answered in words.
-    Question,
+open_enum! {
+    /// What a question is about. An answer to one that this version does not know allows nothing.
+    pub enum About {
+        /// May this call be made? Yes or no.
+        Approval = "approval",
+        /// Did this call happen? Yes, no, or its outcome in words.
+        InDoubt = "in_doubt",
+        /// A question in words, answered in words.
+        Question = "question",
+    }
 }
 
 /// A person answered. The first answer counts; a late one is kept.
@@ -64,6 +66,13 @@ pub enum Verdict {
     No,
     /// In words.
     Text(Content),
+    /// An answer of a later version. It allows nothing.
+    #[serde(untagged, deserialize_with = "unknown_verdict")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_verdict<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::keyed(deserializer, &["yes", "no", "text"])
 }
 
 impl Asked {
@@ -83,6 +92,15 @@ impl Asked {
 
 impl Body for Asked {
     const KIND: Kind = Kind::Asked;
+    fn summary(&self, _: SessionId) -> String {
+        let about = match self.about {
+            About::Approval => "may this be done?",
+            About::InDoubt => "did this happen?",
+            About::Question => "",
+            About::Unknown(_) => return join(&format!("({})", self.about), &self.shown.to_string()),
+        };
+        join(about, &self.shown.to_string())
+    }
     fn fold(&self, at: &At, state: &mut State) {
         if let Some(call) = self.call.as_ref().and_then(|id| state.calls.iter_mut().rev().find(|open| open.id == *id)) {
             (call.asked, call.answered) = (Some(self.about), None);
@@ -104,6 +122,15 @@ impl Body for Asked {
 
 impl Body for Answered {
     const KIND: Kind = Kind::Answered;
+    fn summary(&self, _: SessionId) -> String {
+        let verdict = match &self.verdict {
+            Verdict::Yes => "yes".to_owned(),
+            Verdict::No => "no".to_owned(),
+            Verdict::Text(text) => text.to_string(),
+            Verdict::Unknown(answer) => answer.to_string(),
+        };
+        join(&verdict, &self.why.as_ref().map(|why| format!("({why})")).unwrap_or_default())
+    }
     fn fold(&self, at: &At, state: &mut State) {
         let bound = |ask: &OpenAsk| ask.record == self.asked && ask.shown_digest == self.shown_digest;
         // A second answer to the same question finds none open, and changes nothing.

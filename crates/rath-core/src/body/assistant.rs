@@ -1,10 +1,11 @@
 //! What a model says.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Body;
+use super::{Body, UnknownValue};
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
+use crate::id::SessionId;
 use crate::kind::Kind;
 use crate::state::{At, OpenCall, State};
 
@@ -57,6 +58,13 @@ pub enum Block {
         /// Where it is.
         image: BlobRef,
     },
+    /// A part of a later version. No model is shown it here.
+    #[serde(untagged, deserialize_with = "unknown_block")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_block<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::tagged(deserializer, "type", &["text", "reasoning", "tool_use", "image"])
 }
 
 impl Assistant {
@@ -81,6 +89,16 @@ impl Assistant {
 
 impl Body for Assistant {
     const KIND: Kind = Kind::Assistant;
+    fn summary(&self, _: SessionId) -> String {
+        let block = |block: &Block| match block {
+            Block::Text { text } => text.to_string(),
+            Block::Reasoning { .. } => "(thinks)".to_owned(),
+            Block::ToolUse { name, arguments, .. } => format!("→ {name}({arguments})"),
+            Block::Image { .. } => "[picture]".to_owned(),
+            Block::Unknown(block) => format!("[{block}]"),
+        };
+        self.blocks.iter().map(block).collect::<Vec<_>>().join(" ")
+    }
     fn fold(&self, at: &At, state: &mut State) {
         for (id, tool) in self.calls() {
             state.calls.push(OpenCall::new(at.id, id, tool));
@@ -95,7 +113,7 @@ impl Body for Assistant {
             match block {
                 Block::Text { text } | Block::Reasoning { text } => each(text),
                 Block::ToolUse { arguments, .. } => each(arguments),
-                Block::Image { .. } => {}
+                Block::Image { .. } | Block::Unknown(_) => {}
             }
         }
         self.sent.iter_mut().for_each(|sent| each(&mut sent.json));

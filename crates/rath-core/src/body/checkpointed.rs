@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::Body;
 use crate::blob::{Blob, BlobRef};
 use crate::checkpoint::{Checkpoint, HEADS, Heads};
+use crate::id::SessionId;
 use crate::kind::Kind;
+use crate::summary::join;
 
 /// A checkpoint of the store, on its operator session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +31,12 @@ impl Checkpointed {
 
 impl Body for Checkpointed {
     const KIND: Kind = Kind::Checkpointed;
+    fn summary(&self, _: SessionId) -> String {
+        // The line is signed text of its own: one that cannot be read is shown as it is.
+        let Ok(it) = Checkpoint::parse(&self.line) else { return self.line.clone() };
+        let text = format!("{}: {} records in {} sessions", it.no, it.records, it.sessions);
+        join(&text, &it.note.map(|note| format!("({note})")).unwrap_or_default())
+    }
 
     fn brought(&mut self) -> Option<Blob> {
         self.list.take()

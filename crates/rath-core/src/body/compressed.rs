@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::Content;
-use crate::id::Point;
+use crate::id::{Point, SessionId};
 use crate::kind::Kind;
+use crate::summary::join;
 
 /// Contiguous context items are replaced by one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,10 @@ pub struct Replaced {
 
 impl Body for Compressed {
     const KIND: Kind = Kind::Compressed;
+    fn summary(&self, _: SessionId) -> String {
+        let Replaced { count, first, last, .. } = &self.replaces;
+        join(&format!("{count} items from {first} to {last}"), &self.summary.to_string())
+    }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.summary);
     }

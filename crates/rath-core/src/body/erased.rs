@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Body;
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
+use crate::summary::{counted, join};
 
 /// Bodies were destroyed, or whole sessions removed. Stands on the store's operator session before anything goes; a
 /// crash in between is finished under the same name. Never says what the bodies said.
@@ -92,4 +93,19 @@ fn is_zero(number: &u64) -> bool {
 
 impl Body for Erased {
     const KIND: Kind = Kind::Erased;
+    fn summary(&self, _: SessionId) -> String {
+        let records: u64 = self.records.iter().map(|gone| gone.to - gone.from + 1).sum();
+        let mut what = Vec::new();
+        if records > 0 {
+            what.push(counted(records, "record"));
+        }
+        if !self.sessions.is_empty() {
+            what.push(format!("{} whole", counted(self.sessions.len() as u64, "session")));
+        }
+        if self.posts > 0 {
+            what.push(counted(self.posts, "waiting message"));
+        }
+        let rule = self.rule.as_ref().map(|rule| format!(" by {rule}")).unwrap_or_default();
+        join(&format!("{}{rule}", what.join(", ")), &format!("({})", self.why))
+    }
 }

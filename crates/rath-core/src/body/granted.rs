@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Body, Effect};
-use crate::id::{Digest, RecordId};
+use super::{Body, Effect, UnknownValue};
+use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
 
@@ -52,6 +52,13 @@ pub enum Scope {
         /// The directory, from the top of the workspace.
         directory: String,
     },
+    /// Those of a rule of a later version. It covers no call here.
+    #[serde(untagged, deserialize_with = "unknown_scope")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_scope<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::tagged(deserializer, "scope", &["same", "command", "below"])
 }
 
 impl fmt::Display for Grant {
@@ -60,12 +67,16 @@ impl fmt::Display for Grant {
             Scope::Same { .. } => write!(f, "{} with exactly these arguments", self.tool),
             Scope::Command { words } => write!(f, "{} \"{} …\"", self.tool, words.join(" ")),
             Scope::Below { directory } => write!(f, "{} below {directory}/", self.tool),
+            Scope::Unknown(scope) => write!(f, "{} ({scope})", self.tool),
         }
     }
 }
 
 impl Body for Granted {
     const KIND: Kind = Kind::Granted;
+    fn summary(&self, _: SessionId) -> String {
+        format!("always: {}", self.allows)
+    }
     fn fold(&self, _: &At, state: &mut State) {
         if let Err(place) = state.granted.binary_search(&self.allows)
             && state.granted.len() < MOST_GRANTS

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Forked};
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
-use crate::id::{Digest, Reference};
+use crate::id::{Digest, Reference, SessionId};
 use crate::kind::Kind;
 use crate::record::{Fault, Record};
 use crate::state::{At, State};
+use crate::summary::{counted, join};
 
 /// The first record of a session that another system made. What was read is kept, byte for byte, as a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +141,9 @@ pub struct Sourced<B> {
 
 impl<B: Body> Body for Sourced<B> {
     const KIND: Kind = B::KIND;
+    fn summary(&self, on: SessionId) -> String {
+        self.body.summary(on)
+    }
     fn fold(&self, at: &At, state: &mut State) {
         self.body.fold(at, state);
     }
@@ -156,8 +160,20 @@ impl<B: Body> Body for Sourced<B> {
 
 impl Body for Imported {
     const KIND: Kind = Kind::Imported;
+    fn summary(&self, _: SessionId) -> String {
+        let digest = || self.source.digest.to_string();
+        let name = self.name.clone().unwrap_or_else(digest);
+        match self.repairs.len() {
+            0 => format!("{name} ({})", self.from),
+            repairs => format!("{name} ({}), {}", self.from, counted(repairs as u64, "repair")),
+        }
+    }
 }
 
 impl Body for Linked {
     const KIND: Kind = Kind::Linked;
+    fn summary(&self, _: SessionId) -> String {
+        let what = [self.system.as_str(), self.uri.as_deref().unwrap_or_default()].join(" ");
+        join(&what, self.why.as_deref().unwrap_or_default())
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Body;
+use crate::id::SessionId;
 use crate::kind::Kind;
 use crate::state::{At, State};
 
@@ -24,6 +25,15 @@ pub struct Labelled {
 
 impl Body for Labelled {
     const KIND: Kind = Kind::Labelled;
+    fn summary(&self, _: SessionId) -> String {
+        let title = self.title.iter().map(|title| format!("title {title:?}"));
+        let set = self.set.iter().map(|(name, value)| match value.as_str() {
+            "" => name.clone(),
+            _ => format!("{name}={value}"),
+        });
+        let unset = self.unset.iter().map(|name| format!("-{name}"));
+        title.chain(set).chain(unset).collect::<Vec<_>>().join(" ")
+    }
     fn fold(&self, _: &At, state: &mut State) {
         if self.title.is_some() {
             state.title.clone_from(&self.title);

@@ -7,6 +7,7 @@ use crate::blob::BlobRef;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
+use crate::summary::join;
 
 /// The first record of a session that comes from nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +157,9 @@ pub struct Rejected {
 
 impl Body for Created {
     const KIND: Kind = Kind::Created;
+    fn summary(&self, _: SessionId) -> String {
+        self.title.clone().unwrap_or_default()
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.title.clone_from(&self.title);
     }
@@ -163,6 +167,9 @@ impl Body for Created {
 
 impl Body for Forked {
     const KIND: Kind = Kind::Forked;
+    fn summary(&self, _: SessionId) -> String {
+        join(&format!("from {}", self.from), &self.why)
+    }
     /// Folded onto the state at the fork point.
     fn fold(&self, _: &At, state: &mut State) {
         *state = self.begin(state);
@@ -171,10 +178,19 @@ impl Body for Forked {
 
 impl Body for Detached {
     const KIND: Kind = Kind::Detached;
+    fn summary(&self, _: SessionId) -> String {
+        join(&format!("from {}", self.from.point()), &self.why)
+    }
 }
 
 impl Body for Closed {
     const KIND: Kind = Kind::Closed;
+    fn summary(&self, _: SessionId) -> String {
+        match (&self.merged_into, &self.why) {
+            (Some(merged), _) => format!("merged into {}", merged.point()),
+            (None, why) => why.clone().unwrap_or_default(),
+        }
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.closed = true;
     }
@@ -182,4 +198,7 @@ impl Body for Closed {
 
 impl Body for Rejected {
     const KIND: Kind = Kind::Rejected;
+    fn summary(&self, _: SessionId) -> String {
+        join(&self.branch.point().to_string(), &self.why)
+    }
 }

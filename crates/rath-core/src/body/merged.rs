@@ -1,8 +1,8 @@
 //! Branches that come together.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Body, MergedFiles};
+use super::{Body, MergedFiles, UnknownValue};
 use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
@@ -43,6 +43,13 @@ pub enum Manner {
     Synthesize,
     /// This line's context stays; files and usage come together. For branches whose answer is said otherwise.
     TakeIn,
+    /// A way of a later version. The line's own context stays, as it does behind an erased merge.
+    #[serde(untagged, deserialize_with = "unknown_manner")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_manner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::tagged(deserializer, "type", &["keep", "append", "synthesize", "take_in"])
 }
 
 /// A line that was taken in. The id of its head is the record's parent at the same place, behind the line's own.
@@ -91,6 +98,18 @@ impl Run {
 
 impl Body for Merged {
     const KIND: Kind = Kind::Merged;
+    fn summary(&self, on: SessionId) -> String {
+        let branches: Vec<_> = self.branches.iter().map(|branch| branch.head().to_string()).collect();
+        let branches = branches.join(", ");
+        match &self.how {
+            Manner::Append => format!("{branches} appended"),
+            Manner::Synthesize => format!("{branches} to be made one"),
+            Manner::TakeIn => format!("{branches} taken in"),
+            Manner::Unknown(how) => format!("{branches} ({how})"),
+            Manner::Keep { chosen } if *chosen == on => format!("kept this line over {branches}"),
+            Manner::Keep { chosen } => format!("kept {} of {branches}", chosen.short()),
+        }
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.usage += self.usage;
         if let Some(files) = &self.files {

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::{BlobRef, Content};
-use crate::id::{Digest, RecordId};
+use crate::id::{Digest, RecordId, SessionId};
 use crate::injected::Injected;
 use crate::kind::Kind;
 use crate::model::Parameters;
 use crate::state::{At, State};
+use crate::summary::join;
 use crate::usage::Usage;
 
 /// A model is about to be asked. It is shown what the context view gives at this record's parent, with what is injected,
@@ -116,6 +117,10 @@ impl ModelFailed {
 
 impl Body for ModelRequested {
     const KIND: Kind = Kind::ModelRequested;
+    fn summary(&self, _: SessionId) -> String {
+        let again = self.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
+        format!("{} is shown {}{again}", self.model, self.view)
+    }
     fn fold(&self, at: &At, state: &mut State) {
         if let Some(run) = state.run_mut() {
             run.requested(at.id);
@@ -125,6 +130,9 @@ impl Body for ModelRequested {
 
 impl Body for ModelResponded {
     const KIND: Kind = Kind::ModelResponded;
+    fn summary(&self, _: SessionId) -> String {
+        join(self.model.as_deref().unwrap_or_default(), &self.usage.to_string())
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.add_usage(self.usage);
         if let Some(run) = state.run_mut() {
@@ -135,6 +143,9 @@ impl Body for ModelResponded {
 
 impl Body for ModelFailed {
     const KIND: Kind = Kind::ModelFailed;
+    fn summary(&self, _: SessionId) -> String {
+        join(&self.why, if self.retried { "(asked again)" } else { "" })
+    }
     fn fold(&self, _: &At, state: &mut State) {
         if let Some(run) = state.run_mut() {
             run.model_failed(self.retried, self.lost);

@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::Body;
+use super::open_enum::open_enum;
 use crate::files::{Changes, Conflict, Driver, Name, Version};
-use crate::id::Point;
+use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, Placement, SandboxName, State};
+use crate::summary::{changed, join};
 
 /// The session works somewhere from here on. Nothing is opened yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +80,21 @@ pub struct SandboxLost {
     pub why: String,
 }
 
+/// A network access was allowed or refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetDecided {
+    /// Where to: `HOST` or `HOST:PORT`.
+    pub target: String,
+    /// Whether it was allowed.
+    pub allowed: bool,
+    /// The call that tried it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// The rule that decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+}
+
 /// The files were set to another version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
@@ -104,18 +121,18 @@ pub struct Restored {
     pub conflicts: Vec<Conflict>,
 }
 
-/// Why files were restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// A person or program asked for that version.
-    Asked,
-    /// The last change was taken back.
-    Undo,
-    /// A restore that a crash had interrupted was finished.
-    Recovered,
-    /// A call that a crash had interrupted is about to be made again.
-    Resumed,
+open_enum! {
+    /// Why files were restored.
+    pub enum Why {
+        /// A person or program asked for that version.
+        Asked = "asked",
+        /// The last change was taken back.
+        Undo = "undo",
+        /// A restore that a crash had interrupted was finished.
+        Recovered = "recovered",
+        /// A call that a crash had interrupted is about to be made again.
+        Resumed = "resumed",
+    }
 }
 
 /// A conflict was decided.
@@ -135,20 +152,20 @@ pub struct Resolved {
     pub changed: Changes,
 }
 
-/// How a conflict was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Choice {
-    /// The side of the line that goes on.
-    Ours,
-    /// The branch's side.
-    Theirs,
-    /// What both began with.
-    Base,
-    /// The path goes.
-    Remove,
-    /// A content of its own.
-    Content,
+open_enum! {
+    /// How a conflict was decided.
+    pub enum Choice {
+        /// The side of the line that goes on.
+        Ours = "ours",
+        /// The branch's side.
+        Theirs = "theirs",
+        /// What both began with.
+        Base = "base",
+        /// The path goes.
+        Remove = "remove",
+        /// A content of its own.
+        Content = "content",
+    }
 }
 
 /// What a merge made of the files.
@@ -184,6 +201,16 @@ impl Placed {
 
 impl Body for Placed {
     const KIND: Kind = Kind::Placed;
+    fn summary(&self, _: SessionId) -> String {
+        let origin = match (&self.origin, self.in_place) {
+            (Some(origin), true) => format!("in {origin}"),
+            (Some(origin), false) => format!("in a copy of {origin}"),
+            (None, _) => String::new(),
+        };
+        let unisolated = if self.isolated { "" } else { ", not isolated" };
+        let setup = self.setup.as_ref().map(|line| format!("with the setup `{line}`")).unwrap_or_default();
+        join(&join(&format!("on {}{unisolated}", self.backend), &origin), &setup)
+    }
     fn fold(&self, _: &At, state: &mut State) {
         let Placed { backend, isolated, origin, in_place, base, setup, .. } = self.clone();
         let sandbox = state.placement.take().and_then(|before| before.sandbox.filter(|_| before.backend == backend));
@@ -197,6 +224,14 @@ impl Body for Placed {
 
 impl Body for SandboxOpened {
     const KIND: Kind = Kind::SandboxOpened;
+    fn summary(&self, _: SessionId) -> String {
+        let isolation = match (&self.isolation, self.isolated) {
+            (Some(isolation), true) => format!(", isolated by {isolation}"),
+            (None, true) => String::new(),
+            (_, false) => ", not isolated".to_owned(),
+        };
+        format!("{} on {}{isolation}, generation {}", self.sandbox.id, self.backend, self.sandbox.generation)
+    }
     fn fold(&self, _: &At, state: &mut State) {
         if let Some(placement) = &mut state.placement {
             placement.sandbox = Some(self.sandbox.clone());
@@ -214,6 +249,9 @@ fn gone(sandbox: &SandboxName, state: &mut State) {
 
 impl Body for SandboxClosed {
     const KIND: Kind = Kind::SandboxClosed;
+    fn summary(&self, _: SessionId) -> String {
+        join(&self.sandbox.id, &self.why)
+    }
     fn fold(&self, _: &At, state: &mut State) {
         gone(&self.sandbox, state);
     }
@@ -221,13 +259,34 @@ impl Body for SandboxClosed {
 
 impl Body for SandboxLost {
     const KIND: Kind = Kind::SandboxLost;
+    fn summary(&self, _: SessionId) -> String {
+        join(&self.sandbox.id, &self.why)
+    }
     fn fold(&self, _: &At, state: &mut State) {
         gone(&self.sandbox, state);
     }
 }
 
+impl Body for NetDecided {
+    const KIND: Kind = Kind::NetDecided;
+    fn summary(&self, _: SessionId) -> String {
+        format!("{} {}", self.target, if self.allowed { "allowed" } else { "refused" })
+    }
+}
+
 impl Body for Restored {
     const KIND: Kind = Kind::Restored;
+    fn summary(&self, _: SessionId) -> String {
+        let why = match self.why {
+            Why::Asked => "",
+            Why::Undo => "undo",
+            Why::Recovered => "finished after a crash",
+            Why::Resumed => "before a call is made again",
+            Why::Unknown(_) => &self.why.to_string(),
+        };
+        let to = self.point.map_or_else(|| self.workspace.to_string(), |point| format!("as after {point}"));
+        join(&join(why, &to), &changed(&self.changed))
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.workspace = Some(self.workspace.clone());
         state.conflicts.clone_from(&self.conflicts);
@@ -236,6 +295,17 @@ impl Body for Restored {
 
 impl Body for Resolved {
     const KIND: Kind = Kind::Resolved;
+    fn summary(&self, _: SessionId) -> String {
+        let choice = match self.choice {
+            Choice::Ours => "this line's side",
+            Choice::Theirs => "the branch's side",
+            Choice::Base => "what both began with",
+            Choice::Remove => "removed",
+            Choice::Content => "decided by hand",
+            Choice::Unknown(_) => &self.choice.to_string(),
+        };
+        format!("{}: {choice}", self.path)
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.conflicts.retain(|conflict| conflict.path != self.path);
         state.workspace = Some(self.workspace.clone());

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::Content;
+use crate::id::SessionId;
 use crate::kind::Kind;
 
 /// A value that code between steps used. Resuming gives the same one again.
@@ -17,6 +18,9 @@ pub struct Sampled {
 
 impl Body for Sampled {
     const KIND: Kind = Kind::Sampled;
+    fn summary(&self, _: SessionId) -> String {
+        format!("{} = {}", self.what, self.value)
+    }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.value);
     }

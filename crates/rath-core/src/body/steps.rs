@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Body;
+use super::open_enum::open_enum;
 use crate::blob::{BlobRef, Content};
-use crate::id::{Digest, Point, RecordId};
+use crate::id::{Digest, Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
 
@@ -33,14 +34,14 @@ pub struct StepEntered {
     pub program: Option<BlobRef>,
 }
 
-/// What works in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// A model with tools, in a loop.
-    Agent,
-    /// Code.
-    Workflow,
+open_enum! {
+    /// What works in a step. One that this version does not know has no agent's loop here.
+    pub enum Role {
+        /// A model with tools, in a loop.
+        Agent = "agent",
+        /// Code.
+        Workflow = "workflow",
+    }
 }
 
 /// A step ends.
@@ -68,16 +69,16 @@ impl StepLeft {
     }
 }
 
-/// How a step ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It did what it was for.
-    Done,
-    /// It did not.
-    Failed,
-    /// It was stopped.
-    Cancelled,
+open_enum! {
+    /// How a step ended. A way that this version does not know is not done.
+    pub enum Outcome {
+        /// It did what it was for.
+        Done = "done",
+        /// It did not.
+        Failed = "failed",
+        /// It was stopped.
+        Cancelled = "cancelled",
+    }
 }
 
 /// Something pending was given up.
@@ -147,6 +148,9 @@ impl StepEntered {
 
 impl Body for StepEntered {
     const KIND: Kind = Kind::StepEntered;
+    fn summary(&self, _: SessionId) -> String {
+        self.title()
+    }
     fn fold(&self, at: &At, state: &mut State) {
         state.step_entered(at, &self.name, self.role == Some(Role::Agent));
         if self.adopts_calls {
@@ -157,6 +161,12 @@ impl Body for StepEntered {
 
 impl Body for StepLeft {
     const KIND: Kind = Kind::StepLeft;
+    fn summary(&self, _: SessionId) -> String {
+        match &self.value {
+            Some(value) => format!("{} = {value}", self.outcome),
+            None => self.outcome.to_string(),
+        }
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.steps.retain(|open| open.record != self.step);
     }
@@ -167,13 +177,20 @@ impl Body for StepLeft {
 
 impl Body for Cancelled {
     const KIND: Kind = Kind::Cancelled;
+    fn summary(&self, _: SessionId) -> String {
+        self.reason().to_owned()
+    }
     fn fold(&self, _: &At, state: &mut State) {
         state.calls.retain(|open| !self.calls.contains(&open.id));
         state.asks.retain(|ask| ask.inherited);
+        state.waits.retain(|wait| wait.inherited);
         state.calls_may_be_over();
     }
 }
 
 impl Body for Failed {
     const KIND: Kind = Kind::Failed;
+    fn summary(&self, _: SessionId) -> String {
+        self.why.clone()
+    }
 }

@@ -1,12 +1,15 @@
 //! A tool call, from its start to its end.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Attached, Body};
+use super::open_enum::open_enum;
+use super::{Attached, Body, UnknownValue};
 use crate::blob::{BlobRef, Content};
 use crate::files::{Changes, Version};
+use crate::id::SessionId;
 use crate::kind::Kind;
 use crate::state::{At, OpenCall, Started, State};
+use crate::summary::{self, changed, join};
 
 /// A call begins. What it may do to the world happens after this record is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,10 +93,10 @@ pub struct ToolFinished {
     /// The limit for which it was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beyond: Option<String>,
-    /// Commands that run on in the background, and what was found of them. Records before 0.2 say it in `remarks`.
+    /// Commands that run on in the background, and what was found of them. Early records say it in `remarks` alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<BackgroundCommand>,
-    /// Ids under which the rest of an output that was shortened can be read. Records before 0.2 say it in `remarks`.
+    /// Ids under which the rest of an output that was shortened can be read. Early records say it in `remarks` alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub continued: Vec<String>,
     /// The agent or workflow that goes on with the session after this turn.
@@ -102,6 +105,13 @@ pub struct ToolFinished {
     /// What should be known, for people: files that could not be saved, limits that were hit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+}
+
+impl Effect {
+    /// Whether a call cannot be taken back, or is not known to be: then a person decides.
+    pub fn is_irreversible(self) -> bool {
+        self >= Effect::Irreversible
+    }
 }
 
 /// A command in the background, as a call left or found it.
@@ -113,21 +123,18 @@ pub struct BackgroundCommand {
     pub status: BackgroundStatus,
 }
 
-/// How a command in the background is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BackgroundStatus {
-    /// It runs on.
-    Running,
-    /// It has ended.
-    Ended,
-    /// It ended with the process that started it.
-    LostWithProcess,
-    /// It ended with its sandbox.
-    LostWithSandbox,
-    /// A status that this version does not know.
-    #[serde(other)]
-    Unknown,
+open_enum! {
+    /// How a command in the background is. A status that this version does not know is not running.
+    pub enum BackgroundStatus {
+        /// It runs on.
+        Running = "running",
+        /// It has ended.
+        Ended = "ended",
+        /// It ended with the process that started it.
+        LostWithProcess = "lost_with_process",
+        /// It ended with its sandbox.
+        LostWithSandbox = "lost_with_sandbox",
+    }
 }
 
 impl ToolFinished {
@@ -192,6 +199,27 @@ impl ToolFinished {
     }
 }
 
+impl ToolFinished {
+    /// The limit that the call was stopped for.
+    fn limit_exceeded(&self) -> String {
+        let limit = self.beyond.as_deref().unwrap_or_default();
+        format!("stopped beyond its limit of {}", limit.split(':').next().unwrap_or(limit))
+    }
+
+    /// What the call was refused, in a few words.
+    fn what_was_refused(&self) -> String {
+        const SHOWN: usize = 3;
+        let mut calls: Vec<_> =
+            self.refused.iter().take(SHOWN).map(|refused| format!("{} ×{}", refused.what, refused.times)).collect();
+        match self.refused.len() {
+            0 => return String::new(),
+            count if count > SHOWN => calls.push(format!("{} more", count - SHOWN)),
+            _ => {}
+        }
+        format!("(refused: {})", calls.join(", "))
+    }
+}
+
 fn first() -> u32 {
     1
 }
@@ -204,44 +232,51 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What it means to do a call twice. A later one is less safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// Nothing changes.
-    Pure,
-    /// The second time changes nothing.
-    Idempotent,
-    /// Undone by restoring the files.
-    Workspace,
-    /// Cannot be taken back.
-    Irreversible,
+open_enum! {
+    /// What it means to do a call twice. A later one is less safe, and one that this version does not know is the least safe.
+    pub enum Effect {
+        /// Nothing changes.
+        Pure = "pure",
+        /// The second time changes nothing.
+        Idempotent = "idempotent",
+        /// Undone by restoring the files.
+        Workspace = "workspace",
+        /// Cannot be taken back.
+        Irreversible = "irreversible",
+    }
 }
 
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallOutcome {
-    /// It did what it was for.
-    Done,
-    /// It did not.
-    Failed,
-    /// It took too long and was stopped.
-    TimedOut,
-    /// Somebody stopped it.
-    Cancelled,
-    /// Nobody saw how it ended.
-    Lost,
+open_enum! {
+    /// How a call ended. A way that this version does not know is not done.
+    pub enum CallOutcome {
+        /// It did what it was for.
+        Done = "done",
+        /// It did not.
+        Failed = "failed",
+        /// It took too long and was stopped.
+        TimedOut = "timed_out",
+        /// Somebody stopped it.
+        Cancelled = "cancelled",
+        /// Nobody saw how it ended.
+        Lost = "lost",
+    }
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// By itself, with this code.
     Code(i32),
     /// By this signal.
     Signal(i32),
+    /// In a way of a later version.
+    #[serde(untagged, deserialize_with = "unknown_exit")]
+    Unknown(UnknownValue),
+}
+
+fn unknown_exit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::keyed(deserializer, &["code", "signal"])
 }
 
 /// What a call wrote to one stream.
@@ -266,19 +301,16 @@ pub struct Output {
     pub name: Option<String>,
 }
 
-/// What a part of a tool's output is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OutputPart {
-    /// A JSON value.
-    Json,
-    /// A picture.
-    Image,
-    /// A file.
-    File,
-    /// Something that this version does not know.
-    #[serde(other)]
-    Unknown,
+open_enum! {
+    /// What a part of a tool's output is. Something that this version does not know is shown as a file.
+    pub enum OutputPart {
+        /// A JSON value.
+        Json = "json",
+        /// A picture.
+        Image = "image",
+        /// A file.
+        File = "file",
+    }
 }
 
 impl Output {
@@ -330,6 +362,14 @@ pub struct OutsideEffect {
 
 impl Body for ToolStarted {
     const KIND: Kind = Kind::ToolStarted;
+    fn summary(&self, _: SessionId) -> String {
+        let place = if self.isolated == Some(false) { "(not isolated)" } else { "" };
+        let outside = match self.outside.total {
+            0 => String::new(),
+            paths => format!("(after {paths} changed outside)"),
+        };
+        join(&join(&summary::call(&self.tool, self.arguments.as_ref()), place), &outside)
+    }
     fn fold(&self, at: &At, state: &mut State) {
         // A call that a model made is open already, and ends with its result.
         // Ids come again: what a fork began with may have the same one, and stands before it.
@@ -359,6 +399,21 @@ impl Body for ToolStarted {
 
 impl Body for ToolFinished {
     const KIND: Kind = Kind::ToolFinished;
+    fn summary(&self, _: SessionId) -> String {
+        let ended = match (self.outcome, &self.exit) {
+            _ if self.beyond.is_some() => self.limit_exceeded(),
+            (CallOutcome::Lost, _) => "nobody saw it end".to_owned(),
+            (CallOutcome::TimedOut, _) => "timed out".to_owned(),
+            (CallOutcome::Cancelled, _) => "stopped".to_owned(),
+            (_, Some(Exit::Code(code))) => format!("exit {code}"),
+            (_, Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
+            (_, Some(Exit::Unknown(way))) => way.to_string(),
+            (CallOutcome::Done, None) => "done".to_owned(),
+            (CallOutcome::Failed, None) => "failed".to_owned(),
+            (outcome @ CallOutcome::Unknown(_), None) => outcome.to_string(),
+        };
+        join(&join(&ended, &changed(&self.changed)), &self.what_was_refused())
+    }
     fn is_pure(&self, state: &State) -> bool {
         let open = state.calls.iter().rev().find(|open| open.id == self.call);
         open.and_then(|open| open.started.as_ref()).is_some_and(|started| started.effect == Effect::Pure)

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::{Body, ToolFinished};
 use crate::blob::{BlobRef, Content};
 use crate::context::Shape;
-use crate::id::RecordId;
+use crate::id::{RecordId, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
+use crate::summary::join;
 
 /// Standing instructions of the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +98,9 @@ pub struct Note {
 
 impl Body for System {
     const KIND: Kind = Kind::System;
+    fn summary(&self, _: SessionId) -> String {
+        self.text.to_string()
+    }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Words)
     }
@@ -107,6 +111,9 @@ impl Body for System {
 
 impl Body for User {
     const KIND: Kind = Kind::User;
+    fn summary(&self, _: SessionId) -> String {
+        self.attached.iter().fold(self.text.to_string(), |text, attached| format!("{text} {attached}"))
+    }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Words)
     }
@@ -120,6 +127,10 @@ impl Body for User {
 
 impl Body for ToolResult {
     const KIND: Kind = Kind::ToolResult;
+    fn summary(&self, _: SessionId) -> String {
+        let shown = self.shown.as_ref().map(ToString::to_string).unwrap_or_default();
+        join(&format!("[{}]{}", self.call, if self.failed { " failed" } else { "" }), &shown)
+    }
     fn shape(&self) -> Option<Shape> {
         Some(Shape::Result(self.call.as_str().into()))
     }
@@ -139,6 +150,9 @@ impl Body for ToolResult {
 
 impl Body for Note {
     const KIND: Kind = Kind::Note;
+    fn summary(&self, _: SessionId) -> String {
+        self.text.to_string()
+    }
     fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.text);
     }

@@ -1,35 +1,27 @@
 //! Reads a context: folds every record behind a place that makes or changes one, oldest first.
 
+use std::sync::LazyLock;
+
 use rustc_hash::FxHashMap as HashMap;
 
 use super::{Item, Items, Shape, merge_items};
-use crate::body::{self, Compressed, Detached, Forked, Merged, Replaced, Role, StepEntered, ToolFinished, ToolResult};
+use crate::body::{
+    self, Compressed, Detached, Forked, Manner, Merged, Replaced, Role, StepEntered, ToolFinished, ToolResult, Trimmed,
+};
 use crate::history::{History, Reach};
 use crate::id::{Point, RecordId, SessionId};
-use crate::kind::Kind;
+use crate::kind::{InContext, Kind};
 use crate::message::{Copied, Message, Said};
 use crate::reader::{Reader, tampered};
 use crate::record::{Fault, Record};
 use crate::store::{Error, Result};
 
-/// Kinds that a context is folded from; the outputs that results only refer to; the steps that name agents.
-const WITH_WORDS: &[Kind] = &[
-    Kind::Created,
-    Kind::Forked,
-    Kind::Detached,
-    Kind::Imported,
-    Kind::Merged,
-    Kind::System,
-    Kind::User,
-    Kind::Assistant,
-    Kind::ToolResult,
-    Kind::Compressed,
-    Kind::ToolFinished,
-    Kind::StepEntered,
-];
+/// Kinds that a context is folded from.
+static CONTEXT: LazyLock<Vec<Kind>> =
+    LazyLock::new(|| Kind::all(|row| matches!(row.context, InContext::Message | InContext::Edits)));
 
-/// The kinds that a context is folded from.
-const CONTEXT: &[Kind] = WITH_WORDS.split_at(WITH_WORDS.len() - 2).0;
+/// The same, the outputs that results only refer to, and the steps that name agents.
+static WITH_WORDS: LazyLock<Vec<Kind>> = LazyLock::new(|| Kind::all(|row| row.context != InContext::Hidden));
 
 /// Shows in `result` what its call came to, where it shows nothing else. An erased body says nothing.
 fn show(result: &mut ToolResult, finished: &Record) -> std::result::Result<(), Fault> {
@@ -91,7 +83,7 @@ impl Strand {
 impl ContextFold {
     pub(crate) async fn run(reader: &Reader, point: Point, keep: bool) -> Result<Self> {
         let reach = Reach::of(reader, &[point]).await?;
-        let mut history = History::new(reader.clone(), &reach, if keep { WITH_WORDS } else { CONTEXT });
+        let mut history = History::new(reader.clone(), &reach, if keep { &WITH_WORDS } else { &CONTEXT });
         let mut outputs: HashMap<RecordId, Record> = HashMap::default();
         let mut lines: HashMap<SessionId, Strand> = HashMap::default();
         let mut joints: HashMap<SessionId, Vec<u64>> = HashMap::default();
@@ -159,6 +151,15 @@ impl ContextFold {
                         done.map_err(|why| bad(Fault::Unreadable(why.to_string())))?;
                     }
                 }
+                // A free body of that name, from before the kind had a type, changes nothing; an erased one neither.
+                Kind::Trimmed => {
+                    if let Ok(body) = record.body::<Trimmed>() {
+                        said(0)?;
+                        let agent = fold.agents.get(&(body.result, body.part)).cloned();
+                        fold.agents.extend(agent.map(|agent| ((point, 0), agent)));
+                        strand.items().trim((body.result, body.part), point);
+                    }
+                }
                 Kind::Forked => {
                     let from = match record.body::<Forked>() {
                         Ok(body) => body.from,
@@ -191,7 +192,9 @@ impl ContextFold {
                 Kind::Merged => {
                     let body: Merged = record.body().map_err(bad)?;
                     (0..body.branches.len()).try_for_each(|part| said(part as u32))?;
-                    let (own, shifted) = (strand.items().clone(), strand.shifted);
+                    // A way of merging that is not known leaves the items elsewhere, as an erased merge does.
+                    let shifted = strand.shifted || matches!(body.how, Manner::Unknown(_));
+                    let own = strand.items().clone();
                     let branch = |session: SessionId, seq: u64| items_at(&mut lines, &saved, Point { session, seq });
                     let merged = merge_items(own, &body, point, generation, branch);
                     lines.insert(session, Strand { shared: merged, shifted, ..Strand::default() });
@@ -282,6 +285,10 @@ pub(crate) fn items_of_copies(copied: &[Copied], origin: Point, generation: u64)
     for (part, copy) in copied.iter().enumerate() {
         let shape = match Kind::named(&copy.kind) {
             kind @ (Kind::Assistant | Kind::ToolResult) => shape(&kind, copy.body.as_deref().map(str::as_bytes))?,
+            Kind::Trimmed => match copy.said()? {
+                Said::Tool(result) => Shape::Result(result.call.into()),
+                _ => Shape::Words,
+            },
             _ => Shape::Words,
         };
         items.push(Item::new(origin, part as u32, shape, generation));

@@ -20,7 +20,7 @@ pub(crate) fn merge_items(
             Some(branch) => branch_items(branch.session, branch.seq),
             None => items,
         },
-        Manner::TakeIn => items,
+        Manner::TakeIn | Manner::Unknown(_) => items,
         Manner::Append | Manner::Synthesize => {
             let brought = Brought::new(&body.brought);
             let mut taken = HashSet::default();

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Name, Node};
+use crate::body::open_enum::open_enum;
 use crate::id::SessionId;
 
 /// A path that both sides changed in ways that do not fit together. It is a value: our side stays in the tree until
@@ -29,30 +30,29 @@ pub struct Conflict {
     pub branch: Option<SessionId>,
 }
 
-/// What does not fit together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ConflictKind {
-    /// Lines of a text.
-    Content,
-    /// Contents that have no lines.
-    Binary,
-    /// One side changed what the other removed.
-    ModifyDelete,
-    /// Both made a file of that name.
-    AddAdd,
-    /// Permission bits; the content is merged.
-    Mode,
-    /// Targets of a link, or a link and a file.
-    Symlink,
-    /// A directory, and something that is none.
-    DirectoryFile,
+open_enum! {
+    /// What does not fit together.
+    pub enum ConflictKind without Display {
+        /// Lines of a text.
+        Content = "content",
+        /// Contents that have no lines.
+        Binary = "binary",
+        /// One side changed what the other removed.
+        ModifyDelete = "modify_delete",
+        /// Both made a file of that name.
+        AddAdd = "add_add",
+        /// Permission bits; the content is merged.
+        Mode = "mode",
+        /// Targets of a link, or a link and a file.
+        Symlink = "symlink",
+        /// A directory, and something that is none.
+        DirectoryFile = "directory_file",
+    }
 }
 
 impl fmt::Display for ConflictKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+        let words = match self {
             ConflictKind::Content => "both changed it",
             ConflictKind::Binary => "both changed it, and it is not text",
             ConflictKind::ModifyDelete => "one side changed it, the other removed it",
@@ -60,6 +60,8 @@ impl fmt::Display for ConflictKind {
             ConflictKind::Mode => "both changed its permissions",
             ConflictKind::Symlink => "both changed it, and a symbolic link cannot be merged",
             ConflictKind::DirectoryFile => "it is a directory on one side and not on the other",
-        })
+            ConflictKind::Unknown(name) => return name.fmt(f),
+        };
+        f.pad(words)
     }
 }

@@ -4,17 +4,18 @@ use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::Name;
+use crate::body::open_enum::open_enum;
 
-/// What becomes of a path that both sides changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Driver {
-    /// Our side, whole.
-    Ours,
-    /// Their side, whole.
-    Theirs,
-    /// A conflict, also where the lines would fit together.
-    Conflict,
+open_enum! {
+    /// What becomes of a path that both sides changed.
+    pub enum Driver {
+        /// Our side, whole.
+        Ours = "ours",
+        /// Their side, whole.
+        Theirs = "theirs",
+        /// A conflict, also where the lines would fit together.
+        Conflict = "conflict",
+    }
 }
 
 /// Patterns of paths, each with a [`Driver`]; the last that matches counts. A pattern without `/` is of file names in

@@ -149,7 +149,7 @@ impl Merging<'_> {
         match driver {
             Some(Driver::Ours) => return Ok(at.ours),
             Some(Driver::Theirs) => return Ok(at.theirs),
-            Some(Driver::Conflict) | None => {}
+            Some(Driver::Conflict | Driver::Unknown(_)) | None => {}
         }
         let (Some(ours), Some(theirs)) = (at.ours, at.theirs) else {
             self.conflict(path, ConflictKind::ModifyDelete, at);

@@ -19,8 +19,8 @@ impl Session {
         Box::pin(async move {
             self.jump_to_the_end().await?;
             self.give_up_branches(0, why).await?;
-            let Pending { steps, calls, asks, conflicts: _ } = self.pending();
-            let is_open = !(steps.is_empty() && calls.is_empty() && asks.is_empty());
+            // A conflict is not work that could be stopped.
+            let is_open = !Pending { conflicts: Vec::new(), ..self.pending() }.is_empty();
             if is_open {
                 self.cancel(why)?;
             }

@@ -22,7 +22,11 @@ impl Session {
         let posts = self.0.store.posts(self.id()).await?;
         // Words come after the results of the calls that the model is waiting for.
         let calling = self.0.state.calls.iter().any(OpenCall::is_models);
-        let held_back = |post: &Post| calling && matches!(post.what, Posted::Message { .. });
+        let held_back = |post: &Post| match post.what {
+            Posted::Message { .. } => calling,
+            Posted::Unknown(_) => true,
+            _ => false,
+        };
         let mut stop = None;
         for post in posts
             .into_iter()
@@ -58,6 +62,11 @@ impl Session {
                 .map(|_| None),
             Posted::Label { labelled } => self.append(labelled.clone()).map(|_| None),
             Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
+            // Only a process that knows it can take it.
+            Posted::Unknown(what) => {
+                let why = format!("post {} wants something of a later version ({what})", post.id);
+                Err(ErrorKind::BadBody { kind: "post".into(), why }.into())
+            }
         };
         self.act_as(me);
         // It is not the program's.
@@ -206,6 +215,7 @@ impl Post {
             Posted::Message { .. } => Kind::User,
             Posted::Label { .. } => Kind::Labelled,
             Posted::Cancel { .. } => Kind::Cancelled,
+            Posted::Unknown(what) => Kind::named(what.name()),
         }
     }
 }

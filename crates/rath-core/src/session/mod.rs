@@ -17,6 +17,7 @@ mod say;
 mod shown;
 mod step;
 mod tree;
+mod trim;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -31,7 +32,7 @@ use crate::context::{self, Item, Items, Shape};
 use crate::error::{ErrorKind, Result};
 use crate::header::{ActorJson, Draft};
 use crate::id::{Point, RecordId, Reference, SessionId};
-use crate::kind::Kind;
+use crate::kind::{Kind, OnResume, Publishes};
 use crate::list::List;
 use crate::reader::Reader;
 use crate::record::{Extras, Record};
@@ -328,20 +329,45 @@ impl Session {
         if body.len() > BODY_LIMIT && !kind.is_written_by_operation() {
             return Err(ErrorKind::TooLarge { size: body.len() }.into());
         }
-        if !self.is_live() {
-            let now = || format!("{kind}: {}", crate::summary::one_line(&String::from_utf8_lossy(body)));
-            let taken = self.take_recorded(&kind, |record| record.body_bytes() == Some(body));
-            if let Some(record) = self.unless_diverged(taken.map_err(|error| error.now(now())))? {
-                self.absorb(record.clone())?;
-                return Ok(record);
-            }
+        if let Some(record) = self.take_replayed(&kind, body)? {
+            return Ok(record);
         }
+        let (mut record, time) = self.seal(&kind, body, more_parents);
+        let at = At { id: record.id(), seq: record.seq(), generation: record.generation() };
+        meaning.fold(&at, &mut self.0.state);
+        let snapshot = at.seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.0.state.to_snapshot());
+        if snapshot.is_some() || !blobs.is_empty() {
+            record.bring(Extras { blobs, snapshot, origin: None });
+        }
+        self.0.at_boundary |= self.is_boundary(&kind, meaning);
+        self.add_to_tail(&record, time);
+        if let Some(shape) = meaning.shape() {
+            self.0.context.items.push(Item::new(record.point(), 0, shape, at.generation));
+        }
+        Ok(record)
+    }
+
+    /// The recorded one, while the session is resumed; `None` when the session is live.
+    fn take_replayed(&mut self, kind: &Kind, body: &[u8]) -> Result<Option<Record>> {
+        if self.is_live() {
+            return Ok(None);
+        }
+        let now = || format!("{kind}: {}", crate::summary::one_line(&String::from_utf8_lossy(body)));
+        let taken = self.take_recorded(kind, |record| record.body_bytes() == Some(body));
+        let taken = self.unless_diverged(taken.map_err(|error| error.now(now())))?;
+        if let Some(record) = &taken {
+            self.absorb(record.clone())?;
+        }
+        Ok(taken)
+    }
+
+    /// Makes the next record of the line: never earlier than any of its parents, one generation above them.
+    fn seal(&self, kind: &Kind, body: &[u8], more_parents: &[Head]) -> (Record, Time) {
+        let heads = || more_parents.iter().chain([&self.0.head]);
         let now = Time::now();
-        let floor = more_parents.iter().map(|head| head.time).max().unwrap_or_default().max(self.0.head.time);
+        let floor = heads().map(|head| head.time).max().unwrap_or_default();
         let behind = floor.micros_since(now);
-        let time = now.max(floor);
-        let generation =
-            1 + more_parents.iter().map(|head| head.generation).max().unwrap_or(0).max(self.0.head.generation);
+        let generation = 1 + heads().map(|head| head.generation).max().unwrap_or_default();
         let several: Vec<RecordId>;
         let parents = match more_parents {
             [] => std::slice::from_ref(&self.0.head.id),
@@ -350,43 +376,40 @@ impl Session {
                 &several
             }
         };
-        let seq = self.0.head.seq + 1;
-        let step = self.0.state.step();
         let draft = Draft {
             actor: &self.0.actor.json,
             clock_behind: (behind > 0).then_some(behind),
-            kind: &kind,
+            kind,
             parents,
-            seq,
+            seq: self.0.head.seq + 1,
             session: self.0.hold.id,
-            step,
-            time,
+            step: self.0.state.step(),
+            time: now.max(floor),
         };
-        let mut record = Record::seal(&draft, generation, body);
-        meaning.fold(&At { id: record.id(), seq, generation }, &mut self.0.state);
-        let snapshot = seq.is_multiple_of(SNAPSHOT_EVERY).then(|| self.0.state.to_snapshot());
-        if snapshot.is_some() || !blobs.is_empty() {
-            record.bring(Extras { blobs, snapshot, origin: None });
+        (Record::seal(&draft, generation, body), draft.time)
+    }
+
+    /// Whether `Durability::Effect` publishes behind a record that was just folded.
+    fn is_boundary(&self, kind: &Kind, meaning: &dyn Meaning) -> bool {
+        match kind.row().publishes {
+            Publishes::Never => false,
+            Publishes::Always => true,
+            Publishes::UnlessPure => !meaning.is_pure(&self.0.state),
+            Publishes::AtOutermostStep => self.0.state.steps.iter().all(|step| step.inherited),
         }
-        self.0.head = Head { id: record.id(), seq, time, generation };
+    }
+
+    /// Makes a record the head of the line.
+    fn add_to_tail(&mut self, record: &Record, time: Time) {
+        self.0.head = Head { id: record.id(), seq: record.seq(), time, generation: record.generation() };
         if self.0.oldest_unpublished == Time(0) {
             self.0.oldest_unpublished = time;
         }
-        self.0.at_boundary |= match record.kind() {
-            Kind::Asked | Kind::Merged | Kind::ModelRequested | Kind::Restored | Kind::Resolved => true,
-            Kind::ToolStarted | Kind::ToolFinished => !meaning.is_pure(&self.0.state),
-            Kind::StepLeft => self.0.state.steps.iter().all(|step| step.inherited),
-            _ => false,
-        };
-        if !replay::AMBIENT.contains(record.kind()) {
-            self.0.gear.made(seq);
+        if record.kind().row().resume == OnResume::Compared {
+            self.0.gear.made(record.seq());
         }
         self.0.records.push(record.clone());
         self.0.fork_base = OnceLock::new();
-        if let Some(shape) = meaning.shape() {
-            self.0.context.items.push(Item::new(record.point(), 0, shape, generation));
-        }
-        Ok(record)
     }
 
     /// Notes what of this line was made elsewhere.
@@ -483,6 +506,9 @@ impl Meaning for Silent {
     fn fold(&self, _: &At, _: &mut State) {}
     fn is_pure(&self, _: &State) -> bool {
         false
+    }
+    fn summary(&self, _: SessionId) -> String {
+        String::new()
     }
     fn shape(&self) -> Option<Shape> {
         None

@@ -17,7 +17,7 @@ use crate::body::{self, Forked, Instead, Maker, Manner, Merged, StepEntered, Use
 use crate::context::{Item, Items};
 use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
-use crate::kind::Kind;
+use crate::kind::{Kind, OnResume};
 use crate::list::List;
 use crate::reader::Reader;
 use crate::record::{Extras, Record};
@@ -29,23 +29,6 @@ const PAGE: usize = 1024;
 
 /// A jump over fewer records folds them one by one; over more it starts from a snapshot.
 const NEAR: u64 = 1024;
-
-/// Records that others leave on a line, or that depend on the machine: they are taken in wherever they stand.
-pub(super) const AMBIENT: &[Kind] = &[
-    Kind::SandboxOpened,
-    Kind::SandboxClosed,
-    Kind::SandboxLost,
-    Kind::NetDecided,
-    Kind::Restored,
-    Kind::Labelled,
-    Kind::Note,
-    Kind::Linked,
-    Kind::Answered,
-    Kind::Granted,
-    Kind::ToolStarted,
-    Kind::ToolFinished,
-    Kind::Arrived,
-];
 
 /// What lies ahead on a line.
 pub(super) struct Replay {
@@ -116,7 +99,9 @@ fn can_wait(record: &Record) -> bool {
 /// Whether a record is none of the program's: of the machine, or of somebody else than `known`.
 pub(super) fn is_ambient(record: &Record, known: [&Actor; 2]) -> bool {
     let posted = || record.body::<User>().is_ok_and(|user| user.post.is_some());
-    AMBIENT.contains(record.kind()) || posted() || !record.header().is_ok_and(|header| known.contains(&&header.actor))
+    record.kind().row().resume == OnResume::Ignored
+        || posted()
+        || !record.header().is_ok_and(|header| known.contains(&&header.actor))
 }
 
 pub(super) fn head_of(record: &Record) -> Result<Head> {

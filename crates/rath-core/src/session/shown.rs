@@ -25,7 +25,7 @@ impl Session {
 }
 
 /// The message of one item.
-async fn read_item(reader: &Reader, item: &Item) -> Result<Message> {
+pub(super) async fn read_item(reader: &Reader, item: &Item) -> Result<Message> {
     let record = reader.record(item.origin).await?;
     let bad = |why| ErrorKind::Record { point: item.origin, why };
     let mut said = match record.kind() {

@@ -10,44 +10,11 @@ use super::{OpenStep, Placement, State};
 use crate::body::Placed;
 use crate::id::RecordId;
 use crate::kind::Kind;
+use crate::kind::parts::{
+    ASKS, BASE, CALLS, CONFLICTS, FOLDED, GRANTS, OPENS, OWNERS, PLACE, Parts, RUNS, SANDBOX, STEPS, USAGE, WAITS,
+    WORKSPACE,
+};
 use crate::record::{Fault, Record};
-
-/// Parts of a state, as bits.
-type Parts = u16;
-
-/// Which steps, calls and questions are open.
-const STEPS: Parts = 1;
-const CALLS: Parts = 1 << 1;
-const ASKS: Parts = 1 << 2;
-const USAGE: Parts = 1 << 3;
-const WORKSPACE: Parts = 1 << 4;
-const BASE: Parts = 1 << 5;
-const SANDBOX: Parts = 1 << 6;
-/// Where the agents of open steps are.
-const RUNS: Parts = 1 << 7;
-/// Whether open steps are the line's own, how many were entered in them, and the key that a branch has from its fork.
-const OWNERS: Parts = 1 << 8;
-
-/// The parts that a body of this kind changes, directly or by what follows from them. Title and labels, permissions,
-/// conflicts and the place are not among them: an erasure takes out what the erased record said of those.
-fn said_by(kind: &Kind) -> Parts {
-    match kind {
-        Kind::Forked => OWNERS,
-        Kind::StepEntered => STEPS | RUNS | CALLS,
-        Kind::StepLeft => STEPS | RUNS,
-        Kind::ModelRequested | Kind::ModelFailed => RUNS,
-        Kind::Merged => USAGE | RUNS | WORKSPACE,
-        Kind::Assistant | Kind::ToolResult => CALLS | RUNS,
-        Kind::ModelResponded => USAGE | RUNS,
-        Kind::Cancelled => CALLS | ASKS | RUNS,
-        Kind::ToolStarted | Kind::ToolFinished => CALLS | RUNS | WORKSPACE,
-        Kind::Asked | Kind::Answered => ASKS | CALLS,
-        Kind::Placed => WORKSPACE | BASE | SANDBOX,
-        Kind::SandboxOpened | Kind::SandboxClosed | Kind::SandboxLost => SANDBOX,
-        Kind::Restored | Kind::Resolved => WORKSPACE,
-        _ => 0,
-    }
-}
 
 /// Of which kinds bodies are gone behind a place, as far as a state may say less for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +22,7 @@ pub struct Gone(u8);
 
 impl Gone {
     /// Any body.
-    const ANY: Self = Self(1);
+    pub const ANY: Self = Self(1);
     /// One that said where the session works.
     const PLACE: Self = Self(1 << 1);
     /// One that gave a permission.
@@ -67,12 +34,9 @@ impl Gone {
 
     /// What it means that the body of a record of this kind is gone.
     pub fn of(kind: &Kind) -> Self {
-        match kind {
-            Kind::Placed => Self::ANY | Self::PLACE,
-            Kind::Granted => Self::ANY | Self::GRANT,
-            Kind::Merged | Kind::Restored | Kind::Resolved => Self::ANY | Self::CONFLICT,
-            _ => Self::ANY,
-        }
+        let lost = kind.row().lost;
+        let each = [(PLACE, Self::PLACE), (GRANTS, Self::GRANT), (CONFLICTS, Self::CONFLICT)];
+        each.iter().filter(|(part, _)| lost & part != 0).fold(Self::ANY, |gone, (_, one)| gone | *one)
     }
 
     /// Whether this is among them.
@@ -138,8 +102,9 @@ impl Refold {
         match record.kind() {
             kind if !has_body => {
                 self.gone |= Gone::of(kind);
-                self.lost |= said_by(kind);
-                if matches!(kind, Kind::StepEntered | Kind::Assistant | Kind::ToolStarted | Kind::Asked) {
+                let lost = kind.row().lost;
+                self.lost |= lost & FOLDED;
+                if lost & OPENS != 0 {
                     self.nameless.insert(record.id());
                 }
             }
@@ -231,6 +196,16 @@ impl Refold {
             });
             if fits {
                 told.asks.clone_from(&stored.asks);
+            }
+        }
+        if self.lost(WAITS) {
+            let fits =
+                stored.waits.iter().all(|wait| match told.waits.iter().find(|open| open.record == wait.record) {
+                    Some(open) => open == wait,
+                    None => self.nameless.contains(&wait.record) && wait.id == State::ERASED && wait.name.is_none(),
+                });
+            if fits {
+                told.waits.clone_from(&stored.waits);
             }
         }
         if self.lost(USAGE) {

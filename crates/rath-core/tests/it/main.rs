@@ -12,6 +12,9 @@ mod merges;
 mod resume;
 mod session;
 mod step_values;
+mod trimmed;
+mod unknown_values;
 mod vectors;
+mod waits;
 
 mod world;

@@ -133,7 +133,7 @@ impl<'a> Lines<'a> {
                 Block::Image { image } => {
                     parts.push(Spoke::Text(format!("[picture, {}, {} bytes]", image.media_type, image.bytes).into()));
                 }
-                Block::Reasoning { .. } => {}
+                Block::Reasoning { .. } | Block::Unknown(_) => {}
                 Block::ToolUse { id, name, arguments } => {
                     self.open.insert(id, (self.all.len(), calls.len()));
                     let id = self.name(id, sent.is_some());
@@ -210,7 +210,7 @@ fn length(said: &Said) -> usize {
     };
     let in_block = |block: &Block| match block {
         Block::Text { text } | Block::ToolUse { arguments: text, .. } => of(text),
-        Block::Image { .. } | Block::Reasoning { .. } => 0,
+        Block::Image { .. } | Block::Reasoning { .. } | Block::Unknown(_) => 0,
     };
     match said {
         Said::System(body) => of(&body.text),

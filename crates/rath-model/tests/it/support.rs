@@ -113,6 +113,7 @@ fn said(blocks: &[Block]) -> String {
         Block::Reasoning { text } => format!("({text})"),
         Block::ToolUse { id, name, arguments } => format!("{name}({arguments}) [{id}]"),
         Block::Image { .. } => "[picture]".into(),
+        Block::Unknown(block) => format!("[{block}]"),
     };
     blocks.iter().map(part).collect::<Vec<_>>().join(" ")
 }

@@ -147,7 +147,7 @@ impl Committer {
             Some(no) => self.update(no, last)?,
             None => self.insert(&part, &new[0], last)?,
         };
-        if new.iter().any(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+        if new.iter().any(|record| record.kind().changes_names()) {
             self.rename(no, new)?;
         }
         let put = |segment| self.put_segment(no, &segment);
@@ -246,7 +246,7 @@ impl Committer {
             .map_err(sql)?;
         let labels = labels.and_then(|labels| serde_json::from_str(&labels).ok()).unwrap_or_default();
         let mut names = State::named(title, labels);
-        for record in new.iter().filter(|record| matches!(record.kind(), Kind::Created | Kind::Labelled)) {
+        for record in new.iter().filter(|record| record.kind().changes_names()) {
             names.apply(record).map_err(|why| tampered(record, why))?;
         }
         let State { title, labels, .. } = names;

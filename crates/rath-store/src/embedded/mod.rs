@@ -1,4 +1,5 @@
-//! One directory: `rath.db` (SQLite; little blobs too), `packs/` (blobs), `holders/` (who writes).
+//! One directory: `rath.db` (SQLite; little blobs too), `packs/` (blobs), `holders/` (who writes), `projections/` (what is folded
+//! from records; the search index is `search.db`), `watch/` (what tells other processes of commits and posts).
 
 mod ahead;
 mod anew;

@@ -292,8 +292,8 @@ impl<'a> Audit<'a> {
                     continue;
                 }
             };
-            seen_kinds |= record.kind().bit();
-            if record.kind().code() != code {
+            seen_kinds |= 1u64.checked_shl(code.into()).unwrap_or_default();
+            if !record.kind().may_have_code(code) {
                 let fault = Fault::Code { code, kind: record.kind().clone() };
                 self.find(What::Index, Some(session), Some(seq), fault.to_string());
             }
@@ -326,7 +326,7 @@ impl<'a> Audit<'a> {
                 self.holes.entry(record.session()).or_default().note(Gone::of(record.kind()), record.seq());
             }
             Some(body) => {
-                if matches!(record.kind(), Kind::Created | Kind::Labelled) {
+                if record.kind().changes_names() {
                     line.names_known &= line.names.apply(record).is_ok();
                 }
                 for blob in blob_references(body) {

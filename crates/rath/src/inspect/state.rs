@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rath_core::body::Grant;
 use rath_core::files::{Conflict, Version};
 use rath_core::{
-    Ancestor, Message, Next, OpenAsk, OpenCall, OpenStep, Pending, Placement, Reference, Result, SessionId, Store,
-    Usage, View,
+    Ancestor, Message, Next, OpenAsk, OpenCall, OpenStep, OpenWait, Pending, Placement, Reference, Result, SessionId,
+    Store, Usage, View,
 };
 use serde::Serialize;
 
@@ -82,6 +82,9 @@ pub struct FoldedState {
     pub calls: Vec<OpenCall>,
     /// Questions that wait for an answer.
     pub asks: Vec<OpenAsk>,
+    /// What is waited for from outside.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<OpenWait>,
     /// What need not be asked about any more.
     pub granted: Vec<Grant>,
     /// What was used, also on the sessions that it was forked from.
@@ -143,6 +146,7 @@ impl From<&View> for FoldedState {
             entered: state.entered,
             calls: state.calls,
             asks: state.asks,
+            waits: state.waits,
             granted: state.granted,
             usage: state.usage,
             placement: state.placement,

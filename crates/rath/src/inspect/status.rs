@@ -34,7 +34,7 @@ impl Activity {
         let at_work = !pending.steps.is_empty() || !pending.calls.is_empty();
         match (row.holder.is_some(), at_work) {
             _ if row.closed => Self::Closed,
-            _ if !pending.asks.is_empty() => Self::Waiting,
+            _ if !(pending.asks.is_empty() && pending.waits.is_empty()) => Self::Waiting,
             (true, true) => Self::Running,
             (true, false) => Self::Held,
             (false, true) => Self::Stopped,
@@ -124,7 +124,7 @@ impl RunStatus {
             _ if process.is_some() || open && !at_head => RunState::Running,
             _ if open => RunState::Interrupted,
             Some(Outcome::Done) => RunState::Done,
-            Some(Outcome::Failed) => RunState::Failed,
+            Some(Outcome::Failed | Outcome::Unknown(_)) => RunState::Failed,
             Some(Outcome::Cancelled) => RunState::Cancelled,
             None => RunState::NotBegun,
         };

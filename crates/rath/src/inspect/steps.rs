@@ -42,6 +42,7 @@ pub struct StepMore {
 /// A step, or a branch that was forked in one.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "most nodes are steps")]
 pub enum StepNode {
     /// A step.
     Step {

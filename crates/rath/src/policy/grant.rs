@@ -70,6 +70,8 @@ pub fn covers(grant: &Grant, wish: &Wish<'_>) -> bool {
             Some(line) if line.sure => matches!(line.parts.as_slice(), [part] if part.starts_with(words)),
             _ => false,
         },
+        // What a later version allows cannot be told here.
+        Scope::Unknown(_) => false,
         Scope::Below { directory } => {
             let below = |place: &Place| match place {
                 Place::Inside(path) => path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')),

@@ -189,8 +189,8 @@ fn default_for(seen: &Seen<'_>) -> Decided {
     let decided = |ruling, by: String| Decided { ruling, by, why: None, origin: None, by_path: false };
     match (seen.secret(), seen.effect) {
         (Some(secret), _) => decided(Ruling::Ask, format!("default: {secret} looks like a secret")),
-        (None, Effect::Irreversible) => decided(Ruling::Ask, "default: it cannot be taken back".into()),
-        (None, effect) => decided(Ruling::Allow, format!("default: {} effects are allowed", rule::word(effect))),
+        (None, effect) if effect.is_irreversible() => decided(Ruling::Ask, "default: it cannot be taken back".into()),
+        (None, effect) => decided(Ruling::Allow, format!("default: {} effects are allowed", effect)),
     }
 }
 

@@ -109,19 +109,9 @@ impl fmt::Display for Rule {
             write!(f, " on {path:?}")?;
         }
         if let Some(effect) = self.effect {
-            write!(f, " with {} effects", word(effect))?;
+            write!(f, " with {} effects", effect)?;
         }
         Ok(())
-    }
-}
-
-/// An effect as one writes it.
-pub(crate) fn word(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Pure => "pure",
-        Effect::Idempotent => "idempotent",
-        Effect::Workspace => "workspace",
-        Effect::Irreversible => "irreversible",
     }
 }
 

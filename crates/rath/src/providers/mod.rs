@@ -270,3 +270,58 @@ impl Provider<'_> {
         Error::NoKey { provider: self.name.clone(), variable, locked: self.locked_keyring() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An environment, and a keyring that has a key for every provider.
+    struct Keys(&'static [(&'static str, &'static str)]);
+
+    impl KeySource for Keys {
+        fn variable(&self, name: &str) -> Option<OsString> {
+            self.0.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
+        }
+
+        fn stored(&self, _: &str) -> Option<Key> {
+            Some(Key::from("from the keyring"))
+        }
+
+        fn locked(&self) -> Option<String> {
+            None
+        }
+    }
+
+    fn providers(keys: &Keys, is_own: bool) -> Providers<'_> {
+        let api = Some(Api::OpenaiChat);
+        let spec = ProviderSpec { api, key_env: Some("MINE_KEY".into()), ..ProviderSpec::default() };
+        let mine = Configured { spec, is_own, key_place: None };
+        Providers { directory: "/".into(), configured: [("mine".to_owned(), mine)].into(), model: None, keys }
+    }
+
+    #[test]
+    fn a_key_is_looked_for_in_order_and_a_strangers_provider_gets_none_of_the_keyring() {
+        let from = |keys: &Keys, is_own| {
+            let found = providers(keys, is_own).named("mine").unwrap().key().unwrap();
+            found.map(|found| found.from)
+        };
+        let variable = KeyOrigin::Variable { name: "MINE_KEY".into() };
+        assert_eq!(from(&Keys(&[("MINE_KEY", "sk-1")]), false), Some(variable));
+        assert_eq!(from(&Keys(&[("MINE_KEY", "")]), true), Some(KeyOrigin::Keyring));
+        assert_eq!(from(&Keys(&[]), false), None);
+    }
+
+    #[test]
+    fn errors_say_what_is_missing() {
+        let keys = Keys(&[]);
+        let error = |name: &str| providers(&keys, false).model(name, &[]).err().unwrap();
+        assert_eq!(error("qwen3"), Error::NoProvider("qwen3".into()));
+        assert_eq!(error("mine/"), Error::NoModel("mine".into()));
+        let no_key = Error::NoKey { provider: "mine".into(), variable: Some("MINE_KEY".into()), locked: None };
+        assert_eq!(error("mine/m"), no_key);
+        assert!(
+            matches!(error("nobody/m"), Error::UnknownProvider { known, .. } if known.contains(&"mine".to_owned()))
+        );
+        assert!(matches!(error("scripted/not-there.toml"), Error::Script(why) if why.contains("not-there.toml")));
+    }
+}

@@ -65,7 +65,7 @@ pub(crate) fn in_words(BackgroundCommand { id, status }: &BackgroundCommand) -> 
         BackgroundStatus::Ended => format!("{id} has ended"),
         BackgroundStatus::LostWithProcess => format!("{id} is gone with the process that started it"),
         BackgroundStatus::LostWithSandbox => format!("{id} is gone with the sandbox that it ran in"),
-        BackgroundStatus::Unknown => format!("{id} has a status that this version does not know"),
+        BackgroundStatus::Unknown(_) => format!("{id} has a status that this version does not know ({status})"),
     }
 }
 

@@ -328,7 +328,7 @@ async fn answer(store: &Arc<dyn Store>, world: &World) -> usize {
             let verdict = match ask.about {
                 About::Question => Verdict::Text(format!("re: {shown}").into()),
                 About::Approval if shown.len().is_multiple_of(3) => Verdict::No,
-                About::Approval => Verdict::Yes,
+                About::Approval | About::Unknown(_) => Verdict::Yes,
                 About::InDoubt => {
                     let arguments: serde_json::Value = serde_json::from_str(shown.lines().nth(1).unwrap()).unwrap();
                     let text = arguments["text"].as_str().unwrap();

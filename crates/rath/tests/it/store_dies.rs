@@ -167,7 +167,7 @@ pub(crate) async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
             let asked: Asked = View::of(store, row.id, Some(ask.seq)).await.unwrap().record().body().unwrap();
             let verdict = match ask.about {
                 About::Question => Verdict::Text("ada".into()),
-                About::Approval => Verdict::Yes,
+                About::Approval | About::Unknown(_) => Verdict::Yes,
                 About::InDoubt => {
                     assert!(asked.shown.to_string().contains("all done"), "only the mail can be in doubt: {asked:?}");
                     match outside.mails().is_empty() {

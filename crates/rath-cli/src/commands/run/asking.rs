@@ -32,6 +32,7 @@ async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) 
         (About::Approval, None) => "[y]es, [n]o, [l]ater: ",
         (About::InDoubt, _) => "Did it happen? [y]es, [n]o, what came of it, [l]ater: ",
         (About::Question, _) => "› ",
+        (About::Unknown(_), _) => "This version of rath does not know what is asked; [l]ater: ",
     };
     loop {
         let text = match keyboard.reply(choices).await.ok()? {
@@ -51,7 +52,7 @@ async fn put(keyboard: &Keyboard, question: &Question, interrupts: &Interrupts) 
             (_, "n" | "no") => return Some(Answer::No),
             (About::Approval, "a" | "always") if question.always.is_some() => return Some(Answer::Always),
             (About::InDoubt, _) => return Some(Answer::Text(text)),
-            (About::Approval, _) => {}
+            (About::Approval | About::Unknown(_), _) => {}
         }
     }
 }

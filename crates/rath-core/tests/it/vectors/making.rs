@@ -135,7 +135,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
 }
 
 /// Everything in a store as lines; its blobs as files, and what is in the trees among them.
-async fn export(store: &Arc<dyn Store>) -> Vec<Line> {
+pub(super) async fn export(store: &Arc<dyn Store>) -> Vec<Line> {
     let page = store.scan(Scan::all()).await.unwrap();
     assert!(!page.more);
     let named = page.records.iter().flat_map(|record| blob_references(record.body_bytes().unwrap()));
@@ -149,7 +149,7 @@ async fn export(store: &Arc<dyn Store>) -> Vec<Line> {
     page.records.iter().map(Line::of).collect()
 }
 
-async fn heads_of(store: &Arc<dyn Store>) -> Vec<Reference> {
+pub(super) async fn heads_of(store: &Arc<dyn Store>) -> Vec<Reference> {
     store.sessions(Query::default()).await.unwrap().iter().map(|row| row.head_reference()).collect()
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use rath_core::body::{Grant, Granted, Merged, Placed, Restored};
+use rath_core::body::Grant;
 use rath_core::files::Conflict;
 use rath_core::store::{Error, Result, Scan};
-use rath_core::{BlobRef, Digest, Kind, Placement, Point, Record, RecordId, SessionId, State, blob_references};
+use rath_core::{BlobRef, Digest, Gone, Kind, Placement, Point, Record, RecordId, SessionId, State, blob_references};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{Doom, Doomed};
@@ -133,24 +133,19 @@ fn each_segment(
 struct Traces {
     records: HashSet<RecordId>,
     grants: Vec<Grant>,
-    places: Vec<Placed>,
+    places: Vec<Placement>,
     conflicts: Vec<Conflict>,
 }
 
 impl Traces {
     fn note(&mut self, record: &Record) {
         self.records.insert(record.id());
-        match record.kind() {
-            Kind::Granted => self.grants.extend(record.body::<Granted>().ok().map(|body| body.allows)),
-            Kind::Placed => self.places.extend(record.body::<Placed>().ok()),
-            Kind::Merged => {
-                let files = record.body::<Merged>().ok().and_then(|body| body.files);
-                self.conflicts.extend(files.into_iter().flat_map(|files| files.conflicts));
-            }
-            Kind::Restored => {
-                self.conflicts.extend(record.body::<Restored>().into_iter().flat_map(|body| body.conflicts));
-            }
-            _ => {}
+        // What the record says by itself: folded onto nothing.
+        let mut said = State::default();
+        if said.apply(record).is_ok() {
+            self.grants.extend(said.granted);
+            self.places.extend(said.placement.map(|place| *place));
+            self.conflicts.extend(said.conflicts);
         }
     }
 
@@ -164,6 +159,9 @@ impl Traces {
         }
         for ask in state.asks.iter_mut().filter(|ask| self.records.contains(&ask.record)) {
             ask.always = None;
+        }
+        for wait in state.waits.iter_mut().filter(|wait| self.records.contains(&wait.record)) {
+            (wait.id, wait.name) = (State::ERASED.into(), None);
         }
         let said = |grant: &Grant| remaining.granted.contains(grant);
         state.granted.retain(|grant| !self.grants.contains(grant) || said(grant));
@@ -197,16 +195,15 @@ fn is_same_place(one: &Placement, other: &Placement) -> bool {
 struct Remaining(BTreeMap<(SessionId, u64), State>);
 
 impl Remaining {
-    /// The kinds that say something of them.
-    const KINDS: &[Kind] =
-        &[Kind::Arrived, Kind::Forked, Kind::Placed, Kind::Granted, Kind::Merged, Kind::Restored, Kind::Resolved];
-
     /// Where the line cannot be read to its end, nothing: then what is like an erased thing goes.
     fn at(&mut self, db: &Connection, point: Point) -> State {
         self.fold(db, point).unwrap_or_default()
     }
 
     fn fold(&mut self, db: &Connection, point: Point) -> Result<State> {
+        // The kinds that say something of them, and what a fork begins with.
+        let says = |kind: &&Kind| matches!(kind, Kind::Forked | Kind::Arrived) || Gone::of(kind) != Gone::ANY;
+        let kinds: Vec<Kind> = Kind::KNOWN.iter().filter(says).cloned().collect();
         let (mut to_fold, mut seen, mut at) = (Vec::new(), HashSet::new(), Some(point));
         let mut state = State::default();
         while let Some(here) = at.filter(|here| seen.insert(here.session)) {
@@ -220,7 +217,7 @@ impl Remaining {
         }
         while let Some((Point { session, seq: to }, mut from)) = to_fold.pop() {
             while from <= to {
-                let scan = Scan::session(session, from, to).kinds(Self::KINDS);
+                let scan = Scan::session(session, from, to).kinds(&kinds);
                 let page = read::session_page(db, session, from, to, &scan)?;
                 for record in &page.records {
                     state.apply(record).map_err(|why| Error::Tampered { point: record.point(), why })?;

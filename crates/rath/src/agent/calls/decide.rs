@@ -164,6 +164,15 @@ impl Agent {
         Ok(match (about, answered.verdict) {
             (About::Approval, Verdict::Yes) => make(attempt.unwrap_or(1)),
             (About::InDoubt, Verdict::No) => make(attempt.map_or(1, |attempt| attempt + 1)),
+            // An answer of a later version does not say here that it happened.
+            (About::InDoubt, Verdict::Unknown(answer)) => {
+                let remark = format!("the process ended in the middle; {by} gave an answer that is {answer}");
+                let words = "It is not known whether the call happened.";
+                let finished = recorder::closed(&call.id, CallOutcome::Lost, Some(words), remark);
+                let finished = session.append(finished)?;
+                session.publish().await?;
+                Plan::Report { finished, failed: true }
+            }
             (About::InDoubt, _) => {
                 let words = words.unwrap_or_else(|| format!("The call had happened{why}. Its output was lost."));
                 let remark = format!("the process ended in the middle; {by} said what came of it");
@@ -172,7 +181,7 @@ impl Agent {
                 session.publish().await?;
                 Plan::Report { finished, failed: false }
             }
-            (About::Approval | About::Question, _) => Plan::fail(match words {
+            (About::Approval | About::Question | About::Unknown(_), _) => Plan::fail(match words {
                 Some(words) => format!("{} did not allow this call: {words}", by.name),
                 None => format!("{} did not allow this call{why}", by.name),
             }),
@@ -187,6 +196,7 @@ impl Agent {
             Verdict::Text(text) => session.view().await?.content(text).await?,
             Verdict::Yes => format!("yes{why}"),
             Verdict::No => format!("no{why}"),
+            Verdict::Unknown(answer) => format!("(an answer that is {answer}){why}"),
         })
     }
 }

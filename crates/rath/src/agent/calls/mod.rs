@@ -14,7 +14,7 @@ mod recovery;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use rath_core::body::{Assistant, Block, Effect, ToolFinished, ToolResult};
+use rath_core::body::{Assistant, Block, ToolFinished, ToolResult};
 use rath_core::store::BoxFuture;
 use rath_core::{Cancel, Content, Error, ErrorKind, OpenCall, RecordId, Result, Session, Touches};
 
@@ -206,7 +206,7 @@ impl<'a> CallBatch<'a> {
     /// The intent is durable before the effect; before one that cannot be taken back, whatever was said about
     /// durability.
     async fn make_durable(&mut self, fresh: &[(usize, InFlightCall)]) -> Result<()> {
-        match fresh.iter().any(|(_, call)| call.effect() == Effect::Irreversible) {
+        match fresh.iter().any(|(_, call)| call.effect().is_irreversible()) {
             true => self.session.publish().await,
             false if fresh.is_empty() => Ok(()),
             false => self.session.settle().await,
@@ -271,7 +271,7 @@ impl<'a> CallBatch<'a> {
             false => Plan::Report { finished: finished.record, failed: finished.failed },
         };
         let last = self.calls.iter().all(|call| call.stage == Stage::Over);
-        match (&self.error, last && effect != Effect::Irreversible) {
+        match (&self.error, last && !effect.is_irreversible()) {
             // Nothing that publishes it may follow.
             (Some(_), _) => self.session.publish().await,
             // What follows the last one is published at once: the two share a commit.

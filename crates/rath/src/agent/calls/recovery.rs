@@ -34,7 +34,7 @@ impl Agent {
                 }
                 Ok(make(started.attempt))
             }
-            Effect::Irreversible => {
+            Effect::Irreversible | Effect::Unknown(_) => {
                 let shown = format!(
                     "The process ended in the middle of this call of {}, and the call cannot be taken back:\n{arguments}\n\
                      Did it happen? \"yes\": it did, and its output is lost. \"no\": it did not, and is made now. \

@@ -202,7 +202,7 @@ impl Transcript {
                 call = asked.flatten();
                 let words = match &body.verdict {
                     Verdict::Text(text) => Some(text),
-                    Verdict::Yes | Verdict::No => None,
+                    Verdict::Yes | Verdict::No | Verdict::Unknown(_) => None,
                 };
                 let text = excerpt(&store, words).await?;
                 EntryKind::Answered { by: header.actor, verdict: body.verdict, text, why: body.why, late }

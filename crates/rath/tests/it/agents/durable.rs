@@ -219,6 +219,7 @@ async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happe
                     (_, Verdict::Text(_)) => {
                         assert!(said.iter().any(|(_, text, _)| text == "it had noted"), "{said:?}")
                     }
+                    (_, Verdict::Unknown(answer)) => panic!("nobody answered {answer}"),
                 }
                 let started = bodies::<ToolStarted>(&session).await;
                 assert!(started.iter().all(|started| started.effect == Effect::Irreversible));
