@@ -10,12 +10,14 @@ use crate::run::root;
 /// What each room may use of the others.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-core", &[]),
-    ("rath-store", &["rath-core"]),
+    ("rath-workspace", &["rath-core"]),
+    // An erasure and a collection reach the copies of files that lie in the store's directory.
+    ("rath-store", &["rath-core", "rath-workspace"]),
     ("rath-sandbox", &["rath-core"]),
     ("rath-model", &["rath-core"]),
     ("rath-macros", &[]),
-    ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store"]),
-    ("rath-audit", &["rath-core", "rath-store"]),
+    ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store", "rath-workspace"]),
+    ("rath-audit", &["rath-core", "rath-store", "rath-workspace"]),
     ("rath-cli", &["rath", "rath-audit"]),
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
@@ -32,6 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rath-sandbox",
             "rath-store",
             "rath-testkit",
+            "rath-workspace",
         ],
     ),
     ("xtask", &[]),

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::riders;
 use super::schema::{self, ADDED_IN_3, Access, FORMAT, doing};
-use crate::packs::sync_dir;
+use rath_workspace::durable::sync_dir;
 
 /// What brings a store from the format before to this one.
 const STEPS: &[(i64, &str)] = &[

@@ -26,5 +26,4 @@ mod squeezed;
 mod support;
 mod tamper;
 mod watching;
-mod workspace;
 mod world;

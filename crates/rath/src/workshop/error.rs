@@ -2,7 +2,7 @@
 
 use rath_core::files::{Change, Name};
 use rath_core::{SessionId, store};
-use rath_store::workspace;
+use rath_workspace as workspace;
 
 /// What the workshop returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
