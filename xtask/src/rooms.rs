@@ -22,6 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
+    ("rath-fuzz-targets", &["rath", "rath-audit", "rath-core", "rath-model", "rath-store"]),
     ("rath-recordings", &["rath-core", "rath-model"]),
     (
         "rath-bench",
