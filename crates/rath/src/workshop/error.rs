@@ -133,7 +133,7 @@ impl From<store::Error> for Error {
 
 impl Error {
     /// The error's code; `docs/errors/CODE.md` says what to do.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Error::Session(error) => error.code(),
             Error::Workspace(error) => error.code(),
