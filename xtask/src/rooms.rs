@@ -10,16 +10,19 @@ use crate::run::root;
 /// What each room may use of the others.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-core", &[]),
-    ("rath-store", &["rath-core"]),
+    ("rath-workspace", &["rath-core"]),
+    // An erasure and a collection reach the copies of files that lie in the store's directory.
+    ("rath-store", &["rath-core", "rath-workspace"]),
     ("rath-sandbox", &["rath-core"]),
     ("rath-model", &["rath-core"]),
     ("rath-macros", &[]),
-    ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store"]),
-    ("rath-audit", &["rath-core", "rath-store"]),
+    ("rath", &["rath-core", "rath-macros", "rath-model", "rath-sandbox", "rath-store", "rath-workspace"]),
+    ("rath-audit", &["rath-core", "rath-store", "rath-workspace"]),
     ("rath-cli", &["rath", "rath-audit"]),
     ("rath-testkit", &["rath-core", "rath-faults", "rath-sandbox"]),
     ("rath-escape", &[]),
     ("rath-faults", &[]),
+    ("rath-fuzz-targets", &["rath", "rath-audit", "rath-core", "rath-model", "rath-store"]),
     ("rath-recordings", &["rath-core", "rath-model"]),
     (
         "rath-bench",
@@ -32,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rath-sandbox",
             "rath-store",
             "rath-testkit",
+            "rath-workspace",
         ],
     ),
     ("xtask", &[]),

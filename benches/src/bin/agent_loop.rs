@@ -290,7 +290,7 @@ async fn resume(dir: &Path, quick: bool) -> Result<()> {
                 _ => session.go_on(&short).await,
             };
             took.push(millis(start.elapsed()));
-            ensure!(matches!(ended.map_err(|error| error.code()), Err("waiting")), "it did not come to its question");
+            ensure!(ended.is_err_and(|error| error.code() == "waiting"), "it did not come to its question");
         }
         let what = if key == "long" { "one agent step" } else { "an agent step each" };
         let name = format!("resume a run of {n} turns, {what}, to its first live step");

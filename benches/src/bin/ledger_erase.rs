@@ -12,8 +12,8 @@ use rath_bench::{Better, Row, median, millis, time};
 use rath_core::body::Placed;
 use rath_core::store::Store;
 use rath_core::{Actor, Blob, Reference, Session};
-use rath_store::workspace::{Options, Workspace};
 use rath_store::{Doomed, Embedded};
+use rath_workspace::{Options, Workspace};
 
 /// The allocator of the `rath` binary.
 #[global_allocator]

@@ -18,7 +18,7 @@ use rath_bench::{Better, Row, median, micros, millis, time};
 use rath_core::files::{Forest, diff};
 use rath_core::{Actor, Memory, Store, View};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Workspace, disk_use};
+use rath_workspace::{Options, Workspace, disk_use};
 
 /// The allocator of the `rath` binary.
 #[global_allocator]

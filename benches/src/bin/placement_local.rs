@@ -17,7 +17,7 @@ use rath_bench::trees::{Dice, make_tree};
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use rath_core::{Actor, Store};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Workspace};
+use rath_workspace::{Options, Workspace};
 
 /// The allocator of the `rath` binary.
 #[global_allocator]
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
             fs::create_dir_all(&dir)?;
             Command::new("sync").status().context("running sync")?;
             row(&sizes, &dir)?;
-            rath_store::workspace::remove_tree(&dir)?;
+            rath_workspace::remove_tree(&dir)?;
         }
     }
     Ok(())
@@ -121,7 +121,7 @@ fn layers(sizes: &Sizes, dir: &Path) -> Result<()> {
     let (mut workspace, laid) = laid?;
     ensure!(!laid.reused);
     eprintln!("  the checkout itself took {:.0} ms", millis(took));
-    let rath_store::workspace::Overlay { lowers, upper, work } = workspace.overlay().context("no layers")?;
+    let rath_workspace::Overlay { lowers, upper, work } = workspace.overlay().context("no layers")?;
     let mut spec = spec(&dir.join("box"))?;
     spec.overlay = Some(Overlay { lowers, upper, work });
     spec.appears_at = Some(origin.clone());

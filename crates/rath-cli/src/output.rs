@@ -142,7 +142,7 @@ const WITHOUT_LOG: &str = "`rath verify` says what is still good; keep the files
 pub(crate) fn complain(settings: &Settings, error: &anyhow::Error) {
     let code = error
         .downcast_ref::<rath::Error>()
-        .map(code_of)
+        .map(rath::Error::code)
         .or_else(|| error.downcast_ref::<rath::store::Error>().map(rath::store::Error::code))
         .or_else(|| error.downcast_ref::<rath::workshop::Error>().map(rath::workshop::Error::code))
         .or_else(|| error.downcast_ref::<rath_audit::bundle::Error>().map(rath_audit::bundle::Error::code))
@@ -194,15 +194,6 @@ fn without_place_here(error: &anyhow::Error) -> Option<SessionId> {
         rath::ErrorKind::NoPlaceHere { session, .. } => Some(*session),
         _ => None,
     }
-}
-
-/// An error's code. What a run fails of in the workshop has the code that it has without a run.
-fn code_of(error: &rath::Error) -> &'static str {
-    let of_workshop = match error.kind() {
-        rath::ErrorKind::Workflow(why) => why.downcast_ref::<rath::workshop::Error>(),
-        _ => None,
-    };
-    of_workshop.map_or_else(|| error.code(), rath::workshop::Error::code)
 }
 
 /// What to do about a session whose process was stopped: it would be waited for in vain.

@@ -146,9 +146,29 @@ impl Agenda {
     }
 }
 
+/// Records that count as reached by the first head: the lines up to these places.
+#[derive(Debug, Default)]
+pub(crate) struct Reached(HashMap<SessionId, u64>);
+
+impl Reached {
+    /// Adds runs of records, which continue what is reached of their lines.
+    pub(crate) fn add(&mut self, runs: &[Run]) {
+        for run in runs {
+            let to = self.0.entry(run.session).or_default();
+            *to = run.to.max(*to);
+        }
+    }
+}
+
 impl Divergence {
     /// Compares `tips[0]` with all others.
     pub(crate) async fn of(reader: &Reader, tips: &[Tip]) -> Result<Self> {
+        Self::beyond(reader, tips, &Reached::default()).await
+    }
+
+    /// As [`of`](Self::of), where the first head also reaches the records in `reached` and everything behind them: the
+    /// branches that a merge took in before. They are not walked again.
+    pub(crate) async fn beyond(reader: &Reader, tips: &[Tip], reached: &Reached) -> Result<Self> {
         let mut agenda = Agenda::default();
         for (index, tip) in tips.iter().enumerate() {
             agenda.push(tip.generation, tip.point, Colours::one(index, tips.len()), Visit::Arrive);
@@ -167,6 +187,18 @@ impl Divergence {
                     }
                     let Some(seen) = lines.get_mut(&session) else { continue };
                     seen.colours.add(&entry.colours);
+                    match reached.0.get(&session) {
+                        Some(&to) if to >= seq && new => {
+                            seen.first = Some(to);
+                            seen.colours.add(&Colours::one(0, tips.len()));
+                        }
+                        Some(&to) if new => {
+                            let point = Point { session, seq: to };
+                            let generation = reader.record(point).await?.generation();
+                            agenda.push(generation, point, Colours::one(0, tips.len()), Visit::Arrive);
+                        }
+                        _ => {}
+                    }
                     if entry.colours.first() {
                         seen.first.get_or_insert(seq);
                     }

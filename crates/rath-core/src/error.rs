@@ -19,8 +19,12 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     sessions: Vec<Session>,
-    /// Whether a record says so.
-    recorded: bool,
+    /// The `failed` or `cancelled` record that says so.
+    recorded: Option<Point>,
+    /// Whether the error was read from the records of a resumed run.
+    read_back: bool,
+    /// What the kind was before the error left its step, in the process where it happened.
+    cause: Option<ErrorKind>,
     /// Why no record says so, where one should.
     not_recorded: Option<String>,
 }
@@ -118,15 +122,20 @@ pub enum ErrorKind {
     /// A resumed run does not make what is recorded.
     #[error("{0}")]
     Diverged(Box<Diverged>),
-    /// A step that a resumed run comes to had ended, and not well.
-    #[error("step {step:?} had {}: {why}", if *outcome == Outcome::Cancelled { "been cancelled" } else { "failed" })]
+    /// A step failed or was cancelled, and a record says so. Every error that ends a step becomes this when it leaves
+    /// the step, so that the code around the step sees the same error when it happens and when a run is resumed.
+    #[error("{}{why}", if *outcome == Outcome::Cancelled { "cancelled: " } else { "" })]
     Ended {
-        /// Its name.
+        /// The name of the step that the error left last.
         step: String,
-        /// How it ended.
+        /// How the step ended.
         outcome: Outcome,
-        /// What is recorded about that.
+        /// The message, as recorded.
         why: String,
+        /// The error's code, as recorded; empty where the record names none.
+        code: String,
+        /// Whether trying again may help, as recorded.
+        transient: bool,
     },
     /// Somebody said stop.
     #[error("cancelled: {why}")]
@@ -152,10 +161,20 @@ pub enum ErrorKind {
         model: String,
         /// What happened.
         why: String,
+        /// Whether trying again may help.
+        transient: bool,
     },
     /// A workflow failed.
     #[error("{0}")]
     Workflow(Box<dyn std::error::Error + Send + Sync>),
+    /// A workflow failed with a code of its own.
+    #[error("{why}")]
+    Coded {
+        /// The code: a few words in lower case with hyphens, e.g. `tests-failed`.
+        code: String,
+        /// What happened.
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 fn describe(pending: &Pending) -> String {
@@ -168,7 +187,8 @@ fn describe(pending: &Pending) -> String {
 impl Error {
     /// A failure that concerns these sessions.
     pub fn new(kind: impl Into<ErrorKind>, sessions: Vec<Session>) -> Self {
-        Self(Box::new(Inner { kind: kind.into(), sessions, recorded: false, not_recorded: None }))
+        let kind = kind.into();
+        Self(Box::new(Inner { kind, sessions, recorded: None, read_back: false, cause: None, not_recorded: None }))
     }
 
     /// A failure of a workflow, with the session it had.
@@ -176,9 +196,41 @@ impl Error {
         Self::new(ErrorKind::Workflow(why.into()), vec![session])
     }
 
+    /// A failure with a code that callers can tell apart, with the session that the workflow had.
+    pub fn coded(
+        code: impl Into<String>,
+        why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        session: Session,
+    ) -> Self {
+        Self::new(ErrorKind::Coded { code: code.into(), why: why.into() }, vec![session])
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
+    }
+
+    /// For an error that left its step: the kind it had in the step, with everything a program may look into. A record
+    /// does not keep that, so there is none on resume: log it, but do not decide by it.
+    pub fn cause(&self) -> Option<&ErrorKind> {
+        self.0.cause.as_ref()
+    }
+
+    /// Whether trying again may help: a provider that was overloaded, for example. The same on resume.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Model { transient: true, .. } | ErrorKind::Ended { transient: true, .. })
+    }
+
+    /// Whether the work was stopped, by a person or by the program. The same on resume.
+    pub fn is_cancelled(&self) -> bool {
+        let outcome = Outcome::Cancelled;
+        matches!(self.kind(), ErrorKind::Cancelled { .. })
+            || matches!(self.kind(), ErrorKind::Ended { outcome: how, .. } if *how == outcome)
+    }
+
+    /// Whether the error was read from the records of a resumed run: it happened before, perhaps in another process.
+    pub fn is_read_back(&self) -> bool {
+        self.0.read_back
     }
 
     /// The sessions it concerns: the failed line first.
@@ -205,13 +257,42 @@ impl Error {
 
     /// Whether a record says what went wrong.
     pub fn is_recorded(&self) -> bool {
+        self.0.recorded.is_some()
+    }
+
+    /// The `failed` or `cancelled` record that says what went wrong.
+    pub fn recorded_at(&self) -> Option<Point> {
         self.0.recorded
     }
 
-    /// The same error, now that a record says so.
+    /// The same error, now that this record says so.
     #[must_use]
-    pub(crate) fn recorded(mut self) -> Self {
-        self.0.recorded = true;
+    pub(crate) fn recorded(mut self, at: Point) -> Self {
+        self.0.recorded = Some(at);
+        self
+    }
+
+    /// The error that a step ended with, as its records say.
+    pub(crate) fn read_back(kind: ErrorKind, recorded: Point) -> Self {
+        let mut error = Self::from(kind).recorded(recorded);
+        error.0.read_back = true;
+        error
+    }
+
+    /// The error as it leaves the step called `name`, which is on the record as ended: what a resumed run will read back.
+    #[must_use]
+    pub(crate) fn leaving(mut self, name: String, outcome: Outcome) -> Self {
+        if let ErrorKind::Ended { step, .. } = &mut self.0.kind {
+            *step = name;
+            return self;
+        }
+        let why = match self.kind() {
+            ErrorKind::Cancelled { why } => why.clone(),
+            kind => kind.to_string(),
+        };
+        let (code, transient) = (self.code().to_owned(), self.is_transient());
+        let ended = ErrorKind::Ended { step: name, outcome, why, code, transient };
+        self.0.cause = Some(std::mem::replace(&mut self.0.kind, ended));
         self
     }
 
@@ -244,14 +325,6 @@ impl Error {
         }
     }
 
-    /// The divergence that it is.
-    pub(crate) fn to_diverged(&self) -> Option<std::sync::Arc<Diverged>> {
-        match self.kind() {
-            ErrorKind::Diverged(diverged) => Some(std::sync::Arc::new((**diverged).clone())),
-            _ => None,
-        }
-    }
-
     /// A divergence, saying what the code makes.
     #[must_use]
     pub(crate) fn now(mut self, what: String) -> Self {
@@ -262,7 +335,7 @@ impl Error {
     }
 
     /// The error's code; `docs/errors/CODE.md` says what to do.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self.kind() {
             ErrorKind::Store(error) => error.code(),
             ErrorKind::Closed(_) => "session-closed",
@@ -279,7 +352,8 @@ impl Error {
             ErrorKind::Record { .. } => "tampered",
             ErrorKind::Workflow(_) => "workflow-failed",
             ErrorKind::Diverged(_) => "diverged",
-            ErrorKind::Ended { .. } => "step-ended",
+            ErrorKind::Ended { code, .. } if code.is_empty() => "step-ended",
+            ErrorKind::Ended { code, .. } | ErrorKind::Coded { code, .. } => code,
             ErrorKind::Cancelled { .. } => "cancelled",
             ErrorKind::Waiting(_) => "waiting",
             ErrorKind::Budget { .. } => "budget-spent",
@@ -312,6 +386,6 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.kind.source()
+        self.0.cause.as_ref().unwrap_or(&self.0.kind).source()
     }
 }

@@ -93,7 +93,7 @@ pub use model::{
 };
 pub use record::{Fault, Parts, Record};
 pub use run::{Next, Phase, Run};
-pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session};
+pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session, WorkflowName};
 pub use shown::{Asking, Shown, Source};
 pub use state::{
     At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, OpenWait, OtherFold, Pending, Placement, Refold, SNAPSHOT_EVERY,

@@ -168,6 +168,30 @@ impl Reader {
         }
     }
 
+    /// Records `0..=to` of `session`, of these kinds, youngest first, a page of them. The next page goes on from the
+    /// returned position downwards.
+    pub(crate) async fn newest_first(&self, session: SessionId, to: u64, kinds: &[Kind]) -> Result<Page> {
+        let tail = self.tail(session);
+        match tail.first().map(Record::seq) {
+            Some(first) if to >= first => {
+                let wanted = |record: &&Record| record.seq() <= to && kinds.contains(record.kind());
+                let records = tail.iter().rev().filter(wanted).cloned().collect();
+                let (more, position) = (first > 0, first.saturating_sub(1));
+                Ok(Page { records, more, position, ..Page::default() })
+            }
+            _ => self.store.scan(Scan::session(session, 0, to).kinds(kinds).backwards()).await,
+        }
+    }
+
+    /// The record with this id, published or not.
+    pub(crate) async fn record_by_id(&self, id: RecordId) -> Result<Option<Record>> {
+        if let Some(record) = self.tails.values().flatten().find(|record| record.id() == id) {
+            return Ok(Some(record.clone()));
+        }
+        let found = self.store.get(Lookup::Id(id)).await?;
+        Ok(found.into_iter().find(|record| record.id() == id))
+    }
+
     /// The youngest merge of `session` at or before `to`.
     pub(crate) async fn junction(&self, session: SessionId, to: u64) -> Result<Option<Junction>> {
         match self.last_of(Point { session, seq: to }, &Kind::Merged).await? {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::body::About;
 use crate::id::RecordId;
 use crate::state::{OpenCall, State};
 use crate::usage::Usage;
@@ -115,6 +116,20 @@ impl State {
         if let Some(run) = self.run_mut().filter(|run| run.phase == Phase::Answered && run.hand_off.is_none()) {
             run.phase = Phase::Ready;
         }
+    }
+
+    /// The innermost step finishes the calls of the last turn before the fork. Questions about them are asked again.
+    pub(crate) fn adopt_calls(&mut self) {
+        let is_open = |call: &OpenCall| call.inherited && !call.own;
+        let Some(turn) = self.calls.iter().rfind(|call| is_open(call)).map(|call| call.record) else { return };
+        for call in self.calls.iter_mut().filter(|call| is_open(call) && call.record == turn) {
+            if call.asked.is_some_and(|about| about == About::Question) {
+                // What it asked there is asked again.
+                call.finished = None;
+            }
+            (call.inherited, call.asked, call.answered) = (false, None, None);
+        }
+        self.turn_came(true);
     }
 
     /// A call has its result, or was given up.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{self, About, Effect, Grant, WaitsFor};
+use crate::body::{self, About, Effect, Forked, Grant, WaitsFor};
 use crate::clock::Time;
 use crate::files::{Conflict, Name, Version};
 use crate::id::{Digest, RecordId};
@@ -351,6 +351,16 @@ impl State {
         }
     }
 
+    /// What the keys of steps on a branch that a run forks here are made of.
+    pub(crate) fn branch_key(&self, forked: &Forked) -> Option<Digest> {
+        let around = self.steps.last()?.key;
+        match (&forked.call, forked.ordinal) {
+            (Some(call), _) => Some(branch_key(around, &format!("call {call}"))),
+            (None, Some(ordinal)) => Some(branch_key(around, &ordinal.to_string())),
+            (None, None) => None,
+        }
+    }
+
     /// What came before was made elsewhere: place, permissions and answers of there do not count here. Whether a call
     /// that was started there happened is for a person to say.
     pub(crate) fn arrive(&mut self) {
@@ -466,6 +476,11 @@ impl State {
             StoredState::Other(_) => None,
         }
     }
+}
+
+/// The key that a branch of a run gives its steps instead of that of the step around them: which branch of that step it is.
+fn branch_key(around: Digest, which: &str) -> Digest {
+    Digest::of_parts(&[around.hex().as_str().as_bytes(), b"/fork/", which.as_bytes()])
 }
 
 /// The key of a step: where it stands in the program, the same in every process.

@@ -1,13 +1,15 @@
 //! A session as it was after one of its records. Reads only; any number may look at once.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Content;
-use crate::body::{Assistant, Block};
+use crate::body::{Assistant, Block, StepEntered, StepLeft};
 use crate::context::{ContextFold, Item, Shape, items_at_point};
 use crate::divergence::{Divergence, Tip};
 use crate::error;
@@ -18,7 +20,7 @@ use crate::list::List;
 use crate::message::Message;
 use crate::reader::{Reader, tampered};
 use crate::record::{Fault, Record};
-use crate::session::Unpublished;
+use crate::session::{self, Unpublished};
 use crate::state::{Pending, State};
 use crate::store::{Error, Result, Row, Store, Which};
 use crate::usage::Usage;
@@ -193,6 +195,38 @@ impl View {
             }
         }
         Ok(None)
+    }
+
+    /// The value that the step called `name` left: the last one of that name that ended here, on this line or, before its
+    /// fork point, on the line that it was forked from. Steps on merged branches are not looked at.
+    pub async fn value<T: DeserializeOwned>(&self, name: &str) -> error::Result<Option<T>> {
+        let mut seen = HashSet::new();
+        let mut at = self.at.point();
+        // A forged fork point may lead back to a line that was looked at.
+        while seen.insert(at.session) {
+            let mut to = Some(at.seq);
+            while let Some(until) = to {
+                let page = self.reader.newest_first(at.session, until, &[Kind::StepLeft]).await?;
+                for record in &page.records {
+                    let Ok(StepLeft { step, value: Some(value), .. }) = record.body() else { continue };
+                    if self.step_name(step).await?.as_deref() == Some(name) {
+                        return session::typed(record.point(), &self.reader.text(&value).await?).map(Some);
+                    }
+                }
+                to = page.more.then_some(page.position);
+            }
+            match self.reader.line(at.session).await?.origin {
+                Some(origin) => at = origin.point(),
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The name of a step by its `step_entered`.
+    async fn step_name(&self, step: RecordId) -> error::Result<Option<String>> {
+        let entered = self.reader.record_by_id(step).await?;
+        Ok(entered.and_then(|record| record.body::<StepEntered>().ok()).map(|body| body.name))
     }
 
     /// The text of some content, read from its blob where it has one.

@@ -4,7 +4,6 @@
 //! Any number of processes may read it; each session has one writer at a time; writers of different sessions work
 //! side by side. A published tail is one row, a *segment*; commits of several sessions share one sync.
 //! [`Question`]s are answered from an index of words that catches up when somebody asks.
-//! [`workspace`] puts directories under versions, whose trees and contents are blobs of the store.
 //!
 //! ```
 //! use rath_core::{Actor, Session};
@@ -34,7 +33,6 @@ mod projection;
 mod search;
 pub mod segment;
 mod squeeze;
-pub mod workspace;
 
 pub use embedded::{Backup, Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, Kept, PackHealth, Quiet, Raised};
 pub use search::{By, Found, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question, SearchHealth};

@@ -83,8 +83,8 @@ mod tests {
     use rath_core::{Actor, Memory, Session};
 
     use super::*;
-    use crate::pool::FILES;
     use crate::segment::pack;
+    use rath_workspace::FILES;
 
     /// As many notes as go into that many segments, each of which is long enough to be squeezed.
     fn records(segments: usize) -> Vec<Record> {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rath_core::store::Piece;
 use rath_core::{Blob, BlobRef, Digest};
+use rath_workspace::durable::sync_dir;
 
 use crate::squeeze::{squeeze, unsqueeze};
 
@@ -302,9 +303,4 @@ fn above(path: &Path) -> PathBuf {
         Some(above) if !above.as_os_str().is_empty() => above.to_path_buf(),
         _ => PathBuf::from("."),
     }
-}
-
-/// Makes the entries of a directory durable.
-pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }

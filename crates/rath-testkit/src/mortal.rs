@@ -28,6 +28,7 @@ pub struct Mortal {
     dead: AtomicBool,
     kills_process: bool,
     commits: AtomicU64,
+    reads: AtomicU64,
     /// Blobs that wait for a commit: they die with the process.
     soon: Mutex<Vec<Blob>>,
 }
@@ -45,7 +46,8 @@ impl Mortal {
 
     fn of(inner: Arc<dyn Store>, commits: u64, moment: Moment, kills_process: bool) -> Self {
         let (left, dead) = (AtomicU64::new(commits), AtomicBool::new(false));
-        Self { inner, left, moment, dead, kills_process, commits: AtomicU64::new(0), soon: Mutex::default() }
+        let (commits, reads, soon) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Self { inner, left, moment, dead, kills_process, commits, reads, soon }
     }
 
     /// Whether it has died.
@@ -56,6 +58,16 @@ impl Mortal {
     /// How many commits got through.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
+    }
+
+    /// How often records, sessions and blobs were read.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Acquire)
+    }
+
+    fn count_read(&self) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::AcqRel);
+        self.alive()
     }
 
     /// Dies now.
@@ -114,21 +126,21 @@ impl Store for Mortal {
 
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             self.inner.get(lookup).await
         })
     }
 
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             self.inner.scan(scan).await
         })
     }
 
     fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             self.inner.sessions(query).await
         })
     }
@@ -204,7 +216,7 @@ impl Blobs for Mortal {
 
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         Box::pin(async move {
-            self.alive()?;
+            self.count_read()?;
             match self.waiting(&digest) {
                 Some(bytes) => Ok(Some(bytes)),
                 None => self.inner.blob_get(digest).await,

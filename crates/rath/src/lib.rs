@@ -52,7 +52,8 @@ pub use rath_core::{
 pub use rath_core::{body, expression, files, protocol, store, summary, verify};
 pub use rath_macros::{Workflow, tool};
 pub use rath_sandbox as sandbox;
-pub use rath_store::{Embedded, workspace};
+pub use rath_store::Embedded;
+pub use rath_workspace as workspace;
 pub use workshop::Workshop;
 
 // Every name below stands in one of the modules, which is where the documentation shows it. Programs that were written

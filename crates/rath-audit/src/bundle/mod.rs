@@ -186,7 +186,7 @@ pub enum Error {
 
 impl Error {
     /// The error's code; `docs/errors/CODE.md` says what to do.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Error::Broken(_) | Error::Changed(_) => "broken-bundle",
             Error::Diverged { .. } | Error::NoFork { .. } => "bundle-diverged",

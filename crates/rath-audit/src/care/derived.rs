@@ -78,7 +78,7 @@ impl<'a> Copies<'a> {
     fn note_blobs(&mut self, record: &Record) {
         if record.kind().holds_content() {
             let named = record.body_bytes().map(blob_references).unwrap_or_default();
-            let rules = |blob: &BlobRef| blob.media_type == rath_store::workspace::RULES;
+            let rules = |blob: &BlobRef| blob.media_type == rath_workspace::RULES;
             let content = named.iter().filter(|blob| blob.media_type != TREE && !rules(blob));
             self.blobs.extend(content.map(|blob| blob.digest));
         }

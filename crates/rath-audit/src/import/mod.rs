@@ -138,7 +138,7 @@ pub enum Error {
 
 impl Error {
     /// The error's code; `docs/errors/CODE.md` says what to do.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Error::Unreadable { .. } => "unreadable-import",
             Error::Differs { .. } | Error::Stuck { .. } => "import-differs",

@@ -8,7 +8,7 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
-use crate::transcript::{span, usage};
+use crate::transcript::{self, span, usage};
 
 /// Show the steps of a session and of its branches: how long each took, how it ended, what it used
 #[derive(clap::Args)]
@@ -58,15 +58,18 @@ fn line(node: &StepNode) -> String {
             duration_us,
             outcome,
             why,
+            more,
             turns,
             calls,
             usage: used,
             ..
         } => {
             let indent = depth * 2;
-            let about = match (role, model) {
-                (Some(Role::Agent), Some(model)) => format!(" (agent, {model})"),
-                (Some(Role::Agent), None) => " (agent)".to_owned(),
+            let about = match (role, model, &more.workflow, &more.version) {
+                (Some(Role::Agent), Some(model), ..) => format!(" (agent, {model})"),
+                (Some(Role::Agent), None, ..) => " (agent)".to_owned(),
+                (_, _, Some(workflow), Some(version)) => format!(" {workflow}, version {version}"),
+                (_, _, Some(workflow), None) => format!(" {workflow}"),
                 _ => String::new(),
             };
             let ended = match outcome {
@@ -86,8 +89,9 @@ fn line(node: &StepNode) -> String {
                 (Some(why), Some(_)) => format!(": {}", output::harmless(&rath::summary::one_line(why))),
                 _ => String::new(),
             };
+            let value = transcript::step_value(more.value.as_ref());
             format!(
-                "{:indent$}▸ {}{} {} {ended}{}{why}",
+                "{:indent$}▸ {}{} {} {ended}{}{why}{value}",
                 "",
                 style::title(output::harmless(name)),
                 style::dim(output::harmless(&about)),

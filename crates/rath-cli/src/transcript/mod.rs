@@ -21,4 +21,4 @@ pub(crate) use model::unusual_end;
 pub(crate) use render::{How, Told, told};
 pub(crate) use run::run_lines;
 pub(crate) use shown::Shown;
-pub(crate) use words::{record_line, span, usage};
+pub(crate) use words::{record_line, span, step_value, usage};

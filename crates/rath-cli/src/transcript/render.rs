@@ -69,8 +69,9 @@ fn lines(entry: &Entry, how: How) -> Vec<String> {
         EntryKind::StepEntered { name, role, model, version } => {
             plain(step::entered((name, *role), model.as_deref(), version.as_deref(), time, at))
         }
-        EntryKind::StepLeft { name, outcome, duration_us, turns, usage } => {
-            plain(step::left(name, *outcome, *duration_us, *turns, usage))
+        EntryKind::StepLeft { name, outcome, duration_us, turns, usage, value } => {
+            let left = step::left(name, *outcome, *duration_us, *turns, usage);
+            plain(left + &super::words::step_value(value.as_ref()))
         }
         EntryKind::CallStarted { tool, by_hand, again, attempt, outside } => {
             let begun = by_hand.as_ref().map(|line| format!("{:column$}{}", "", call::made_by_hand(tool, line)));

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use rath::inspect::transcript::Excerpt;
-use rath::{Point, Record, Usage};
+use rath::{Content, Point, Record, Usage};
 
+use crate::commands::log::clip;
 use crate::output::{self, style};
 use crate::time;
 
@@ -73,6 +74,14 @@ pub(crate) fn record_line(record: &Record) -> Result<String> {
         style::dim(time::local(time).get(11..19).unwrap_or_default()),
         style::warn_of_isolation(&crate::commands::log::clip(&rath::summary::of(record), 100)),
     ))
+}
+
+/// The value that a step left, in at most 100 characters.
+pub(crate) fn step_value(value: Option<&Content>) -> String {
+    match value {
+        Some(value) => format!(" = {}", output::harmless(&clip(&value.to_string(), 100))),
+        None => String::new(),
+    }
 }
 
 #[cfg(test)]

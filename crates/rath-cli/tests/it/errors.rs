@@ -13,7 +13,7 @@ fn every_code_has_a_page_and_every_page_a_code() {
         "crates/rath-core/src/store.rs",
         "crates/rath-core/src/trouble.rs",
         "crates/rath-core/src/error.rs",
-        "crates/rath-store/src/workspace/error.rs",
+        "crates/rath-workspace/src/error.rs",
         "crates/rath-sandbox/src/error.rs",
         "crates/rath/src/workshop/error.rs",
         "crates/rath-audit/src/bundle/mod.rs",

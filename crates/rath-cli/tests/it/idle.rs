@@ -4,7 +4,7 @@ use std::fs::File;
 
 use serde_json::Value;
 
-use crate::runs::{ASKING, bench, ended, lines, root, short, start, until, waits};
+use crate::runs::{ASKING, bench, ended, lines, question, root, short, start, until, waits};
 use crate::workspace::{Bench, command, text};
 
 /// One agent that says one thing.
@@ -106,13 +106,13 @@ fn no_word_is_said_twice() {
         said += &bench.ok(&[look, &session]);
     }
     said += &bench.fails(1, &["resume", &session, "-q"]);
-    assert!(said.contains("had been cancelled: person ada said so: enough"), "{said}");
+    assert!(said.contains("cancelled: person ada said so: enough"), "{said}");
     assert!(!said.contains("cancelled: cancelled"), "{said}");
     // A run that failed, too.
     bench.put("fails.toml", SAYING.replace("text = \"Said.\"", "fails = [{ why = \"broken\", retry = false }]"));
     bench.fails(1, &["run", "-a", "fails.toml", "-q"]);
     let said = bench.fails(1, &["resume", "@", "-q"]);
-    assert!(said.contains("had failed: model scripted did not answer: broken"), "{said}");
+    assert!(said.contains("error: model scripted did not answer: broken"), "{said}");
 }
 
 #[test]
@@ -188,4 +188,42 @@ fn a_script_is_found_from_wherever_its_run_is_resumed() {
     assert!(said.contains(&format!("the script {} cannot be read", wanted.display())), "{said}");
     std::fs::rename(gone, bench.path("work/script.toml")).unwrap();
     assert_eq!(bench.ok(&["resume", &session, "-q"]), "Done.");
+}
+
+/// An irreversible call that does not come to its end the first time.
+const PAYING: &str = "task = \"Pay.\"\n[agents.payer]\nprompt = \"You pay.\"\ntools = [\"shell\"]\n\
+    [[turn]]\nwhen = \"Pay.\"\ncall = [{ tool = \"shell\", arguments = { command = \"PAY\" } }]\n\
+    [[turn]]\notherwise = true\ntext = \"Paid.\"\n";
+
+#[test]
+fn a_fork_in_the_middle_of_a_call_asks_what_became_of_it() {
+    let bench = bench(PAYING);
+    let paid = bench.path("paid");
+    let pay = format!("echo paid >> {0}; [ $(wc -l < {0}) -gt 1 ] || sleep 600", paid.display());
+    bench.put("run.toml", PAYING.replace("PAY", &pay));
+    let mut child = start(&bench, &["run", "-a", "run.toml", "--on", "host", "--in", "work", "-y", "-q"]);
+    assert!(until(&mut child, || paid.exists()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let session = root(&bench).unwrap();
+    let log = lines(&bench.ok(&["log", "--json", &session]));
+    let begun = log.iter().find(|record| record["header"]["kind"] == "tool_started").unwrap();
+    let fork = bench.ok(&["fork", &format!("{session}@{}", begun["header"]["seq"]), "another way"]).trim().to_owned();
+    for (answer, payments) in [("it was paid, receipt 17", 1), ("no", 2)] {
+        let fork = bench.ok(&["fork", &fork, answer]).trim().to_owned();
+        // It is resumed as what it was forked from, and does not make the call again unasked.
+        bench.fails(5, &["resume", &fork, "-q"]);
+        let asked = question(&bench);
+        assert!(bench.ok(&["inbox"]).contains("Did it happen?"));
+        assert_eq!(bench.read("paid").lines().count(), 1);
+        bench.ok(&["answer", &asked, answer]);
+        assert_eq!(bench.ok(&["resume", &fork, "-q"]), "Paid.");
+        assert_eq!(bench.read("paid").lines().count(), payments);
+        let context = bench.json(&["show", &fork])["context"].clone();
+        assert!(bench.last(&fork, "tool_result").is_some(), "the model is shown the call with its result: {context}");
+        if payments == 1 {
+            assert!(context.to_string().contains("receipt 17"), "{context}");
+        }
+    }
+    bench.sound();
 }

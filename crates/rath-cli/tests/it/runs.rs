@@ -222,7 +222,7 @@ fn a_run_asks_is_answered_and_comes_to_its_end() {
         steps.iter().filter(|node| node["is"] == "step").map(|node| node["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["run", "lead", "writer", "writer", "checker", "checker"]);
     let lead = &steps[1];
-    assert_eq!((&lead["turns"], &lead["calls"], &lead["outcome"]), (&4.into(), &4.into(), &"done".into()));
+    assert_eq!((&lead["turns"], &lead["calls"], &lead["outcome"]), (&4.into(), &5.into(), &"done".into()));
     let branch = steps.iter().find(|node| node["is"] == "branch" && node["why"].as_str().unwrap().contains("checker"));
     let checker = bench.ok(&["show", branch.unwrap()["session"].as_str().unwrap()]);
     assert!(checker.contains("failed: This call is not allowed: it is not for you"), "{checker}");

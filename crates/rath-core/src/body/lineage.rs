@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use crate::blob::BlobRef;
-use crate::id::{Point, RecordId, Reference, SessionId};
+use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::state::{At, State};
 use crate::summary::join;
@@ -39,6 +39,11 @@ pub struct Forked {
     /// Who made it, where that is not the fork point's line in the fork point's step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
+    /// What the keys of steps on this branch are made of, in place of the key of the step that it was forked in: so steps of
+    /// one name on sibling branches have different keys. Forks that early versions made have none, and keep the key of
+    /// that step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_key: Option<Digest>,
     /// Why its run goes on here instead of on the line that it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead: Option<Instead>,
@@ -51,7 +56,19 @@ impl Forked {
     /// A fork at `from`.
     pub fn new(from: Point, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { from, why, ordinal: None, call: None, maker: None, instead: None, copied: None }
+        Self { from, why, ordinal: None, call: None, maker: None, step_key: None, instead: None, copied: None }
+    }
+
+    /// The state that the branch begins with, from the state at the fork point.
+    pub(crate) fn begin(&self, at_fork_point: &State) -> State {
+        if self.instead.is_some() {
+            return at_fork_point.continued();
+        }
+        let mut state = at_fork_point.inherited();
+        if let (Some(key), Some(step)) = (self.step_key, state.steps.last_mut()) {
+            step.key = key;
+        }
+        state
     }
 
     /// Whether it is a branch that a run made, and will find again.
@@ -155,7 +172,7 @@ impl Body for Forked {
     }
     /// Folded onto the state at the fork point.
     fn fold(&self, _: &At, state: &mut State) {
-        *state = if self.instead.is_some() { state.continued() } else { state.inherited() };
+        *state = self.begin(state);
     }
 }
 

@@ -180,7 +180,7 @@ kinds! {
     RolledBack     "rolled_back"      28 Inert           Compared Never           Hidden  Program   Facts   [];
     MemoryUsed     "memory_used"      29 Inert           Compared Never           Hidden  Program   Facts   [];
     Compressed     "compressed"       30 Inert           Compared Never           Edits   Operation Content [];
-    StepEntered    "step_entered"     31 Folds           Compared Never           Needed  Program   Facts   [STEPS RUNS OPENS];
+    StepEntered    "step_entered"     31 Folds           Compared Never           Needed  Program   Facts   [STEPS RUNS CALLS OPENS];
     StepLeft       "step_left"        32 Folds           Compared AtOutermostStep Hidden  Program   Facts   [STEPS RUNS];
     Routed         "routed"           33 Inert           Compared Never           Hidden  Program   Facts   [];
     Validated      "validated"        34 Inert           Compared Never           Hidden  Program   Facts   [];

@@ -94,6 +94,9 @@ pub struct ModelFailed {
     /// Whether it is asked again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retried: bool,
+    /// Whether asking again may help, whether or not it is asked again here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transient: bool,
     /// Whether the request was sent by a process that ended before an answer: its cost is not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
@@ -108,7 +111,7 @@ pub struct ModelFailed {
 impl ModelFailed {
     /// A failure that is not mended by asking again.
     pub fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), status: None, retried: false, lost: false, partial: None, raw: None }
+        Self { why: why.into(), status: None, retried: false, transient: false, lost: false, partial: None, raw: None }
     }
 }
 

@@ -34,11 +34,12 @@ impl Session {
 
     fn fork_for(&self, why: String, call: Option<&str>) -> Session {
         let ordinal = if call.is_none() { self.0.gear.next_fork() } else { None };
-        let forked = Forked { ordinal, call: call.map(Into::into), ..Forked::new(self.point(), why) };
+        let mut forked = Forked { ordinal, call: call.map(Into::into), ..Forked::new(self.point(), why) };
+        forked.step_key = self.0.state.branch_key(&forked);
         let recorded = self.recorded_fork(&forked);
         let anew = || {
-            let (state, context) = (self.0.state.inherited(), self.0.context.clone());
-            self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), None)
+            let context = self.0.context.clone();
+            self.branch(self.head(), &self.0.head, forked, &self.0.state, context, self.fork_base(), None)
         };
         let mut fork = match recorded {
             Ok(Some(fork)) => fork,
@@ -46,7 +47,7 @@ impl Session {
             // Whoever uses it hears of it.
             Err(error) => {
                 let mut fork = anew();
-                fork.0.gear.own_mut().broken = error.to_diverged();
+                fork.0.gear.own_mut().broken = error.to_broken();
                 fork
             }
         };
@@ -64,7 +65,11 @@ impl Session {
         }
         let ordinal = self.0.gear.next_fork();
         let maker = ordinal.map(|_| self.as_maker());
-        let forked = Forked { ordinal, maker, ..Forked::new(point, why) };
+        let mut forked = Forked { ordinal, maker, ..Forked::new(point, why) };
+        forked.step_key = self.0.state.branch_key(&forked);
+        if let Some(tree) = self.0.gear.tree() {
+            tree.clone().open_branches_at(point.session, self.as_maker()).await?;
+        }
         if let Some(fork) = self.recorded_fork(&forked)? {
             return Ok(fork);
         }
@@ -77,11 +82,11 @@ impl Session {
         let header = record.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
         let head = Head { id: record.id(), seq: point.seq, time: header.time, generation: record.generation() };
         let arrived = Arrivals::of(&self.0.store).await?.at(&reader, point).await?;
-        let state = reader.state_at(point).await?.inherited();
+        let state = reader.state_at(point).await?;
         let context = Context { base: Some(point), items: Items::default() };
         // A run finds the fork by who made it: that must be stored before the fork is.
         let ancestors = if forked.maker.is_some() { self.fork_base() } else { up_to(self.fork_base(), point) };
-        let fork = self.branch(record.reference(), &head, forked, state, context, ancestors, None);
+        let fork = self.branch(record.reference(), &head, forked, &state, context, ancestors, None);
         let is_left = point.session == self.id() && self.0.arrival.is_some_and(|arrival| arrival.covers(point.seq));
         Ok(fork.without_what_arrived(arrived.filter(|_| !is_left)))
     }
@@ -99,13 +104,14 @@ impl Session {
         base.clone()
     }
 
+    /// A line forked at `at`, where the state was `state`.
     #[expect(clippy::too_many_arguments, reason = "each is a part of the new line")]
     pub(super) fn branch(
         &self,
         from: Reference,
         at: &Head,
         forked: Forked,
-        state: State,
+        state: &State,
         context: Context,
         ancestors: List<Unpublished>,
         extras: Option<Extras>,
@@ -116,7 +122,7 @@ impl Session {
             actor: self.0.actor.clone(),
             origin: Some(from),
             parent: Some(at),
-            state,
+            state: forked.begin(state),
             context,
             ancestors,
             durability: self.0.durability,
@@ -173,7 +179,7 @@ impl View {
             actor: Voice::new(actor),
             origin: Some(record.reference()),
             parent: Some(&head),
-            state: self.recorded_state().inherited(),
+            state: forked.begin(self.recorded_state()),
             context: Context { base: Some(point), items: Items::default() },
             ancestors: up_to(self.unpublished.clone(), point),
             durability: Durability::default(),

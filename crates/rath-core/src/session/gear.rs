@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Session;
 use super::publish::Taken;
 use super::replay::Replay;
-use super::run::OnDivergence;
+use super::run::{OnDivergence, WorkflowName};
 use super::tree::Tree;
 use crate::blob::Blob;
 use crate::cancel::Cancel;
 use crate::equipment::Equipment;
 use crate::error::{Diverged, ErrorKind, Result};
+use crate::id::SessionId;
 use crate::record::Record;
+use crate::store::{self, Holder};
 
 /// Small: every fork has one. What most sessions lack is boxed.
 #[derive(Default)]
@@ -31,8 +33,19 @@ pub(super) struct Shared {
     pub(super) on_divergence: OnDivergence,
     /// What the run is made of, where the text of a program says it.
     pub(super) program: Option<Blob>,
+    /// The name and the version of the run's workflow.
+    pub(super) workflow: Option<WorkflowName>,
     pub(super) equipment: Equipment,
     pub(super) cancel: Option<Cancel>,
+}
+
+/// Why a fork must not be used. The call that made it cannot fail, so its first use does.
+#[derive(Clone)]
+pub(super) enum Broken {
+    /// The code that forks it is not the one that is recorded.
+    Diverged(Arc<Diverged>),
+    /// It was made before, and another process works on it.
+    Held(SessionId, Holder),
 }
 
 /// What only this line has.
@@ -44,8 +57,8 @@ pub(super) struct Own {
     forks_outside: Vec<u64>,
     /// The last record that the program made on this line.
     pub(super) made: u64,
-    /// Why it must not be used: the code that forks it is not the one that is recorded.
-    pub(super) broken: Option<Arc<Diverged>>,
+    /// Why it must not be used.
+    pub(super) broken: Option<Broken>,
     /// Posts that the next commit takes out of the inbox.
     pub(super) taken: Vec<Taken>,
     /// Records of open questions that were read for what they offer.
@@ -134,10 +147,13 @@ impl Gear {
         }
     }
 
-    /// Fails on a fork that the recorded code does not make.
+    /// Fails on a fork that must not be used.
     pub(super) fn check(&self) -> Result<()> {
-        match self.own().and_then(|own| own.broken.as_deref()) {
-            Some(diverged) => Err(ErrorKind::Diverged(Box::new(diverged.clone())).into()),
+        match self.own().and_then(|own| own.broken.as_ref()) {
+            Some(Broken::Diverged(diverged)) => Err(ErrorKind::Diverged(Box::new((**diverged).clone())).into()),
+            Some(Broken::Held(session, holder)) => {
+                Err(store::Error::Held { session: *session, holder: holder.clone() }.into())
+            }
             None => Ok(()),
         }
     }

@@ -46,6 +46,14 @@ impl Session {
     pub(super) async fn give_up_branches(&mut self, depth: usize, why: &str) -> Result<()> {
         let steps = self.0.state.steps.iter().skip(depth.saturating_sub(1));
         let steps: Vec<RecordId> = steps.map(|step| step.record).collect();
+        match self.0.gear.tree().cloned() {
+            Some(tree) if depth == 0 => tree.open_branches_of_line(self.id()).await?,
+            Some(tree) => {
+                let maker = |step: &RecordId| Maker { session: self.id(), step: Some(*step) };
+                tree.open_branches_of(steps.iter().map(maker).collect()).await?;
+            }
+            None => {}
+        }
         for row in self.0.store.sessions(Which::ChildrenOf(self.id()).into()).await? {
             if row.birth != Kind::Forked || row.closed {
                 continue;
@@ -73,6 +81,7 @@ impl Session {
         match tree.map_or(Known::Nothing, |tree| tree.take(maker, &forked, |made| *made == forked)) {
             Known::Branch(branch) => self.revive(*branch).map(Some),
             // Whoever holds it works on it still.
+            Known::Held(..) => Ok(None),
             Known::Nothing | Known::Another(_) => {
                 match Session::open(&self.0.store, row.id, self.0.actor.actor.clone()).await {
                     Ok(mut session) => {

@@ -136,7 +136,7 @@ impl Session {
             let point = record.point();
             let body: Cancelled = record.body().map_err(|why| ErrorKind::Record { point, why })?;
             self.jump_to_the_end().await?;
-            return Err(Error::from(ErrorKind::Cancelled { why: body.why }).recorded());
+            return Err(Error::from(ErrorKind::Cancelled { why: body.why }).recorded(point));
         }
         // A wish to stop leaves the inbox with the record that says so, which is written by the step.
         if let Some(why) = self.take_posts().await? {

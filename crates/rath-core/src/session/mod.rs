@@ -45,8 +45,9 @@ pub use merge::How;
 pub use operator::OPERATOR;
 pub use publish::Durability;
 pub(crate) use run::RUN;
-pub use run::{Conditions, OnDivergence};
+pub use run::{Conditions, OnDivergence, WorkflowName};
 pub use step::Entered;
+pub(crate) use step::typed;
 
 use gear::Gear;
 use lease::Lease;

@@ -50,6 +50,7 @@ pub(super) struct Taken {
 impl Session {
     /// Makes everything durable that this session has and stands on. Only then is it acknowledged.
     pub async fn publish(&mut self) -> Result<()> {
+        self.0.gear.check()?;
         let is_new = self.0.needs_snapshot && !self.0.is_operator;
         if is_new && matches!(self.0.store.provenance()?, Provenance::Elsewhere(_)) {
             // What the store has so far is listed as made elsewhere before this line is in it.

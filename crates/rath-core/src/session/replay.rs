@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::run::OnDivergence;
 use super::tree::Branch;
 use super::{Context, Head, Session};
 use crate::actor::Actor;
-use crate::body::{self, Forked, Instead, Manner, Merged, StepEntered, User};
+use crate::body::{self, Forked, Instead, Maker, Manner, Merged, StepEntered, User};
 use crate::context::{Item, Items};
 use crate::error::{Diverged, Error, ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
@@ -55,6 +55,18 @@ impl Replay {
     pub(super) fn goes_on(&mut self, then: Branch) {
         self.left.extend(then.steps_left());
         self.then = Some(Box::new(then));
+    }
+
+    /// The line on which the run went on instead of on this one.
+    pub(super) fn then(&self) -> Option<&Branch> {
+        self.then.as_deref()
+    }
+
+    /// The steps ahead that are entered before the next operation that can wait: nothing waits before their forks.
+    pub(super) fn makers_at_hand(&self, line: SessionId) -> impl Iterator<Item = Maker> {
+        let at_hand = self.ahead.iter().take_while(|record| !can_wait(record));
+        let entered = at_hand.filter(|record| *record.kind() == Kind::StepEntered);
+        entered.map(move |record| Maker { session: line, step: Some(record.id()) })
     }
 
     /// Reads on from behind `seq`, so far that everything is at hand which may be asked for before the next operation
@@ -264,6 +276,12 @@ impl Session {
         if let Some(replay) = self.0.gear.replay_mut() {
             replay.look_ahead(&Reader::new(self.0.store.clone()), id, seq).await?;
         }
+        if let (Some(replay), Some(tree)) = (self.0.gear.replay(), self.0.gear.tree()) {
+            let makers: Vec<Maker> = replay.makers_at_hand(id).collect();
+            if !makers.is_empty() {
+                tree.clone().open_branches_of(makers).await?;
+            }
+        }
         Ok(())
     }
 
@@ -323,8 +341,12 @@ impl Session {
             self.jump(until).await?;
             self.go_over()?;
         }
-        let missing = || store::Error::NotFound(format!("record {to}"));
-        Ok(self.jump(to.seq).await?.ok_or_else(missing)?)
+        match self.jump(to.seq).await? {
+            Some(record) => Ok(record),
+            // The cursor was there.
+            None if self.point() == to => Ok(self.reader().record(to).await?),
+            None => Err(store::Error::NotFound(format!("record {to}")).into()),
+        }
     }
 
     /// Jumps to the end of the line: what an agent's step goes on from.
@@ -339,7 +361,8 @@ impl Session {
     /// A merge that is recorded: these branches, in this manner. Returns where its records stand.
     pub(super) async fn recorded_merge(&mut self, others: &[Session], how: &super::How) -> Result<Option<Vec<Point>>> {
         let mut places = Vec::new();
-        let mut left: VecDeque<SessionId> = others.iter().map(Session::id).collect();
+        // In which order they are merged is on the record.
+        let mut left: HashSet<SessionId> = others.iter().map(Session::id).collect();
         while !left.is_empty() {
             let record = match self.recorded_part_of_merge(&mut left, others, how) {
                 Ok(Some(record)) => record,
@@ -368,7 +391,7 @@ impl Session {
     /// The next `merged` of a merge, if one lies ahead. Its branches leave `left`.
     fn recorded_part_of_merge(
         &mut self,
-        left: &mut VecDeque<SessionId>,
+        left: &mut HashSet<SessionId>,
         others: &[Session],
         how: &super::How,
     ) -> Result<Option<Record>> {
@@ -391,7 +414,7 @@ impl Session {
             | (Manner::TakeIn, super::How::TakeIn { .. }) => true,
             _ => false,
         };
-        let same = body.branches.iter().all(|branch| left.pop_front() == Some(branch.session));
+        let same = body.branches.iter().all(|branch| left.remove(&branch.session));
         match same && same_manner {
             true => Ok(Some(record)),
             false => Err(diverged(&record, now())),
@@ -413,8 +436,7 @@ impl Session {
         let forked = Forked { instead: Some(instead), ..Forked::new(self.point(), why) };
         let (title, context) = (self.0.state.title.clone(), self.0.context.clone());
         let extras = program.map(|program| Extras { blobs: vec![program], ..Extras::default() });
-        let state = self.0.state.continued();
-        let fork = self.branch(self.head(), &self.0.head, forked, state, context, self.fork_base(), extras);
+        let fork = self.branch(self.head(), &self.0.head, forked, &self.0.state, context, self.fork_base(), extras);
         self.move_to(fork);
         if let Some(title) = title {
             // It is the same run: people find it by its name. What cannot be said is not said.

@@ -24,14 +24,36 @@ pub struct Conditions {
     pub actor: Actor,
     /// What the run is made of, where the text of a program says it: whoever resumes it finds it there.
     pub program: Option<Blob>,
+    /// The name and the version of the workflow, recorded with the run. Resuming a run with another name or version than
+    /// it recorded is a divergence.
+    pub workflow: Option<WorkflowName>,
     /// What happens when the code no longer makes what is recorded.
     pub on_divergence: OnDivergence,
 }
 
 impl From<Actor> for Conditions {
     fn from(actor: Actor) -> Self {
-        Self { actor, program: None, on_divergence: OnDivergence::default() }
+        Self { actor, program: None, workflow: None, on_divergence: OnDivergence::default() }
     }
+}
+
+impl Conditions {
+    /// With the name and the version of the workflow: change the version when a run that the old code began cannot go on
+    /// with the new code.
+    #[must_use]
+    pub fn workflow(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.workflow = Some(WorkflowName { name: name.into(), version: version.into() });
+        self
+    }
+}
+
+/// The name and the version of a run's workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkflowName {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
 }
 
 /// What a run does when the code no longer makes what is recorded.
@@ -53,11 +75,11 @@ impl dyn Store {
     pub async fn run<W: Workflow>(
         self: &Arc<Self>,
         run_key: &str,
-        actor: Actor,
+        conditions: impl Into<Conditions>,
         workflow: &W,
         input: impl AsyncFnOnce(&mut Session) -> Result<()>,
     ) -> Result<Session> {
-        let session = self.begin_run(run_key, actor, input).await?;
+        let session = self.begin_run(run_key, conditions, input).await?;
         session.go_on(workflow).await
     }
 
@@ -124,24 +146,26 @@ impl dyn Store {
 
 impl Session {
     fn of_new_run(store: &Arc<dyn Store>, run_key: &str, conditions: Conditions) -> Self {
-        let Conditions { actor, program, on_divergence: _ } = conditions;
+        let Conditions { actor, program, workflow, on_divergence: _ } = conditions;
         let named = program.as_ref().map(|program| program.reference.clone());
         let created = Created { title: None, run: Some(run_key.into()), program: named };
         let extras = program.map(|program| Extras { blobs: vec![program], ..Extras::default() });
         let birth = Birth::root(store.clone(), Voice::new(actor));
         let mut session = Self::born(birth, Kind::Created, &encode(&created), extras);
         session.0.gear = Gear::of_run(None);
+        session.0.gear.shared_mut().workflow = workflow;
         session
     }
 
     /// The session of a run before its first step, and whether its input was complete.
     async fn resume_run(store: &Arc<dyn Store>, line: SessionId, conditions: Conditions) -> Result<(Self, bool)> {
-        let Conditions { actor, program, on_divergence } = conditions;
+        let Conditions { actor, program, workflow, on_divergence } = conditions;
         let made_of = program.as_ref().map(|program| program.reference.digest);
         let ancestry = Ancestry::of(store, line).await?;
         let latest = ancestry.latest;
         let mut session = Self::resume(store, line, ancestry, Voice::new(actor), on_divergence, made_of).await?;
         session.0.gear.shared_mut().program = program;
+        session.0.gear.shared_mut().workflow = workflow;
         match latest {
             Some(Point { session: line, seq }) => {
                 let before = Point { session: line, seq: seq.saturating_sub(1) };
@@ -155,10 +179,18 @@ impl Session {
     /// Runs `workflow` as the run of this session.
     pub async fn go_on<W: Workflow>(self, workflow: &W) -> Result<Session> {
         let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
-        // The first step of a run need not say what the run's first record does.
-        let program = program.filter(|_| self.0.state.entered > 0);
+        // The first step of a run need not say what the run's first record does. A fork has no such record.
+        let program = program.filter(|_| self.0.state.entered > 0 || self.0.origin.is_some());
         let named = program.as_ref().map(|program| program.reference.clone());
-        let step = StepEntered { role: Some(Role::Workflow), program: named, ..StepEntered::new(RUN) };
+        let workflow_name = self.0.gear.shared().and_then(|shared| shared.workflow.clone());
+        let (name, version) = workflow_name.map(|named| (named.name, named.version)).unzip();
+        let step = StepEntered {
+            role: Some(Role::Workflow),
+            program: named,
+            workflow: name,
+            version,
+            ..StepEntered::new(RUN)
+        };
         self.in_step(step, program, |session, _| workflow.forward(session)).await
     }
 }

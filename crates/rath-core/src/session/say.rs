@@ -92,7 +92,7 @@ impl Session {
     pub fn leave(&mut self, outcome: Outcome) -> Result<RecordId> {
         match self.0.state.steps.last() {
             Some(step) if !step.inherited => {
-                let left = self.append(StepLeft { step: step.record, outcome, hand_off: None })?;
+                let left = self.append(StepLeft::new(step.record, outcome))?;
                 self.0.gear.step_left();
                 Ok(left)
             }

@@ -182,7 +182,10 @@ impl Refold {
         if self.lost(CALLS) {
             let fits = stored.calls.iter().all(|call| {
                 match told.calls.iter().find(|open| open.record == call.record && open.id == call.id) {
-                    Some(open) => (&open.tool, open.inherited, open.own) == (&call.tool, call.inherited, call.own),
+                    // An erased `step_entered` may have adopted it.
+                    Some(open) => {
+                        (&open.tool, open.own) == (&call.tool, call.own) && (open.inherited || !call.inherited)
+                    }
                     None => nameless(&call.record, &call.tool),
                 }
             });
@@ -232,7 +235,7 @@ impl Refold {
         let fits = |step: &OpenStep| match told.iter().find(|open| open.record == step.record) {
             Some(open) => {
                 (&open.name, open.generation) == (&step.name, step.generation)
-                    && (open.key == step.key || self.adrift.contains(&step.record))
+                    && (open.key == step.key || self.adrift.contains(&step.record) || self.lost(OWNERS))
                     && (open.inherited == step.inherited || self.lost(OWNERS))
                     && (open.entered == step.entered || self.lost(STEPS | OWNERS))
                     && (open.run == step.run || self.lost(STEPS | RUNS))

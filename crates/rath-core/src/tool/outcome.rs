@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::blob::Blob;
-use crate::body::{BackgroundCommand, CallOutcome, Exit, Outcome, OutsideEffect, Refused, Stretch};
-use crate::error::{Error, ErrorKind};
+use crate::body::{BackgroundCommand, CallOutcome, Exit, OutsideEffect, Refused, Stretch};
+use crate::error::Error;
 use crate::session::Session;
 
 /// What a call comes to.
@@ -200,22 +200,11 @@ impl fmt::Display for ContentPart {
 /// An error that leaves the run open, such as a question that waits for a person, leaves the call open too.
 impl From<Error> for ToolOutcome {
     fn from(error: Error) -> Self {
-        let failed = Self::failed(format!("It failed: {}", in_words(&error)));
+        let failed = Self::failed(format!("It failed: {error}"));
         if error.leaves_the_run_open() {
             return Self { open: Some(error), ..failed };
         }
         Self { branch: error.into_sessions().into_iter().next(), ..failed }
-    }
-}
-
-/// What went wrong on a branch. A step that had failed before a crash failed of the same.
-fn in_words(error: &Error) -> String {
-    match error.kind() {
-        ErrorKind::Ended { outcome: Outcome::Cancelled, why, .. } => {
-            ErrorKind::Cancelled { why: why.clone() }.to_string()
-        }
-        ErrorKind::Ended { why, .. } => why.clone(),
-        _ => error.to_string(),
     }
 }
 

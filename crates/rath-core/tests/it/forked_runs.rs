@@ -225,11 +225,11 @@ fn a_failure_on_the_fork_is_written_there() {
 fn samples_and_merges_that_changed_fork_too() {
     pollster::block_on(async {
         let store: Arc<dyn Store> = Memory::new();
-        let code = async |mut session: Session, what: &str, swapped: bool| {
+        let code = async |mut session: Session, what: &str, keeps: bool| {
             session.sample(what, || 7)?;
             let (one, other) = (session.fork("one"), session.fork("other"));
-            let both = if swapped { [other, one] } else { [one, other] };
-            let mut session = session.merge(both, How::Append).await?;
+            let how = if keeps { How::keep(one.id(), "better") } else { How::Append };
+            let mut session = session.merge([one, other], how).await?;
             match session.ask("Further?").await {
                 Ok(_) => Ok(session),
                 Err(error) => Err(error.with_sessions(vec![session])),
@@ -520,5 +520,97 @@ fn every_line_leads_to_the_first_of_its_run() {
         for (branch, _) in forks_of(&store, fork.id()).await {
             assert_eq!(rath_core::Ancestry::of(&store, branch).await.unwrap().root, session);
         }
+    });
+}
+
+/// A step that is over and left a branch open, and one that waits on its second branch.
+async fn explore(session: Session, log: &Log) -> Result<Session> {
+    let leaving = async |session: Session| {
+        let open = session.fork("left open");
+        drop(say(open, log, "explored").await?);
+        Ok(session)
+    };
+    let session = session.step("explore", leaving).await?;
+    let waiting = async |session: Session| {
+        let (one, two) = (session.fork("one"), session.fork("two"));
+        let one = one
+            .step("wait", async |mut session: Session| match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            })
+            .await;
+        let two = say(two, log, "second").await;
+        session.merge([one?, two?], How::Append).await
+    };
+    session.step("go", waiting).await
+}
+
+#[test]
+fn a_branch_is_opened_when_the_program_comes_to_it() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let log = Log::default();
+        let code = async |session: Session| explore(session, &log).await;
+        let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
+        let ErrorKind::Waiting(asking) = *waiting.kind() else { panic!("{waiting}") };
+        drop(waiting);
+        let root = View::of(&store, asking, None).await.unwrap().lineage().await.unwrap()[0].session;
+        let branches = forks_of(&store, root).await;
+        let branch = |why: &str| branches.iter().find(|(_, forked)| forked.why == why).unwrap().0;
+        // What a step that is over left open does not matter: another process may hold it.
+        let held = store.open(branch("left open"), Actor::program("another")).await.unwrap();
+        // What is held of an open step does not matter before the program uses it.
+        let second = store.open(branch("two"), Actor::program("another")).await.unwrap();
+        let reading = async |session: Session| {
+            let within = async |session: Session| {
+                let (one, two) = (session.fork("one"), session.fork("two"));
+                assert_eq!((one.id(), one.origin()), (branch("one"), Some(session.head())));
+                let error = say(two, &log, "second").await.unwrap_err();
+                assert_eq!(error.code(), "session-held");
+                Err::<Session, _>(error.with_sessions(vec![one, session]))
+            };
+            let session = session.step("explore", async |session| Ok(session)).await?;
+            session.step("go", within).await
+        };
+        let error = store.run(KEY, Actor::program("test"), &reading, input).await.unwrap_err();
+        assert_eq!(error.code(), "session-held", "{error}");
+        assert!(error.leaves_the_run_open());
+        drop(error);
+        drop(second);
+        let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
+        assert!(matches!(*waiting.kind(), ErrorKind::Waiting(id) if id == asking), "{waiting}");
+        drop((waiting, held));
+        assert_eq!(*log.lock().unwrap(), ["explored", "second"], "each once");
+    });
+}
+
+#[test]
+fn a_fork_at_a_record_of_a_merged_branch_is_found_again() {
+    pollster::block_on(async {
+        let store: Arc<dyn Store> = Memory::new();
+        let log = Log::default();
+        let code = async |session: Session| {
+            let mut early = None;
+            let first = async |session: Session| {
+                let branch = say(session.fork("a branch"), &log, "branch work").await?;
+                let point = branch.head().point();
+                let session = session.merge([branch], How::Append).await?;
+                Ok((session, (point.session.to_string(), point.seq)))
+            };
+            let (session, (line, seq)) = session.step_value("first", first).await?;
+            early.get_or_insert(rath_core::Point { session: line.parse().unwrap(), seq });
+            let again = session.fork_at(early.unwrap(), "once more").await?;
+            let again = say(again, &log, "once more").await?;
+            let mut session = session.merge([again], How::Append).await?;
+            match session.ask("Further?").await {
+                Ok(_) => Ok(session),
+                Err(error) => Err(error.with_sessions(vec![session])),
+            }
+        };
+        for _ in 0..3 {
+            let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
+            assert!(matches!(waiting.kind(), ErrorKind::Waiting(_)), "{waiting}");
+        }
+        assert_eq!(*log.lock().unwrap(), ["branch work", "once more"], "each once");
     });
 }

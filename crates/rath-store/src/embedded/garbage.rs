@@ -5,19 +5,20 @@
 //! write lock, before anything goes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rath_core::files::{TREE, Tree, Version};
 use rath_core::store::{Cursor, Error, Result, Scan};
 use rath_core::{BlobRef, Digest, blob_references};
+use rath_workspace::durable::FileLock;
+use rath_workspace::forget_index;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
 use super::{Embedded, anew, blobs, lines, read, riders};
 use crate::packs::{self, Held, PackWriter, Place};
-use crate::workspace::forget_index;
 
 /// A pack with less than this part alive is written anew.
 const WORTH_KEEPING: f64 = 0.7;
@@ -41,25 +42,11 @@ pub struct Garbage {
     pub freed: u64,
 }
 
-/// A shared lock on the file that a collection locks alone.
-pub(super) struct HoldOff {
-    file: File,
-}
-
-/// A process that was just started may still have the file, and with it the lock: it is given back, not only closed.
-impl Drop for HoldOff {
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
-    }
-}
-
-impl HoldOff {
-    /// Holds collections off; waits for one that is under way.
-    pub(super) fn begin(store: &Path) -> Result<Self> {
-        let file = lock_file(store)?;
-        file.lock_shared().map_err(|error| Error::machine("waiting for a collection to end", error))?;
-        Ok(Self { file })
-    }
+/// Shares the lock that a collection takes alone; waits for one that is running.
+pub(super) fn keep_away(store: &Path) -> Result<FileLock> {
+    let path = lock_path(store);
+    FileLock::shared(&path)
+        .map_err(|error| Error::machine(format!("locking {} against a collection", path.display()), error))
 }
 
 pub(super) fn lock_path(store: &Path) -> PathBuf {
@@ -68,8 +55,7 @@ pub(super) fn lock_path(store: &Path) -> PathBuf {
 
 pub(super) fn lock_file(store: &Path) -> Result<File> {
     let path = lock_path(store);
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    opened.map_err(|error| Error::machine(format!("opening {}", path.display()), error))
+    FileLock::open(&path).map_err(|error| Error::machine(format!("opening {}", path.display()), error))
 }
 
 /// What is reachable.

@@ -124,7 +124,7 @@ impl Embedded {
         made?;
         // Nothing depends on it yet: a store without it is of nobody else.
         let _ = provenance::claim(&paths.root);
-        crate::packs::sync_dir(&paths.root).map_err(at)?;
+        rath_workspace::durable::sync_dir(&paths.root).map_err(at)?;
         Self::open(&paths.root)
     }
 
@@ -187,7 +187,7 @@ impl Embedded {
             tell(&raised);
         }
         // Whoever made the store may not have come to say that its name lasts. Some file systems do not take it.
-        match crate::packs::sync_dir(&self.paths.root) {
+        match rath_workspace::durable::sync_dir(&self.paths.root) {
             Err(error) if !matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported) => {
                 return Err(Error::machine(format!("syncing {}", self.paths.root.display()), error));
             }
@@ -422,7 +422,7 @@ impl Blobs for Embedded {
     }
 
     fn gc_guard(&self) -> Result<GcGuard> {
-        garbage::HoldOff::begin(&self.paths.root).map(GcGuard::holding)
+        garbage::keep_away(&self.paths.root).map(GcGuard::holding)
     }
 
     fn directory(&self) -> Option<&Path> {

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use serde::Serialize;
 
 use super::schema::{self, Access, FORMAT, STEPS, doing};
-use crate::packs::sync_dir;
+use rath_workspace::durable::sync_dir;
 
 /// Pages that are copied at once.
 const PAGES: i32 = 4096;

@@ -24,7 +24,7 @@ fn noise(chance: &mut Chance, length: u64) -> Blob {
 }
 
 /// The code of a failure, whatever wraps it.
-fn code(error: &rath_core::Error) -> &'static str {
+fn code(error: &rath_core::Error) -> &str {
     match error.kind() {
         ErrorKind::Store(error) => error.code(),
         _ => error.code(),

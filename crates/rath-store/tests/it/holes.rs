@@ -13,8 +13,8 @@ use rath_core::store::{Post, Posted};
 use rath_core::verify::What;
 use rath_core::{Actor, Kind, Point, Reference, SandboxName, Session, SessionId, State, Store, Usage, View};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Workspace};
 use rath_testkit::copy_dir;
+use rath_workspace::{Options, Workspace};
 use rusqlite::Connection;
 use tempfile::TempDir;
 

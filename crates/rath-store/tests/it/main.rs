@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests start children of their own binary and tell them by environment")]
 
+mod begun_runs;
 mod conformance;
 mod corpus;
 mod crash;
@@ -26,5 +27,4 @@ mod squeezed;
 mod support;
 mod tamper;
 mod watching;
-mod workspace;
 mod world;

@@ -39,11 +39,11 @@ fn what_rath_did_not_make_is_found_and_nobody_writes_beside_a_trigger() {
         let written = Embedded::open(&copy).map(|store| {
             let mut session = Session::create(&store, Actor::person("ada"));
             session.user("Hello?").unwrap();
-            block_on(session.publish()).map_err(|error| error.code())
+            block_on(session.publish()).map_err(|error| error.code().to_owned())
         });
         match written {
             Ok(written) if writes => assert_eq!(written, Ok(()), "{change}"),
-            Ok(written) => assert_eq!(written, Err("store-damaged"), "{change}"),
+            Ok(written) => assert_eq!(written, Err("store-damaged".into()), "{change}"),
             Err(error) => assert_eq!((writes, error.code()), (false, "store-damaged"), "{change}"),
         }
     }

@@ -19,7 +19,7 @@ use rath_core::store::{Batch, Post, Posted};
 use rath_core::verify::Report;
 use rath_core::{Actor, Blob, Conditions, How, SandboxName, Session, SessionId, Store, Time, Usage};
 use rath_store::Embedded;
-use rath_store::workspace::{Options, Workspace};
+use rath_workspace::{Options, Workspace};
 use tempfile::TempDir;
 
 /// An empty store in a directory of its own.

@@ -5,8 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use rath_core::body::{Assistant, ModelFailed, StepEntered};
-use rath_core::store::{BoxFuture, Change, Post, Scan, Watcher};
-use rath_core::{Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, Result, Session, Time, Touches};
+use rath_core::store::{BoxFuture, Change, Lookup, Post, Scan, Watcher};
+use rath_core::{
+    Actor, Cancel, Entered, Equipment, Error, ErrorKind, Kind, Next, RecordId, Result, Session, Time, Touches,
+};
 
 use super::asker::Asker;
 use super::event::{Event, Listener, Patience, RunEvent};
@@ -88,7 +90,7 @@ impl Agent {
             // Nobody comes back to them. If this fails, so does the record of the step, and resuming comes here again.
             let waiting = std::mem::take(&mut bench.waiting);
             let _ = super::calls::give_up(&mut session, waiting, &error.why_given_up()).await;
-            if matches!(error.kind(), ErrorKind::Cancelled { .. }) {
+            if error.is_cancelled() {
                 // The wish that was heard in the middle of a turn leaves the inbox with its record.
                 let _ = session.take_posts().await;
             }
@@ -195,14 +197,13 @@ impl Agent {
         Ok(())
     }
 
-    /// The model's last turn, as recorded.
-    pub(super) async fn last_turn(&self, session: &mut Session, bench: &mut Bench) -> Result<Assistant> {
+    /// The turn of the model that this record holds: the last one, on this line or before the fork.
+    pub(super) async fn turn(&self, session: &mut Session, bench: &mut Bench, record: RecordId) -> Result<Assistant> {
         if let Some(turn) = bench.turn.take() {
             return Ok(turn);
         }
         session.publish().await?;
-        let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::Assistant]).backwards().limit(1);
-        let found = session.store().scan(scan).await?.records;
+        let found = session.store().get(Lookup::Id(record)).await?;
         let Some(record) = found.first() else { return Ok(Assistant::default()) };
         let point = record.point();
         record.body().map_err(|why| ErrorKind::Record { point, why }.into())
@@ -212,9 +213,10 @@ impl Agent {
         let scan = Scan::session(session.id(), 0, session.head().seq).kinds(&[Kind::ModelFailed]).backwards().limit(1);
         let found = session.store().scan(scan).await?.records;
         let failed = found.first().and_then(|record| record.body::<ModelFailed>().ok());
+        let transient = failed.as_ref().is_some_and(|failed| failed.transient);
         let why = failed.map_or_else(|| "the record of it is gone".into(), |failed| failed.why);
         let model = self.model.as_ref().map_or_else(String::new, |model| model.name().into());
-        Ok(ErrorKind::Model { model, why }.into())
+        Ok(ErrorKind::Model { model, why, transient }.into())
     }
 
     /// Stops what runs in the background.
@@ -261,6 +263,6 @@ fn is_begun(session: &Session) -> bool {
 pub(super) fn of_workshop(error: workshop::Error) -> Error {
     match error {
         workshop::Error::Session(error) => error,
-        error => ErrorKind::Workflow(Box::new(error)).into(),
+        error => ErrorKind::Coded { code: error.code().into(), why: Box::new(error) }.into(),
     }
 }

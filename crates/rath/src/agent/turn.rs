@@ -150,7 +150,7 @@ impl Agent {
             retried = false;
         }
         let partial = partial.map(Into::into);
-        session.append(ModelFailed { status, retried, partial, raw, ..ModelFailed::new(&*why) })?;
+        session.append(ModelFailed { status, retried, transient: retry, partial, raw, ..ModelFailed::new(&*why) })?;
         if !retried {
             session.publish().await?;
             return Ok(());

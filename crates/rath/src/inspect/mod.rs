@@ -37,7 +37,7 @@ pub use sessions::{ListedSession, SessionList, SessionOrder, SessionQuery, sessi
 pub use state::{FoldedState, NextAction, SessionSummary, placement_text};
 pub use stats::{ActiveSession, Amount, Statistics};
 pub use status::{Activity, RunState, RunStatus, WaitingQuestion};
-pub use steps::{StepNode, steps};
+pub use steps::{StepMore, StepNode, steps};
 
 /// The records `from..=to` of a session, or those of some kinds, read page by page.
 pub async fn records(

@@ -7,7 +7,7 @@ use rath_core::body::{
     Cancelled, Failed, Forked, Merged, ModelResponded, Outcome, Role, StepEntered, StepLeft, ToolFinished, ToolStarted,
 };
 use rath_core::store::{BoxFuture, Which};
-use rath_core::{Kind, Point, Record, RecordId, Result, SessionId, Store, Time, Usage};
+use rath_core::{Content, Kind, Point, Record, RecordId, Result, SessionId, Store, Time, Usage};
 use serde::Serialize;
 
 use super::{model_of, records};
@@ -24,6 +24,20 @@ const KINDS: &[Kind] = &[
     Kind::Failed,
     Kind::Cancelled,
 ];
+
+/// What few steps have.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StepMore {
+    /// The name of a run's workflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// The version that the code says it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The value that it left, as JSON text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Content>,
+}
 
 /// A step, or a branch that was forked in one.
 #[derive(Clone, Debug, Serialize)]
@@ -62,6 +76,9 @@ pub enum StepNode {
         /// Why it ended that way.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
+        /// What few steps have.
+        #[serde(flatten)]
+        more: Box<StepMore>,
         /// Answers of the model in this step, not in steps inside it.
         turns: u64,
         /// Calls made in this step, not in steps inside it.
@@ -186,6 +203,7 @@ impl Fold<'_> {
                     duration_us: None,
                     outcome: None,
                     why: None,
+                    more: Box::new(StepMore { workflow: body.workflow, version: body.version, value: None }),
                     turns: 0,
                     calls: 0,
                     usage: Usage::default(),
@@ -248,9 +266,9 @@ impl Fold<'_> {
         while self.open.len() > place {
             let Some(mut found) = self.open.pop() else { return };
             if self.open.len() == place
-                && let StepNode::Step { entered, left, duration_us, outcome, why, .. } = &mut found.node
+                && let StepNode::Step { entered, left, duration_us, outcome, why, more, .. } = &mut found.node
             {
-                (*left, *outcome) = (Some(time), Some(body.outcome));
+                (*left, *outcome, more.value) = (Some(time), Some(body.outcome), body.value.clone());
                 *duration_us = Some(time.micros_since(*entered));
                 if body.outcome == Outcome::Done {
                     *why = None;

@@ -2,7 +2,7 @@
 
 use rath_core::files::{Change, Name};
 use rath_core::{SessionId, store};
-use rath_store::workspace;
+use rath_workspace as workspace;
 
 /// What the workshop returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -133,7 +133,7 @@ impl From<store::Error> for Error {
 
 impl Error {
     /// The error's code; `docs/errors/CODE.md` says what to do.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Error::Session(error) => error.code(),
             Error::Workspace(error) => error.code(),

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use rath_core::files::Version;
 use rath_core::{Placement, Session, SessionId, View};
-use rath_store::workspace::{self, Workspace};
+use rath_workspace::{self as workspace, Workspace};
 
 use super::setup::nap;
 use super::site::{Paths, Site};

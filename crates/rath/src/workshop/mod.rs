@@ -50,7 +50,7 @@ use rath_core::files::{Name, Version};
 use rath_core::store::GcGuard;
 use rath_core::{SessionId, Store};
 use rath_sandbox::{Limits, Registry};
-use rath_store::workspace::{Options, Recovered, Workspace};
+use rath_workspace::{Options, Recovered, Workspace};
 
 pub use apply::Applied;
 pub(crate) use desk::Before;

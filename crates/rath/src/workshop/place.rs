@@ -7,7 +7,7 @@ use rath_core::body::{Placed, SandboxClosed};
 use rath_core::files::Version;
 use rath_core::{ErrorKind, Placement, SandboxName, Session};
 use rath_sandbox::Identity;
-use rath_store::workspace;
+use rath_workspace as workspace;
 
 use super::setup::{PATIENCE, nap};
 use super::site::{Paths, directory_key, machine, name_of};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rath_core::store::{Query, Row};
 use rath_core::{Placement, SessionId, View};
-use rath_store::workspace::{Vacant, Workspace, collect_layers, disk_use, remove_tree};
+use rath_workspace::{Vacant, Workspace, collect_layers, disk_use, remove_tree};
 use serde::Serialize;
 
 use super::site::{Paths, machine};
@@ -200,7 +200,7 @@ impl Workshop {
         let options = self.options(origin);
         let (mut workspace, _) = match self.open_workspace(&files, state, &options, &[known.as_ref()]) {
             Ok(opened) => opened,
-            Err(Error::Workspace(rath_store::workspace::Error::Missing(_))) => return Ok(Ok(Freed::Nothing)),
+            Err(Error::Workspace(rath_workspace::Error::Missing(_))) => return Ok(Ok(Freed::Nothing)),
             Err(error) => return Ok(Err(error.to_string())),
         };
         let saved = workspace.save()?;

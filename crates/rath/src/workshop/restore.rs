@@ -3,7 +3,7 @@
 use rath_core::body::{CallOutcome, Choice, Effect, Resolved, Restored, ToolFinished, ToolStarted, Why};
 use rath_core::files::{Change, Changes, Conflict, Forest, Name, graft};
 use rath_core::{Blob, LastChange, Point, Reference, Session, SessionId, View, fresh_name};
-use rath_store::workspace;
+use rath_workspace as workspace;
 
 use super::site::Going;
 use super::{Error, Result, Workshop};

@@ -4,25 +4,27 @@
 //! same files and the same line stands on. It is kept as a site of its own that nobody works in.
 
 use std::fs;
-use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::task::Poll;
 use std::time::Duration;
 
 use rath_core::body::{CallOutcome, Effect, ToolFinished, ToolStarted};
 use rath_core::files::Version;
 use rath_core::{Digest, Placement, Session, fresh_name};
 use rath_sandbox::{Command, Ended, Finished};
-use rath_store::workspace::{self, Laid, Workspace, remove_tree};
+use rath_workspace::{self as workspace, Laid, Workspace, remove_tree};
 use serde_json::json;
 
 use super::exec::SETUP;
 use super::site::{Paths, READY, machine, path_of};
 use super::{Error, Result, Workshop};
+use crate::pause::pause;
 use crate::recorder::CallRecord;
 
 /// Where the sandbox of a setup keeps what it must remember.
 const SANDBOX: &str = "sandbox";
+
+/// How long a moment is.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// How many moments others may have what they need for a moment.
 pub(super) const PATIENCE: usize = 300;
@@ -195,18 +197,9 @@ impl Workshop {
     }
 }
 
-/// A moment, in which others are polled too: nothing here needs a runtime.
+/// Waits a moment, without keeping the thread, for a directory that another process has.
 pub(super) async fn nap() {
-    let mut slept = false;
-    poll_fn(|context| match std::mem::replace(&mut slept, true) {
-        true => Poll::Ready(()),
-        false => {
-            std::thread::sleep(Duration::from_millis(10));
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
+    pause(MOMENT).await;
 }
 
 /// What to say of a setup that went wrong.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use rath_core::files::{Change, Changes, Name, Version};
 use rath_core::store::Scan;
 use rath_core::{Digest, ErrorKind, Kind, Placement, Point, RecordId, SandboxName, Session, SessionId, View};
 use rath_sandbox::{Identity, Overlay, Sandbox, Spec, Status};
-use rath_store::workspace::{self, Recovered, Saved, Workspace};
+use rath_workspace::{self as workspace, Recovered, Saved, Workspace};
 use serde::{Deserialize, Serialize};
 
 use super::{Confinement, Error, Result, Workshop};
@@ -562,14 +561,9 @@ impl Site {
 
     /// Remembers a restore that is about to begin.
     pub(super) fn set_out(&self, going: &Going) -> Result<()> {
-        let beside = self.paths.going.with_extension("new");
-        let write = || {
-            let mut file = fs::File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(going)?)?;
-            file.sync_all()?;
-            fs::rename(&beside, &self.paths.going)
-        };
-        write().map_err(|error| machine(format!("writing {}", self.paths.going.display()), error))
+        let written = serde_json::to_vec(going).map_err(std::io::Error::from);
+        let written = written.and_then(|bytes| workspace::durable::atomic_write(&self.paths.going, &bytes));
+        written.map_err(|error| machine(format!("writing {}", self.paths.going.display()), error))
     }
 
     /// Forgets a restore that is over.

@@ -26,6 +26,10 @@ enum Node {
     Say,
     /// A random number, and words made of it.
     Sample,
+    /// A step that leaves a random value, of this many bytes besides, and words made of it.
+    Value(usize),
+    /// A random number that is recorded once, and words made of it.
+    Once,
     /// A question of the workflow's.
     Ask,
     /// An agent: its turns, each with what it calls together and how often it fails before.
@@ -79,6 +83,8 @@ fn a_program() -> impl Strategy<Value = Vec<Node>> {
     let leaf = prop_oneof![
         1 => Just(Node::Say),
         1 => Just(Node::Sample),
+        1 => prop_oneof![Just(0), Just(20_000)].prop_map(Node::Value),
+        1 => Just(Node::Once),
         1 => Just(Node::Ask),
         4 => an_agent(),
     ];
@@ -208,6 +214,23 @@ fn follow(
                         Err(error) => return failed(error, session),
                     }
                 }
+                Node::Value(size) => {
+                    let work = async |session| Ok((session, (rath_core::random_number(), "v".repeat(size))));
+                    let (mut session, (number, more)) = session.step_value("value", work).await?;
+                    let known: Option<(u64, String)> = session.value("value").await?;
+                    assert_eq!(known, Some((number, more)));
+                    match session.user(format!("number {number}")) {
+                        Ok(_) => session,
+                        Err(error) => return failed(error, session),
+                    }
+                }
+                Node::Once => {
+                    let number = session.record_once("a number", async || Ok(rath_core::random_number())).await;
+                    match number.and_then(|number: u64| session.user(format!("number {number}"))) {
+                        Ok(_) => session,
+                        Err(error) => return failed(error, session),
+                    }
+                }
                 Node::Ask => {
                     let said = match session.ask(format!("Which way at {place}?")).await {
                         Ok(Verdict::Text(text)) => session.user(format!("they say {text}")),
@@ -223,7 +246,8 @@ fn follow(
                 Node::Step(nodes) => {
                     let inside = format!("{place}.");
                     let work = async move |session: Session| follow(nodes, session, inside, troubles).await;
-                    session.step(format!("s{place}"), work).await?
+                    // Siblings have steps of one name.
+                    session.step(format!("step {at}"), work).await?
                 }
                 Node::Fork(left, right, how) => {
                     let forks = [session.fork(format!("l{place}")), session.fork(format!("r{place}"))];
@@ -237,7 +261,9 @@ fn follow(
                         Together::KeepLeft => How::keep(left.id(), "left is better"),
                         Together::KeepRight => How::keep(right.id(), "right is better"),
                     };
-                    session.merge([left, right], how).await?
+                    // In the process that is killed they are given in another order.
+                    let given = if troubles { [right, left] } else { [left, right] };
+                    session.merge(given, how).await?
                 }
             };
         }

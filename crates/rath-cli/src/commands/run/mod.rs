@@ -280,7 +280,7 @@ const LONGEST_FILE: u64 = 4 << 20;
 fn not_placed(error: anyhow::Error) -> rath::Error {
     match error.downcast::<rath::workshop::Error>() {
         Ok(rath::workshop::Error::Session(error)) => error,
-        Ok(error) => ErrorKind::Workflow(error.into()).into(),
+        Ok(error) => ErrorKind::Coded { code: error.code().into(), why: error.into() }.into(),
         Err(error) => ErrorKind::Workflow(error.into()).into(),
     }
 }

@@ -51,6 +51,7 @@ impl Resume {
         let conditions = Conditions {
             actor: settings.actor_of(&store, ancestry.root).await?,
             program: Some(program.blob()?),
+            workflow: None,
             on_divergence: if self.fork { OnDivergence::Fork } else { OnDivergence::Stop },
         };
         let session = store.resume(id, conditions.clone()).await?;

@@ -141,7 +141,7 @@ impl<'a> Work<'a> {
                 let now = error.sessions().first().map_or(first, Session::id);
                 match error.kind() {
                     ErrorKind::Waiting(id) => End::Waiting(*id),
-                    ErrorKind::Cancelled { .. } if stopped => End::Stopped(now),
+                    _ if error.is_cancelled() && stopped => End::Stopped(now),
                     _ => End::Failed(now, error),
                 }
             }
@@ -224,7 +224,7 @@ impl<'a> Work<'a> {
                 Ok(Answer::No)
             }
             End::Failed(id, error) => {
-                if matches!(error.kind(), ErrorKind::Ended { .. }) {
+                if error.is_read_back() {
                     let id = id.short();
                     output::remark(format_args!("  help: it is over; `rath run --continue {id} WORDS` goes on"));
                 }

@@ -1,24 +1,30 @@
 //! What a merge makes of the files.
 
-use super::How;
+use super::{How, SoFar};
 use crate::body::MergedFiles;
-use crate::divergence::{Divergence, Tip};
+use crate::divergence::Divergence;
 use crate::error::Result;
 use crate::files::{Changes, Drivers, Forest, Version, diff, merge};
+use crate::id::Point;
 use crate::reader::Reader;
-use crate::record::Record;
 use crate::session::Session;
 use crate::state::State;
 
 impl Session {
-    /// The files of this line and of `others` together; `None` where nobody has any.
+    /// The files of this line and of `others` together; `None` where no line has files.
     pub(super) async fn merge_files(
         &self,
         reader: &Reader,
         others: &[Session],
+        so_far: &mut SoFar,
         how: &How,
         drivers: &Drivers,
     ) -> Result<Option<MergedFiles>> {
+        let has_files =
+            |session: &Session| session.0.state.workspace.is_some() || !session.0.state.conflicts.is_empty();
+        if !std::iter::once(self).chain(others).any(has_files) {
+            return Ok(None);
+        }
         let forest = Forest::new(&*self.0.store);
         let ours = self.0.state.workspace.as_ref();
         let mut conflicts = self.0.state.conflicts.clone();
@@ -31,22 +37,30 @@ impl Session {
                 }
             }
             How::Append | How::Synthesize(_) | How::TakeIn { .. } => {
-                let others: Vec<_> = others.iter().filter(|other| how.takes_files_of(other.id())).collect();
-                for (at, other) in others.iter().enumerate() {
-                    let base = self.files_before(reader, &others[..at], other).await?;
-                    let (before, there) =
-                        (base.as_ref().map_or(&[][..], |base| &base.conflicts), &other.0.state.conflicts);
+                for other in others.iter().filter(|other| how.takes_files_of(other.id())) {
+                    let parted = self.parted_at(reader, so_far, other).await?;
+                    let there = &other.0.state.conflicts;
+                    let theirs = other.0.state.workspace.as_ref();
+                    let differ = match (&merged, theirs) {
+                        (Some(merged), Some(theirs)) => !merged.same_files(theirs),
+                        _ => false,
+                    };
+                    let base = match parted.filter(|_| differ || !(conflicts.is_empty() && there.is_empty())) {
+                        Some(point) => Some(so_far.state_at(reader, point).await?),
+                        None => None,
+                    };
+                    let before = base.map_or(&[][..], |base| &base.conflicts);
                     // What was open where they parted and is not on the branch was decided there.
                     conflicts.retain(|open| !before.contains(open) || there.contains(open));
                     let new: Vec<_> = there.iter().filter(|open| !before.contains(open)).cloned().collect();
                     conflicts.extend(new);
-                    let Some(theirs) = &other.0.state.workspace else { continue };
+                    let Some(theirs) = theirs else { continue };
                     let Some(so_far) = merged.take_if(|so_far| !so_far.same_files(theirs)) else {
                         merged.get_or_insert_with(|| theirs.clone());
                         continue;
                     };
-                    let base = base.and_then(|base| base.workspace);
-                    let made = merge(&forest, base.as_ref(), &so_far, theirs, drivers, Some(other.id())).await?;
+                    let base = base.and_then(|base| base.workspace.as_ref());
+                    let made = merge(&forest, base, &so_far, theirs, drivers, Some(other.id())).await?;
                     conflicts.extend(made.conflicts);
                     merged = Some(made.version);
                 }
@@ -61,20 +75,21 @@ impl Session {
         Ok(Some(MergedFiles { workspace, changed, conflicts, drivers: rules }))
     }
 
-    /// The state where `other` parted from what is merged so far: from this line, or from a branch before it.
-    async fn files_before(&self, reader: &Reader, merged: &[&Session], other: &Session) -> Result<Option<State>> {
-        let tip = |session: &Session| Tip { point: session.point(), generation: session.0.head.generation };
-        let mut youngest: Option<Record> = None;
-        for line in std::iter::once(self).chain(merged.iter().copied()) {
-            let Some(base) = Divergence::of(reader, &[tip(line), tip(other)]).await?.base else { continue };
-            let base = reader.record(base).await?;
-            if youngest.as_ref().is_none_or(|youngest| youngest.generation() < base.generation()) {
-                youngest = Some(base);
-            }
-        }
-        match youngest {
-            Some(base) => Ok(Some(reader.state_at(base.point()).await?)),
-            None => Ok(None),
-        }
+    /// Where `other` parted from what is merged so far: from this line, or from a branch before it. Then `other` is merged.
+    async fn parted_at(&self, reader: &Reader, so_far: &mut SoFar, other: &Session) -> Result<Option<Point>> {
+        let found = Divergence::beyond(reader, &[so_far.began, other.tip()], &so_far.reached).await?;
+        so_far.reached.add(&found.brought);
+        Ok(found.base)
+    }
+}
+
+impl SoFar {
+    /// The state at the point where a branch parted. Branches often share it.
+    async fn state_at(&mut self, reader: &Reader, point: Point) -> Result<&State> {
+        let known = match self.base.take() {
+            Some((known, state)) if known == point => state,
+            _ => reader.state_at(point).await?,
+        };
+        Ok(&self.base.insert((point, known)).1)
     }
 }

@@ -2,15 +2,18 @@
 
 mod files;
 
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+
 use super::{Head, Session, encode};
-use crate::body::{Body as _, Branch, Closed, Manner, Merged, Rejected};
+use crate::body::{Body as _, Branch, Closed, Forked, Manner, Merged, Rejected};
 use crate::context::{self, Shape};
-use crate::divergence::{Divergence, Tip};
+use crate::divergence::{Divergence, Reached, Tip};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Drivers;
 use crate::header::MAX_PARENTS;
 use crate::id::{Point, Reference, SessionId};
 use crate::reader::Reader;
+use crate::state::State;
 use crate::store::Batch;
 use crate::usage::Usage;
 use crate::workflow::{BoxWorkflow, Workflow};
@@ -64,6 +67,10 @@ impl How {
 impl Session {
     /// Merges `others` into this line, durably and at once: this line goes on, the others are closed.
     ///
+    /// The branches of a run are merged in the order in which they were forked, whatever order they are given in: pass
+    /// them as they finish, and context and files are the same in every run and on every resume. Forks of an earlier record
+    /// come before forks of a later one. Sessions that no run forked stay in the place where they are given.
+    ///
     /// On failure the error carries all sessions, this one first, in the state they had.
     pub async fn merge(self, others: impl IntoIterator<Item = Session>, how: How) -> Result<Session> {
         self.merge_with(others, how, &Drivers::default()).await
@@ -77,7 +84,7 @@ impl Session {
         drivers: &Drivers,
     ) -> Result<Session> {
         let mut others: Vec<Session> = others.into_iter().collect();
-        let merged = match self.merge_or_rewind(&mut others, &how, drivers).await {
+        let merged = match self.merge_in_order(&mut others, &how, drivers).await {
             Ok(merged) => merged,
             Err(error) => {
                 others.insert(0, self);
@@ -101,14 +108,31 @@ impl Session {
         without_files: Vec<SessionId>,
     ) -> Result<()> {
         let mut others: Vec<Session> = others.into_iter().collect();
-        match self.merge_or_rewind(&mut others, &How::TakeIn { without_files }, &Drivers::default()).await {
+        match self.merge_in_order(&mut others, &How::TakeIn { without_files }, &Drivers::default()).await {
             Ok(_) => Ok(()),
             Err(error) => Err(error.with_sessions(others)),
         }
     }
 
-    /// Merges, or leaves all sessions as they were.
-    async fn merge_or_rewind(&mut self, others: &mut [Session], how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
+    /// Puts the branches into fork order and merges them, or leaves all sessions as they were.
+    async fn merge_in_order(&mut self, others: &mut Vec<Session>, how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
+        let mut forks = HashMap::default();
+        for other in others.iter() {
+            if let Some(fork) = Fork::of(other).await {
+                forks.insert(other.id(), fork);
+            }
+        }
+        in_fork_order(others, &forks);
+        self.merge_or_rewind(others, &forks, how, drivers).await
+    }
+
+    async fn merge_or_rewind(
+        &mut self,
+        others: &mut [Session],
+        forks: &Forks,
+        how: &How,
+        drivers: &Drivers,
+    ) -> Result<Vec<Point>> {
         if !self.is_live()
             && let Some(merged) = self.recorded_merge(others, how).await?
         {
@@ -119,7 +143,7 @@ impl Session {
         }
         let undo: Vec<_> = std::iter::once(&*self).chain(others.iter()).map(Session::mark).collect();
         let merged = match self.check_merge(others, how) {
-            Ok(()) => self.write_merge(others, how, drivers).await,
+            Ok(()) => self.write_merge(others, forks, how, drivers).await,
             Err(error) => Err(error),
         };
         if merged.is_err() {
@@ -165,7 +189,13 @@ impl Session {
     }
 
     /// Writes the `merged` records and closes the others, in one commit. Returns where they stand.
-    async fn write_merge(&mut self, others: &mut [Session], how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
+    async fn write_merge(
+        &mut self,
+        others: &mut [Session],
+        forks: &Forks,
+        how: &How,
+        drivers: &Drivers,
+    ) -> Result<Vec<Point>> {
         let mut batch = Batch::default();
         let mut reader = self.reader();
         for other in others.iter_mut() {
@@ -175,8 +205,9 @@ impl Session {
         self.items().await?;
         let heads: Vec<Reference> = others.iter().map(Session::head).collect();
         let mut places = Vec::new();
+        let mut so_far = SoFar { began: self.tip(), reached: Reached::default(), base: None };
         for group in others.chunks_mut(MAX_PARENTS - 1) {
-            let merged = self.push_merged(&reader, group, how, drivers).await?;
+            let merged = self.push_merged(&reader, group, forks, &mut so_far, how, drivers).await?;
             places.push(merged.0.point());
             reader.add_tail(vec![merged.1]);
             for other in group.iter_mut().filter(|other| other.is_live()) {
@@ -202,12 +233,13 @@ impl Session {
         &mut self,
         reader: &Reader,
         group: &mut [Session],
+        forks: &Forks,
+        so_far: &mut SoFar,
         how: &How,
         drivers: &Drivers,
     ) -> Result<(Reference, crate::record::Record)> {
-        let tip = |session: &Session| Tip { point: session.point(), generation: session.0.head.generation };
-        let tips: Vec<_> = std::iter::once(&*self).chain(group.iter()).map(tip).collect();
-        let Divergence { base, brought } = Divergence::of(reader, &tips).await?;
+        let tips: Vec<_> = std::iter::once(so_far.began).chain(group.iter().map(Session::tip)).collect();
+        let Divergence { base, brought } = Divergence::beyond(reader, &tips, &so_far.reached).await?;
         let base = match base {
             Some(point) => Some(reader.record(point).await?.reference()),
             None => None,
@@ -219,11 +251,13 @@ impl Session {
         let mut branches = Vec::with_capacity(group.len());
         for other in group.iter() {
             let Head { seq, generation, .. } = other.0.head;
-            let (session, why) = (other.id(), other.why(reader).await);
+            let session = other.id();
+            let why = forks.get(&session).map(|fork| fork.why.clone()).filter(|why| !why.is_empty());
             let without_files = !how.takes_files_of(session);
             branches.push(Branch { session, seq, generation, why, without_files });
         }
-        let files = self.merge_files(reader, group, how, drivers).await?;
+        let files = self.merge_files(reader, group, so_far, how, drivers).await?;
+        so_far.reached.add(&brought);
         let how = match how {
             How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
             How::Append => Manner::Append,
@@ -242,11 +276,8 @@ impl Session {
         Ok((record.reference(), record))
     }
 
-    /// Why this branch was forked.
-    async fn why(&self, reader: &Reader) -> Option<String> {
-        let first = reader.record(Point { session: self.id(), seq: 0 }).await.ok()?;
-        let forked: crate::body::Forked = first.body().ok()?;
-        Some(forked.why).filter(|why| !why.is_empty())
+    fn tip(&self) -> Tip {
+        Tip { point: self.point(), generation: self.0.head.generation }
     }
 
     /// Lets the workflow speak, then takes the branch parts out of the context.
@@ -300,10 +331,65 @@ impl Session {
     }
 }
 
+/// How branches began, by session.
+type Forks = HashMap<SessionId, Fork>;
+
+/// How a branch began.
+struct Fork {
+    /// Its place among the branches of a run: the generation of its first record, and which fork of that point it is.
+    order: Option<(u64, u64)>,
+    why: String,
+}
+
+impl Fork {
+    async fn of(session: &Session) -> Option<Self> {
+        let (reader, mut line, mut why) = (session.reader(), session.id(), None);
+        let mut seen = HashSet::default();
+        // A line on which a run went on stands in the place of the one that it left. Forged lines may lead in a circle.
+        while seen.insert(line) {
+            let first = reader.record(Point { session: line, seq: 0 }).await.ok();
+            let Some((first, forked)) = first.and_then(|first| Some((first.clone(), first.body::<Forked>().ok()?)))
+            else {
+                break;
+            };
+            let why = why.get_or_insert(forked.why);
+            if forked.instead.is_none() {
+                let order = forked.ordinal.map(|ordinal| (first.generation(), ordinal));
+                return Some(Self { order, why: std::mem::take(why) });
+            }
+            line = forked.from.session;
+        }
+        why.map(|why| Self { order: None, why })
+    }
+}
+
+/// Sorts the branches of a run by the order in which they were forked. Other sessions keep their places.
+fn in_fork_order(sessions: &mut Vec<Session>, forks: &Forks) {
+    let order = |session: &Session| forks.get(&session.id()).and_then(|fork| fork.order);
+    let (mut counted, others): (Vec<_>, Vec<_>) =
+        std::mem::take(sessions).into_iter().enumerate().partition(|(_, session)| order(session).is_some());
+    let places: Vec<usize> = counted.iter().map(|(place, _)| *place).collect();
+    counted.sort_by_key(|(_, session)| order(session));
+    let sorted = places.into_iter().zip(counted).map(|(place, (_, session))| (place, session));
+    let mut all: Vec<_> = others.into_iter().chain(sorted).collect();
+    all.sort_by_key(|(place, _)| *place);
+    sessions.extend(all.into_iter().map(|(_, session)| session));
+}
+
+/// What a merge in several records has taken in.
+struct SoFar {
+    /// The head of the line when the merge began.
+    began: Tip,
+    /// What the records before this one brought.
+    reached: Reached,
+    /// The last fork point of which the files were looked up, and the state there.
+    base: Option<(Point, State)>,
+}
+
 /// A session's moment before a merge.
 struct Mark {
     head: Head,
-    state: crate::state::State,
+    state: State,
     context: super::Context,
     records: crate::list::List<crate::record::Record>,
     oldest_unpublished: crate::clock::Time,

@@ -109,7 +109,7 @@ fn work(line: &mut Session) -> rath_core::Result<()> {
             replayed: "scripted-2 is asked".into(),
         }),
     })?;
-    line.append(Failed { why: "the model is overloaded".into(), code: Some("model-failed".into()) })?;
+    line.append(Failed { why: "the model is overloaded".into(), code: Some("model-failed".into()), transient: false })?;
     Ok(())
 }
 

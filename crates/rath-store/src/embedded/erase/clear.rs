@@ -13,7 +13,7 @@ use crate::embedded::doubt::Doubt;
 use crate::embedded::raise::{self, Backup};
 use crate::embedded::schema::{doing, sql};
 use crate::embedded::{Embedded, anew};
-use crate::packs::sync_dir;
+use rath_workspace::durable::sync_dir;
 
 /// The packs that hold these blobs.
 pub(super) fn packs_of(db: &Connection, blobs: &[Digest]) -> Result<Vec<String>> {

@@ -1,14 +1,14 @@
 //! Erasures that are under way, a file each. It names records and packs, and says nothing of what they hold.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rath_core::store::{Error, Result};
+use rath_workspace::durable::{atomic_write, sync_dir};
 use serde::{Deserialize, Serialize};
 
 use super::Doomed;
-use crate::packs::sync_dir;
 
 /// An erasure under way.
 #[derive(Serialize, Deserialize)]
@@ -30,17 +30,12 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
 pub(super) fn write(root: &Path, entry: &Entry) -> Result<()> {
     let dir = directory(root);
     let path = dir.join(format!("{}.json", entry.doomed.name));
-    let unfinished = dir.join(format!("{}.new", entry.doomed.name));
     let write = || {
         if !dir.is_dir() {
             fs::create_dir_all(&dir)?;
             sync_dir(root)?;
         }
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&serde_json::to_vec(entry)?)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, &path)?;
-        sync_dir(&dir)
+        atomic_write(&path, &serde_json::to_vec(entry)?)
     };
     write().map_err(failed(&path))
 }

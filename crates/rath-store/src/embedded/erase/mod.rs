@@ -26,9 +26,9 @@ use super::job::Job;
 use super::schema::{self, sql};
 use super::{Embedded, blobs, garbage, holder, lines, raise, read, riders};
 use crate::packs::Held;
-use crate::workspace::RULES;
 use namers::Namers;
 use places::Places;
+use rath_workspace::RULES;
 
 /// How often an erasure looks whether those who work on files are done, and how long it waits in between.
 const LOOKS: u32 = 500;

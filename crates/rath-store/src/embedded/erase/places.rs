@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rath_core::SessionId;
 use rath_core::store::{Error, Result};
 
-use crate::workspace::{Vacant, collect_layers, disk_use, remove_tree};
+use rath_workspace::{Vacant, collect_layers, disk_use, remove_tree};
 
 /// What goes with the sessions. While it lives, nobody begins to work there.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use rath_core::body::{About, Asked, CallOutcome, Effect, ToolFinished, Verdict};
+use rath_core::store::Lookup;
 use rath_core::{BoxTool, OpenCall, RecordId, Result, Session, Touches};
 
 use super::super::Agent;
@@ -79,8 +80,7 @@ impl Agent {
                 return Ok(Plan::Say { text, failed: false, finished: finished.map(|(_, id)| id) });
             }
             (_, _, Some((seq, finished))) => {
-                let failed = had_failed(session, seq).await?;
-                return Ok(Plan::Report { finished, failed });
+                return report(session, seq, finished).await;
             }
             _ => {}
         }
@@ -201,10 +201,23 @@ impl Agent {
     }
 }
 
-async fn had_failed(session: &Session, seq: u64) -> Result<bool> {
-    let finished = session.record_at(seq).await?;
-    let outcome = finished.body::<ToolFinished>().map(|body| body.outcome);
-    Ok(!matches!(outcome, Ok(CallOutcome::Done)))
+/// A call that ended: its result refers to the record of its end. One that ended before the fork is told in words.
+async fn report(session: &Session, seq: u64, id: RecordId) -> Result<Plan> {
+    let here = match seq <= session.head().seq {
+        true => Some(session.record_at(seq).await?).filter(|record| record.id() == id),
+        false => None,
+    };
+    let failed = |body: &ToolFinished| body.outcome != CallOutcome::Done;
+    if let Some(finished) = here {
+        return Ok(Plan::Report { finished: id, failed: finished.body().map_or(true, |body| failed(&body)) });
+    }
+    let finished = session.store().get(Lookup::Id(id)).await?.into_iter().next();
+    let body = finished.and_then(|record| record.body::<ToolFinished>().ok());
+    let text = match body.as_ref().and_then(ToolFinished::shown) {
+        Some(shown) => session.view().await?.content(&shown).await?,
+        None => String::new(),
+    };
+    Ok(Plan::Say { text, failed: body.is_none_or(|body| failed(&body)), finished: None })
 }
 
 /// What a call would mean where the session is placed.

@@ -50,7 +50,8 @@ impl Agent {
         bench: &mut Bench,
         calls: Vec<OpenCall>,
     ) -> Result<()> {
-        let turn = self.last_turn(session, bench).await?;
+        let Some(record) = calls.first().map(|call| call.record) else { return Ok(()) };
+        let turn = self.turn(session, bench, record).await?;
         let mut batch = Vec::with_capacity(calls.len());
         for call in calls {
             let arguments = arguments_of(session, &turn, &call.id).await?;

@@ -90,7 +90,7 @@ pub enum EntryKind {
     },
     /// A step was entered.
     StepEntered {
-        /// Its name.
+        /// Its name; for a run also the name and version of its workflow.
         name: String,
         /// Who works in it.
         role: Option<Role>,
@@ -111,6 +111,8 @@ pub enum EntryKind {
         turns: Option<u64>,
         /// What was used in it.
         usage: Usage,
+        /// The value that it left, as JSON text.
+        value: Option<Content>,
     },
     /// A call started.
     CallStarted {

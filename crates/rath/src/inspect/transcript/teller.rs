@@ -292,7 +292,7 @@ impl Transcript {
             },
             None => None,
         };
-        let (name, role, version) = (body.name, body.role, body.version);
+        let (name, role, version) = (body.title(), body.role, body.version.filter(|_| body.workflow.is_none()));
         let entry = self.entry(record, time, None, EntryKind::StepEntered { name: name.clone(), role, model, version });
         let agent = role == Some(Role::Agent);
         self.steps.push(Step { record: record.id(), name, agent, since: time, turns: 0, usage: Usage::default() });
@@ -304,7 +304,8 @@ impl Transcript {
         self.steps.truncate(place + 1);
         let Step { name, agent, since, turns, usage, .. } = self.steps.pop()?;
         let (duration_us, turns) = (now.micros_since(since), agent.then_some(turns));
-        Some(EntryKind::StepLeft { name, outcome: body.outcome, duration_us, turns, usage })
+        let (outcome, value) = (body.outcome, body.value.clone());
+        Some(EntryKind::StepLeft { name, outcome, duration_us, turns, usage, value })
     }
 
     fn started(&mut self, body: ToolStarted) -> EntryKind {

@@ -23,7 +23,7 @@ async fn spent_on(store: &Arc<dyn Store>, agent: Agent) -> (Session, String) {
     session.equip(Patience::Wait);
     let error = in_time(agent.forward(session)).await.unwrap_err();
     assert_eq!(error.code(), "budget-spent", "{error}");
-    let ErrorKind::Budget { agent, spent } = error.kind() else { panic!("{error}") };
+    let Some(ErrorKind::Budget { agent, spent }) = error.cause() else { panic!("{error}") };
     assert_eq!(agent, "spender");
     let spent = spent.clone();
     assert!(error.is_recorded());

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rath::Kind;
 use rath::body::{CallOutcome, Cancelled, ModelFailed, Outcome, StepLeft, ToolFinished, ToolStarted};
 use rath::workshop::Place;
-use rath::{ErrorKind, Kind};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -13,7 +13,7 @@ use crate::support::Shop;
 
 /// That the record of a run that was stopped is clean.
 async fn clean(error: Error, why: &str) -> Session {
-    assert!(matches!(error.kind(), ErrorKind::Cancelled { why: said } if said.contains(why)), "{error}");
+    assert!(error.is_cancelled() && error.to_string().contains(why), "{error}");
     assert_eq!((error.code(), error.is_recorded()), ("cancelled", true));
     let session = error.into_sessions().remove(0);
     assert!(session.pending().is_empty(), "{:?}", session.pending());

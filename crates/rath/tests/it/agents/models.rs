@@ -51,7 +51,7 @@ async fn attempts_count_anew_in_every_turn() {
 async fn given_up(script: Scripted, retries: u32) -> (Session, String) {
     let agent = Agent::new("hopeless").model(script).tools(nothing).retries(retries, Duration::ZERO);
     let error = agent.forward(asked(&Memory::new())).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Model { .. }), "{error}");
+    assert!(matches!(error.cause(), Some(ErrorKind::Model { .. })), "{error}");
     assert_eq!(error.code(), "model-failed");
     assert!(error.is_recorded());
     let text = error.to_string();

@@ -1,0 +1,11 @@
+//! The names that people give to sessions and records.
+
+use rath_core::expression::Expression;
+
+/// Feeds it one input. Bytes that are not UTF-8 are passed over.
+pub fn expression(text: &[u8]) {
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let Ok(expression) = Expression::parse(text) else { return };
+    let written = expression.to_string();
+    assert_eq!(Expression::parse(&written), Ok(expression), "{text:?} is written as {written:?}");
+}

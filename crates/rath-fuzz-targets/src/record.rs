@@ -1,0 +1,108 @@
+//! Headers, segments and bodies, from any bytes. The first byte says which.
+
+use bytes::Bytes;
+use rath_core::body::*;
+use rath_core::{Actor, Digest, Header, Kind, Parts, Point, Record, SessionId, State, Time, blob_references, summary};
+use rath_store::segment;
+
+const SESSION: SessionId = SessionId(uuid::Uuid::nil());
+
+/// Feeds it one input.
+pub fn record(data: &[u8]) {
+    let Some((which, data)) = data.split_first() else { return };
+    match which % 3 {
+        0 => header(data),
+        1 => segment(data),
+        _ => body(data),
+    }
+}
+
+/// What is read as a header is written so that it reads the same.
+fn header(data: &[u8]) {
+    let Ok(header) = Header::parse(data) else { return };
+    let written = header.to_bytes();
+    assert_eq!(Header::parse(&written).as_ref(), Ok(&header));
+    let _ = header.is_canonical(data);
+}
+
+/// Records that come out of a segment come out of the segment that they are put into.
+fn segment(data: &[u8]) {
+    let bytes = Bytes::from(segment::unfold(data).into_owned());
+    let Ok(records) = segment::read(SESSION, 0, 0, &bytes, |_| true) else { return };
+    records.iter().for_each(look);
+    let packed = segment::pack(&records);
+    let again = packed.iter().flat_map(|segment| {
+        let data = Bytes::from(segment::unfold(&segment.data).into_owned());
+        segment::read(SESSION, segment.first_seq, segment.generation, &data, |_| true).expect("what was packed is read")
+    });
+    let again: Vec<Record> = again.collect();
+    assert_eq!(again.len(), records.len());
+    for (one, two) in records.iter().zip(&again) {
+        assert_eq!((one.id(), one.salted_body(), one.kind()), (two.id(), two.salted_body(), two.kind()));
+        assert_eq!((one.seq(), one.generation()), (two.seq(), two.generation()));
+    }
+}
+
+/// Everything that is done with a record whose bytes are as they should be.
+fn look(record: &Record) {
+    let _ = record.header();
+    let _ = record.first_parent();
+    let _ = record.origin();
+    let _ = summary::of(record);
+    if let Some(body) = record.body_bytes() {
+        let _ = blob_references(body);
+    }
+    let mut state = State::default();
+    if state.apply(record).is_ok() {
+        let _ = state.to_snapshot();
+    }
+    assert_eq!(record.erased().id(), record.id());
+    assert!(record.erased().check_body().is_ok());
+}
+
+/// A body of the kind that the second byte says, under a header that vouches for it.
+fn body(data: &[u8]) {
+    let Some((kind, body)) = data.split_first() else { return };
+    let kind = &Kind::KNOWN[usize::from(*kind) % Kind::KNOWN.len()];
+    let salt = [7; 16];
+    let header = Header {
+        actor: Actor::program("fuzz"),
+        body_digest: Digest::of_parts(&[&salt, body]),
+        clock_behind: None,
+        kind: kind.clone(),
+        parents: rath_core::Parents::new(),
+        seq: 3,
+        session: SESSION,
+        step: None,
+        time: Time(1),
+        v: 1,
+    };
+    let header = header.to_bytes();
+    let (end, all) = (header.len() as u32, [header.as_slice(), body].concat());
+    let parts = Parts {
+        point: Point { session: SESSION, seq: 3 },
+        generation: 3,
+        kind: None,
+        header: 0..end,
+        body: Some((salt, end..all.len() as u32)),
+        bytes: all.into(),
+    };
+    let record = Record::from_parts(parts).expect("the header vouches for the body");
+    look(&record);
+    macro_rules! read_again {
+        ($($body:ty)*) => { $(again::<$body>(&record);)* };
+    }
+    read_again! {
+        Created Forked Detached Merged Closed Rejected Labelled System User Assistant ToolResult ModelRequested
+        ModelResponded ModelFailed Compressed StepEntered StepLeft Cancelled Note Asked Answered Granted Sampled Failed
+        ToolStarted ToolFinished Placed SandboxOpened SandboxClosed SandboxLost Restored Resolved
+    }
+}
+
+/// What is read as a body is written so that it reads the same.
+fn again<B: Body>(record: &Record) {
+    let Ok(body) = record.body::<B>() else { return };
+    let written = serde_json::to_vec(&body).expect("a body can be written");
+    let read: B = serde_json::from_slice(&written).expect("a written body can be read");
+    assert_eq!(serde_json::to_vec(&read).expect("a body can be written"), written);
+}
