@@ -2,7 +2,6 @@
 
 mod branch;
 mod compress;
-mod gear;
 mod giving_up;
 mod inbox;
 mod lease;
@@ -10,8 +9,9 @@ mod merge;
 mod operator;
 mod publish;
 mod read;
-mod replay;
+mod resume;
 mod run;
+mod run_context;
 mod sample;
 mod say;
 mod shown;
@@ -49,9 +49,9 @@ pub use run::{Conditions, OnDivergence, WorkflowName};
 pub use step::Entered;
 pub(crate) use step::typed;
 
-use gear::Gear;
 use lease::Lease;
 pub(crate) use publish::Unpublished;
+use run_context::Gear;
 
 /// A body may have this many bytes after its long contents became blobs.
 pub const BODY_LIMIT: usize = 1024 * 1024;

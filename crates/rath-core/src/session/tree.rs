@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use super::gear::{Broken, Gear};
 use super::lease::Lease;
-use super::replay::{Replay, head_of};
+use super::resume::{Replay, head_of};
 use super::run::OnDivergence;
+use super::run_context::{Broken, Gear};
 use super::{Context, Durability, Line, Session, Voice};
 use crate::ancestry::{Ancestry, forked};
 use crate::arrivals::{Arrival, Arrivals};

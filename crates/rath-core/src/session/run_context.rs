@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Session;
 use super::publish::Taken;
-use super::replay::Replay;
+use super::resume::Replay;
 use super::run::{OnDivergence, WorkflowName};
 use super::tree::Tree;
 use crate::blob::Blob;
