@@ -51,7 +51,7 @@ pub use memory::{
 };
 pub use merged::{Branch, Manner, Merged, Run};
 pub use model::{ModelFailed, ModelRequested, ModelResponded};
-pub use open_enum::{UnknownName, UnknownValue};
+pub use open_enum::{NotKnown, UnknownName, UnknownValue, only_known};
 pub use placement::{
     Choice, MergedFiles, NetDecided, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why,
 };

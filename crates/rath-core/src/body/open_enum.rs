@@ -50,6 +50,32 @@ impl fmt::Display for UnknownName {
     }
 }
 
+/// A name in a rule or an argument that no value has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotKnown {
+    pub(crate) name: String,
+    pub(crate) known: &'static [&'static str],
+}
+
+impl fmt::Display for NotKnown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not one of {}", self.name, self.known.join(", "))
+    }
+}
+
+impl std::error::Error for NotKnown {}
+
+/// Reads an optional value that a person wrote, for `#[serde(deserialize_with = …)]` in rules and settings. A name that
+/// this version does not know is an error there: a rule with a misspelt value would never match.
+pub fn only_known<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: std::str::FromStr<Err = NotKnown>,
+{
+    let name = Option::<std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
+    name.map(|name| name.parse().map_err(serde::de::Error::custom)).transpose()
+}
+
 /// Declares an enum whose values are stored as names, with `Unknown` for names of later versions.
 ///
 /// The order is that of the declaration, and `Unknown` is the greatest. With `without Display` the enum writes its own.
@@ -84,6 +110,18 @@ macro_rules! open_enum {
                 match self {
                     $(Self::$value => $name,)*
                     Self::Unknown(name) => name.as_str(),
+                }
+            }
+        }
+
+        /// Reads a name that a person wrote: only the values that this version knows.
+        impl std::str::FromStr for $enum {
+            type Err = $crate::body::NotKnown;
+
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                match name {
+                    $($name => Ok(Self::$value),)*
+                    other => Err($crate::body::NotKnown { name: other.chars().take(80).collect(), known: &[$($name),*] }),
                 }
             }
         }

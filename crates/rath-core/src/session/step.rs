@@ -119,7 +119,8 @@ impl Session {
         let (id, store, actor) = (self.id(), self.0.store.clone(), self.0.actor.actor.clone());
         let gear = self.0.gear.kept();
         let depth = self.0.state.steps.len();
-        match work(self, entered).await {
+        // On the heap: where steps nest, futures would otherwise hold each other, and an unoptimised build copies them.
+        match Box::pin(work(self, entered)).await {
             Ok((mut session, value)) => match session.leave_to(depth, Outcome::Done, value.clone(), None).await {
                 Ok(()) => Ok((session, value)),
                 Err(error) => Err(error.with_sessions(vec![session])),

@@ -83,7 +83,7 @@ impl Agent {
             waiting: HashMap::new(),
         };
         bench.tell(&session, || Event::Started);
-        let done = self.work(&mut session, &mut bench).await;
+        let done = Box::pin(self.work(&mut session, &mut bench)).await;
         if let Err(error) = &done
             && !error.leaves_the_run_open()
         {

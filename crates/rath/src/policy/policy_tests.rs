@@ -426,6 +426,13 @@ fn always_is_narrow() {
     assert!(!covers(&deploy, "deploy", json!({ "to": "production" }), last));
 }
 
+#[test]
+fn a_rule_with_a_misspelt_effect_is_refused() {
+    let error = serde_json::from_str::<Rule>(r#"{"decision": "deny", "effect": "irreversable"}"#).unwrap_err();
+    assert!(error.to_string().contains("irreversable\" is not one of pure, idempotent"), "{error}");
+    assert!(serde_json::from_str::<Rule>(r#"{"decision": "deny", "effect": "irreversible"}"#).is_ok());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 

@@ -44,7 +44,7 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The effect of the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "rath_core::body::only_known", skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
     /// Where it was written: shown to people, and no part of what it says.
     #[serde(skip)]
