@@ -13,7 +13,7 @@ pub(crate) fn area(area: &str, flags: &[&str]) -> Result<()> {
     ensure!(AREAS.contains(&area), "there is no benchmark {area:?}: {}", AREAS.join(", "));
     if area == "loop" {
         // Alone: what is built with it would change which features it has.
-        run("cargo build --release --quiet --package rath-cli")?;
+        run("cargo build --profile dist --quiet --package rath-cli")?;
     }
     run("cargo build --profile bench --quiet --package rath-bench")?;
     if area == "ledger"
