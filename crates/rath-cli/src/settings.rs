@@ -151,7 +151,7 @@ impl Settings {
         let config = Layers::load(&self.places(Some(root)))?.config;
         let options = Options {
             ignore: config.workspace.ignore.clone(),
-            budget: config.budget(),
+            budget: config.workspace_budget(),
             home: self.home.clone(),
             anywhere,
             ..Options::default()

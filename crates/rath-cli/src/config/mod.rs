@@ -145,7 +145,7 @@ impl Config {
         &self.trust
     }
 
-    pub(crate) fn budget(&self) -> Budget {
+    pub(crate) fn workspace_budget(&self) -> Budget {
         let usual = Budget::default();
         Budget {
             files: self.workspace.max_files.unwrap_or(usual.files),
@@ -171,7 +171,7 @@ mod tests {
         let readme = include_str!("../../../../README.md");
         let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let config: Config = toml::from_str(block).unwrap();
-        assert_eq!(config.budget().files, 500_000);
+        assert_eq!(config.workspace_budget().files, 500_000);
         assert!(config.providers["mine"].is_here());
         assert_eq!(config.run.budget.as_deref(), Some("2usd"));
         assert_eq!(config.workspace.ignore.len(), 2);

@@ -80,7 +80,7 @@ pub(crate) fn check_stranger(user: &Config, project: &File) -> Result<()> {
     }
     // What a project ignores it could ignore by its `.gitignore` too; the quota only warns.
     let Workspace { ignore: _, max_files: _, max_bytes: _, quota: _ } = workspace;
-    let (ours, asked) = (user.budget(), project.config.budget());
+    let (ours, asked) = (user.workspace_budget(), project.config.workspace_budget());
     for (key, is_raised) in [("max_files", asked.files > ours.files), ("max_bytes", asked.bytes > ours.bytes)] {
         if is_raised {
             return refuse(&["workspace", key], "a project that is not trusted can lower a limit, not raise it");

@@ -1,7 +1,7 @@
 //! Two versions brought together against a third.
 
-use super::lines::ThreeWay;
 use super::text::text;
+use super::three_way::ThreeWay;
 use super::tree::beside;
 use super::{Conflict, ConflictKind, Driver, Drivers, Entry, Forest, Name, Node, NodeKind, Tree, Version};
 use crate::blob::Blob;

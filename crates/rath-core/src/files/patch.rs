@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::lines::{hunks, split};
 use super::quote::quoted;
 use super::text::text;
+use super::three_way::{hunks, split};
 use super::{Change, Forest, Name, Node, NodeKind, Tree};
 use crate::store::Result;
 

@@ -9,9 +9,9 @@ use rath_sandbox::{Command, Contents, Error, Part, Sandbox, Status, Why};
 
 use super::background::{Backgrounds, Busy};
 use super::kept::Kept;
-use super::left_out::LeftOut;
 use super::nearest;
 use super::permit::Permit;
+use super::truncated::LeftOut;
 
 /// The largest file that tools read.
 pub(super) const LARGEST: u64 = 10 << 20;

@@ -11,7 +11,6 @@ mod editing;
 mod globbing;
 mod grepping;
 mod kept;
-mod left_out;
 mod listing;
 mod nearest;
 mod old_remarks;
@@ -21,6 +20,7 @@ mod permit;
 mod planning;
 mod reading;
 mod shelling;
+mod truncated;
 mod walk;
 mod writing;
 

@@ -182,5 +182,5 @@ fn mark(text: &mut Vec<u8>, marker: &str) {
 }
 
 #[cfg(test)]
-#[path = "lines_tests.rs"]
+#[path = "three_way_tests.rs"]
 mod tests;
