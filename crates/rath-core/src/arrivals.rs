@@ -18,7 +18,7 @@ use crate::reader::{Reader, tampered};
 use crate::session::{OPERATOR, Session};
 use crate::store::{BoxFuture, Provenance, Result, Row, Scan, Store, Which};
 
-/// How many stores' lists are kept at hand.
+/// The number of stores whose lists stay cached.
 const KEPT: usize = 8;
 
 type Lines = Arc<HashMap<SessionId, Arrival>>;

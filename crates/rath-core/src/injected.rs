@@ -1,4 +1,4 @@
-//! Messages that a request shows besides those of its context view, by reference.
+//! Messages that a request contains in addition to those of its context view, by reference.
 
 use serde::{Deserialize, Serialize};
 

@@ -50,7 +50,7 @@ impl<'a> From<&'a View> for Source<'a> {
     }
 }
 
-/// What an agent brings to a request, besides the session.
+/// What an agent adds to a request, in addition to the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
     /// The agent's name.
