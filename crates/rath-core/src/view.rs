@@ -1,4 +1,4 @@
-//! A session as it was after one of its records. Reads only; any number may look at once.
+//! [`View`]: read-only access to a session as it was after one of its records. Needs no lease.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,37 +9,37 @@ use serde::de::DeserializeOwned;
 
 use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Content;
-use crate::body::{Assistant, Block, StepEntered, StepLeft};
-use crate::context::{ContextFold, Item, Shape, items_at_point};
+use crate::body::{Assistant, Block, Branch, Merged, Rejected, Role, StepEntered, StepLeft};
+use crate::context::{ContextFold, Item, ItemKind, items_at_point};
 use crate::divergence::{Divergence, Tip};
 use crate::error;
-use crate::history::{History, Reach};
+use crate::history::{History, Reachable};
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
 use crate::message::Message;
 use crate::reader::{Reader, tampered};
-use crate::record::{Fault, Record};
-use crate::session::{self, Unpublished};
+use crate::record::{Record, RecordError};
+use crate::session::{self, PendingTail};
 use crate::state::{Pending, State};
-use crate::store::{Error, Result, Row, Store, Which};
+use crate::store::{Error, Result, SessionFilter, SessionInfo, Store};
 use crate::usage::Usage;
 
-/// A session at one of its records.
+/// A session as it was after one of its records, read-only.
 pub struct View {
     pub(crate) reader: Reader,
     at: Record,
     state: State,
-    /// The state as the records say it, where they were made elsewhere and not all of it counts here.
+    /// The state including foreign authority, if `state` leaves some out.
     recorded: Option<Box<State>>,
-    /// That what the line says here was said elsewhere.
+    /// Set if the record is foreign.
     pub(crate) arrival: Option<Arrival>,
-    /// What a fork from here stands on and the store does not have.
-    pub(crate) unpublished: List<Unpublished>,
+    /// The unpublished records that a fork from here depends on.
+    pub(crate) unpublished: List<PendingTail>,
 }
 
 impl View {
-    /// Looks at a stored session without holding it: at record `seq`, or at its head.
+    /// Views a stored session at record `seq`, or at its head if `seq` is `None`. Needs no lease.
     pub async fn of(store: &Arc<dyn Store>, session: SessionId, seq: Option<u64>) -> error::Result<Self> {
         let seq = match seq {
             Some(seq) => seq,
@@ -56,67 +56,70 @@ impl View {
         Ok(Self { reader, at, state, recorded: None, arrival: None, unpublished: List::new() })
     }
 
-    /// Leaves out what does not count here, if the records were made elsewhere.
+    /// If the record is foreign, removes authority that does not apply here from the state.
     pub(crate) fn arrived(mut self, arrival: Option<Arrival>) -> Self {
-        if arrival.is_some() && self.state.would_leave() {
+        if arrival.is_some() && self.state.has_authority() {
             self.recorded = Some(Box::new(self.state.clone()));
-            self.state.arrive();
+            self.state.revoke_authority();
         }
         Self { arrival, ..self }
     }
 
-    /// The record looked at.
+    /// The record that the view is at.
     pub fn record(&self) -> &Record {
         &self.at
     }
 
-    /// Where.
+    /// A reference to the record that the view is at.
     pub fn reference(&self) -> Reference {
         self.at.reference()
     }
 
-    /// The folded state. Of records that were made elsewhere, place, permissions and open questions do not count.
+    /// The folded state. Placement, grants and open questions of foreign records (written on another machine, by
+    /// another user or in another store) are left out.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The folded state as the records say it, wherever they were made.
+    /// The folded state, including what foreign records decided.
     pub fn recorded_state(&self) -> &State {
         self.recorded.as_deref().unwrap_or(&self.state)
     }
 
-    /// Whether the records up to here were made elsewhere, and nobody has gone on with the session here.
+    /// Whether the record is foreign: written on another machine, by another user or in another store.
     pub fn is_from_elsewhere(&self) -> bool {
         self.arrival.is_some()
     }
 
-    /// What everything up to here used.
+    /// The usage of all records that this one descends from. Each record counts once.
     pub fn usage(&self) -> Usage {
         self.state.usage
     }
 
-    /// What was open here.
+    /// What is open at this record.
     pub fn pending(&self) -> Pending {
         self.state.pending()
     }
 
-    /// Every record behind this one, itself included, parents before children.
+    /// This record and all that it descends from, parents before children.
     pub async fn history(&self) -> error::Result<History> {
-        let reach = Reach::of(&self.reader, &[self.at.point()]).await?;
-        Ok(History::new(self.reader.clone(), &reach, &[]))
+        let reachable = Reachable::of(&self.reader, &[self.at.point()]).await?;
+        Ok(History::new(self.reader.clone(), &reachable, &[]))
     }
 
-    /// The records of this session alone, in order. Neighbours are checked against each other.
-    pub async fn own(&self) -> error::Result<Vec<Record>> {
-        let records = self.own_as_stored().await?;
+    /// The records of this session without its ancestors, in order. Fails if a record does not name its predecessor as
+    /// its parent.
+    pub async fn own_records(&self) -> error::Result<Vec<Record>> {
+        let records = self.own_records_unchecked().await?;
         match records.windows(2).find(|two| two[1].first_parent() != Some(two[0].id())) {
-            Some(two) => Err(tampered(&two[0], Fault::Chain).into()),
+            Some(two) => Err(tampered(&two[0], RecordError::Chain).into()),
             None => Ok(records),
         }
     }
 
-    /// The records of this session alone, also where one does not fit its neighbour: for whoever removes them.
-    pub async fn own_as_stored(&self) -> error::Result<Vec<Record>> {
+    /// The records of this session without its ancestors, in order. Does not check that they are linked, so that broken
+    /// sessions can be removed.
+    pub async fn own_records_unchecked(&self) -> error::Result<Vec<Record>> {
         let (session, to) = (self.at.session(), self.at.seq());
         let mut records = Vec::new();
         let mut from = 0;
@@ -130,41 +133,40 @@ impl View {
         }
     }
 
-    /// What a model is shown here, item by item.
+    /// The messages that a model is shown at this record.
     pub async fn context(&self) -> error::Result<Vec<Message>> {
         Ok(ContextFold::run(&self.reader, self.at.point(), true).await?.messages()?)
     }
 
-    /// The context items here, oldest first, each with its message.
+    /// The context items, oldest first, each with its message.
     pub async fn items(&self) -> error::Result<Vec<(Item, Message)>> {
         let fold = ContextFold::run(&self.reader, self.at.point(), true).await?;
         let items = fold.items();
         Ok(items.into_iter().zip(fold.messages()?).collect())
     }
 
-    /// This session at an earlier record of its own.
+    /// A view of the same session at an earlier record.
     pub async fn earlier(&self, seq: u64) -> error::Result<View> {
         let mut view = Self::at(self.reader.clone(), Point { seq, ..self.at.point() }).await?;
         view.unpublished = self.unpublished.clone();
         Ok(view)
     }
 
-    /// The last record of this kind at or before this place, on this line or on those that it was forked from: a view
-    /// of it.
+    /// A view of the last record of this kind at or before this one, in this session or in those it was forked from.
     pub async fn last_of(&self, kind: &Kind) -> error::Result<Option<View>> {
         let mut at = self.at.point();
         loop {
             if let Some(found) = self.reader.last_of(at, kind).await? {
                 return Ok(Some(Self::at(self.reader.clone(), found.point()).await?));
             }
-            match self.reader.line(at.session).await?.origin {
+            match self.reader.session_start(at.session).await?.origin {
                 Some(origin) => at = origin.point(),
                 None => return Ok(None),
             }
         }
     }
 
-    /// The record of this id.
+    /// The record with this id. Fails if there is none.
     pub async fn record_of(&self, id: RecordId) -> error::Result<Record> {
         Ok(self.reader.record_of(id).await?)
     }
@@ -178,10 +180,10 @@ impl View {
         }
     }
 
-    /// The last thing a model said here.
+    /// The text of the last model turn that has any.
     pub async fn text(&self) -> error::Result<Option<String>> {
         let items = items_at_point(&self.reader, self.at.point()).await?;
-        for item in items.newest_first().filter(|item| matches!(item.shape, Shape::Turn(_))) {
+        for item in items.newest_first().filter(|item| matches!(item.kind, ItemKind::Turn(_))) {
             let record = self.reader.record(item.origin).await?;
             let Ok(turn) = record.body::<Assistant>() else { continue };
             let mut text = String::new();
@@ -197,25 +199,18 @@ impl View {
         Ok(None)
     }
 
-    /// The value that the step called `name` left: the last one of that name that ended here, on this line or, before its
-    /// fork point, on the line that it was forked from. Steps on merged branches are not looked at.
+    /// The value of the last step called `name` in this session, or else in the branches merged into it, or else, before
+    /// its fork point, in the session it was forked from. Of the branches of one merge, later ones count as newer.
+    /// Rejected branches are not searched.
     pub async fn value<T: DeserializeOwned>(&self, name: &str) -> error::Result<Option<T>> {
         let mut seen = HashSet::new();
         let mut at = self.at.point();
-        // A forged fork point may lead back to a line that was looked at.
-        while seen.insert(at.session) {
-            let mut to = Some(at.seq);
-            while let Some(until) = to {
-                let page = self.reader.newest_first(at.session, until, &[Kind::StepLeft]).await?;
-                for record in &page.records {
-                    let Ok(StepLeft { step, value: Some(value), .. }) = record.body() else { continue };
-                    if self.step_name(step).await?.as_deref() == Some(name) {
-                        return session::typed(record.point(), &self.reader.text(&value).await?).map(Some);
-                    }
-                }
-                to = page.more.then_some(page.position);
+        // Forged fork points may form a cycle.
+        while !seen.contains(&at.session) {
+            if let Some((point, value)) = self.value_within(at, name, &mut seen).await? {
+                return session::typed(point, &self.reader.text(&value).await?).map(Some);
             }
-            match self.reader.line(at.session).await?.origin {
+            match self.reader.session_start(at.session).await?.origin {
                 Some(origin) => at = origin.point(),
                 None => break,
             }
@@ -223,30 +218,98 @@ impl View {
         Ok(None)
     }
 
-    /// The name of a step by its `step_entered`.
-    async fn step_name(&self, step: RecordId) -> error::Result<Option<String>> {
-        let entered = self.reader.record_by_id(step).await?;
-        Ok(entered.and_then(|record| record.body::<StepEntered>().ok()).map(|body| body.name))
+    /// The value of the last step called `name` in the records up to `at`, or else in the branches merged into them, and
+    /// the point of its `step_left`. Marks the searched sessions as seen.
+    async fn value_within(
+        &self,
+        at: Point,
+        name: &str,
+        seen: &mut HashSet<SessionId>,
+    ) -> error::Result<Option<(Point, Content)>> {
+        let kinds = [Kind::StepLeft, Kind::Merged, Kind::Rejected];
+        // Branches may have merged branches. The last session is searched next.
+        let mut sessions = vec![at];
+        seen.insert(at.session);
+        while let Some(Point { session, seq }) = sessions.pop() {
+            let (mut rejected, mut branches) = (HashSet::new(), Vec::new());
+            let mut to = Some(seq);
+            while let Some(until) = to {
+                let page = self.reader.newest_first(session, until, &kinds).await?;
+                for record in &page.records {
+                    if let Ok(Rejected { branch, .. }) = record.body() {
+                        rejected.insert(branch.session);
+                    } else if let Ok(merged) = record.body::<Merged>() {
+                        let heads = merged.branches.iter().rev().map(Branch::head);
+                        branches.extend(heads.filter(|head| !rejected.contains(&head.session)));
+                    } else if let Ok(StepLeft { step, value: Some(value), .. }) = record.body()
+                        && self.entered(step).await?.is_some_and(|step| step.name == name)
+                    {
+                        return Ok(Some((record.point(), value)));
+                    }
+                }
+                to = page.more.then_some(page.position);
+            }
+            // Newest first so far.
+            let new = branches.into_iter().rev().filter(|head| seen.insert(head.session));
+            sessions.extend(new);
+        }
+        Ok(None)
     }
 
-    /// The text of some content, read from its blob where it has one.
+    /// The value of the last step that returned one, in this session or, before its fork point, in the session it was
+    /// forked from. Verdicts of validators do not count.
+    pub async fn output<T: DeserializeOwned>(&self) -> error::Result<Option<T>> {
+        let mut seen = HashSet::new();
+        let mut at = self.at.point();
+        // Forged fork points may form a cycle.
+        while seen.insert(at.session) {
+            let mut to = Some(at.seq);
+            while let Some(until) = to {
+                let page = self.reader.newest_first(at.session, until, &[Kind::StepLeft]).await?;
+                for record in &page.records {
+                    let Ok(StepLeft { step, value: Some(value), .. }) = record.body() else { continue };
+                    if self.entered(step).await?.is_some_and(|step| step.role == Some(Role::Validator)) {
+                        continue;
+                    }
+                    let text = self.reader.text(&value).await?;
+                    if text != "null" {
+                        return session::typed(record.point(), &text).map(Some);
+                    }
+                }
+                to = page.more.then_some(page.position);
+            }
+            match self.reader.session_start(at.session).await?.origin {
+                Some(origin) => at = origin.point(),
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// A step, given the id of its `step_entered` record. `None` if the record is missing or erased.
+    async fn entered(&self, step: RecordId) -> error::Result<Option<StepEntered>> {
+        let entered = self.reader.record_by_id(step).await?;
+        Ok(entered.and_then(|record| record.body().ok()))
+    }
+
+    /// The text of some content, read from its blob if it is in one.
     pub async fn content(&self, content: &Content) -> error::Result<String> {
         Ok(self.reader.text(content).await?)
     }
 
-    /// The sessions this one stands on, parents before children, itself last.
+    /// The session's ancestors, parents before children, and the session itself as the last.
     pub async fn lineage(&self) -> error::Result<Vec<Ancestor>> {
-        let reach = Reach::of(&self.reader, &[self.at.point()]).await?;
-        let mut lines = Vec::new();
-        for (session, extent) in reach.lines {
-            let origin = self.reader.line(session).await?.origin;
-            lines.push((extent.born_generation, Ancestor { session, to: extent.to, origin }));
+        let reachable = Reachable::of(&self.reader, &[self.at.point()]).await?;
+        let mut ancestors = Vec::new();
+        for (session, extent) in reachable.sessions {
+            let origin = self.reader.session_start(session).await?.origin;
+            ancestors.push((extent.born_generation, Ancestor { session, to: extent.to, origin }));
         }
-        lines.sort_by_key(|(born, line)| (line.session == self.at.session(), *born, line.session));
-        Ok(lines.into_iter().map(|(_, line)| line).collect())
+        ancestors.sort_by_key(|(born, ancestor)| (ancestor.session == self.at.session(), *born, ancestor.session));
+        Ok(ancestors.into_iter().map(|(_, ancestor)| ancestor).collect())
     }
 
-    /// The record `steps` first parents back, through fork points.
+    /// The point `steps` records back along first parents, also past fork points; `None` before the first record.
     pub async fn back(&self, steps: u64) -> error::Result<Option<Point>> {
         let mut at = self.at.point();
         let mut steps = steps;
@@ -255,14 +318,14 @@ impl View {
                 return Ok(Some(Point { seq, ..at }));
             }
             steps -= at.seq + 1;
-            match self.reader.line(at.session).await?.origin {
+            match self.reader.session_start(at.session).await?.origin {
                 Some(origin) => at = origin.point(),
                 None => return Ok(None),
             }
         }
     }
 
-    /// What this view and `other` share, and what only the other has.
+    /// What this view and `other` share, and what only `other` has.
     pub async fn divergence(&self, other: &View) -> error::Result<Divergence> {
         let tip = |view: &View| Tip { point: view.at.point(), generation: view.at.generation() };
         let mut reader = self.reader.clone();
@@ -277,19 +340,19 @@ impl fmt::Debug for View {
     }
 }
 
-/// One line of a lineage.
+/// One session of a lineage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ancestor {
-    /// The session.
+    /// The session's id.
     pub session: SessionId,
-    /// Its last record that counts.
+    /// Its last record that belongs to the lineage.
     pub to: u64,
-    /// Its fork point.
+    /// The session's fork point; `None` for a root.
     pub origin: Option<Reference>,
 }
 
-/// The row of one session.
-pub(crate) async fn row(store: &Arc<dyn Store>, session: SessionId) -> Result<Row> {
-    let rows = store.sessions(Which::Id(session).into()).await?;
+/// The stored information on one session.
+pub(crate) async fn row(store: &Arc<dyn Store>, session: SessionId) -> Result<SessionInfo> {
+    let rows = store.sessions(SessionFilter::Id(session).into()).await?;
     rows.into_iter().next().ok_or_else(|| Error::NotFound(format!("session {session}")))
 }

@@ -1,4 +1,4 @@
-//! What transforms sessions.
+//! [`Workflow`]: a function from session to session.
 
 use std::fmt;
 use std::future::Future;
@@ -8,34 +8,34 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::store::BoxFuture;
 
-/// Maps one session to another: `session = workflow.forward(session).await?` is the whole programming model.
+/// Transforms a session: `session = workflow.forward(session).await?`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not transform sessions",
     note = "implement `Workflow`, or pass a closure: `|s: Session| async move {{ Ok(s) }}`"
 )]
 pub trait Workflow: Send + Sync {
-    /// Works on `session` and hands it on.
+    /// Works on `session` and returns it.
     fn forward(&self, session: Session) -> impl Future<Output = Result<Session>> + Send;
 
-    /// What it is and what it is made of. `#[derive(Workflow)]` fills this in from the fields.
+    /// The workflow's structure for display. `#[derive(Workflow)]` derives it from the fields.
     fn outline(&self) -> Outline {
         Outline::leaf(std::any::type_name::<Self>())
     }
 }
 
-/// A workflow and the workflows in it, by name. Prints as a tree.
+/// The structure of a workflow: its type and its nested workflows by name. Displays as a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// What it is.
+    /// The type of the workflow.
     pub kind: String,
-    /// What is to be known of it.
+    /// Further information in one line.
     pub detail: String,
-    /// What it is made of, by name.
+    /// The nested workflows by name.
     pub children: Vec<(String, Outline)>,
 }
 
 impl Outline {
-    /// Something without parts. Of a type's path only its end is shown.
+    /// A workflow without nested workflows. Of a type path only the last segment is shown.
     pub fn leaf(kind: &str) -> Self {
         let kind = match kind {
             closure if closure.contains("{{closure}}") => "closure",
@@ -44,14 +44,14 @@ impl Outline {
         Self { kind: kind.into(), ..Self::default() }
     }
 
-    /// With a line about it.
+    /// Sets the detail.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// With a part.
+    /// Adds a nested workflow.
     #[must_use]
     pub fn child(mut self, name: impl Into<String>, part: Outline) -> Self {
         self.children.push((name.into(), part));
@@ -101,41 +101,9 @@ impl<W: Workflow> Workflow for Arc<W> {
 }
 
 impl Session {
-    /// `session.apply(&workflow)` is `workflow.forward(session)`, read from left to right.
+    /// Calls `workflow.forward(session)` as a method, for chaining.
     pub fn apply<W: Workflow>(self, workflow: &W) -> impl Future<Output = Result<Session>> + Send {
         workflow.forward(self)
-    }
-}
-
-/// Workflows one after the other.
-#[derive(Clone, Debug, Default)]
-pub struct Sequence(Vec<BoxWorkflow>);
-
-/// Nothing yet: add to it with [`then`](Sequence::then).
-pub fn seq() -> Sequence {
-    Sequence::default()
-}
-
-impl Sequence {
-    /// And then `workflow`.
-    #[must_use]
-    pub fn then(mut self, workflow: impl Workflow + 'static) -> Self {
-        self.0.push(BoxWorkflow::new(workflow));
-        self
-    }
-}
-
-impl Workflow for Sequence {
-    async fn forward(&self, mut session: Session) -> Result<Session> {
-        for workflow in &self.0 {
-            session = workflow.forward(session).await?;
-        }
-        Ok(session)
-    }
-
-    fn outline(&self) -> Outline {
-        let parts = self.0.iter().enumerate();
-        parts.fold(Outline::leaf("seq"), |outline, (at, part)| outline.child(at.to_string(), part.outline()))
     }
 }
 
@@ -149,7 +117,7 @@ where
     }
 }
 
-/// The object-safe twin; users never name it.
+/// The object-safe counterpart of [`Workflow`].
 trait Erased: Send + Sync {
     fn forward_boxed(&self, session: Session) -> BoxFuture<'_, Result<Session>>;
     fn outline_boxed(&self) -> Outline;
@@ -165,12 +133,12 @@ impl<W: Workflow> Erased for W {
     }
 }
 
-/// Any workflow, its type forgotten.
+/// A shared workflow of any type.
 #[derive(Clone)]
 pub struct BoxWorkflow(Arc<dyn Erased>);
 
 impl BoxWorkflow {
-    /// Forgets the type of `workflow`.
+    /// Boxes `workflow`.
     pub fn new(workflow: impl Workflow + 'static) -> Self {
         Self(Arc::new(workflow))
     }

@@ -1,4 +1,4 @@
-//! Questions to people, and their answers.
+//! Questions to a person, and the answers.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -7,47 +7,47 @@ use super::{Body, Grant, UnknownValue};
 use crate::blob::Content;
 use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, OpenAsk, State};
+use crate::state::{OpenAsk, RecordMeta, State};
 use crate::summary::join;
 
-/// A person is asked. An answer binds to the digest of exactly what is shown.
+/// A question to a person. An answer is only valid for the digest of exactly the text that was shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// What it is about.
-    pub about: About,
-    /// The call that waits for the answer.
+    /// What kind of question it is.
+    pub about: QuestionKind,
+    /// The id of the tool call that waits for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// What is shown.
+    /// The text that the person is shown.
     pub shown: Content,
-    /// SHA-256 of what is shown.
+    /// The SHA-256 of the shown text.
     pub shown_digest: Digest,
-    /// What "always" allows from then on; it is shown as well.
+    /// The permission that the answer "always" grants; the text shows it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub always: Option<Box<Grant>>,
-    /// The rule for which a person is asked.
+    /// The policy rule that requires the question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
 
 open_enum! {
-    /// What a question is about. An answer to one that this version does not know allows nothing.
-    pub enum About {
+    /// The kinds of questions. An answer to a kind that this version does not know allows nothing.
+    pub enum QuestionKind {
         /// May this call be made? Yes or no.
         Approval = "approval",
         /// Did this call happen? Yes, no, or its outcome in words.
-        InDoubt = "in_doubt",
+        OutcomeUnknown = "in_doubt",
         /// A question in words, answered in words.
         Question = "question",
     }
 }
 
-/// A person answered. The first answer counts; a late one is kept.
+/// An answer to a question. Only the first answer has an effect; later ones are recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answered {
-    /// The question.
+    /// The `asked` record that this answers.
     pub asked: RecordId,
-    /// The digest of what was shown.
+    /// The digest of the text that was shown.
     pub shown_digest: Digest,
     /// The answer.
     pub verdict: Verdict,
@@ -64,9 +64,9 @@ pub enum Verdict {
     Yes,
     /// No.
     No,
-    /// In words.
+    /// An answer in words.
     Text(Content),
-    /// An answer of a later version. It allows nothing.
+    /// An answer that only a later version knows. It allows nothing.
     #[serde(untagged, deserialize_with = "unknown_verdict")]
     Unknown(UnknownValue),
 }
@@ -76,8 +76,8 @@ fn unknown_verdict<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Unknown
 }
 
 impl Asked {
-    /// Asks with `shown`.
-    pub fn new(about: About, call: Option<String>, shown: impl Into<String>) -> Self {
+    /// A question that shows the text `shown`.
+    pub fn new(about: QuestionKind, call: Option<String>, shown: impl Into<String>) -> Self {
         let shown = shown.into();
         Self {
             about,
@@ -94,14 +94,14 @@ impl Body for Asked {
     const KIND: Kind = Kind::Asked;
     fn summary(&self, _: SessionId) -> String {
         let about = match self.about {
-            About::Approval => "may this be done?",
-            About::InDoubt => "did this happen?",
-            About::Question => "",
-            About::Unknown(_) => return join(&format!("({})", self.about), &self.shown.to_string()),
+            QuestionKind::Approval => "may this be done?",
+            QuestionKind::OutcomeUnknown => "did this happen?",
+            QuestionKind::Question => "",
+            QuestionKind::Unknown(_) => return join(&format!("({})", self.about), &self.shown.to_string()),
         };
         join(about, &self.shown.to_string())
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         if let Some(call) = self.call.as_ref().and_then(|id| state.calls.iter_mut().rev().find(|open| open.id == *id)) {
             (call.asked, call.answered) = (Some(self.about), None);
         }
@@ -115,7 +115,7 @@ impl Body for Asked {
             inherited: false,
         });
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.shown);
     }
 }
@@ -131,16 +131,16 @@ impl Body for Answered {
         };
         join(&verdict, &self.why.as_ref().map(|why| format!("({why})")).unwrap_or_default())
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         let bound = |ask: &OpenAsk| ask.record == self.asked && ask.shown_digest == self.shown_digest;
-        // A second answer to the same question finds none open, and changes nothing.
+        // A second answer finds no open question and changes nothing.
         let Some(position) = state.asks.iter().position(bound) else { return };
         let ask = state.asks.remove(position);
         if let Some(call) = ask.call.and_then(|id| state.calls.iter_mut().rev().find(|open| open.id == id)) {
             call.answered = Some(at.seq);
         }
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         if let Verdict::Text(text) = &mut self.verdict {
             each(text);
         }

@@ -1,32 +1,33 @@
-//! What a model says.
+//! A model's turn.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Body, UnknownValue};
 use crate::blob::{BlobRef, Content};
-use crate::context::Shape;
+use crate::context::ItemKind;
 use crate::id::SessionId;
 use crate::kind::Kind;
-use crate::state::{At, OpenCall, State};
+use crate::state::{OpenCall, RecordMeta, State};
 
 /// One turn of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assistant {
-    /// Its parts, in order.
+    /// The parts of the turn, in order.
     pub blocks: Vec<Block>,
-    /// The same as its API wants it back, where the blocks do not say all of it.
+    /// The turn as the provider's API expects it back in later requests; `None` when the blocks contain everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sent: Option<AsSent>,
+    pub sent: Option<NativeTurn>,
 }
 
-/// A turn as the API that it came from wants it back: with signatures, sealed reasoning, and fields nobody here knows.
+/// A turn in the format of the API that produced it, including signatures, encrypted reasoning and fields that Rath
+/// does not know. Later requests to the same API and model send it back unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AsSent {
-    /// The API and its dialect.
+pub struct NativeTurn {
+    /// The name of the API and its dialect.
     pub api: String,
-    /// The model that was asked: reasoning is of use to no other.
+    /// The model that was asked. Other models cannot use its reasoning.
     pub model: String,
-    /// JSON, as it goes into a request.
+    /// The JSON text that goes into a request.
     pub json: Content,
 }
 
@@ -34,31 +35,31 @@ pub struct AsSent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
-    /// Words for the reader.
+    /// Text for the reader.
     Text {
-        /// The words.
+        /// What the model wrote.
         text: Content,
     },
-    /// Reasoning, as far as the provider shows it.
+    /// The part of the reasoning that the provider shows.
     Reasoning {
-        /// The words.
+        /// The reasoning, as far as the provider shows it.
         text: Content,
     },
-    /// A call of a tool.
+    /// A tool call.
     ToolUse {
-        /// The call's id, as the model gave it.
+        /// The id of the call, chosen by the model.
         id: String,
-        /// The tool.
+        /// The name of the tool.
         name: String,
-        /// The arguments: the model's JSON text, as it wrote it.
+        /// The arguments, as the JSON text that the model wrote.
         arguments: Content,
     },
-    /// A picture.
+    /// An image.
     Image {
-        /// Where it is.
+        /// The image.
         image: BlobRef,
     },
-    /// A part of a later version. No model is shown it here.
+    /// A kind of part that only a later version knows. This version does not send it to models.
     #[serde(untagged, deserialize_with = "unknown_block")]
     Unknown(UnknownValue),
 }
@@ -68,17 +69,17 @@ fn unknown_block<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownVa
 }
 
 impl Assistant {
-    /// A turn of these parts.
+    /// A turn with these parts.
     pub fn new(blocks: Vec<Block>) -> Self {
         Self { blocks, sent: None }
     }
 
-    /// A turn that is plain text.
+    /// A turn of plain text.
     pub fn text(text: impl Into<Content>) -> Self {
         Self::new(vec![Block::Text { text: text.into() }])
     }
 
-    /// The calls in this turn: id and tool.
+    /// The calls in this turn, as pairs of id and tool name.
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
         self.blocks.iter().filter_map(|block| match block {
             Block::ToolUse { id, name, .. } => Some((id.as_str(), name.as_str())),
@@ -99,16 +100,16 @@ impl Body for Assistant {
         };
         self.blocks.iter().map(block).collect::<Vec<_>>().join(" ")
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         for (id, tool) in self.calls() {
             state.calls.push(OpenCall::new(at.id, id, tool));
         }
-        state.turn_came(self.calls().next().is_some());
+        state.on_turn(self.calls().next().is_some());
     }
-    fn shape(&self) -> Option<Shape> {
-        Some(Shape::Turn(self.calls().map(|(id, _)| id.into()).collect()))
+    fn item_kind(&self) -> Option<ItemKind> {
+        Some(ItemKind::Turn(self.calls().map(|(id, _)| id.into()).collect()))
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         for block in &mut self.blocks {
             match block {
                 Block::Text { text } | Block::Reasoning { text } => each(text),

@@ -1,4 +1,4 @@
-//! What a run waits for, and its arrival.
+//! Waiting for something from outside the session.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use crate::blob::Content;
 use crate::clock::Time;
 use crate::id::SessionId;
 use crate::kind::Kind;
-use crate::state::{At, OpenWait, State};
+use crate::state::{OpenWait, RecordMeta, State};
 use crate::summary::join;
 
-/// The session waits for something from outside. It is pending until it is received, or given up.
+/// The session waits for something from outside. The wait is open until a `received` record or a cancellation ends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaited {
-    /// Names the wait on its line; `received` refers to it.
+    /// The id of the wait within the session; `received` refers to it.
     pub id: String,
-    /// What sort of thing is waited for.
+    /// What the session waits for.
     #[serde(rename = "for")]
-    pub what: WaitsFor,
-    /// The event's or the person's name.
+    pub what: WaitKind,
+    /// The name of the event or the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The time that is waited for; with another sort, the time after which it is no longer waited for.
+    /// The time to wait for, for [`WaitKind::Time`]; for other kinds, the deadline after which the wait ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// The reason.
@@ -31,26 +31,26 @@ pub struct Awaited {
 }
 
 open_enum! {
-    /// What a session waits for. Something that this version does not know stays pending here.
-    pub enum WaitsFor {
-        /// A time.
+    /// What a session waits for. A kind that this version does not know stays open here.
+    pub enum WaitKind {
+        /// A point in time.
         Time = "time",
-        /// An event by its name.
+        /// A named event.
         Event = "event",
-        /// A person.
+        /// A person's answer.
         Person = "person",
     }
 }
 
-/// What a session waited for has come. The actor is who, or what, brought it.
+/// A wait ended because the thing it waited for arrived. The actor is the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
     /// The id of the wait.
     pub id: String,
-    /// What came with it, as JSON text.
+    /// The value that arrived, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Content>,
-    /// The post that it came as.
+    /// The id of the post that delivered it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post: Option<String>,
 }
@@ -63,7 +63,7 @@ impl Body for Awaited {
         let why = self.why.as_ref().map(|why| format!("({why})")).unwrap_or_default();
         join(&format!("{what}{until} [{}]", self.id), &why)
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         state.waits.push(OpenWait {
             record: at.id,
             seq: at.seq,
@@ -82,13 +82,13 @@ impl Body for Received {
         let value = self.value.as_ref().map(ToString::to_string).unwrap_or_default();
         join(&format!("[{}]", self.id), &value)
     }
-    fn fold(&self, _: &At, state: &mut State) {
-        // What comes a second time finds nothing open, and changes nothing.
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
+        // A second arrival finds no open wait and changes nothing.
         if let Some(open) = state.waits.iter().rposition(|wait| wait.id == self.id && !wait.inherited) {
             state.waits.remove(open);
         }
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.value.iter_mut().for_each(each);
     }
 }

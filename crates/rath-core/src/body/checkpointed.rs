@@ -1,4 +1,4 @@
-//! The state of the store, signed.
+//! A signed checkpoint of the store.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,20 +9,20 @@ use crate::id::SessionId;
 use crate::kind::Kind;
 use crate::summary::join;
 
-/// A checkpoint of the store, on its operator session.
+/// A checkpoint of the store, recorded in its operator session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpointed {
-    /// The line that was signed, exactly.
+    /// The checkpoint line, byte for byte as it was signed.
     pub line: String,
-    /// The heads that it digests: a line `SESSION SEQ ID` each.
+    /// The list of heads that the checkpoint contains the digest of: one line `SESSION SEQ ID` per session.
     pub heads: BlobRef,
-    /// Their text, on the way into the store.
+    /// The text of that list, until the record is written.
     #[serde(skip)]
     list: Option<Blob>,
 }
 
 impl Checkpointed {
-    /// A checkpoint with the heads that it digests.
+    /// A record of `checkpoint`, which contains the digest of `heads`.
     pub fn new(checkpoint: &Checkpoint, heads: &Heads) -> Self {
         let list = Blob::new(heads.text().into_bytes(), HEADS);
         Self { line: checkpoint.line(), heads: list.reference.clone(), list: Some(list) }
@@ -32,13 +32,13 @@ impl Checkpointed {
 impl Body for Checkpointed {
     const KIND: Kind = Kind::Checkpointed;
     fn summary(&self, _: SessionId) -> String {
-        // The line is signed text of its own: one that cannot be read is shown as it is.
+        // A line that cannot be parsed is shown unchanged.
         let Ok(it) = Checkpoint::parse(&self.line) else { return self.line.clone() };
         let text = format!("{}: {} records in {} sessions", it.no, it.records, it.sessions);
         join(&text, &it.note.map(|note| format!("({note})")).unwrap_or_default())
     }
 
-    fn brought(&mut self) -> Option<Blob> {
+    fn take_blob(&mut self) -> Option<Blob> {
         self.list.take()
     }
 }

@@ -1,4 +1,4 @@
-//! Context that gives way to a summary. The history keeps everything.
+//! Context items that are replaced by a summary. The history keeps them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::summary::join;
 
-/// Contiguous context items are replaced by one.
+/// A range of context items was replaced by one item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compressed {
-    /// What left the context.
+    /// The range of items that left the context.
     pub replaces: Replaced,
-    /// What stands there now.
+    /// The text that replaces them.
     pub summary: Content,
 }
 
 /// A range of context items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
-    /// Position of the first item in the context at that moment.
+    /// The position of the first item in the context before the replacement.
     pub at: u64,
-    /// How many items.
+    /// The number of items.
     pub count: u64,
     /// The record of the first item.
     pub first: Point,
@@ -36,7 +36,7 @@ impl Body for Compressed {
         let Replaced { count, first, last, .. } = &self.replaces;
         join(&format!("{count} items from {first} to {last}"), &self.summary.to_string())
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.summary);
     }
 }

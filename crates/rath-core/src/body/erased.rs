@@ -1,4 +1,4 @@
-//! What was destroyed on purpose.
+//! Deliberate erasure.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,55 +7,56 @@ use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::summary::{counted, join};
 
-/// Bodies were destroyed, or whole sessions removed. Stands on the store's operator session before anything goes; a
-/// crash in between is finished under the same name. Never says what the bodies said.
+/// Record bodies were destroyed or whole sessions removed. The record is written to the store's operator session before
+/// anything is destroyed. After a crash in between, the erasure is finished under the same name. The record never
+/// repeats what the bodies contained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erased {
-    /// Names the erasure.
+    /// The name of the erasure.
     pub erasure: String,
     /// The reason.
     pub why: String,
-    /// The rule of retention by which it went; absent when a person chose it.
+    /// The retention rule that caused it; absent when a person chose the records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Records that keep their headers and lose salt and body.
+    /// Records that lost salt and body and keep their headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub records: Vec<Stripped>,
-    /// Sessions that went whole. Nothing in the store stands on them.
+    pub records: Vec<ErasedRange>,
+    /// Sessions that were removed whole. No remaining session is based on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sessions: Vec<Removed>,
-    /// How many messages went that waited in inboxes.
+    pub sessions: Vec<RemovedSession>,
+    /// How many waiting messages were removed from inboxes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub posts: u64,
-    /// How many blobs nothing else names.
+    /// How many blobs were removed because no other record names them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub blobs: u64,
 }
 
-/// Records `from..=to` of a session.
+/// Records `from..=to` of a session, whose bodies are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stripped {
-    /// The session.
+pub struct ErasedRange {
+    /// The session that contains the records.
     pub session: SessionId,
-    /// First.
+    /// The first sequence number.
     pub from: u64,
-    /// Last.
+    /// The last sequence number.
     pub to: u64,
 }
 
-/// A session that went whole.
+/// A session that was removed whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
-    /// The session.
+pub struct RemovedSession {
+    /// The id of the removed session.
     pub session: SessionId,
-    /// Its last record.
+    /// The id of its last record.
     pub head: RecordId,
-    /// How many records it had.
+    /// The number of its records.
     pub records: u64,
 }
 
 impl Erased {
-    /// Whether it destroyed the body at `point`.
+    /// Whether the erasure destroyed the body of the record at `point`.
     pub fn covers(&self, point: Point) -> bool {
         self.sessions.iter().any(|gone| gone.session == point.session)
             || self
@@ -65,15 +66,15 @@ impl Erased {
     }
 }
 
-impl Stripped {
-    /// Points in order, as stretches.
+impl ErasedRange {
+    /// Joins sorted points into ranges.
     pub fn stretches(points: impl IntoIterator<Item = Point>) -> Vec<Self> {
         let mut stretches: Vec<Self> = Vec::new();
         points.into_iter().for_each(|point| Self::extend(&mut stretches, point));
         stretches
     }
 
-    /// Adds the next point to some stretches.
+    /// Adds the next point to the ranges.
     pub fn extend(stretches: &mut Vec<Self>, Point { session, seq }: Point) {
         match stretches.last_mut() {
             Some(last) if last.session == session && last.to + 1 == seq => last.to = seq,
@@ -81,7 +82,7 @@ impl Stripped {
         }
     }
 
-    /// The records in it.
+    /// The points in the range.
     pub fn points(self) -> impl Iterator<Item = Point> {
         (self.from..=self.to).map(move |seq| Point { session: self.session, seq })
     }

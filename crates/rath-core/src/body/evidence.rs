@@ -1,23 +1,23 @@
-//! What justifies a statement.
+//! Evidence for a statement.
 
 use serde::{Deserialize, Serialize};
 
 use crate::blob::BlobRef;
 use crate::id::Reference;
 
-/// One piece of evidence: a record, a blob, or something in another system.
+/// One piece of evidence: a record, a blob, or an object in another system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvidenceRef {
     /// A record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Reference>,
-    /// A content that the store has.
+    /// A blob in the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blob: Option<BlobRef>,
-    /// The other system, e.g. `jira`.
+    /// The name of the other system, e.g. `jira`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// Its address there.
+    /// The address of the object in the other system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A permission that a person gives once, for all calls like one.
+//! A permission that a person grants once for all similar calls.
 
 use std::fmt;
 
@@ -7,28 +7,29 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{Body, Effect, UnknownValue};
 use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 
-/// How many permissions a line holds. What comes after is on the record and asked about again.
-pub const MOST_GRANTS: usize = 256;
+/// The maximum number of permissions in a session's state. Further ones are recorded, but have no effect: the person is
+/// asked again.
+pub const MAX_GRANTS: usize = 256;
 
-/// A person allowed a call and all that are like it. The actor is who did.
+/// A person allowed a call and all similar ones. The actor is that person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// The question that said what this would allow.
+    /// The `asked` record that showed the permission.
     pub asked: RecordId,
-    /// What is allowed.
+    /// The permission.
     pub allows: Grant,
 }
 
-/// Calls that need not be asked about.
+/// A permission for calls: no question is asked about them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Grant {
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The least safe effect that was asked about.
+    /// The least safe effect that the question was about. Calls with a less safe one are not covered.
     pub effect: Effect,
-    /// Which calls of it.
+    /// Which calls of the tool.
     #[serde(flatten)]
     pub scope: Scope,
 }
@@ -37,22 +38,22 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "scope", rename_all = "snake_case")]
 pub enum Scope {
-    /// Those with exactly these arguments.
+    /// Calls with exactly these arguments.
     Same {
         /// SHA-256 of the arguments' canonical JSON.
         arguments: Digest,
     },
-    /// One plain command that begins with these words.
+    /// Calls that run one plain command that starts with these words.
     Command {
-        /// The words.
+        /// The words that the command starts with.
         words: Vec<String>,
     },
-    /// Those on files in a directory of the workspace, or below it.
+    /// Calls on files below a directory of the workspace.
     Below {
-        /// The directory, from the top of the workspace.
+        /// The directory, relative to the root of the workspace.
         directory: String,
     },
-    /// Those of a rule of a later version. It covers no call here.
+    /// A scope that only a later version knows. It covers no call in this version.
     #[serde(untagged, deserialize_with = "unknown_scope")]
     Unknown(UnknownValue),
 }
@@ -77,11 +78,11 @@ impl Body for Granted {
     fn summary(&self, _: SessionId) -> String {
         format!("always: {}", self.allows)
     }
-    fn fold(&self, _: &At, state: &mut State) {
-        if let Err(place) = state.granted.binary_search(&self.allows)
-            && state.granted.len() < MOST_GRANTS
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
+        if let Err(index) = state.granted.binary_search(&self.allows)
+            && state.granted.len() < MAX_GRANTS
         {
-            state.granted.insert(place, self.allows.clone());
+            state.granted.insert(index, self.allows.clone());
         }
     }
 }

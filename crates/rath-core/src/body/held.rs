@@ -1,4 +1,4 @@
-//! What must not go.
+//! Legal holds.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +8,28 @@ use crate::id::{RecordId, SessionId};
 use crate::kind::Kind;
 use crate::summary::{counted, join};
 
-/// Neither erasure nor retention touches what this covers, until it is released or its time is over. Stands on the
-/// store's operator session; the actor is who placed it.
+/// A legal hold: neither erasure nor retention may remove what it covers, until it is released or expires. The record
+/// is in the store's operator session; the actor is the person who placed the hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// Sessions, each with everything that it stands on.
+    /// The covered sessions. Every session that one of them is based on is covered too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionId>,
-    /// Labels, NAME or NAME=VALUE: the sessions that have one, each with everything that it stands on.
+    /// Labels, as NAME or NAME=VALUE. The sessions with such a label are covered, and every session that one of them is
+    /// based on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The reason.
     pub why: String,
-    /// When it ends by itself.
+    /// When the hold expires; `None` when it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
-/// Holds end.
+/// Legal holds were released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
-    /// Their `held` records.
+    /// The `held` records.
     pub holds: Vec<RecordId>,
     /// The reason.
     pub why: String,

@@ -1,126 +1,126 @@
-//! Work that comes from another system.
+//! Work from another system.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Forked};
 use crate::blob::{BlobRef, Content};
-use crate::context::Shape;
+use crate::context::ItemKind;
 use crate::id::{Digest, Reference, SessionId};
 use crate::kind::Kind;
-use crate::record::{Fault, Record};
-use crate::state::{At, State};
+use crate::record::{Record, RecordError};
+use crate::state::{RecordMeta, State};
 use crate::summary::{counted, join};
 
-/// The first record of a session that another system made. What was read is kept, byte for byte, as a blob.
+/// The first record of a session that another system created. The file that was read is kept unchanged as a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// The format, e.g. `openrath`.
     pub from: String,
-    /// The file, as it was.
+    /// The file, unchanged.
     pub source: BlobRef,
-    /// The file's name, without its directory.
+    /// The file name, without the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The session's id in that system.
+    /// The session's id in the system that it was imported from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<String>,
-    /// When it was made there, as the file says it.
+    /// The creation time in that system, in the format of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
-    /// How it came about there: the operation's name and kind.
+    /// How the session was created in that system: the name and kind of the operation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<String>,
-    /// The sessions it came from there.
+    /// Its parent sessions in the system that it was imported from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<ImportedParent>,
-    /// What the file says at its end, as JSON text.
+    /// The trailer of the file, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trailer: Option<String>,
-    /// What was not as the format wants it, and what was done about it.
+    /// Violations of the format, and how each was repaired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Repair>,
 }
 
-/// A session that an imported one came from.
+/// A parent of an imported session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportedParent {
-    /// Its id in the other system.
+    /// The id in the other system.
     pub original: String,
-    /// Its head here when the child was imported, where it had been imported before.
+    /// The head that this session had in the store when the child was imported; `None` when it had not been imported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub here: Option<Reference>,
 }
 
-/// Something in a file that is not as its format wants it.
+/// A violation of the format in an imported file, and its repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
-    /// The line, from 1; 0 for the file as a whole.
+    /// The line number, from 1; 0 for the file as a whole.
     pub line: u64,
-    /// What is wrong with it.
+    /// What is wrong.
     pub what: String,
-    /// What was done.
+    /// How it was repaired.
     pub how: String,
 }
 
-/// Work from outside that a session goes on with or refers to: the file, and what was repaired in it.
+/// External work that a session continues or refers to: the file, and the repairs in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linked {
     /// The other system, e.g. `openrath` or `rath bundle`.
     pub system: String,
-    /// What it is called there: a file's name, an address.
+    /// The name in that system: a file name or an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
-    /// Its content, where that is kept here.
+    /// The content, if the store keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<BlobRef>,
-    /// Why it is named.
+    /// Why the session refers to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Records that it brought, up to these.
+    /// The imported records: for each session the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heads: Vec<Reference>,
-    /// What was not as the format wants it, and what was done about it.
+    /// Violations of the format, and how each was repaired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Repair>,
 }
 
-/// Where an imported record comes from: field `source` of its body.
+/// The origin of an imported record: the field `source` of its body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
-    /// The digest of the file, as the session's `imported` or `linked` record names it.
+pub struct ImportSource {
+    /// The digest of the file. The session's `imported` or `linked` record names the same blob.
     pub blob: Digest,
-    /// The line in it, from 1.
+    /// The line number in the file, from 1.
     pub line: u64,
-    /// When it was said, as the file says it.
+    /// The time of the entry, in the format of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
 }
 
-impl Source {
-    /// The files that a record names as where others of its session come from.
+impl ImportSource {
+    /// The files that `record` names as the source of other records of its session.
     pub fn files(record: &Record) -> Vec<BlobRef> {
         match record.kind() {
             Kind::Imported => record.body::<Imported>().map_or(Vec::new(), |body| vec![body.source]),
             Kind::Linked => record.body::<Linked>().ok().and_then(|body| body.source).into_iter().collect(),
             Kind::Forked => {
-                let copied = record.body::<Forked>().ok().and_then(|body| body.copied);
+                let copied = record.body::<Forked>().ok().and_then(|body| body.imported_tail);
                 copied.map(|copied| copied.records).into_iter().collect()
             }
             _ => Vec::new(),
         }
     }
 
-    /// Where a record comes from; `None` when it was made here, or its body is erased.
-    pub fn of(record: &Record) -> Result<Option<Source>, Fault> {
+    /// The origin of a record; `None` when it was not imported, or its body is erased.
+    pub fn of(record: &Record) -> Result<Option<ImportSource>, RecordError> {
         #[derive(Deserialize)]
         struct Sourced {
-            source: Option<Source>,
+            source: Option<ImportSource>,
         }
         let may_have_one = record.kind().is_conversation() || *record.kind() == Kind::Note;
         match (may_have_one, record.body_bytes()) {
             (true, Some(body)) => {
-                let body: Sourced = serde_json::from_slice(body).map_err(|e| Fault::Unreadable(e.to_string()))?;
+                let body: Sourced = serde_json::from_slice(body).map_err(|e| RecordError::Unreadable(e.to_string()))?;
                 Ok(body.source)
             }
             _ => Ok(None),
@@ -128,15 +128,15 @@ impl Source {
     }
 }
 
-/// A body that came from a file, with its place there.
+/// The body of an imported record, with its position in the imported file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "B: Serialize + DeserializeOwned")]
 pub struct Sourced<B> {
-    /// What it says.
+    /// The body.
     #[serde(flatten)]
     pub body: B,
-    /// Where it comes from.
-    pub source: Source,
+    /// The position in the file.
+    pub source: ImportSource,
 }
 
 impl<B: Body> Body for Sourced<B> {
@@ -144,17 +144,17 @@ impl<B: Body> Body for Sourced<B> {
     fn summary(&self, on: SessionId) -> String {
         self.body.summary(on)
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         self.body.fold(at, state);
     }
-    fn shape(&self) -> Option<Shape> {
-        self.body.shape()
+    fn item_kind(&self) -> Option<ItemKind> {
+        self.body.item_kind()
     }
     fn is_pure(&self, state: &State) -> bool {
         self.body.is_pure(state)
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
-        self.body.contents(each);
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
+        self.body.visit_text(each);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names that people give.
+//! Changes of a session's title and labels.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::Body;
 use crate::id::SessionId;
 use crate::kind::Kind;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 
-/// A change of title or labels.
+/// A change of the session's title or labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labelled {
-    /// The new title.
+    /// The new title; `None` keeps the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Labels set, with their values (empty for a bare label).
+    /// The labels that are set, with their values; the value of a label without one is empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
-    /// Labels taken away.
+    /// The labels that are removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unset: Vec<String>,
 }
@@ -34,7 +34,7 @@ impl Body for Labelled {
         let unset = self.unset.iter().map(|name| format!("-{name}"));
         title.chain(set).chain(unset).collect::<Vec<_>>().join(" ")
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         if self.title.is_some() {
             state.title.clone_from(&self.title);
         }

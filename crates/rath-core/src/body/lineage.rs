@@ -1,4 +1,4 @@
-//! Where a session comes from and how it ends.
+//! How sessions start and end.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,63 +6,77 @@ use super::Body;
 use crate::blob::BlobRef;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 use crate::summary::join;
 
-/// The first record of a session that comes from nowhere.
+/// The first record of a session without an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Created {
-    /// What it is about.
+    /// The title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The key of the run that it was created for: no two sessions of a store have the same.
+    /// The key of the run that the session was created for. It is unique in a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// What the run is made of, where the text of a program says it.
+    /// The program of the run, if its text is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<BlobRef>,
 }
 
-/// The first record of a branch. Its one parent is the fork point.
+/// The first record of a branch. Its only parent is the fork point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
-    /// The fork point; its id is the record's parent.
+    /// The fork point. The header has its id as the parent.
     pub from: Point,
     /// The reason.
     pub why: String,
-    /// Which fork of its step it is, counted along the line, where a run made it. Resuming finds it again.
+    /// The number of this fork within its step, if a run made it. A resumed run finds the branch by this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordinal: Option<u64>,
-    /// The tool call that it was made for.
+    /// The id of the tool call that the branch was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// Who made it, where that is not the fork point's line in the fork point's step.
+    /// The name that the program gave the branch. A resumed run finds the branch by it, whatever the order of the
+    /// forks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maker: Option<Maker>,
-    /// What the keys of steps on this branch are made of, in place of the key of the step that it was forked in: so steps of
-    /// one name on sibling branches have different keys. Forks that early versions made have none, and keep the key of
-    /// that step.
+    pub key: Option<String>,
+    /// The session and step that made the fork; `None` when it was made in the fork point's session and step.
+    #[serde(rename = "maker", default, skip_serializing_if = "Option::is_none")]
+    pub forked_by: Option<ForkedBy>,
+    /// The base for the keys of steps on this branch. It replaces the key of the step that the branch was forked in, so
+    /// that steps of the same name on sibling branches have different keys. Forks made by early versions have none;
+    /// their steps are based on the key of that step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_key: Option<Digest>,
-    /// Why its run goes on here instead of on the line that it left.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instead: Option<Instead>,
-    /// The line of another store whose words follow, where the fork keeps what diverged there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copied: Option<Box<CopiedLine>>,
+    /// Set when a diverged run continues on this branch instead of on the session that it left.
+    #[serde(rename = "instead", default, skip_serializing_if = "Option::is_none")]
+    pub continued_from: Option<ContinuedFrom>,
+    /// Set when this fork holds the diverged end of an imported session.
+    #[serde(rename = "copied", default, skip_serializing_if = "Option::is_none")]
+    pub imported_tail: Option<Box<ImportedTail>>,
 }
 
 impl Forked {
     /// A fork at `from`.
     pub fn new(from: Point, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { from, why, ordinal: None, call: None, maker: None, step_key: None, instead: None, copied: None }
+        Self {
+            from,
+            why,
+            ordinal: None,
+            call: None,
+            key: None,
+            forked_by: None,
+            step_key: None,
+            continued_from: None,
+            imported_tail: None,
+        }
     }
 
-    /// The state that the branch begins with, from the state at the fork point.
+    /// The initial state of the branch, computed from the state at the fork point.
     pub(crate) fn begin(&self, at_fork_point: &State) -> State {
-        if self.instead.is_some() {
-            return at_fork_point.continued();
+        if self.continued_from.is_some() {
+            return at_fork_point.for_continuation();
         }
         let mut state = at_fork_point.inherited();
         if let (Some(key), Some(step)) = (self.step_key, state.steps.last_mut()) {
@@ -71,74 +85,77 @@ impl Forked {
         state
     }
 
-    /// Whether it is a branch that a run made, and will find again.
+    /// Whether a run made the branch, and finds it again when it is resumed.
     pub fn is_of_run(&self) -> bool {
-        self.ordinal.is_some() || self.call.is_some()
+        self.ordinal.is_some() || self.call.is_some() || self.key.is_some()
     }
 }
 
-/// The end of a line that went on elsewhere, in another way than here. Its words are said again on a fork at the last
-/// record that both have; its exact records are kept as a blob.
+/// The end of a session that was continued in another store, where it diverged from this one. Its messages are appended
+/// again on a fork at the last common record; its exact records are kept as a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CopiedLine {
-    /// The head of the line there.
+pub struct ImportedTail {
+    /// The head of the session in the other store.
     pub head: Reference,
-    /// The first record that only that line has.
+    /// The sequence number of the first record that only the other store has.
     pub from: u64,
-    /// Its exact records from there on, as lines of a bundle.
+    /// The exact records from `from` on, as lines of a bundle.
     pub records: BlobRef,
-    /// Blobs that they name.
+    /// The blobs that these records name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blobs: Vec<BlobRef>,
-    /// How many of them say nothing that can be said again here: they are only in the blob.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub unsaid: u64,
+    /// How many of these records could not be appended again on the fork. They are only in the blob.
+    #[serde(rename = "unsaid", default, skip_serializing_if = "is_zero")]
+    pub not_converted: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A run goes on on another line.
+/// A diverged run that continues on a fork.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Instead {
-    /// How the code diverged from what is recorded.
+pub struct ContinuedFrom {
+    /// How the code diverged from the records.
     pub diverged: String,
-    /// Names the resumption in which it did: lines of one run that were left in it belong together.
-    pub edition: String,
-    /// What the run is made of from here on, where the text of a program says it.
+    /// The id of the resumption in which the run diverged. All sessions of a run that were left in the same resumption
+    /// share it.
+    #[serde(rename = "edition")]
+    pub resume_id: String,
+    /// The program of the run from this record on, if its text is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<BlobRef>,
 }
 
-/// The step of a line in which a run made a fork.
+/// The session and step in which a run made a fork.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Maker {
-    /// The line.
+pub struct ForkedBy {
+    /// The session in which the fork was made.
     pub session: SessionId,
-    /// The step's `step_entered`.
+    /// The `step_entered` record of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<RecordId>,
 }
 
-/// The first record of a session that starts anew from another's context: history and usage begin at zero.
+/// The first record of a session that starts with a copy of another session's context. Its history is empty and its
+/// usage is zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// Where the context was taken. Not a parent: nothing behind it is history of this session.
+    /// The record after which the context was copied. It is not a parent, so its history is not part of this session.
     pub from: Reference,
     /// The reason.
     pub why: String,
-    /// The context items, copied.
+    /// The copied context items.
     pub context: BlobRef,
-    /// Blobs that the copied items name.
+    /// The blobs that the copied items name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<BlobRef>,
 }
 
-/// The last record of a session. It can still be forked, not appended to.
+/// The last record of a session. A closed session can be forked, but not appended to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The `merged` record that took it in.
+    /// The `merged` record of the merge that closed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged_into: Option<Reference>,
     /// The reason.
@@ -146,7 +163,7 @@ pub struct Closed {
     pub why: Option<String>,
 }
 
-/// A branch that a merge did not keep. Stands on the line that goes on.
+/// A branch that a merge did not keep. The record is in the session that continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
     /// The head of the branch.
@@ -160,7 +177,7 @@ impl Body for Created {
     fn summary(&self, _: SessionId) -> String {
         self.title.clone().unwrap_or_default()
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.title.clone_from(&self.title);
     }
 }
@@ -170,8 +187,8 @@ impl Body for Forked {
     fn summary(&self, _: SessionId) -> String {
         join(&format!("from {}", self.from), &self.why)
     }
-    /// Folded onto the state at the fork point.
-    fn fold(&self, _: &At, state: &mut State) {
+    /// `state` is the state at the fork point.
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         *state = self.begin(state);
     }
 }
@@ -191,7 +208,7 @@ impl Body for Closed {
             (None, why) => why.clone().unwrap_or_default(),
         }
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.closed = true;
     }
 }

@@ -1,6 +1,6 @@
-//! Reads and writes of memory. Each stands on the session that made it.
+//! Reads and writes of memory, each recorded in the session that made it.
 //!
-//! Memory is what these records say: items with versions, each with the evidence that justified it.
+//! The content of memory is defined by these records: versioned items, each with the evidence for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,64 +11,64 @@ use crate::id::{Reference, SessionId};
 use crate::kind::Kind;
 use crate::summary::{counted, join};
 
-/// A version of a memory item.
+/// One version of a memory item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryRef {
-    /// The item's id.
+    /// The id of the item.
     pub id: String,
     /// The version, from 1.
     pub version: u64,
 }
 
-/// Memory was searched.
+/// A search in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recalled {
-    /// What was looked for.
+    /// The search query.
     pub query: Content,
-    /// What was found, the best first.
+    /// The items found, best match first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hits: Vec<Hit>,
+    pub hits: Vec<MemoryHit>,
 }
 
-/// An item that a search found.
+/// An item found by a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hit {
-    /// The item as it was then.
+pub struct MemoryHit {
+    /// The item, in the version that was found.
     #[serde(flatten)]
     pub item: MemoryRef,
-    /// How well it fits: greater is better.
+    /// The score: greater is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// Whether a model was shown it.
+    /// Whether the item was added to a model's context.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_context: bool,
 }
 
-/// A memory item, or a new version of one, was written.
+/// A memory item or a new version of one was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// The item and its new version.
     #[serde(flatten)]
     pub item: MemoryRef,
-    /// Whom it concerns.
+    /// Who or what the item is about.
     pub scope: MemoryScope,
-    /// Which user, agent, project or workflow.
+    /// The name of that user, agent, project or workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What sort of thing it is, e.g. `fact`, `preference`, `procedure`.
+    /// The sort of item, e.g. `fact`, `preference`, `procedure`.
     #[serde(rename = "kind")]
     pub sort: String,
-    /// How far it is to be relied on.
+    /// How reliable the item is.
     pub status: MemoryStatus,
-    /// What it says.
+    /// The content.
     pub content: Content,
-    /// What justifies it.
+    /// The evidence for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceRef>,
 }
 
 open_enum! {
-    /// Whom a memory item concerns. An item with a scope that this version does not know is shown to nobody.
+    /// Who or what a memory item is about. An item with a scope that this version does not know is never shown.
     pub enum MemoryScope {
         /// A person.
         User = "user",
@@ -82,18 +82,18 @@ open_enum! {
 }
 
 open_enum! {
-    /// How far a memory item is to be relied on. One that this version does not know counts as retracted.
+    /// How reliable a memory item is. A status that this version does not know counts as retracted.
     pub enum MemoryStatus {
-        /// It was said, and not checked.
+        /// The statement was not checked.
         Hypothesis = "hypothesis",
-        /// It was checked.
+        /// The statement was checked.
         Validated = "validated",
-        /// It no longer holds.
+        /// The statement is no longer true.
         Retracted = "retracted",
     }
 }
 
-/// A memory item no longer holds.
+/// A memory item is no longer true.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retracted {
     /// The item and its last version.
@@ -101,43 +101,43 @@ pub struct Retracted {
     pub item: MemoryRef,
     /// The reason.
     pub why: String,
-    /// What shows that it does not hold.
+    /// The evidence that it is not true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceRef>,
 }
 
-/// Changes to memory were taken back. What was written stays on the record.
+/// Changes to memory were undone. Their records stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolledBack {
-    /// Memory is again as it was after this record.
+    /// Memory returns to its content after this record.
     pub to: Reference,
-    /// The `committed`, `retracted` and `rolled_back` records that no longer count.
+    /// The `committed`, `retracted` and `rolled_back` records that are undone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<Reference>,
     /// The reason.
     pub why: String,
 }
 
-/// An answer used memory.
+/// A model's answer used memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUsed {
     /// The answer: an `assistant` record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Reference>,
-    /// The items that it used.
+    /// The items that the answer used.
     pub items: Vec<MemoryRef>,
-    /// How that is known.
+    /// How this was determined.
     pub determined: Determined,
 }
 
 open_enum! {
-    /// How it is known that an answer used a memory item.
+    /// How it was determined that an answer used a memory item.
     pub enum Determined {
-        /// The model named it.
+        /// The model cited the item.
         Cited = "cited",
-        /// The item stood in the context of the request.
+        /// The item was in the context of the request.
         InContext = "in_context",
-        /// A person or a program compared the two.
+        /// A person or a program compared the answer with the item.
         Compared = "compared",
     }
 }
@@ -154,7 +154,7 @@ impl Body for Recalled {
         let shown = self.hits.iter().filter(|hit| hit.in_context).count();
         format!("{:?}: {}, {shown} in the context", self.query.to_string(), counted(self.hits.len() as u64, "hit"))
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.query);
     }
 }
@@ -164,7 +164,7 @@ impl Body for Committed {
     fn summary(&self, _: SessionId) -> String {
         format!("{} ({}, {}): {}", self.item.named(), self.sort, self.status, self.content)
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.content);
     }
 }

@@ -1,98 +1,139 @@
-//! Branches that come together.
+//! Merging branches.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::open_enum::open_enum;
 use super::{Body, MergedFiles, UnknownValue};
 use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 use crate::usage::Usage;
 
-/// Several lines become one. The parents are this line's head, then the branches' heads in order.
+/// Branches were merged into this session. The parents are this session's previous record, then the heads of the
+/// branches in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merged {
-    /// What becomes of the context.
-    pub how: Manner,
-    /// The heads taken in, in the order of the parents.
+    /// How the contexts were combined.
+    pub how: MergeStrategy,
+    /// The merged branches, in the order of the parents.
     pub branches: Vec<Branch>,
-    /// The youngest record that all of them stand on.
+    /// The youngest common ancestor of this session and all branches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Reference>,
-    /// What this line did not have before: runs of records, each of one session.
-    pub brought: Vec<Run>,
-    /// What the brought records used, counted once.
+    /// The records that the merge added to this session's history, as ranges of one session each.
+    #[serde(rename = "brought")]
+    pub added: Vec<RecordRange>,
+    /// The usage of the added records, counted once.
     #[serde(default, skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
-    /// What became of the files, where a line has any.
+    /// The result for the files, if this session or a branch has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<MergedFiles>,
 }
 
-/// What a merge does with the context.
+/// How a merge combines the contexts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Manner {
-    /// One line's context stays.
+pub enum MergeStrategy {
+    /// The context of one of the sessions is kept.
     Keep {
-        /// Whose.
+        /// The session whose context is kept.
         chosen: SessionId,
     },
-    /// Each branch's new items follow this line's own.
+    /// The new items of each branch are appended to this session's items.
     Append,
-    /// As append; then a workflow writes the result and the branch parts are compressed.
+    /// Like `Append`. Then a workflow writes the combined result, and the items of the branches are compressed.
     Synthesize,
-    /// This line's context stays; files and usage come together. For branches whose answer is said otherwise.
-    TakeIn,
-    /// A way of a later version. The line's own context stays, as it does behind an erased merge.
-    #[serde(untagged, deserialize_with = "unknown_manner")]
+    /// Only files and usage are merged; this session's context does not change. Used for branches whose answer reaches
+    /// this session in another way, such as a tool result.
+    #[serde(rename = "take_in")]
+    FilesOnly,
+    /// Each branch has a strategy of its own: [`Branch::context`].
+    PerBranch,
+    /// A strategy that only a later version knows. This session's context does not change, as after an erased merge.
+    #[serde(untagged, deserialize_with = "unknown_strategy")]
     Unknown(UnknownValue),
 }
 
-fn unknown_manner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
-    UnknownValue::tagged(deserializer, "type", &["keep", "append", "synthesize", "take_in"])
+fn unknown_strategy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownValue, D::Error> {
+    UnknownValue::tagged(deserializer, "type", &["keep", "append", "synthesize", "take_in", "per_branch"])
 }
 
-/// A line that was taken in. The id of its head is the record's parent at the same place, behind the line's own.
+/// A merged branch. The id of its head is the parent at the same index, after this session's own parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Branch {
-    /// The session.
+    /// The session of the branch.
     pub session: SessionId,
-    /// Its head's seq.
+    /// The sequence number of its head.
     pub seq: u64,
-    /// The head's generation.
+    /// The generation of its head.
     pub generation: u64,
-    /// Why it was forked, for the marker in the context.
+    /// Why the branch was forked. The models see it where the branch starts in the merged context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether its files were left out.
+    /// Whether the files of the branch were left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_files: bool,
+    /// What the branch contributes to the context, in a merge with [`MergeStrategy::PerBranch`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<BranchContext>,
+}
+
+open_enum! {
+    /// What a branch contributes to the context of the merged session. A value that this version does not know
+    /// contributes nothing.
+    pub enum BranchContext {
+        /// The branch's context replaces that of the session.
+        Keep = "keep",
+        /// The new items of the branch are appended after a marker.
+        Append = "append",
+        /// Nothing.
+        Omit = "omit",
+    }
 }
 
 impl Branch {
-    /// The head.
+    /// The point of its head.
     pub fn head(&self) -> Point {
         Point { session: self.session, seq: self.seq }
+    }
+
+    fn summary(&self) -> String {
+        let context = match self.context {
+            Some(BranchContext::Keep) => "kept",
+            Some(BranchContext::Append) => "appended",
+            _ if self.without_files => "left out",
+            _ => "files only",
+        };
+        format!("{} {context}", self.head())
     }
 }
 
 /// Records `from..=to` of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// The session.
+pub struct RecordRange {
+    /// The session that contains the records.
     pub session: SessionId,
-    /// First.
+    /// The first sequence number.
     pub from: u64,
-    /// Last.
+    /// The last sequence number.
     pub to: u64,
-    /// The generation of the first: nothing older is new.
+    /// The generation of the first record. No record of the range has a smaller one.
     pub generation: u64,
 }
 
-impl Run {
-    /// Whether `point` lies in this run.
+impl RecordRange {
+    /// Whether `point` is in this range.
     pub fn contains(&self, point: &Point) -> bool {
         self.session == point.session && (self.from..=self.to).contains(&point.seq)
+    }
+}
+
+impl Merged {
+    /// Whether the strategy, or that of a branch, is one that only a later version knows.
+    pub(crate) fn has_unknown_strategy(&self) -> bool {
+        matches!(self.how, MergeStrategy::Unknown(_))
+            || self.branches.iter().any(|branch| matches!(branch.context, Some(BranchContext::Unknown(_))))
     }
 }
 
@@ -102,15 +143,16 @@ impl Body for Merged {
         let branches: Vec<_> = self.branches.iter().map(|branch| branch.head().to_string()).collect();
         let branches = branches.join(", ");
         match &self.how {
-            Manner::Append => format!("{branches} appended"),
-            Manner::Synthesize => format!("{branches} to be made one"),
-            Manner::TakeIn => format!("{branches} taken in"),
-            Manner::Unknown(how) => format!("{branches} ({how})"),
-            Manner::Keep { chosen } if *chosen == on => format!("kept this line over {branches}"),
-            Manner::Keep { chosen } => format!("kept {} of {branches}", chosen.short()),
+            MergeStrategy::Append => format!("{branches} appended"),
+            MergeStrategy::Synthesize => format!("{branches} to be synthesized"),
+            MergeStrategy::FilesOnly => format!("{branches}, files only"),
+            MergeStrategy::PerBranch => self.branches.iter().map(Branch::summary).collect::<Vec<_>>().join(", "),
+            MergeStrategy::Unknown(how) => format!("{branches} ({how})"),
+            MergeStrategy::Keep { chosen } if *chosen == on => format!("kept this session over {branches}"),
+            MergeStrategy::Keep { chosen } => format!("kept {} of {branches}", chosen.short()),
         }
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.usage += self.usage;
         if let Some(files) = &self.files {
             state.workspace = Some(files.workspace.clone());

@@ -1,10 +1,11 @@
-//! What records of each kind say. One file a kind; the trivial ones share a file.
+//! The bodies of records: one type per kind, one file per kind or group of small kinds.
 //!
-//! A body type has a [`Kind`], serialises to the bytes that are stored, and names the [`Content`] in it that may be
-//! moved out into a blob. Kinds that have no type here are carried byte for byte all the same.
+//! A body type implements [`Body`]: it has a [`Kind`], serializes to the stored bytes, and lists the [`Content`] fields
+//! that may be moved to a blob. Records of kinds without a type here are kept byte for byte.
 //!
-//! To add a kind: a file here with its [`Body`], and a row in the table below. One that changes the folded state also
-//! changes `state.rs`. docs/records.md and the test vectors list every kind; tests compare.
+//! To add a kind, add a file with its [`Body`] and a row to the table below. A kind that changes the folded state also
+//! needs a change in `state.rs`. docs/reference/records.md and the test vectors list every kind; tests compare the
+//! lists.
 
 mod arrived;
 mod asked;
@@ -33,39 +34,40 @@ mod trimmed;
 mod validated;
 mod words;
 
-pub use arrived::{Arrived, ArrivedLine};
-pub use asked::{About, Answered, Asked, Verdict};
-pub use assistant::{AsSent, Assistant, Block};
-pub use awaited::{Awaited, Received, WaitsFor};
+pub use arrived::{Arrived, ArrivedSession};
+pub use asked::{Answered, Asked, QuestionKind, Verdict};
+pub use assistant::{Assistant, Block, NativeTurn};
+pub use awaited::{Awaited, Received, WaitKind};
 pub use checkpointed::Checkpointed;
 pub use compressed::{Compressed, Replaced};
-pub use erased::{Erased, Removed, Stripped};
+pub use erased::{Erased, ErasedRange, RemovedSession};
 pub use evidence::EvidenceRef;
-pub use granted::{Grant, Granted, MOST_GRANTS, Scope};
+pub use granted::{Grant, Granted, MAX_GRANTS, Scope};
 pub use held::{Held, Released};
-pub use imported::{Imported, ImportedParent, Linked, Repair, Source, Sourced};
+pub use imported::{ImportSource, Imported, ImportedParent, Linked, Repair, Sourced};
 pub use labelled::Labelled;
-pub use lineage::{Closed, CopiedLine, Created, Detached, Forked, Instead, Maker, Rejected};
+pub use lineage::{Closed, ContinuedFrom, Created, Detached, Forked, ForkedBy, ImportedTail, Rejected};
 pub use memory::{
-    Committed, Determined, Hit, MemoryRef, MemoryScope, MemoryStatus, MemoryUsed, Recalled, Retracted, RolledBack,
+    Committed, Determined, MemoryHit, MemoryRef, MemoryScope, MemoryStatus, MemoryUsed, Recalled, Retracted, RolledBack,
 };
-pub use merged::{Branch, Manner, Merged, Run};
+pub use merged::{Branch, BranchContext, MergeStrategy, Merged, RecordRange};
 pub use model::{ModelFailed, ModelRequested, ModelResponded};
 pub use open_enum::{NotKnown, UnknownName, UnknownValue, only_known};
 pub use placement::{
-    Choice, MergedFiles, NetDecided, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Why,
+    Choice, MergedFiles, NetDecided, Placed, Resolved, RestoreReason, Restored, SandboxClosed, SandboxLost,
+    SandboxOpened,
 };
 pub use replayed::{ReplayDivergence, ReplayMode, ReplayVerdict, Replayed};
 pub use routed::{Candidate, Routed};
 pub use sampled::Sampled;
 pub use steps::{Cancelled, Failed, Outcome, Role, StepEntered, StepLeft};
 pub use tool::{
-    BackgroundCommand, BackgroundStatus, CallOutcome, Effect, Exit, Output, OutputPart, OutsideEffect, Refused, SHOWN,
-    Stretch, ToolFinished, ToolStarted,
+    BackgroundCommand, BackgroundStatus, CallOutcome, Effect, Exit, Output, OutputPart, OutsideEffect, SHOWN_STREAM,
+    SandboxDenial, StreamChunk, ToolFinished, ToolStarted,
 };
 pub use trimmed::Trimmed;
 pub use validated::{CheckVerdict, Validated};
-pub use words::{Attached, Note, System, ToolResult, User};
+pub use words::{Attachment, Note, System, ToolResult, User};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -73,66 +75,67 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 use crate::blob::{Blob, Content};
-use crate::context::Shape;
+use crate::context::ItemKind;
 use crate::id::SessionId;
 use crate::kind::{Holds, InContext, InState, OnResume, Publishes, Row, WrittenBy, kinds, parts};
-use crate::record::Fault;
-use crate::state::{At, State};
+use crate::record::RecordError;
+use crate::state::{RecordMeta, State};
 
-/// The fields of one kind of record.
+/// The body of one kind of record.
 pub trait Body: Serialize + DeserializeOwned {
     /// The kind.
     const KIND: Kind;
 
-    /// What the record says, in one line. `on` is the session that it stands on.
+    /// Describes the record in one line. `on` is the session that contains it.
     fn summary(&self, on: SessionId) -> String;
 
-    /// What the record changes in the session's folded state. `at` is the record that says this.
-    fn fold(&self, at: &At, state: &mut State) {
+    /// Applies the record to the session's folded state. `at` is the position and id of the record.
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         let _ = (at, state);
     }
 
-    /// What the record is in the context; `None` when no model sees it.
-    fn shape(&self) -> Option<Shape> {
+    /// What the record is in a model's context; `None` when models do not see it.
+    fn item_kind(&self) -> Option<ItemKind> {
         None
     }
 
-    /// Whether the call that the record is about does nothing but compute: losing it costs nothing.
+    /// Whether the record is about a pure tool call. Such a record need not be durable, because the call can be
+    /// repeated.
     fn is_pure(&self, state: &State) -> bool {
         let _ = state;
         false
     }
 
-    /// Hands over the blob that the body names, when it brings one.
-    fn brought(&mut self) -> Option<Blob> {
+    /// Takes the blob that the new body carries for its record, if it carries one.
+    fn take_blob(&mut self) -> Option<Blob> {
         None
     }
 
-    /// Shows the parts that may be long to `each`.
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    /// Calls `each` for every text that may be long and so may be moved to a blob.
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         let _ = each;
     }
 }
 
-/// A body whose type is forgotten: what it does to state and context.
-pub(crate) trait Meaning {
-    fn fold(&self, at: &At, state: &mut State);
-    fn shape(&self) -> Option<Shape>;
+/// A body as a trait object: [`Body`] without the parts that need the type.
+pub(crate) trait DynBody {
+    fn fold(&self, at: &RecordMeta, state: &mut State);
+    fn item_kind(&self) -> Option<ItemKind>;
     fn is_pure(&self, state: &State) -> bool;
     fn summary(&self, on: SessionId) -> String;
 }
 
-impl<B: Body> Meaning for B {
+impl<B: Body> DynBody for B {
     fn summary(&self, on: SessionId) -> String {
         Body::summary(self, on)
     }
 
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         Body::fold(self, at, state);
     }
 
-    fn shape(&self) -> Option<Shape> {
-        Body::shape(self)
+    fn item_kind(&self) -> Option<ItemKind> {
+        Body::item_kind(self)
     }
 
     fn is_pure(&self, state: &State) -> bool {
@@ -140,20 +143,20 @@ impl<B: Body> Meaning for B {
     }
 }
 
-fn typed<B: Body + 'static>(bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>, Fault> {
-    let body: B = serde_json::from_slice(bytes).map_err(|e| Fault::Unreadable(e.to_string()))?;
+fn typed<B: Body + 'static>(bytes: &[u8]) -> Result<Option<Box<dyn DynBody>>, RecordError> {
+    let body: B = serde_json::from_slice(bytes).map_err(|e| RecordError::Unreadable(e.to_string()))?;
     Ok(Some(Box::new(body)))
 }
 
-// Codes are stored: one that was given never changes, and a kind that leaves the table leaves its code unused.
-// See docs/decisions/040-one-row-a-kind.md for the columns, and for what comes after code 61.
+// Codes are stored: a code never changes, and the code of a removed kind is never used again.
+// docs/decisions/040-one-row-a-kind.md explains the columns, and what happens after code 61.
 kinds! {
 //  kind           on the wire        code state        resume   publishes       context writer    holds   lost with its body
-    Created        "created"          0  Folds           Compared Never           Edits   Beginning Facts   [NAMES];
-    Forked         "forked"           1  Folds           Compared Never           Edits   Beginning Facts   [OWNERS];
-    Detached       "detached"         2  Inert           Compared Never           Edits   Beginning Content [];
+    Created        "created"          0  Folds           Compared Never           Edits   Start     Facts   [NAMES];
+    Forked         "forked"           1  Folds           Compared Never           Edits   Start     Facts   [OWNERS];
+    Detached       "detached"         2  Inert           Compared Never           Edits   Start     Content [];
     Merged         "merged"           3  Folds           Compared Always          Edits   Operation Facts   [USAGE RUNS WORKSPACE CONFLICTS];
-    Imported       "imported"         4  Inert           Compared Never           Edits   Beginning Facts   [];
+    Imported       "imported"         4  Inert           Compared Never           Edits   Start     Facts   [];
     Closed         "closed"           5  Folds           Compared Never           Hidden  Operation Facts   [];
     Rejected       "rejected"         6  Inert           Compared Never           Hidden  Program   Facts   [];
     Labelled       "labelled"         7  Folds           Ignored  Never           Hidden  Program   Facts   [NAMES];
@@ -167,7 +170,7 @@ kinds! {
     ModelFailed    "model_failed"     15 FoldsIfReadable Compared Never           Hidden  Program   Content [RUNS];
     ToolStarted    "tool_started"     16 FoldsIfReadable Ignored  UnlessPure      Hidden  Program   Content [CALLS RUNS WORKSPACE OPENS];
     ToolFinished   "tool_finished"    17 FoldsIfReadable Ignored  UnlessPure      Needed  Program   Content [CALLS RUNS WORKSPACE];
-    Placed         "placed"           18 FoldsIfReadable Compared Never           Hidden  Program   Facts   [WORKSPACE BASE SANDBOX PLACE];
+    Placed         "placed"           18 FoldsIfReadable Compared Never           Hidden  Program   Facts   [WORKSPACE BASE SANDBOX PLACEMENT];
     SandboxOpened  "sandbox_opened"   19 FoldsIfReadable Ignored  Never           Hidden  Program   Facts   [SANDBOX];
     SandboxClosed  "sandbox_closed"   20 FoldsIfReadable Ignored  Never           Hidden  Program   Facts   [SANDBOX];
     SandboxLost    "sandbox_lost"     21 FoldsIfReadable Ignored  Never           Hidden  Program   Facts   [SANDBOX];

@@ -1,4 +1,4 @@
-//! A request to a model and what came of it.
+//! Requests to models and their results.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,42 +8,44 @@ use crate::id::{Digest, RecordId, SessionId};
 use crate::injected::Injected;
 use crate::kind::Kind;
 use crate::model::Parameters;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 use crate::summary::join;
 use crate::usage::Usage;
 
-/// A model is about to be asked. It is shown what the context view gives at this record's parent, with what is injected,
-/// and with the prompt and the tools that the agent's `step_entered` names. The request is rebuilt from that, byte for byte.
+/// A request to a model is about to be sent. The request consists of the context view at this record's parent, the
+/// injected messages, and the prompt and tools in the agent's `step_entered` record. It can be rebuilt from these byte
+/// for byte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelRequested {
-    /// The model.
+    /// The name of the model.
     pub model: String,
-    /// The context view, by name and version.
+    /// The name and version of the context view.
     #[serde(rename = "rule")]
     pub view: String,
-    /// What makes the request of it, by name and version.
+    /// The name and version of the encoder, which turns the view into a request.
     pub encoder: String,
-    /// SHA-256 of the request.
+    /// The SHA-256 of the request.
     pub request: Digest,
-    /// What is asked for besides, where it is not what the agent's configuration says.
+    /// The parameters, if they differ from those in the agent's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Parameters>,
-    /// The request before this one in the step.
+    /// The previous request in the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<RecordId>,
-    /// Counts how often this turn was asked for, where it is not the first time.
+    /// The number of this attempt at the turn; `None` for the first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// What is shown and the context view does not give.
+    /// Messages in the request that are not in the context view.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injected: Vec<Injected>,
-    /// The agent's configuration, where the step was resumed with another one than it names: one whose prose differs.
+    /// The agent's configuration, if the step was resumed with one that differs from its `step_entered` record. Such a
+    /// configuration differs only in prose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<BlobRef>,
 }
 
 impl ModelRequested {
-    /// The first request of a turn: to this model, through this context view, made by this encoder.
+    /// The first attempt at a turn.
     pub fn new(model: impl Into<String>, view: impl Into<String>, encoder: impl Into<String>, request: Digest) -> Self {
         Self {
             model: model.into(),
@@ -59,57 +61,57 @@ impl ModelRequested {
     }
 }
 
-/// A model answered. The turn itself is the `assistant` record that follows.
+/// A model answered. The answer itself is in the `assistant` record that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelResponded {
-    /// The model that answered, as it calls itself.
+    /// The name of the model, as the answer gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Why the answer ended, in the provider's words.
+    /// The provider's stop reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
-    /// What it used.
+    /// Tokens and cost.
     #[serde(default)]
     pub usage: Usage,
-    /// The prices that the cost was worked out with: where they are from, and their version. Without them the cost is
-    /// not known, and counts as none.
+    /// The source and version of the prices that the cost was computed with. Without prices the cost is unknown and
+    /// counts as zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
-    /// How long it took.
+    /// The latency in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<u64>,
-    /// The response as it came.
+    /// The raw response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<BlobRef>,
 }
 
-/// A model did not answer, or nobody knows whether it did.
+/// A request to a model failed, or its outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFailed {
-    /// What happened.
+    /// The error message.
     pub why: String,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Whether it is asked again.
+    /// Whether the request is retried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retried: bool,
-    /// Whether asking again may help, whether or not it is asked again here.
+    /// Whether a retry may succeed. This does not depend on whether one is made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transient: bool,
-    /// Whether the request was sent by a process that ended before an answer: its cost is not known.
+    /// Whether the process that sent the request ended before it received an answer. The cost is unknown then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
-    /// What had been heard of the answer.
+    /// The part of the answer that was received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Content>,
-    /// The response as far as it came.
+    /// The received part of the raw response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<BlobRef>,
 }
 
 impl ModelFailed {
-    /// A failure that is not mended by asking again.
+    /// A permanent failure: a retry would not help.
     pub fn new(why: impl Into<String>) -> Self {
         Self { why: why.into(), status: None, retried: false, transient: false, lost: false, partial: None, raw: None }
     }
@@ -121,7 +123,7 @@ impl Body for ModelRequested {
         let again = self.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
         format!("{} is shown {}{again}", self.model, self.view)
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         if let Some(run) = state.run_mut() {
             run.requested(at.id);
         }
@@ -133,7 +135,7 @@ impl Body for ModelResponded {
     fn summary(&self, _: SessionId) -> String {
         join(self.model.as_deref().unwrap_or_default(), &self.usage.to_string())
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.add_usage(self.usage);
         if let Some(run) = state.run_mut() {
             run.responded();
@@ -146,12 +148,12 @@ impl Body for ModelFailed {
     fn summary(&self, _: SessionId) -> String {
         join(&self.why, if self.retried { "(asked again)" } else { "" })
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         if let Some(run) = state.run_mut() {
             run.model_failed(self.retried, self.lost);
         }
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.partial.iter_mut().for_each(each);
     }
 }

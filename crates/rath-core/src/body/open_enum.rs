@@ -1,14 +1,14 @@
-//! Enums in stored bodies that later versions may extend.
+//! Enums in stored bodies that later versions may extend with new values.
 //!
-//! A value that this version does not know is kept as `Unknown`: the body stays readable, is written back as it was,
-//! and is shown as `unknown: NAME`. Code that decides by such a value takes the safest meaning.
+//! A value that this version does not know is kept as `Unknown`: the body stays readable, is written back unchanged,
+//! and is shown as `unknown: NAME`. Code that decides based on such a value must assume the safest meaning.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
 
-/// A name is at most so many bytes long.
+/// The maximum length of a name, in bytes.
 const LONGEST: usize = 47;
 
 /// The name of a value that this version does not know: 1 to 47 bytes.
@@ -32,7 +32,7 @@ impl UnknownName {
         std::str::from_utf8(name).unwrap_or_default()
     }
 
-    /// Reads the name of a value in an enum called `of`.
+    /// Checks the name of a value of the enum `of`.
     pub(crate) fn read<E: serde::de::Error>(name: &str, of: &str) -> Result<Self, E> {
         Self::new(name).ok_or_else(|| E::custom(format!("a name in {of} has 1 to {LONGEST} bytes, not {}", name.len())))
     }
@@ -50,7 +50,7 @@ impl fmt::Display for UnknownName {
     }
 }
 
-/// A name in a rule or an argument that no value has.
+/// An unknown name in a rule or a command-line argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotKnown {
     pub(crate) name: String,
@@ -65,8 +65,8 @@ impl fmt::Display for NotKnown {
 
 impl std::error::Error for NotKnown {}
 
-/// Reads an optional value that a person wrote, for `#[serde(deserialize_with = …)]` in rules and settings. A name that
-/// this version does not know is an error there: a rule with a misspelt value would never match.
+/// Reads an optional value in rules and settings, for `#[serde(deserialize_with = …)]`. A name that this version does
+/// not know is an error there, because a rule with a misspelt value would never match.
 pub fn only_known<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -76,9 +76,10 @@ where
     name.map(|name| name.parse().map_err(serde::de::Error::custom)).transpose()
 }
 
-/// Declares an enum whose values are stored as names, with `Unknown` for names of later versions.
+/// Declares an enum whose values are stored as names. Names that only later versions know become `Unknown`.
 ///
-/// The order is that of the declaration, and `Unknown` is the greatest. With `without Display` the enum writes its own.
+/// Values are ordered as declared; `Unknown` is the greatest. With `without Display` the enum implements `Display`
+/// itself.
 macro_rules! open_enum {
     ($(#[$about:meta])* pub enum $enum:ident { $($rest:tt)* }) => {
         $crate::body::open_enum::open_enum! { $(#[$about])* pub enum $enum without Display { $($rest)* } }
@@ -97,7 +98,7 @@ macro_rules! open_enum {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $enum {
             $($(#[$doc])* $value,)*
-            /// A value of a later version.
+            /// A value that only a later version knows.
             Unknown($crate::body::UnknownName),
         }
 
@@ -114,7 +115,7 @@ macro_rules! open_enum {
             }
         }
 
-        /// Reads a name that a person wrote: only the values that this version knows.
+        /// Parses the names of known values only, for rules and arguments.
         impl std::str::FromStr for $enum {
             type Err = $crate::body::NotKnown;
 
@@ -145,7 +146,7 @@ macro_rules! open_enum {
 }
 pub(crate) use open_enum;
 
-/// A value with fields, of a later version: its JSON, and the name that tells which value it is.
+/// A value with fields that only a later version knows: its name and its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownValue {
     name: UnknownName,
@@ -158,7 +159,7 @@ impl UnknownValue {
         self.name.as_str()
     }
 
-    /// Reads a value whose field `tag` has its name, unless that is one of the `known`: then it was not understood.
+    /// Reads a value whose field `tag` holds its name. A name in `known` is an error: its fields could not be read.
     pub(crate) fn tagged<'de, D: Deserializer<'de>>(
         deserializer: D,
         tag: &str,
@@ -169,7 +170,7 @@ impl UnknownValue {
         Self::named(name, known).map(|name| Self { name, json })
     }
 
-    /// Reads a value that is its name, or an object with the name as its one field.
+    /// Reads a value that is a name, or an object whose only key is the name. A name in `known` is an error.
     pub(crate) fn keyed<'de, D: Deserializer<'de>>(deserializer: D, known: &[&str]) -> Result<Self, D::Error> {
         let json = serde_json::Value::deserialize(deserializer)?;
         let name = match &json {

@@ -1,35 +1,36 @@
-//! Where side effects happen: the place of a session, its sandbox, and the way its files go.
+//! Where side effects happen: a session's placement, its sandbox, and changes of its files.
 
 use serde::{Deserialize, Serialize};
 
 use super::Body;
 use super::open_enum::open_enum;
-use crate::files::{Changes, Conflict, Driver, Name, Version};
+use crate::files::{Changes, Conflict, Driver, FilePath, Version};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, Placement, SandboxName, State};
+use crate::state::{Placement, RecordMeta, SandboxName, State};
 use crate::summary::{changed, join};
 
-/// The session works somewhere from here on. Nothing is opened yet.
+/// The session was assigned a placement. Nothing is opened yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// The backend's name.
+    /// The name of the sandbox backend.
     pub backend: String,
-    /// Whether it keeps what runs there away from the machine.
+    /// Whether the backend isolates commands from the machine.
     pub isolated: bool,
-    /// The directory the files come from, and into which `apply` brings them.
+    /// The directory that the files come from, and that `apply` writes them to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Name>,
-    /// Whether the session works in that directory itself, not in a copy.
+    pub origin: Option<FilePath>,
+    /// Whether the session works in that directory itself instead of in a copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
-    /// The files it begins with.
+    /// The initial files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Version>,
-    /// What the origin had when the files were last brought from it or into it.
+    /// The files in the origin directory when they were last copied from it or applied to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Version>,
-    /// The shell line that makes its files ready for work: what it installs is ignored, and kept for others.
+    /// The shell command that prepares the files for work. What it installs is ignored by versions, and is reused by
+    /// other sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
     /// The reason.
@@ -37,155 +38,155 @@ pub struct Placed {
     pub why: Option<String>,
 }
 
-/// A sandbox is there.
+/// A sandbox was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxOpened {
-    /// Which.
+    /// The id and generation of the sandbox.
     #[serde(flatten)]
     pub sandbox: SandboxName,
-    /// Its backend.
+    /// The name of its backend.
     pub backend: String,
-    /// Whether it is isolated.
+    /// Whether the sandbox isolates commands from the machine.
     pub isolated: bool,
-    /// How, in the backend's word for it.
+    /// The isolation method, as the backend names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// The directory that holds the files.
-    pub directory: Name,
-    /// What was asked for and is not enforced.
+    /// The directory that contains the files.
+    pub directory: FilePath,
+    /// The requested limits that the backend does not enforce.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<String>,
-    /// Sockets and FIFOs of the files that commands cannot reach: the first hundred of them.
+    /// Sockets and FIFOs in the workspace that are hidden from commands; the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub covered: Vec<Name>,
+    pub covered: Vec<FilePath>,
 }
 
-/// A sandbox was closed in order.
+/// A sandbox was closed normally.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxClosed {
-    /// Which.
+    /// The id and generation of the sandbox.
     #[serde(flatten)]
     pub sandbox: SandboxName,
     /// The reason.
     pub why: String,
 }
 
-/// A sandbox is gone. The session goes on from its last version.
+/// A sandbox is lost. The session continues from its last version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxLost {
-    /// Which.
+    /// The id and generation of the sandbox.
     #[serde(flatten)]
     pub sandbox: SandboxName,
-    /// What was found.
+    /// How the loss was detected.
     pub why: String,
 }
 
 /// A network access was allowed or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetDecided {
-    /// Where to: `HOST` or `HOST:PORT`.
+    /// The target: `HOST` or `HOST:PORT`.
     pub target: String,
-    /// Whether it was allowed.
+    /// Whether the access was allowed.
     pub allowed: bool,
-    /// The call that tried it.
+    /// The id of the tool call that attempted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// The rule that decided.
+    /// The policy rule that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
 
-/// The files were set to another version.
+/// The files were restored to another version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
-    /// Why.
-    pub why: Why,
-    /// What was there: saved before anything was touched.
+    /// What caused the restore.
+    pub why: RestoreReason,
+    /// The files before the restore. They were saved first.
     pub from: Version,
-    /// What is there.
+    /// The files after the restore.
     pub workspace: Version,
-    /// The record after which the files were like this.
+    /// The record whose files were restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
-    /// What somebody else had changed since the last record, and is only in `from` now.
+    /// Changes that were made outside the session since the last record. They are only in `from` now.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub outside: Changes,
-    /// What changed on the way.
+    /// The changes made by the restore.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub changed: Changes,
-    /// Paths that changed under our hands and were left alone.
+    /// Paths that were changed by another program during the restore, and were not restored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<Name>,
-    /// The conflicts that are open in these files.
+    pub kept: Vec<FilePath>,
+    /// The open conflicts in the restored files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }
 
 open_enum! {
     /// Why files were restored.
-    pub enum Why {
-        /// A person or program asked for that version.
+    pub enum RestoreReason {
+        /// A person or program requested that version.
         Asked = "asked",
-        /// The last change was taken back.
+        /// The last change was undone.
         Undo = "undo",
-        /// A restore that a crash had interrupted was finished.
+        /// A restore that was interrupted by a crash was finished.
         Recovered = "recovered",
-        /// A call that a crash had interrupted is about to be made again.
+        /// A tool call that was interrupted by a crash is about to be repeated.
         Resumed = "resumed",
     }
 }
 
-/// A conflict was decided.
+/// A file conflict was resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
-    /// The path.
-    pub path: Name,
-    /// What was chosen.
+    /// The path whose conflict was resolved.
+    pub path: FilePath,
+    /// The chosen side.
     pub choice: Choice,
-    /// The record whose side was taken.
+    /// The record that the chosen side comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<Point>,
-    /// The files with the decision in them.
+    /// The files after the resolution.
     pub workspace: Version,
-    /// What the decision changed.
+    /// The changes made by the resolution.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub changed: Changes,
 }
 
 open_enum! {
-    /// How a conflict was decided.
+    /// How a conflict was resolved.
     pub enum Choice {
-        /// The side of the line that goes on.
+        /// This session's side.
         Ours = "ours",
-        /// The branch's side.
+        /// The merged branch's side.
         Theirs = "theirs",
-        /// What both began with.
+        /// The common ancestor of both sides.
         Base = "base",
-        /// The path goes.
+        /// The path is removed.
         Remove = "remove",
-        /// A content of its own.
+        /// Other content, written by hand.
         Content = "content",
     }
 }
 
-/// What a merge made of the files.
+/// The result of merging the files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergedFiles {
-    /// The files of all sides together.
+    /// The merged files.
     pub workspace: Version,
-    /// What changed on this line.
+    /// The changes relative to this session's files before the merge.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub changed: Changes,
-    /// Every conflict that is open in these files, old ones too; this line's side is in them.
+    /// All open conflicts in the merged files, including older ones. At these paths the files have this session's side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
-    /// Who decided about paths that several sides changed.
+    /// The drivers that decided paths changed on several sides, with their patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drivers: Vec<(String, Driver)>,
 }
 
 impl Placed {
-    /// Where that is, in words.
+    /// Describes the placement as a phrase.
     pub fn in_words(&self) -> String {
         let backend = match self.isolated {
             true => format!("on {}", self.backend),
@@ -211,7 +212,7 @@ impl Body for Placed {
         let setup = self.setup.as_ref().map(|line| format!("with the setup `{line}`")).unwrap_or_default();
         join(&join(&format!("on {}{unisolated}", self.backend), &origin), &setup)
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         let Placed { backend, isolated, origin, in_place, base, setup, .. } = self.clone();
         let sandbox = state.placement.take().and_then(|before| before.sandbox.filter(|_| before.backend == backend));
         state.placement = Some(Box::new(Placement { backend, isolated, origin, in_place, base, setup, sandbox }));
@@ -230,16 +231,16 @@ impl Body for SandboxOpened {
             (None, true) => String::new(),
             (_, false) => ", not isolated".to_owned(),
         };
-        format!("{} on {}{isolation}, generation {}", self.sandbox.id, self.backend, self.sandbox.generation)
+        format!("on {}{isolation}, generation {}", self.backend, self.sandbox.generation)
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         if let Some(placement) = &mut state.placement {
             placement.sandbox = Some(self.sandbox.clone());
         }
     }
 }
 
-fn gone(sandbox: &SandboxName, state: &mut State) {
+fn clear_sandbox(sandbox: &SandboxName, state: &mut State) {
     if let Some(placement) = &mut state.placement
         && placement.sandbox.as_ref() == Some(sandbox)
     {
@@ -252,8 +253,8 @@ impl Body for SandboxClosed {
     fn summary(&self, _: SessionId) -> String {
         join(&self.sandbox.id, &self.why)
     }
-    fn fold(&self, _: &At, state: &mut State) {
-        gone(&self.sandbox, state);
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
+        clear_sandbox(&self.sandbox, state);
     }
 }
 
@@ -262,8 +263,8 @@ impl Body for SandboxLost {
     fn summary(&self, _: SessionId) -> String {
         join(&self.sandbox.id, &self.why)
     }
-    fn fold(&self, _: &At, state: &mut State) {
-        gone(&self.sandbox, state);
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
+        clear_sandbox(&self.sandbox, state);
     }
 }
 
@@ -278,16 +279,16 @@ impl Body for Restored {
     const KIND: Kind = Kind::Restored;
     fn summary(&self, _: SessionId) -> String {
         let why = match self.why {
-            Why::Asked => "",
-            Why::Undo => "undo",
-            Why::Recovered => "finished after a crash",
-            Why::Resumed => "before a call is made again",
-            Why::Unknown(_) => &self.why.to_string(),
+            RestoreReason::Asked => "",
+            RestoreReason::Undo => "undo",
+            RestoreReason::Recovered => "finished after a crash",
+            RestoreReason::Resumed => "before a call is made again",
+            RestoreReason::Unknown(_) => &self.why.to_string(),
         };
         let to = self.point.map_or_else(|| self.workspace.to_string(), |point| format!("as after {point}"));
         join(&join(why, &to), &changed(&self.changed))
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.workspace = Some(self.workspace.clone());
         state.conflicts.clone_from(&self.conflicts);
     }
@@ -297,16 +298,16 @@ impl Body for Resolved {
     const KIND: Kind = Kind::Resolved;
     fn summary(&self, _: SessionId) -> String {
         let choice = match self.choice {
-            Choice::Ours => "this line's side",
+            Choice::Ours => "this session's side",
             Choice::Theirs => "the branch's side",
-            Choice::Base => "what both began with",
+            Choice::Base => "the common ancestor",
             Choice::Remove => "removed",
-            Choice::Content => "decided by hand",
+            Choice::Content => "resolved by hand",
             Choice::Unknown(_) => &self.choice.to_string(),
         };
         format!("{}: {choice}", self.path)
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.conflicts.retain(|conflict| conflict.path != self.path);
         state.workspace = Some(self.workspace.clone());
     }

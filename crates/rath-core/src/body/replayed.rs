@@ -1,4 +1,4 @@
-//! A replay of recorded work, and what it showed.
+//! Replays of recorded work and their results.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,55 +9,55 @@ use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::summary::join;
 
-/// Records were replayed.
+/// A range of records was replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replayed {
     /// The session that was replayed.
     pub session: SessionId,
-    /// The first record.
+    /// The sequence number of the first record.
     pub from: u64,
-    /// The last record.
+    /// The sequence number of the last record.
     pub to: u64,
-    /// How.
+    /// The mode of the replay.
     pub mode: ReplayMode,
-    /// What it showed.
+    /// The result.
     pub verdict: ReplayVerdict,
-    /// Where the two first differ.
+    /// The first difference between the records and the replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<ReplayDivergence>,
 }
 
-/// The first difference between what is recorded and what the replay did.
+/// The first difference between the records and the replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayDivergence {
-    /// The recorded side's record.
+    /// The record that differs.
     pub at: Point,
-    /// What is recorded.
+    /// What the record contains.
     pub recorded: Content,
-    /// What the replay did.
+    /// What the replay did instead.
     pub replayed: Content,
 }
 
 open_enum! {
     /// How records are replayed.
     pub enum ReplayMode {
-        /// With recorded answers and no tools: does the code still make the same requests?
+        /// With recorded answers and without tools, to check that the code still makes the same requests.
         Check = "check",
-        /// With recorded answers and real tools in a fresh sandbox.
+        /// With recorded answers and with real tools in a new sandbox.
         Reexecute = "reexecute",
-        /// Live, with something changed.
+        /// With live models and tools, and with something changed.
         WhatIf = "what_if",
     }
 }
 
 open_enum! {
-    /// What a replay showed. A verdict that this version does not know is not a match.
+    /// The result of a replay. A value that this version does not know does not count as a match.
     pub enum ReplayVerdict {
-        /// The same as is recorded.
+        /// The replay matches the records.
         Same = "same",
-        /// Something else.
+        /// The replay differs from the records.
         Diverged = "diverged",
-        /// It did not come to its end.
+        /// The replay did not finish.
         Incomplete = "incomplete",
     }
 }
@@ -71,7 +71,7 @@ impl Body for Replayed {
         });
         join(&range, &diverged.unwrap_or_default())
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         if let Some(diverged) = &mut self.diverged {
             each(&mut diverged.recorded);
             each(&mut diverged.replayed);

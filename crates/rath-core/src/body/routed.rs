@@ -1,4 +1,4 @@
-//! The choice of who works on next.
+//! The choice of the agent or workflow that continues.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,30 +10,30 @@ use crate::summary::join;
 /// A selector chose among candidates. The actor of the record is the selector.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Routed {
-    /// What could be chosen, in the order in which it was offered.
+    /// The candidates, in the order in which they were offered.
     pub candidates: Vec<Candidate>,
-    /// The names of those that were chosen: none, one or several.
+    /// The names of the chosen candidates: none, one or several.
     pub chosen: Vec<String>,
     /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What the choice was made by: a rule with its version, a model, a person.
+    /// What made the choice: a rule with its version, a model, or a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// What the choice relied on.
+    /// The evidence for the choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceRef>,
 }
 
-/// Something that a selector can choose.
+/// A candidate that a selector can choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// Its name among the candidates.
+    /// The name, unique among the candidates.
     pub name: String,
-    /// Its score: greater is better.
+    /// The score: greater is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// Why it was given this score, or left out.
+    /// The reason for the score, or for the exclusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -42,7 +42,7 @@ impl Body for Routed {
     const KIND: Kind = Kind::Routed;
     fn summary(&self, _: SessionId) -> String {
         let chosen = match self.chosen.as_slice() {
-            [] => "nobody".to_owned(),
+            [] => "none".to_owned(),
             chosen => chosen.join(", "),
         };
         let of = format!("{chosen} of {}", self.candidates.len());

@@ -1,4 +1,4 @@
-//! What a run took from outside between its steps: the time, a random number, a variable.
+//! Values that a run reads from outside between its steps: the time, a random number, an environment variable.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::blob::Content;
 use crate::id::SessionId;
 use crate::kind::Kind;
 
-/// A value that code between steps used. Resuming gives the same one again.
+/// A value that code between steps read. When the run is resumed, the code gets the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// What it is: `clock`, `random`, `env HOME`, or a name of the program's own.
+    /// What was read: `clock`, `random`, `env HOME`, or a name chosen by the program.
     pub what: String,
-    /// Its value, as JSON text.
+    /// The value, as JSON text.
     pub value: Content,
 }
 
@@ -21,7 +21,7 @@ impl Body for Sampled {
     fn summary(&self, _: SessionId) -> String {
         format!("{} = {}", self.what, self.value)
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.value);
     }
 }

@@ -1,4 +1,4 @@
-//! Spans of records made by one agent, workflow, selector or validator. Steps nest.
+//! Steps: nested spans of records made by one agent, workflow, selector or validator.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,84 +7,91 @@ use super::open_enum::open_enum;
 use crate::blob::{BlobRef, Content};
 use crate::id::{Digest, Point, RecordId, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 
-/// A step begins. Its records carry this record's id.
+/// A step starts. The headers of its records contain this record's id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepEntered {
-    /// Its name among its siblings.
+    /// The name of the step.
     pub name: String,
-    /// What works in it.
+    /// What runs in the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// What the code says of itself, e.g. `2`. Resuming with another one stops.
+    /// The version that the code declares, e.g. `2`. A run stops when it is resumed with another version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The name of a run's workflow.
+    /// The name of the workflow, in the outermost step of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
-    /// An agent's model, prompt, parameters and tools. They apply inside this step.
+    /// The agent's model, prompt, parameters and tools. They apply inside this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<BlobRef>,
-    /// Whether an agent finishes in it the calls of the last turn before the fork, which were open there.
+    /// Whether the agent finishes tool calls in this step that were open at the fork point.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopts_calls: bool,
-    /// What a run is made of from here on, where it was over and goes on with other words.
+    /// Whether the step starts over when a failed run is run again, instead of being continued inside: a step that has
+    /// undone its work, for example.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub as_a_whole: bool,
+    /// The program of the run from this record on, if a finished run continues with another program text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<BlobRef>,
 }
 
 open_enum! {
-    /// What works in a step. One that this version does not know has no agent's loop here.
+    /// What runs in a step. A role that this version does not know runs no agent loop here.
     pub enum Role {
-        /// A model with tools, in a loop.
+        /// An agent: a model that calls tools in a loop.
         Agent = "agent",
-        /// Code.
+        /// Program code.
         Workflow = "workflow",
+        /// A validator, whose verdict is the value of the step.
+        Validator = "validator",
     }
 }
 
-/// A step ends.
+/// A step ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLeft {
-    /// Its `step_entered`.
+    /// The `step_entered` record of the step.
     pub step: RecordId,
-    /// How.
+    /// How the step ended.
     pub outcome: Outcome,
-    /// What it left, as JSON text, if it is a step that leaves a value.
+    /// The value that the step returned, as JSON text; `None` for a step without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Content>,
-    /// The `failed` or `cancelled` record that says why it did not end well. It may stand on another line: a branch's.
+    /// The `failed` or `cancelled` record with the reason, if the step did not succeed. It may be in another session: a
+    /// branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<Point>,
-    /// The agent or workflow that goes on with the session: a call of the step's agent handed it off.
+    /// The agent or workflow that continues the session, if a tool call of the step's agent handed it off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_off: Option<String>,
 }
 
 impl StepLeft {
-    /// The step that `step` entered ends, without a value.
+    /// The end of the step that `step` entered, without a value.
     pub fn new(step: RecordId, outcome: Outcome) -> Self {
         Self { step, outcome, value: None, because: None, hand_off: None }
     }
 }
 
 open_enum! {
-    /// How a step ended. A way that this version does not know is not done.
+    /// How a step ended. An outcome that this version does not know does not count as done.
     pub enum Outcome {
-        /// It did what it was for.
+        /// The step succeeded.
         Done = "done",
-        /// It did not.
+        /// The step failed.
         Failed = "failed",
-        /// It was stopped.
+        /// The step was cancelled.
         Cancelled = "cancelled",
     }
 }
 
-/// Something pending was given up.
+/// Open calls, questions and waits were cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancelled {
-    /// Ids of the open calls that will get no result.
+    /// The ids of the open calls that will get no result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<String>,
     /// The reason.
@@ -92,21 +99,21 @@ pub struct Cancelled {
 }
 
 impl Cancelled {
-    /// The reason, for whoever says beforehand that it was cancelled. Early records say that once more.
+    /// The reason without the prefix `cancelled: ` that early records contain.
     pub fn reason(&self) -> &str {
         self.why.strip_prefix("cancelled: ").unwrap_or(&self.why)
     }
 }
 
-/// The innermost step of a line could not go on. Outer steps only say that they failed too.
+/// The innermost step of a session failed. Outer steps that fail because of it have no `failed` record of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// What happened.
+    /// The error message.
     pub why: String,
-    /// The error's code.
+    /// The error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Whether trying again may help.
+    /// Whether a retry may succeed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transient: bool,
 }
@@ -115,10 +122,19 @@ impl StepEntered {
     /// A step called `name`.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
-        Self { name, role: None, version: None, workflow: None, config: None, adopts_calls: false, program: None }
+        Self {
+            name,
+            role: None,
+            version: None,
+            workflow: None,
+            config: None,
+            adopts_calls: false,
+            as_a_whole: false,
+            program: None,
+        }
     }
 
-    /// Its name; for a run also the name and version of its workflow.
+    /// The name; for a run also the name and version of its workflow.
     pub fn title(&self) -> String {
         match (&self.workflow, &self.version) {
             (Some(workflow), Some(version)) => format!("{} {workflow}, version {version}", self.name),
@@ -127,14 +143,14 @@ impl StepEntered {
         }
     }
 
-    /// What must be the same when a step is entered again on resume, besides its key. Two configurations may also differ
-    /// in prose.
+    /// What must be equal, besides the key, when a resumed run enters the step again. Configurations with different
+    /// digests are still accepted if they differ only in prose.
     pub fn fingerprint(&self) -> (Option<&str>, Option<Digest>) {
         (self.version.as_deref(), self.config.as_ref().map(|config| config.digest))
     }
 
-    /// Whether code that enters `now` may go on in this step, which is on the record. Name and version of a run's workflow
-    /// are compared where both sides have them: runs that were recorded without stay resumable.
+    /// Whether code that enters the step `now` may continue in this recorded step. For a run, the name and version of
+    /// its workflow are compared only if both sides have them, so that runs recorded without them can still be resumed.
     pub fn may_be_entered_as(&self, now: &Self) -> bool {
         let differ = |then: &Option<String>, now: &Option<String>| then.is_some() && now.is_some() && then != now;
         match (&self.role, &self.config) {
@@ -151,7 +167,7 @@ impl Body for StepEntered {
     fn summary(&self, _: SessionId) -> String {
         self.title()
     }
-    fn fold(&self, at: &At, state: &mut State) {
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
         state.step_entered(at, &self.name, self.role == Some(Role::Agent));
         if self.adopts_calls {
             state.adopt_calls();
@@ -167,10 +183,10 @@ impl Body for StepLeft {
             None => self.outcome.to_string(),
         }
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.steps.retain(|open| open.record != self.step);
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.value.iter_mut().for_each(each);
     }
 }
@@ -180,11 +196,11 @@ impl Body for Cancelled {
     fn summary(&self, _: SessionId) -> String {
         self.reason().to_owned()
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         state.calls.retain(|open| !self.calls.contains(&open.id));
         state.asks.retain(|ask| ask.inherited);
         state.waits.retain(|wait| wait.inherited);
-        state.calls_may_be_over();
+        state.on_call_closed();
     }
 }
 

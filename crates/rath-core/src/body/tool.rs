@@ -1,44 +1,45 @@
-//! A tool call, from its start to its end.
+//! The start and the end of a tool call.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::open_enum::open_enum;
-use super::{Attached, Body, UnknownValue};
+use super::{Attachment, Body, UnknownValue};
 use crate::blob::{BlobRef, Content};
 use crate::files::{Changes, Version};
 use crate::id::SessionId;
 use crate::kind::Kind;
-use crate::state::{At, OpenCall, Started, State};
+use crate::state::{CallStart, OpenCall, RecordMeta, State};
 use crate::summary::{self, changed, join};
 
-/// A call begins. What it may do to the world happens after this record is durable.
+/// A call is about to start. Its side effects happen only after this record is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolStarted {
     /// The id of the call.
     pub call: String,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The arguments, as JSON, where no `assistant` block has them.
+    /// The arguments, as JSON; `None` when an `assistant` record contains them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Content>,
-    /// What happens if it is done twice.
+    /// What happens if the call is made twice.
     pub effect: Effect,
-    /// Counts the attempts that were not merely interrupted. The key of the call is made of it.
+    /// The number of the attempt, from 1. An attempt that was only interrupted does not count. The idempotency key of
+    /// the call contains the number.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub attempt: u32,
-    /// Whether the sandbox keeps it away from the machine.
+    /// Whether the sandbox isolates the call from the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
     /// The files before the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Version>,
-    /// What changed since the last record without one of ours: a person's edits, another program's.
+    /// Changes since the last record that were made outside the session, by a person or another program.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub outside: Changes,
 }
 
 impl ToolStarted {
-    /// A call that starts for the first time, and nothing else to say.
+    /// The first attempt at a call, with all optional fields empty.
     pub fn new(call: impl Into<String>, tool: impl Into<String>, effect: Effect) -> Self {
         Self {
             call: call.into(),
@@ -58,87 +59,88 @@ impl ToolStarted {
 pub struct ToolFinished {
     /// The id of the call.
     pub call: String,
-    /// How.
+    /// How the call ended.
     pub outcome: CallOutcome,
-    /// How its process ended, as the system said it.
+    /// How its process ended, as the operating system reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// What it wrote, stream by stream.
+    /// The output, one entry per stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<Output>,
-    /// In which order the streams were written, as far as it was seen.
+    /// The order in which the streams were written, as far as it was observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub order: Vec<Stretch>,
-    /// How long it took.
+    pub order: Vec<StreamChunk>,
+    /// The duration in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// Whether it was kept away from the machine.
+    /// Whether the sandbox isolated the call from the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
     /// The files after the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Version>,
-    /// What it changed in them.
+    /// The changes that the call made to the files.
     #[serde(default, skip_serializing_if = "Changes::is_empty")]
     pub changed: Changes,
-    /// What it changed elsewhere.
+    /// The changes that the call made outside the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<OutsideEffect>,
-    /// Processes it left behind, which were killed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub left_behind: u64,
-    /// What it tried and its sandbox refused.
+    /// The number of processes that outlived the call and were killed.
+    #[serde(rename = "left_behind", default, skip_serializing_if = "is_zero")]
+    pub killed_orphans: u64,
+    /// What the call attempted and the sandbox denied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
-    /// The limit for which it was stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beyond: Option<String>,
-    /// Commands that run on in the background, and what was found of them. Early records say it in `remarks` alone.
+    pub refused: Vec<SandboxDenial>,
+    /// The exceeded limit for which the call was stopped.
+    #[serde(rename = "beyond", default, skip_serializing_if = "Option::is_none")]
+    pub limit_exceeded: Option<String>,
+    /// Background commands and their status. Early records have this only as text in `remarks`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<BackgroundCommand>,
-    /// Ids under which the rest of an output that was shortened can be read. Early records say it in `remarks` alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub continued: Vec<String>,
-    /// The agent or workflow that goes on with the session after this turn.
+    /// The ids under which the rest of a shortened output can be read. Early records have this only as text in
+    /// `remarks`.
+    #[serde(rename = "continued", default, skip_serializing_if = "Vec::is_empty")]
+    pub rest_ids: Vec<String>,
+    /// The agent or workflow that continues the session after this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_off: Option<String>,
-    /// What should be known, for people: files that could not be saved, limits that were hit.
+    /// Remarks for people, such as files that could not be saved and limits that were reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
 impl Effect {
-    /// Whether a call cannot be taken back, or is not known to be: then a person decides.
+    /// Whether the effect of the call cannot be undone, or is unknown. A person then decides about recovery.
     pub fn is_irreversible(self) -> bool {
         self >= Effect::Irreversible
     }
 }
 
-/// A command in the background, as a call left or found it.
+/// A background command, as it was at the end of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundCommand {
-    /// Its id, by which a model names it.
+    /// The id by which a model refers to it.
     pub id: String,
-    /// How it is.
+    /// The status.
     pub status: BackgroundStatus,
 }
 
 open_enum! {
-    /// How a command in the background is. A status that this version does not know is not running.
+    /// The status of a background command. A status that this version does not know does not count as running.
     pub enum BackgroundStatus {
-        /// It runs on.
+        /// The command is running.
         Running = "running",
-        /// It has ended.
+        /// The command has ended.
         Ended = "ended",
-        /// It ended with the process that started it.
+        /// The command was lost when the process that started it ended.
         LostWithProcess = "lost_with_process",
-        /// It ended with its sandbox.
+        /// The command was lost when its sandbox was lost.
         LostWithSandbox = "lost_with_sandbox",
     }
 }
 
 impl ToolFinished {
-    /// A call that ended, and nothing else to say.
+    /// The end of a call, with all optional fields empty.
     pub fn new(call: impl Into<String>, outcome: CallOutcome) -> Self {
         Self {
             call: call.into(),
@@ -151,22 +153,23 @@ impl ToolFinished {
             workspace: None,
             changed: Changes::default(),
             effects: Vec::new(),
-            left_behind: 0,
+            killed_orphans: 0,
             refused: Vec::new(),
-            beyond: None,
+            limit_exceeded: None,
             background: Vec::new(),
-            continued: Vec::new(),
+            rest_ids: Vec::new(),
             hand_off: None,
             remarks: Vec::new(),
         }
     }
 }
 
-/// The stream that holds what the model is shown, where that is not what the call put out.
-pub const SHOWN: &str = "shown";
+/// The name of the stream that contains what the model is shown, if that differs from the output of the call.
+pub const SHOWN_STREAM: &str = "shown";
 
 impl ToolFinished {
-    /// The text that the model is shown: of the stream of that name, else of all of them.
+    /// The text that the model is shown: the stream `shown` if there is one, otherwise all text streams joined by line
+    /// feeds.
     pub fn shown(&self) -> Option<Content> {
         let content = |output: &Output| match (&output.text, &output.blob) {
             (Some(text), _) => Some(Content::Text(text.clone())),
@@ -184,36 +187,34 @@ impl ToolFinished {
         }
     }
 
-    /// The pictures and files that the model is shown.
-    pub fn attached(&self) -> Vec<Attached> {
+    /// The images and files that the model is shown.
+    pub fn attached(&self) -> Vec<Attachment> {
         let parts = self.parts().filter(|output| !output.is_text());
         let attached = parts
-            .filter_map(|output| output.blob.clone().map(|content| Attached { content, name: output.name.clone() }));
+            .filter_map(|output| output.blob.clone().map(|content| Attachment { content, name: output.name.clone() }));
         attached.collect()
     }
 
-    /// What the model is shown.
+    /// The outputs that the model is shown.
     fn parts(&self) -> impl Iterator<Item = &Output> {
-        let has_shown = self.output.iter().any(|output| output.stream == SHOWN);
-        self.output.iter().filter(move |output| !has_shown || output.stream == SHOWN)
+        let has_shown = self.output.iter().any(|output| output.stream == SHOWN_STREAM);
+        self.output.iter().filter(move |output| !has_shown || output.stream == SHOWN_STREAM)
     }
 }
 
 impl ToolFinished {
-    /// The limit that the call was stopped for.
-    fn limit_exceeded(&self) -> String {
-        let limit = self.beyond.as_deref().unwrap_or_default();
-        format!("stopped beyond its limit of {}", limit.split(':').next().unwrap_or(limit))
+    fn limit_summary(&self) -> String {
+        let limit = self.limit_exceeded.as_deref().unwrap_or_default();
+        format!("stopped, limit exceeded: {}", limit.split(':').next().unwrap_or(limit))
     }
 
-    /// What the call was refused, in a few words.
-    fn what_was_refused(&self) -> String {
-        const SHOWN: usize = 3;
+    fn denials_summary(&self) -> String {
+        const MAX_SHOWN: usize = 3;
         let mut calls: Vec<_> =
-            self.refused.iter().take(SHOWN).map(|refused| format!("{} ×{}", refused.what, refused.times)).collect();
+            self.refused.iter().take(MAX_SHOWN).map(|refused| format!("{} ×{}", refused.what, refused.times)).collect();
         match self.refused.len() {
             0 => return String::new(),
-            count if count > SHOWN => calls.push(format!("{} more", count - SHOWN)),
+            count if count > MAX_SHOWN => calls.push(format!("{} more", count - MAX_SHOWN)),
             _ => {}
         }
         format!("(refused: {})", calls.join(", "))
@@ -233,31 +234,32 @@ fn is_zero(number: &u64) -> bool {
 }
 
 open_enum! {
-    /// What it means to do a call twice. A later one is less safe, and one that this version does not know is the least safe.
+    /// What happens if a call is made twice. The values are ordered from the safest to the least safe. A value that
+    /// this version does not know is the least safe.
     pub enum Effect {
-        /// Nothing changes.
+        /// The call changes nothing.
         Pure = "pure",
-        /// The second time changes nothing.
+        /// The second call changes nothing.
         Idempotent = "idempotent",
-        /// Undone by restoring the files.
+        /// The call changes only files of the workspace, so restoring them undoes it.
         Workspace = "workspace",
-        /// Cannot be taken back.
+        /// The call cannot be undone.
         Irreversible = "irreversible",
     }
 }
 
 open_enum! {
-    /// How a call ended. A way that this version does not know is not done.
+    /// How a call ended. An outcome that this version does not know does not count as done.
     pub enum CallOutcome {
-        /// It did what it was for.
+        /// The call succeeded.
         Done = "done",
-        /// It did not.
+        /// The call failed.
         Failed = "failed",
-        /// It took too long and was stopped.
+        /// The call exceeded its time limit and was stopped.
         TimedOut = "timed_out",
-        /// Somebody stopped it.
+        /// The call was stopped by a cancellation.
         Cancelled = "cancelled",
-        /// Nobody saw how it ended.
+        /// The outcome is unknown: the process that ran the call ended first.
         Lost = "lost",
     }
 }
@@ -266,11 +268,11 @@ open_enum! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// By itself, with this code.
+    /// The process exited with this code.
     Code(i32),
-    /// By this signal.
+    /// The process was killed by this signal.
     Signal(i32),
-    /// In a way of a later version.
+    /// A way to end that only a later version knows.
     #[serde(untagged, deserialize_with = "unknown_exit")]
     Unknown(UnknownValue),
 }
@@ -279,34 +281,34 @@ fn unknown_exit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnknownVal
     UnknownValue::keyed(deserializer, &["code", "signal"])
 }
 
-/// What a call wrote to one stream.
+/// The output of a call on one stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// `stdout`, `stderr`, `result` (what a tool returned) or `shown`.
     pub stream: String,
-    /// The text, where it is short and is text.
+    /// The output, if it is short and valid text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The bytes, where they are many or no text.
+    /// The output, if it is long or not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blob: Option<BlobRef>,
-    /// How many bytes there were, where not all were kept.
+    /// The original length in bytes, if the output was shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_from: Option<u64>,
-    /// What it is, if not plain text or the bytes of a stream.
+    /// The type of the output, if it is not plain text or the bytes of a stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<OutputPart>,
-    /// The name of a file.
+    /// The file name, for a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 open_enum! {
-    /// What a part of a tool's output is. Something that this version does not know is shown as a file.
+    /// The type of a part of a tool's output. A type that this version does not know is shown as a file.
     pub enum OutputPart {
         /// A JSON value.
         Json = "json",
-        /// A picture.
+        /// An image.
         Image = "image",
         /// A file.
         File = "file",
@@ -314,7 +316,7 @@ open_enum! {
 }
 
 impl Output {
-    /// Nothing yet, of this stream.
+    /// An empty output of this stream.
     pub fn new(stream: impl Into<String>) -> Self {
         Self { stream: stream.into(), text: None, blob: None, cut_from: None, part: None, name: None }
     }
@@ -325,57 +327,57 @@ impl Output {
     }
 }
 
-/// Something that a sandbox refused.
+/// An action that a sandbox denied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
-    /// What was tried: a system call, mostly.
+pub struct SandboxDenial {
+    /// What was attempted, usually a system call.
     pub what: String,
-    /// How often.
+    /// How many times.
     pub times: u64,
 }
 
-/// So many bytes of one stream, before the other one follows.
+/// Consecutive bytes of one stream, before output on the other stream follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stretch {
+pub struct StreamChunk {
     /// `stdout` or `stderr`.
     pub stream: String,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// A change to something that is not in the workspace.
+/// A change outside the workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideEffect {
-    /// Which system.
+    /// The external system.
     pub system: String,
-    /// Which thing in it.
+    /// The object that changed.
     pub object: String,
-    /// What it was.
+    /// The value before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// What it is.
+    /// The value after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Whether it can be taken back.
+    /// Whether the change can be undone.
     pub reversible: bool,
 }
 
 impl Body for ToolStarted {
     const KIND: Kind = Kind::ToolStarted;
     fn summary(&self, _: SessionId) -> String {
-        let place = if self.isolated == Some(false) { "(not isolated)" } else { "" };
+        let isolation = if self.isolated == Some(false) { "(not isolated)" } else { "" };
         let outside = match self.outside.total {
             0 => String::new(),
             paths => format!("(after {paths} changed outside)"),
         };
-        join(&join(&summary::call(&self.tool, self.arguments.as_ref()), place), &outside)
+        join(&join(&summary::call(&self.tool, self.arguments.as_ref()), isolation), &outside)
     }
-    fn fold(&self, at: &At, state: &mut State) {
-        // A call that a model made is open already, and ends with its result.
-        // Ids come again: what a fork began with may have the same one, and stands before it.
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
+        // A call made by a model is open already and ends with its result. Ids may repeat: a fork can inherit an open
+        // call with the same id. That one comes earlier, so the search is from the end.
         match state.calls.iter_mut().rev().find(|open| open.id == self.call) {
             Some(open) => {
-                open.started = Some(Box::new(Started {
+                open.started = Some(Box::new(CallStart {
                     seq: at.seq,
                     effect: self.effect,
                     attempt: self.attempt,
@@ -383,7 +385,7 @@ impl Body for ToolStarted {
                 }));
                 (open.finished, open.asked, open.answered, open.hand_off) = (None, None, None, None);
             }
-            None => state.calls.push(OpenCall { own: true, ..OpenCall::new(at.id, &self.call, &self.tool) }),
+            None => state.calls.push(OpenCall { user_started: true, ..OpenCall::new(at.id, &self.call, &self.tool) }),
         }
         if let Some(version) = &self.workspace {
             state.workspace = Some(version.clone());
@@ -392,7 +394,7 @@ impl Body for ToolStarted {
     fn is_pure(&self, _: &State) -> bool {
         self.effect == Effect::Pure
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.arguments.iter_mut().for_each(each);
     }
 }
@@ -401,10 +403,10 @@ impl Body for ToolFinished {
     const KIND: Kind = Kind::ToolFinished;
     fn summary(&self, _: SessionId) -> String {
         let ended = match (self.outcome, &self.exit) {
-            _ if self.beyond.is_some() => self.limit_exceeded(),
-            (CallOutcome::Lost, _) => "nobody saw it end".to_owned(),
+            _ if self.limit_exceeded.is_some() => self.limit_summary(),
+            (CallOutcome::Lost, _) => "outcome unknown".to_owned(),
             (CallOutcome::TimedOut, _) => "timed out".to_owned(),
-            (CallOutcome::Cancelled, _) => "stopped".to_owned(),
+            (CallOutcome::Cancelled, _) => "cancelled".to_owned(),
             (_, Some(Exit::Code(code))) => format!("exit {code}"),
             (_, Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
             (_, Some(Exit::Unknown(way))) => way.to_string(),
@@ -412,14 +414,14 @@ impl Body for ToolFinished {
             (CallOutcome::Failed, None) => "failed".to_owned(),
             (outcome @ CallOutcome::Unknown(_), None) => outcome.to_string(),
         };
-        join(&join(&ended, &changed(&self.changed)), &self.what_was_refused())
+        join(&join(&ended, &changed(&self.changed)), &self.denials_summary())
     }
     fn is_pure(&self, state: &State) -> bool {
         let open = state.calls.iter().rev().find(|open| open.id == self.call);
         open.and_then(|open| open.started.as_ref()).is_some_and(|started| started.effect == Effect::Pure)
     }
-    fn fold(&self, at: &At, state: &mut State) {
-        state.calls.retain(|open| !(open.own && open.id == self.call));
+    fn fold(&self, at: &RecordMeta, state: &mut State) {
+        state.calls.retain(|open| !(open.user_started && open.id == self.call));
         if let Some(open) = state.calls.iter_mut().rev().find(|open| open.id == self.call) {
             open.finished = Some((at.seq, at.id));
             open.hand_off.clone_from(&self.hand_off);

@@ -1,4 +1,4 @@
-//! A tool result that is shown shorter from here on. The history keeps everything.
+//! Tool results that are shortened in the context. The history keeps them whole.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,20 +8,20 @@ use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::summary::join;
 
-/// A tool result gives way to a shorter one. The call and its result stay a pair.
+/// A tool result in the context was replaced by a shorter one. The call and its result remain a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trimmed {
-    /// The record of the result in the context, as it was before anything was trimmed.
+    /// The record of the original result.
     pub result: Point,
-    /// Which of several items of that record.
+    /// The index of the item, if that record has several items in the context.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub part: u32,
     /// The id of the call.
     pub call: String,
-    /// Whether the model is told that the call failed.
+    /// Whether the result tells the model that the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// What is shown now.
+    /// The text that the model is shown now.
     pub shown: Content,
 }
 
@@ -30,7 +30,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Trimmed {
-    /// The result as a model is shown it.
+    /// The shortened result.
     pub(crate) fn into_result(self) -> ToolResult {
         ToolResult { shown: Some(self.shown), failed: self.failed, ..ToolResult::new(self.call) }
     }
@@ -41,7 +41,7 @@ impl Body for Trimmed {
     fn summary(&self, _: SessionId) -> String {
         join(&format!("[{}] of {}", self.call, self.result), &self.shown.to_string())
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.shown);
     }
 }

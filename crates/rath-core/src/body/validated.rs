@@ -1,9 +1,10 @@
-//! The result of a check.
+//! Results of validators.
 
 use serde::{Deserialize, Serialize};
 
 use super::open_enum::open_enum;
 use super::{Body, EvidenceRef};
+use crate::files::{Changes, Version};
 use crate::id::{Reference, SessionId};
 use crate::kind::Kind;
 use crate::summary::join;
@@ -11,33 +12,42 @@ use crate::summary::join;
 /// A validator checked something. The actor of the record is the validator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Validated {
-    /// What was checked: the record that stands for it.
+    /// The name of the validator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validator: Option<String>,
+    /// The version of the files that was checked. The verdict does not apply to other versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Version>,
+    /// What the check itself changed in the files. These changes were dropped.
+    #[serde(default, skip_serializing_if = "Changes::is_empty")]
+    pub dropped: Changes,
+    /// The record that was checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Reference>,
-    /// The same in words, e.g. `the patch`, `the answer`.
+    /// What was checked, as a phrase such as `the patch` or `the answer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
-    /// The verdict.
+    /// Whether the work was accepted.
     pub verdict: CheckVerdict,
     /// The score: greater is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// The reasons, the weightiest first.
+    /// The reasons, most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// What the verdict relies on.
+    /// The evidence for the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceRef>,
 }
 
 open_enum! {
-    /// What a validator found. A verdict that this version does not know is not a pass.
+    /// The verdict of a validator. A verdict that this version does not know does not count as passed.
     pub enum CheckVerdict {
-        /// It is as it should be.
+        /// The check passed.
         Passed = "passed",
-        /// It is not.
+        /// The check failed.
         Failed = "failed",
-        /// The validator could not tell.
+        /// The validator could not decide.
         Undecided = "undecided",
     }
 }

@@ -1,4 +1,4 @@
-//! Conversation that is plain text, and notes.
+//! Messages of plain text, tool results, and notes.
 
 use std::fmt;
 
@@ -6,43 +6,43 @@ use serde::{Deserialize, Serialize};
 
 use super::{Body, ToolFinished};
 use crate::blob::{BlobRef, Content};
-use crate::context::Shape;
+use crate::context::ItemKind;
 use crate::id::{RecordId, SessionId};
 use crate::kind::Kind;
-use crate::state::{At, State};
+use crate::state::{RecordMeta, State};
 use crate::summary::join;
 
-/// Standing instructions of the session.
+/// A system message: instructions for the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct System {
     /// The instructions.
     pub text: Content,
 }
 
-/// What a person, or a program in their place, says.
+/// A user message, from a person or from a program on their behalf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// The message.
     pub text: Content,
-    /// The post that it came as: words from outside the program.
+    /// The id of the post that delivered it; `None` when the program itself wrote the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post: Option<String>,
-    /// What comes with it: pictures and documents.
+    /// Attached images and documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attached: Vec<Attached>,
+    pub attached: Vec<Attachment>,
 }
 
-/// A picture or a document that comes with a message.
+/// An image or document attached to a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attached {
-    /// Its content; the media type says what it is.
+pub struct Attachment {
+    /// The content, with its media type.
     pub content: BlobRef,
-    /// Its name, where it has one.
+    /// The file name, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-impl fmt::Display for Attached {
+impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BlobRef { bytes, media_type, .. } = &self.content;
         match &self.name {
@@ -52,36 +52,36 @@ impl fmt::Display for Attached {
     }
 }
 
-/// What the model is shown of a finished tool call.
+/// What the model is shown about a finished tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The id of the call, as the model gave it.
+    /// The id of the call, chosen by the model.
     pub call: String,
-    /// The `tool_finished` record with the whole outcome.
+    /// The `tool_finished` record with the complete outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<RecordId>,
-    /// The text shown, where it differs from the outcome or there is no such record.
+    /// The text shown, if it differs from the outcome or there is no `tool_finished` record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<Content>,
-    /// The pictures and files shown, where `shown` takes the place of the outcome. A reader of a context finds those of
-    /// the outcome here too.
+    /// The images and files shown together with `shown`. When a context is read, this also contains those of the
+    /// outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attached: Vec<Attached>,
-    /// Whether the model is told that the call failed.
+    pub attached: Vec<Attachment>,
+    /// Whether the result tells the model that the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// The rule by which the call was refused.
+    /// The policy rule that refused the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
 
 impl ToolResult {
-    /// A result of which nothing is known yet.
+    /// A result for `call`, with all other fields empty.
     pub fn new(call: impl Into<String>) -> Self {
         Self { call: call.into(), finished: None, shown: None, attached: Vec::new(), failed: false, policy: None }
     }
 
-    /// Shows what `finished` says, unless it shows something else.
+    /// Sets the shown text and attachments from `finished`, unless a text is set already.
     pub fn show(&mut self, finished: &ToolFinished) {
         if self.shown.is_none() {
             (self.shown, self.attached) = (finished.shown(), finished.attached());
@@ -89,10 +89,10 @@ impl ToolResult {
     }
 }
 
-/// A remark that no model sees.
+/// A note that models do not see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// The remark.
+    /// The text of the note.
     pub text: Content,
 }
 
@@ -101,10 +101,10 @@ impl Body for System {
     fn summary(&self, _: SessionId) -> String {
         self.text.to_string()
     }
-    fn shape(&self) -> Option<Shape> {
-        Some(Shape::Words)
+    fn item_kind(&self) -> Option<ItemKind> {
+        Some(ItemKind::Message)
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.text);
     }
 }
@@ -114,13 +114,13 @@ impl Body for User {
     fn summary(&self, _: SessionId) -> String {
         self.attached.iter().fold(self.text.to_string(), |text, attached| format!("{text} {attached}"))
     }
-    fn shape(&self) -> Option<Shape> {
-        Some(Shape::Words)
+    fn item_kind(&self) -> Option<ItemKind> {
+        Some(ItemKind::Message)
     }
-    fn fold(&self, _: &At, state: &mut State) {
-        state.somebody_spoke();
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
+        state.on_user_message();
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.text);
     }
 }
@@ -131,19 +131,19 @@ impl Body for ToolResult {
         let shown = self.shown.as_ref().map(ToString::to_string).unwrap_or_default();
         join(&format!("[{}]{}", self.call, if self.failed { " failed" } else { "" }), &shown)
     }
-    fn shape(&self) -> Option<Shape> {
-        Some(Shape::Result(self.call.as_str().into()))
+    fn item_kind(&self) -> Option<ItemKind> {
+        Some(ItemKind::Result(self.call.as_str().into()))
     }
-    fn fold(&self, _: &At, state: &mut State) {
+    fn fold(&self, _: &RecordMeta, state: &mut State) {
         if let Some(answered) = state.calls.iter().rposition(|open| open.id == self.call) {
             let call = state.calls.remove(answered);
             if let Some(to) = call.hand_off {
                 state.hand_off(to);
             }
         }
-        state.calls_may_be_over();
+        state.on_call_closed();
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         self.shown.iter_mut().for_each(each);
     }
 }
@@ -153,7 +153,7 @@ impl Body for Note {
     fn summary(&self, _: SessionId) -> String {
         self.text.to_string()
     }
-    fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         each(&mut self.text);
     }
 }

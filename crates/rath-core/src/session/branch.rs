@@ -1,82 +1,94 @@
-//! Forking and detaching. Both take `&self`: they write only in the child.
+//! Forking and detaching. Both take `&self`, because they only write to the child.
 
 use std::sync::Arc;
 
-use super::publish::{Durability, Unpublished};
+use super::publish::{Durability, PendingTail};
 use super::run::OnDivergence;
-use super::{Birth, Context, Head, Session, Voice, encode};
+use super::{CachedActor, Context, Head, Session, SessionInit, encode};
 use crate::actor::Actor;
 use crate::arrivals::{Arrival, Arrivals};
 use crate::blob::Blob;
-use crate::body::{CopiedLine, Detached, Forked};
+use crate::body::{Detached, Forked, ImportedTail};
 use crate::context::{self, ContextFold, Items};
 use crate::error::{ErrorKind, Result};
-use crate::history::Reach;
+use crate::history::Reachable;
 use crate::id::{Point, Reference};
 use crate::kind::Kind;
 use crate::list::List;
 use crate::message::{Copied, Message};
 use crate::reader::Reader;
-use crate::record::Extras;
+use crate::record::PendingData;
 use crate::state::State;
 use crate::view::View;
 
 impl Session {
-    /// A branch of this session, from its head. Costs the same for any length.
+    /// Forks this session at its head. The cost does not depend on the session's length.
     pub fn fork(&self, why: impl Into<String>) -> Session {
-        self.fork_for(why.into(), None)
+        self.fork_for(Forked::new(self.point(), why.into()))
     }
 
-    /// A branch for a tool call: resuming finds it by the call.
+    /// Forks this session for a branch that a resumed run finds by `key`. Use it if the order of the forks may differ from
+    /// run to run. The key must be unique among the forks of the step.
+    pub fn fork_with_key(&self, why: impl Into<String>, key: impl Into<String>) -> Session {
+        self.fork_for(Forked { key: Some(key.into()), ..Forked::new(self.point(), why.into()) })
+    }
+
+    /// Forks this session for a tool call. A resumed run finds the branch by the call's id.
     pub fn fork_for_call(&self, why: impl Into<String>, call: &str) -> Session {
-        self.fork_for(why.into(), Some(call))
+        self.fork_for(Forked { call: Some(call.into()), ..Forked::new(self.point(), why.into()) })
     }
 
-    fn fork_for(&self, why: String, call: Option<&str>) -> Session {
-        let ordinal = if call.is_none() { self.0.gear.next_fork() } else { None };
-        let mut forked = Forked { ordinal, call: call.map(Into::into), ..Forked::new(self.point(), why) };
+    fn fork_for(&self, mut forked: Forked) -> Session {
+        let is_for_call = forked.call.is_some();
+        if !self.0.run_context.is_in_run() {
+            forked.key = None;
+        } else if !is_for_call && forked.key.is_none() {
+            forked.ordinal = self.0.run_context.next_fork();
+        }
         forked.step_key = self.0.state.branch_key(&forked);
         let recorded = self.recorded_fork(&forked);
-        let anew = || {
+        let new_branch = || {
             let context = self.0.context.clone();
             self.branch(self.head(), &self.0.head, forked, &self.0.state, context, self.fork_base(), None)
         };
         let mut fork = match recorded {
             Ok(Some(fork)) => fork,
-            Ok(None) => anew(),
-            // Whoever uses it hears of it.
+            Ok(None) => new_branch(),
+            // The error is returned when the fork is first used.
             Err(error) => {
-                let mut fork = anew();
-                fork.0.gear.own_mut().broken = error.to_broken();
+                let mut fork = new_branch();
+                fork.0.run_context.own_mut().unusable = error.as_unusable_fork();
                 fork
             }
         };
-        if call.is_some() && self.0.gear.on_divergence() == OnDivergence::Fork {
-            // What a call came to is on the caller's line: its branch cannot become another one.
-            fork.0.gear.shared_mut().on_divergence = OnDivergence::Stop;
+        if is_for_call && self.0.run_context.on_divergence() == OnDivergence::Fork {
+            // The outcome of the call is recorded in the caller's session, so its branch cannot continue as another
+            // session.
+            fork.0.run_context.shared_mut().on_divergence = OnDivergence::Stop;
         }
+        self.remember_fork(&fork);
         fork
     }
 
-    /// A branch from an earlier record, of this session or of one behind it.
+    /// Forks at an earlier record of this session or of one of its ancestors.
     pub async fn fork_at(&self, point: Point, why: impl Into<String>) -> Result<Session> {
         if point == self.point() {
             return Ok(self.fork(why));
         }
-        let ordinal = self.0.gear.next_fork();
-        let maker = ordinal.map(|_| self.as_maker());
-        let mut forked = Forked { ordinal, maker, ..Forked::new(point, why) };
+        let ordinal = self.0.run_context.next_fork();
+        let forked_by = ordinal.map(|_| self.as_forked_by());
+        let mut forked = Forked { ordinal, forked_by, ..Forked::new(point, why) };
         forked.step_key = self.0.state.branch_key(&forked);
-        if let Some(tree) = self.0.gear.tree() {
-            tree.clone().open_branches_at(point.session, self.as_maker()).await?;
+        if let Some(tree) = self.0.run_context.tree() {
+            tree.clone().open_branches_at(point.session, self.as_forked_by()).await?;
         }
         if let Some(fork) = self.recorded_fork(&forked)? {
             return Ok(fork);
         }
         let reader = self.reader();
-        let reach = Reach::of(&reader, &[self.point()]).await?;
-        if reach.lines.get(&point.session).is_none_or(|extent| extent.to < point.seq) {
-            return Err(ErrorKind::NotBehind(point).into());
+        let reachable = Reachable::of(&reader, &[self.point()]).await?;
+        if reachable.sessions.get(&point.session).is_none_or(|extent| extent.to < point.seq) {
+            return Err(ErrorKind::NotInHistory(point).into());
         }
         let record = reader.record(point).await?;
         let header = record.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
@@ -84,28 +96,28 @@ impl Session {
         let arrived = Arrivals::of(&self.0.store).await?.at(&reader, point).await?;
         let state = reader.state_at(point).await?;
         let context = Context { base: Some(point), items: Items::default() };
-        // A run finds the fork by who made it: that must be stored before the fork is.
-        let ancestors = if forked.maker.is_some() { self.fork_base() } else { up_to(self.fork_base(), point) };
+        // On resume, the run finds the fork through the session that made it, which must therefore be stored first.
+        let ancestors = if forked.forked_by.is_some() { self.fork_base() } else { tail_up_to(self.fork_base(), point) };
         let fork = self.branch(record.reference(), &head, forked, &state, context, ancestors, None);
         let is_left = point.session == self.id() && self.0.arrival.is_some_and(|arrival| arrival.covers(point.seq));
-        Ok(fork.without_what_arrived(arrived.filter(|_| !is_left)))
+        Ok(fork.ending_arrival(arrived.filter(|_| !is_left)))
     }
 
-    /// What a fork from the head stands on and the store does not have.
-    pub(super) fn fork_base(&self) -> List<Unpublished> {
+    /// The unpublished records that a fork from the head depends on.
+    pub(super) fn fork_base(&self) -> List<PendingTail> {
         let base = self.0.fork_base.get_or_init(|| {
             let mut ancestors = self.0.ancestors.clone();
             if self.unpublished().next().is_some() {
-                let taken = self.0.gear.taken().to_vec();
-                ancestors.push(Unpublished { hold: self.0.hold.share(), records: self.0.records.clone(), taken });
+                let consumed = self.0.run_context.consumed().to_vec();
+                ancestors.push(PendingTail { lease: self.0.lease.share(), records: self.0.records.clone(), consumed });
             }
             ancestors
         });
         base.clone()
     }
 
-    /// A line forked at `at`, where the state was `state`.
-    #[expect(clippy::too_many_arguments, reason = "each is a part of the new line")]
+    /// A new session forked at `at`, where the state was `state`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the new session")]
     pub(super) fn branch(
         &self,
         from: Reference,
@@ -113,11 +125,11 @@ impl Session {
         forked: Forked,
         state: &State,
         context: Context,
-        ancestors: List<Unpublished>,
-        extras: Option<Extras>,
+        ancestors: List<PendingTail>,
+        extras: Option<PendingData>,
     ) -> Session {
         let from_elsewhere = self.0.arrival.filter(|arrival| from.session == self.id() && arrival.covers(from.seq));
-        let birth = Birth {
+        let init = SessionInit {
             store: self.0.store.clone(),
             actor: self.0.actor.clone(),
             origin: Some(from),
@@ -126,35 +138,36 @@ impl Session {
             context,
             ancestors,
             durability: self.0.durability,
-            gear: self.0.gear.inherited(),
+            run_context: self.0.run_context.inherited(),
         };
-        let mut fork = Self::born(birth, Kind::Forked, &encode(&forked), extras);
+        let mut fork = Self::start(init, Kind::Forked, &encode(&forked), extras);
         if let Some(arrival) = from_elsewhere {
-            // Also where this session's state shows nothing of it any more: the records that the fork stands on say it.
-            fork.begin_here(&arrival);
+            // Needed even if this session's state has nothing foreign left: the fork depends on foreign records.
+            fork.end_arrival_here(&arrival);
         }
         fork
     }
 
-    /// Ends what was said elsewhere, on a fork that begins with it.
-    fn begin_here(&mut self, arrival: &Arrival) {
-        // A new line is open and live: nothing refuses a record there.
+    /// Ends the foreign part in a fork that starts from foreign records.
+    fn end_arrival_here(&mut self, arrival: &Arrival) {
+        // Cannot fail: a new session is open and live.
         let _ = self.end_arrival(arrival);
     }
 
-    /// As [`begin_here`](Self::begin_here), if there is something to end.
-    fn without_what_arrived(mut self, arrival: Option<Arrival>) -> Session {
-        if let Some(arrival) = arrival.filter(|_| self.0.state.would_leave()) {
-            self.begin_here(&arrival);
+    /// Like [`end_arrival_here`](Self::end_arrival_here), if the state contains foreign authority.
+    fn ending_arrival(mut self, arrival: Option<Arrival>) -> Session {
+        if let Some(arrival) = arrival.filter(|_| self.0.state.has_authority()) {
+            self.end_arrival_here(&arrival);
         }
         self
     }
 
-    /// A new root with a copy of this session's context. Its history and usage start at zero.
+    /// A new session without a parent that starts with a copy of this session's context. Its history and usage start
+    /// empty.
     ///
-    /// It is no part of a run: in the middle of one it is refused, since resuming could not find it again.
+    /// Fails with [`ErrorKind::DetachInRun`] inside a step of a run: resume could not find the new session.
     pub async fn detach(&self, why: impl Into<String>) -> Result<Session> {
-        if self.0.gear.is_in_run() && !self.pending().steps.is_empty() {
+        if self.0.run_context.is_in_run() && !self.pending().steps.is_empty() {
             return Err(ErrorKind::DetachInRun(self.id()).into());
         }
         let mut child = detach(&self.reader(), self.head(), self.0.actor.clone(), why.into()).await?;
@@ -164,53 +177,55 @@ impl Session {
 }
 
 impl View {
-    /// A branch of a session that is only looked at: it may be held elsewhere, or closed.
+    /// Forks the session at this view. The session may be closed, or open in another process.
     pub fn fork(&self, actor: Actor, why: impl Into<String>) -> Result<Session> {
-        self.fork_as(actor, Forked::new(self.record().point(), why))
+        self.fork_as(actor, Forked::new(self.record().point(), why), None)
     }
 
-    fn fork_as(&self, actor: Actor, forked: Forked) -> Result<Session> {
+    pub(super) fn fork_as(&self, actor: Actor, forked: Forked, extras: Option<PendingData>) -> Result<Session> {
         let record = self.record();
         let point = record.point();
         let time = record.time().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
         let head = Head { id: record.id(), seq: point.seq, time, generation: record.generation() };
-        let birth = Birth {
+        let init = SessionInit {
             store: self.reader.store.clone(),
-            actor: Voice::new(actor),
+            actor: CachedActor::new(actor),
             origin: Some(record.reference()),
             parent: Some(&head),
             state: forked.begin(self.recorded_state()),
             context: Context { base: Some(point), items: Items::default() },
-            ancestors: up_to(self.unpublished.clone(), point),
+            ancestors: tail_up_to(self.unpublished.clone(), point),
             durability: Durability::default(),
-            gear: super::Gear::default(),
+            run_context: super::RunContext::default(),
         };
-        // What a copied line says was said elsewhere too.
-        let arrival = self.arrival.or_else(|| forked.copied.is_some().then(Arrival::unlisted));
-        Ok(Session::born(birth, Kind::Forked, &encode(&forked), None).without_what_arrived(arrival))
+        // A copied session is foreign too.
+        let arrival = self.arrival.or_else(|| forked.imported_tail.is_some().then(Arrival::unlisted));
+        Ok(Session::start(init, Kind::Forked, &encode(&forked), extras).ending_arrival(arrival))
     }
 
-    /// A branch that says again what a line of another store said from here on. The blob that `copied` names is in
-    /// the store already.
-    pub fn fork_for_copy(&self, actor: Actor, why: impl Into<String>, copied: CopiedLine) -> Result<Session> {
-        self.fork_as(actor, Forked { copied: Some(Box::new(copied)), ..Forked::new(self.record().point(), why) })
+    /// A fork that repeats what a session of another store contains after this point. The blob that `copied` names must
+    /// already be stored.
+    pub fn fork_for_copy(&self, actor: Actor, why: impl Into<String>, copied: ImportedTail) -> Result<Session> {
+        let forked = Forked { imported_tail: Some(Box::new(copied)), ..Forked::new(self.record().point(), why) };
+        self.fork_as(actor, forked, None)
     }
 
-    /// A new root with a copy of the context here.
+    /// A new session without a parent that starts with a copy of the context at this view.
     pub async fn detach(&self, actor: Actor, why: impl Into<String>) -> Result<Session> {
-        detach(&self.reader, self.reference(), Voice::new(actor), why.into()).await
+        detach(&self.reader, self.reference(), CachedActor::new(actor), why.into()).await
     }
 }
 
-/// The part of a base that a fork at `point` stands on: no younger line, and of its own line no younger record.
-fn up_to(mut base: List<Unpublished>, point: Point) -> List<Unpublished> {
-    while let Some(mut line) = base.pop() {
-        if line.hold.id == point.session {
-            while line.records.first().is_some_and(|record| record.seq() > point.seq) {
-                line.records.pop();
+/// Cuts the tails in `base` to what a fork at `point` depends on: drops later sessions and, in the session of `point`,
+/// later records.
+fn tail_up_to(mut base: List<PendingTail>, point: Point) -> List<PendingTail> {
+    while let Some(mut tail) = base.pop() {
+        if tail.lease.id == point.session {
+            while tail.records.first().is_some_and(|record| record.seq() > point.seq) {
+                tail.records.pop();
             }
-            if line.records.len() > 0 {
-                base.push(line);
+            if tail.records.len() > 0 {
+                base.push(tail);
             }
             return base;
         }
@@ -218,7 +233,7 @@ fn up_to(mut base: List<Unpublished>, point: Point) -> List<Unpublished> {
     base
 }
 
-async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String) -> Result<Session> {
+async fn detach(reader: &Reader, from: Reference, actor: Arc<CachedActor>, why: String) -> Result<Session> {
     let fold = ContextFold::run(reader, from.point(), true).await?;
     let items = fold.items();
     let mut copied = Vec::with_capacity(items.len());
@@ -227,7 +242,7 @@ async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String
     for (item, Message { agent, .. }) in items.iter().zip(fold.messages()?) {
         let copy = Copied { agent, ..context::copy_of(reader, item).await? };
         for reference in crate::blob::references(copy.body.as_deref().unwrap_or_default().as_bytes()) {
-            // The child may be published before its origin: it brings the blobs itself.
+            // The child may be published before its origin, so it must carry the blobs itself.
             blobs.push(Blob { bytes: reader.blob(reference.digest).await?, reference: reference.clone() });
             copies.push(reference);
         }
@@ -236,9 +251,9 @@ async fn detach(reader: &Reader, from: Reference, actor: Arc<Voice>, why: String
     let context = Blob::new(&*encode::<Vec<Copied>>(&copied), "application/json");
     let body = Detached { from, why, context: context.reference.clone(), copies };
     blobs.push(context);
-    let birth = Birth::root(reader.store.clone(), actor);
-    let extras = Extras { blobs, ..Extras::default() };
-    let mut child = Session::born(birth, Kind::Detached, &encode(&body), Some(extras));
+    let init = SessionInit::root(reader.store.clone(), actor);
+    let extras = PendingData { blobs, ..PendingData::default() };
+    let mut child = Session::start(init, Kind::Detached, &encode(&body), Some(extras));
     let items = context::items_of_copies(&copied, child.point(), child.0.head.generation)
         .map_err(|why| ErrorKind::Record { point: child.point(), why })?;
     child.0.context = Context { base: None, items };

@@ -1,84 +1,93 @@
-//! The inbox: what others post to a session while somebody holds it, and questions to people.
+//! The inbox: posts that other processes send to a session while it is open in one, and questions to people.
 
 use super::Session;
-use super::publish::Taken;
+use super::publish::ConsumedPost;
 use crate::actor::Actor;
-use crate::body::{About, Answered, Asked, Body as _, Cancelled, Grant, Granted, User, Verdict};
+use crate::body::{Answered, Asked, Body as _, Cancelled, Grant, Granted, QuestionKind, User, Verdict};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Digest, RecordId};
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::state::{OpenAsk, OpenCall};
-use crate::store::{Lookup, Post, Posted};
+use crate::store::{Lookup, Post, PostContent};
 
 impl Session {
-    /// Turns what was posted into records, with the poster as actor. Returns why the work is to stop, if somebody
-    /// said so.
-    pub async fn take_posts(&mut self) -> Result<Option<String>> {
+    /// Consumes the session's posts: appends a record for each, with the poster as actor. Returns the reason if one of
+    /// the posts asks to cancel the work.
+    pub async fn consume_posts(&mut self) -> Result<Option<String>> {
         if !self.is_live() {
             return Ok(None);
         }
-        self.read_offers().await?;
+        self.read_questions_with_grants().await?;
         let posts = self.0.store.posts(self.id()).await?;
-        // Words come after the results of the calls that the model is waiting for.
+        // A user message must come after the results of the open calls.
         let calling = self.0.state.calls.iter().any(OpenCall::is_models);
         let held_back = |post: &Post| match post.what {
-            Posted::Message { .. } => calling,
-            Posted::Unknown(_) => true,
+            PostContent::Message { .. } => calling,
+            // A wait for the event consumes it.
+            PostContent::Event { .. } | PostContent::Unknown(_) => true,
             _ => false,
         };
         let mut stop = None;
         for post in posts
             .into_iter()
-            .filter(|post| !held_back(post) && self.0.gear.taken().iter().all(|taken| taken.post != post.id))
+            .filter(|post| {
+                !held_back(post) && self.0.run_context.consumed().iter().all(|consumed| consumed.post != post.id)
+            })
             .collect::<Vec<_>>()
         {
-            let said = self.take_post(&post)?;
-            // A wish to stop is said by the record that comes next.
-            let seq = self.0.head.seq + u64::from(said.is_some());
-            self.0.gear.own_mut().taken.push(Taken { post: post.id, seq });
-            // What the post asked for is durable together with its leaving the inbox.
+            let reason = self.consume_post(&post)?;
+            // A cancellation has no record yet: the caller writes it as the next record.
+            let seq = self.0.head.seq + u64::from(reason.is_some());
+            self.0.run_context.own_mut().consumed.push(ConsumedPost { post: post.id, seq });
+            // The record and the removal from the inbox must become durable in one commit.
             self.0.at_boundary = true;
-            stop = stop.or(said);
+            stop = stop.or(reason);
         }
         Ok(stop)
     }
 
-    /// Makes a record of a post. A wish to stop is handed on. Call [`take_posts`](Self::take_posts) first: it reads what
-    /// open questions offer, and a question that was not read offers nothing.
-    pub fn take_post(&mut self, post: &Post) -> Result<Option<String>> {
+    /// Appends the record of one post. For a cancellation it appends nothing and returns the reason.
+    ///
+    /// Call [`consume_posts`](Self::consume_posts) first. It reads the grants that open questions offer; without that,
+    /// an answer "always" counts as a plain "yes".
+    pub fn consume_post(&mut self, post: &Post) -> Result<Option<String>> {
         let me = self.actor().clone();
-        let made = self.0.gear.own().map_or(0, |own| own.made);
+        let made = self.0.run_context.own().map_or(0, |own| own.last_program_record);
         self.act_as(post.actor.clone());
         let done = match &post.what {
-            Posted::Answer { asked, shown_digest, verdict, why } => {
+            PostContent::Answer { asked, shown_digest, verdict, why } => {
                 let answered =
                     Answered { asked: *asked, shown_digest: *shown_digest, verdict: verdict.clone(), why: why.clone() };
                 self.append(answered).map(|_| None)
             }
-            Posted::Always { asked, shown_digest, why } => self.take_always(*asked, *shown_digest, why.clone()),
-            Posted::Message { text } => self
+            PostContent::Always { asked, shown_digest, why } => self.answer_always(*asked, *shown_digest, why.clone()),
+            PostContent::Message { text } => self
                 .append(User { text: text.clone().into(), post: Some(post.id.clone()), attached: Vec::new() })
                 .map(|_| None),
-            Posted::Label { labelled } => self.append(labelled.clone()).map(|_| None),
-            Posted::Cancel { why } => Ok(Some(format!("{} said so: {why}", post.actor))),
-            // Only a process that knows it can take it.
-            Posted::Unknown(what) => {
-                let why = format!("post {} wants something of a later version ({what})", post.id);
+            PostContent::Label { labelled } => self.append(labelled.clone()).map(|_| None),
+            PostContent::Cancel { why } => Ok(Some(format!("requested by {}: {why}", post.actor))),
+            PostContent::Event { name, .. } => {
+                let why = format!("event {name:?} is consumed by a wait for it");
+                Err(ErrorKind::BadBody { kind: "post".into(), why }.into())
+            }
+            // Only a version that knows this kind of post can consume it.
+            PostContent::Unknown(what) => {
+                let why = format!("post {} is of kind {what}, which this version does not know: upgrade rath", post.id);
                 Err(ErrorKind::BadBody { kind: "post".into(), why }.into())
             }
         };
         self.act_as(me);
-        // It is not the program's.
-        self.0.gear.made(made);
+        // The record was not made by the program.
+        self.0.run_context.note_program_record(made);
         done
     }
 
-    /// A yes that holds for more than one call. To a question that offers no such thing, or not any more, it is a yes.
-    fn take_always(&mut self, asked: RecordId, shown_digest: Digest, why: Option<String>) -> Result<Option<String>> {
+    /// Records the answer "always": a yes, and a grant for later calls if the question offers one and is still open.
+    fn answer_always(&mut self, asked: RecordId, shown_digest: Digest, why: Option<String>) -> Result<Option<String>> {
         let bound = |ask: &OpenAsk| ask.record == asked && ask.shown_digest == shown_digest;
-        // What was shown is on the record. A folded state is not: nobody signed it, and it may have been forged.
-        let allows = self.0.state.asks.iter().any(bound).then(|| self.offer(asked)).flatten();
+        // Take the grant from the record of the question. The folded state is not hashed and may have been forged.
+        let allows = self.0.state.asks.iter().any(bound).then(|| self.offered_grant(asked)).flatten();
         self.append(Answered { asked, shown_digest, verdict: Verdict::Yes, why })?;
         if let Some(allows) = allows {
             self.append(Granted { asked, allows })?;
@@ -86,33 +95,35 @@ impl Session {
         Ok(None)
     }
 
-    /// What a question offers to allow for good, as its record says: one that this process made, or that was read.
-    fn offer(&self, asked: RecordId) -> Option<Grant> {
-        let at_hand = self.0.records.iter().find(|record| record.id() == asked);
-        let read = || self.0.gear.own()?.offers.iter().find(|record| record.id() == asked);
-        at_hand.or_else(read)?.body::<Asked>().ok()?.always.map(|always| *always)
+    /// The grant that a question offers, from its record in memory.
+    fn offered_grant(&self, asked: RecordId) -> Option<Grant> {
+        let cached = self.0.records.iter().find(|record| record.id() == asked);
+        let read = || self.0.run_context.own()?.read_questions.iter().find(|record| record.id() == asked);
+        cached.or_else(read)?.body::<Asked>().ok()?.always.map(|always| *always)
     }
 
-    /// Reads the records of open questions that may be answered for good.
-    async fn read_offers(&mut self) -> Result<()> {
+    /// Reads the records of open questions that can be answered with "always".
+    async fn read_questions_with_grants(&mut self) -> Result<()> {
         let open = self.0.state.asks.iter().filter(|ask| ask.always.is_some());
         let known = |id: RecordId| {
-            let read = self.0.gear.own().is_some_and(|own| own.offers.iter().any(|record| record.id() == id));
+            let read =
+                self.0.run_context.own().is_some_and(|own| own.read_questions.iter().any(|record| record.id() == id));
             read || self.0.records.iter().any(|record| record.id() == id)
         };
         let unread: Vec<RecordId> = open.map(|ask| ask.record).filter(|id| !known(*id)).collect();
         for id in unread {
             let found = self.0.store.get(Lookup::Id(id)).await?;
-            // One that is not there, or not published by the line it was asked on, offers nothing.
+            // A question whose record is missing or not published offers no grant.
             let asked = found.into_iter().filter(|record| record.id() == id && *record.kind() == Kind::Asked);
-            self.0.gear.own_mut().offers.extend(asked);
+            self.0.run_context.own_mut().read_questions.extend(asked);
         }
         Ok(())
     }
 
-    /// Asks a person. Returns the answer once there is one; until then the error says that the run waits.
+    /// Asks a person. Returns the answer if there is one. Otherwise fails with [`ErrorKind::Waiting`]: resume the run
+    /// after the person has answered.
     pub async fn ask(&mut self, question: impl Into<String>) -> Result<Verdict> {
-        let asked = Asked::new(About::Question, None, question);
+        let asked = Asked::new(QuestionKind::Question, None, question);
         let digest = asked.shown_digest;
         let already = self.0.state.asks.iter().find(|ask| ask.shown_digest == digest && !ask.inherited);
         let mut question = match already.map(|ask| ask.record) {
@@ -123,23 +134,23 @@ impl Session {
             if let Some(verdict) = self.recorded_answer(question, digest)? {
                 return Ok(verdict);
             }
-            // Where the line came from elsewhere it was asked again.
+            // After an import of the session the question was asked again.
             let again = self.peek_recorded(&Kind::Asked)?;
             let Some(again) = again.filter(|record| record.body::<Asked>().is_ok_and(|body| body == asked)) else {
                 break;
             };
             question = again.id();
-            self.absorb_next()?;
+            self.advance()?;
         }
         if let Some(record) = self.peek_recorded(&Kind::Cancelled)? {
-            // It was given up, and the process ended before it said so elsewhere.
+            // The work was cancelled, and the process ended before it recorded that on the outer steps.
             let point = record.point();
             let body: Cancelled = record.body().map_err(|why| ErrorKind::Record { point, why })?;
-            self.jump_to_the_end().await?;
+            self.jump_to_end().await?;
             return Err(Error::from(ErrorKind::Cancelled { why: body.why }).recorded(point));
         }
-        // A wish to stop leaves the inbox with the record that says so, which is written by the step.
-        if let Some(why) = self.take_posts().await? {
+        // The post of a cancellation is consumed together with the `cancelled` record, which the step writes.
+        if let Some(why) = self.consume_posts().await? {
             return Err(ErrorKind::Cancelled { why }.into());
         }
         let is_open = self.0.state.asks.iter().any(|ask| ask.record == question);
@@ -148,14 +159,14 @@ impl Session {
             return Ok(verdict);
         }
         if !is_open && self.is_live() {
-            // It was asked elsewhere, where nobody answered.
+            // The question was asked on another machine or store and not answered there: ask again.
             self.append(asked)?;
         }
         self.publish().await?;
         Err(ErrorKind::Waiting(self.id()).into())
     }
 
-    /// The answer that lies ahead of the cursor.
+    /// The answer among the records ahead of the replay cursor.
     fn recorded_answer(&mut self, asked: RecordId, digest: Digest) -> Result<Option<Verdict>> {
         let answers = |record: &Record| {
             let body = record.body::<Answered>().ok();
@@ -165,7 +176,7 @@ impl Session {
             match self.peek_recorded(&Kind::Answered)? {
                 Some(record) => {
                     let verdict = answers(&record);
-                    self.absorb_next()?;
+                    self.advance()?;
                     if verdict.is_some() {
                         return Ok(verdict);
                     }
@@ -175,7 +186,7 @@ impl Session {
         }
     }
 
-    /// The first answer on this line to a question.
+    /// The first answer to a question in this session.
     async fn answer_to(&self, asked: RecordId, digest: Digest) -> Result<Option<Verdict>> {
         if self.0.state.asks.iter().any(|ask| ask.record == asked) {
             return Ok(None);
@@ -191,7 +202,7 @@ impl Session {
         Ok(None)
     }
 
-    /// The answer that stands at `seq` on this line, and who gave it.
+    /// The answer recorded at `seq` of this session, and the actor who gave it.
     pub async fn answer_at(&self, seq: u64) -> Result<(Answered, Actor)> {
         let point = crate::id::Point { session: self.id(), seq };
         let record = self.reader().record(point).await?;
@@ -202,20 +213,21 @@ impl Session {
 }
 
 impl Post {
-    /// A post to `session`, under a name that no other has.
-    pub fn new(session: crate::id::SessionId, actor: Actor, what: Posted) -> Self {
+    /// A post to `session` with a fresh id.
+    pub fn new(session: crate::id::SessionId, actor: Actor, what: PostContent) -> Self {
         let (id, time) = (crate::entropy::fresh_name(), crate::clock::Time::now());
         Self { id, session, actor, time, what }
     }
 
-    /// The kind of record it becomes.
+    /// The kind of the record that the post becomes.
     pub fn kind(&self) -> Kind {
         match &self.what {
-            Posted::Answer { .. } | Posted::Always { .. } => Answered::KIND,
-            Posted::Message { .. } => Kind::User,
-            Posted::Label { .. } => Kind::Labelled,
-            Posted::Cancel { .. } => Kind::Cancelled,
-            Posted::Unknown(what) => Kind::named(what.name()),
+            PostContent::Answer { .. } | PostContent::Always { .. } => Answered::KIND,
+            PostContent::Message { .. } => Kind::User,
+            PostContent::Label { .. } => Kind::Labelled,
+            PostContent::Cancel { .. } => Kind::Cancelled,
+            PostContent::Event { .. } => Kind::Received,
+            PostContent::Unknown(what) => Kind::named(what.name()),
         }
     }
 }

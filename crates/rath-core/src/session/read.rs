@@ -1,4 +1,4 @@
-//! Looking at a session while it is held.
+//! Reading an open session.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::body::ToolFinished;
 use crate::error::Result;
 use crate::history::History;
 use crate::id::Point;
-use crate::message::{Message, Said};
+use crate::message::{Message, MessageBody};
 use crate::reader::Reader;
 use crate::record::Record;
 use crate::view::{Ancestor, View};
@@ -21,38 +21,38 @@ impl Session {
         Ok(view)
     }
 
-    /// The session as it is.
+    /// The session at its head.
     pub async fn view(&self) -> Result<View> {
         self.at(self.0.head.seq).await
     }
 
-    /// What a model is shown, item by item.
+    /// The messages that a model is shown.
     pub async fn context(&self) -> Result<Vec<Message>> {
         self.view().await?.context().await
     }
 
-    /// Every record behind the head, parents before children.
+    /// All records that the head descends from, parents before children.
     pub async fn history(&self) -> Result<History> {
         self.view().await?.history().await
     }
 
-    /// The sessions this one stands on, itself last.
+    /// This session's ancestors, parents before children, and the session itself as the last.
     pub async fn lineage(&self) -> Result<Vec<Ancestor>> {
         self.view().await?.lineage().await
     }
 
-    /// The last thing a model said.
+    /// The text of the model's last turn that has any.
     pub async fn text(&self) -> Result<Option<String>> {
         self.view().await?.text().await
     }
 
-    /// The record at `seq` of this line.
+    /// The record at `seq` of this session.
     pub async fn record_at(&self, seq: u64) -> Result<Record> {
         Ok(self.reader().record(Point { session: self.id(), seq }).await?)
     }
 
-    /// The records of this line of these kinds, in order.
-    pub(super) async fn own_records(&self, kinds: &[crate::kind::Kind]) -> Result<Vec<Record>> {
+    /// The records of these kinds in this session, without ancestors, in order.
+    pub async fn own_records(&self, kinds: &[crate::kind::Kind]) -> Result<Vec<Record>> {
         let (reader, mut records, mut from) = (self.reader(), Vec::new(), 0);
         loop {
             let page = reader.page(self.id(), from, self.0.head.seq, kinds).await?;
@@ -64,17 +64,17 @@ impl Session {
         }
     }
 
-    /// A reader that also sees what is not published.
+    /// A reader that also returns unpublished records.
     pub(crate) fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.0.store.clone());
         self.add_tails(&mut reader);
-        reader.keep_at_hand(&self.0.records);
+        reader.set_cached(&self.0.records);
         reader
     }
 
     pub(super) fn add_tails(&self, reader: &mut Reader) {
         for ancestor in self.0.ancestors.iter() {
-            let published = ancestor.hold.published.load(std::sync::atomic::Ordering::Acquire);
+            let published = ancestor.lease.published.load(std::sync::atomic::Ordering::Acquire);
             reader.add_tail(in_order(ancestor.records.iter().take_while(|record| record.seq() >= published)));
         }
         reader.add_tail(in_order(self.unpublished()));
@@ -87,7 +87,7 @@ fn in_order<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Record> {
     records
 }
 
-/// Reads like a transcript. Shows the records at hand; [`Session::context`] reads all of it.
+/// Formats the cached records as a transcript. [`Session::context`] reads the whole conversation.
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "session {}", self.id().short())?;
@@ -102,8 +102,8 @@ impl fmt::Display for Session {
         }
         for record in records {
             if record.kind().is_conversation() {
-                let mut said = Said::read(record.kind(), 0, record.body_bytes()).unwrap_or(Said::Erased);
-                if let Said::Tool(result) = &mut said
+                let mut body = MessageBody::read(record.kind(), 0, record.body_bytes()).unwrap_or(MessageBody::Erased);
+                if let MessageBody::Tool(result) = &mut body
                     && result.shown.is_none()
                 {
                     let finished = self.0.records.iter().find(|record| Some(record.id()) == result.finished);
@@ -111,7 +111,7 @@ impl fmt::Display for Session {
                         result.show(&finished);
                     }
                 }
-                writeln!(f, "{}", Message::new(record.point(), said))?;
+                writeln!(f, "{}", Message::new(record.point(), body))?;
             } else {
                 writeln!(f, "        ·  {}", crate::summary::of(&record))?;
             }
@@ -122,6 +122,6 @@ impl fmt::Display for Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({}, {} records, {} at risk)", self.id(), self.0.head.seq + 1, self.at_risk())
+        write!(f, "Session({}, {} records, {} unpublished)", self.id(), self.0.head.seq + 1, self.unpublished_count())
     }
 }

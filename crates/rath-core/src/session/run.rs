@@ -1,8 +1,8 @@
-//! Runs: a workflow on a session that is found again by its key.
+//! Runs: executing a workflow on a session that is identified by a run key, and resuming it.
 
 use std::sync::Arc;
 
-use super::{Birth, Gear, OPERATOR, Session, Voice, encode};
+use super::{CachedActor, OPERATOR, RunContext, Session, SessionInit, encode};
 use crate::actor::Actor;
 use crate::ancestry::Ancestry;
 use crate::blob::Blob;
@@ -10,36 +10,36 @@ use crate::body::{Created, Role, StepEntered};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
-use crate::record::Extras;
-use crate::store::{self, Store, Which};
+use crate::record::PendingData;
+use crate::store::{self, SessionFilter, Store};
 use crate::workflow::Workflow;
 
-/// The step around a run.
+/// The name of the outermost step of a run.
 pub(crate) const RUN: &str = "run";
 
-/// How a run begins or goes on.
+/// Options for starting or resuming a run.
 #[derive(Clone, Debug)]
-pub struct Conditions {
-    /// Who makes the records.
+pub struct RunOptions {
+    /// The actor of the records.
     pub actor: Actor,
-    /// What the run is made of, where the text of a program says it: whoever resumes it finds it there.
+    /// The source of the program, if it has one. It is stored with the run, so that resume can read it.
     pub program: Option<Blob>,
-    /// The name and the version of the workflow, recorded with the run. Resuming a run with another name or version than
-    /// it recorded is a divergence.
+    /// The name and version of the workflow, recorded with the run. Resuming with another name or version is a
+    /// divergence.
     pub workflow: Option<WorkflowName>,
-    /// What happens when the code no longer makes what is recorded.
+    /// What to do when the code no longer makes what is recorded.
     pub on_divergence: OnDivergence,
 }
 
-impl From<Actor> for Conditions {
+impl From<Actor> for RunOptions {
     fn from(actor: Actor) -> Self {
         Self { actor, program: None, workflow: None, on_divergence: OnDivergence::default() }
     }
 }
 
-impl Conditions {
-    /// With the name and the version of the workflow: change the version when a run that the old code began cannot go on
-    /// with the new code.
+impl RunOptions {
+    /// Sets the name and version of the workflow. Change the version when runs that the old code started cannot
+    /// continue with the new code.
     #[must_use]
     pub fn workflow(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
         self.workflow = Some(WorkflowName { name: name.into(), version: version.into() });
@@ -47,60 +47,60 @@ impl Conditions {
     }
 }
 
-/// The name and the version of a run's workflow.
+/// The name and version of a run's workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowName {
-    /// Its name.
+    /// The workflow's name.
     pub name: String,
-    /// Its version.
+    /// The workflow's version.
     pub version: String,
 }
 
 /// What a run does when the code no longer makes what is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDivergence {
-    /// Stops and shows both sides.
+    /// Fail with an error that shows both sides.
     #[default]
     Stop,
-    /// Goes on live on a fork at the last record that was the same. Resuming it finds that fork again.
+    /// Continue on a fork at the last record that was the same. Resume finds that fork again.
     Fork,
 }
 
 impl dyn Store {
-    /// Runs `workflow` on the session of `run_key`: a new one that `input` prepares, or the stored one, resumed.
+    /// Runs `workflow` on the session of `run_key`: on a new one that `input` prepares, or on the stored one, resumed.
     ///
-    /// On resume the code runs again from its beginning. Steps that were left are jumped over, forks are found again,
-    /// what the code appends is held against what is recorded; an agent's step that a crash interrupted goes on from
-    /// its records. `input` is not run again once the run has begun.
+    /// On resume the code runs again from its start. Finished steps are skipped, forks are found again, and what the
+    /// code appends is compared with what is recorded. An agent's step that a crash interrupted continues from its
+    /// records. `input` is not run again once the run has started its first step.
     pub async fn run<W: Workflow>(
         self: &Arc<Self>,
         run_key: &str,
-        conditions: impl Into<Conditions>,
+        options: impl Into<RunOptions>,
         workflow: &W,
         input: impl AsyncFnOnce(&mut Session) -> Result<()>,
     ) -> Result<Session> {
-        let session = self.begin_run(run_key, conditions, input).await?;
-        session.go_on(workflow).await
+        let session = self.begin_run(run_key, options, input).await?;
+        session.execute(workflow).await
     }
 
-    /// The session of a run, before its first step: new, or resuming. [`Session::go_on`] runs the workflow on it.
+    /// The session of a run before its first step, new or resumed. [`Session::execute`] runs the workflow on it.
     pub async fn begin_run(
         self: &Arc<Self>,
         run_key: &str,
-        conditions: impl Into<Conditions>,
+        options: impl Into<RunOptions>,
         input: impl AsyncFnOnce(&mut Session) -> Result<()>,
     ) -> Result<Session> {
-        let conditions = conditions.into();
+        let options = options.into();
         if run_key == OPERATOR {
-            let why = "this key is the store's own; take another one";
+            let why = "this run key is reserved for the operator session: choose another one";
             return Err(store::Error::machine("beginning a run", why).into());
         }
-        let stored = self.sessions(Which::Run(run_key.into()).into()).await?.into_iter().next();
-        let (mut session, begun) = match stored {
-            Some(row) => Session::resume_run(self, row.id, conditions.clone()).await?,
-            None => (Session::of_new_run(self, run_key, conditions.clone()), false),
+        let stored = self.sessions(SessionFilter::Run(run_key.into()).into()).await?.into_iter().next();
+        let (mut session, started) = match stored {
+            Some(row) => Session::resume_run(self, row.id, options.clone()).await?,
+            None => (Session::of_new_run(self, run_key, options.clone()), false),
         };
-        if begun {
+        if started {
             return Ok(session);
         }
         let prepared = match input(&mut session).await {
@@ -110,33 +110,32 @@ impl dyn Store {
         match prepared {
             Ok(()) => Ok(session),
             Err(error) => match error.kind() {
-                // Somebody began the same run a moment ago.
-                ErrorKind::Store(store::Error::RunTaken { session: taken, .. }) => {
-                    Ok(Session::resume_run(self, *taken, conditions).await?.0)
+                // Another process started the same run at the same time.
+                ErrorKind::Store(store::Error::RunTaken { session: existing, .. }) => {
+                    Ok(Session::resume_run(self, *existing, options).await?.0)
                 }
                 _ => Err(error.with_sessions(vec![session])),
             },
         }
     }
 
-    /// The session of a run by the id of any of its lines, resuming. [`Session::go_on`] runs the workflow on it.
+    /// Resumes a run by the id of any of its sessions. [`Session::execute`] runs the workflow on the returned session.
     ///
-    /// A line on which the run went on where the code had diverged is come to again as it was; its branches belong to
-    /// the run as a whole.
-    pub async fn resume(self: &Arc<Self>, line: SessionId, conditions: impl Into<Conditions>) -> Result<Session> {
-        let (mut session, begun) = Session::resume_run(self, line, conditions.into()).await?;
-        if !begun {
-            // It was killed before its first step: what is there is its input.
-            session.jump_to_the_end().await?;
+    /// If `session` is a fork on which the run continued after a divergence, the run continues there again.
+    pub async fn resume(self: &Arc<Self>, session: SessionId, options: impl Into<RunOptions>) -> Result<Session> {
+        let (mut session, started) = Session::resume_run(self, session, options.into()).await?;
+        if !started {
+            // The run ended before its first step: all its records are input.
+            session.jump_to_end().await?;
         }
         Ok(session)
     }
 
-    /// The session of a run whose work is over, at the end of one of its lines: for more words, and
-    /// [`Session::go_on`] again. What the run is made of may be something else now.
-    pub async fn continue_run(self: &Arc<Self>, line: SessionId, conditions: impl Into<Conditions>) -> Result<Session> {
-        let (mut session, _) = Session::resume_run(self, line, conditions.into()).await?;
-        session.jump_to_the_end().await?;
+    /// Reopens a finished run at the last record of one of its sessions, to append more messages and call
+    /// [`Session::execute`] again. The program of the run may have changed. Fails if something is open.
+    pub async fn continue_run(self: &Arc<Self>, session: SessionId, options: impl Into<RunOptions>) -> Result<Session> {
+        let (mut session, _) = Session::resume_run(self, session, options.into()).await?;
+        session.jump_to_end().await?;
         match session.check_nothing_open() {
             Ok(()) => Ok(session),
             Err(error) => Err(error.with_sessions(vec![session])),
@@ -145,44 +144,47 @@ impl dyn Store {
 }
 
 impl Session {
-    fn of_new_run(store: &Arc<dyn Store>, run_key: &str, conditions: Conditions) -> Self {
-        let Conditions { actor, program, workflow, on_divergence: _ } = conditions;
+    fn of_new_run(store: &Arc<dyn Store>, run_key: &str, options: RunOptions) -> Self {
+        let RunOptions { actor, program, workflow, on_divergence: _ } = options;
         let named = program.as_ref().map(|program| program.reference.clone());
         let created = Created { title: None, run: Some(run_key.into()), program: named };
-        let extras = program.map(|program| Extras { blobs: vec![program], ..Extras::default() });
-        let birth = Birth::root(store.clone(), Voice::new(actor));
-        let mut session = Self::born(birth, Kind::Created, &encode(&created), extras);
-        session.0.gear = Gear::of_run(None);
-        session.0.gear.shared_mut().workflow = workflow;
+        let extras = program.map(|program| PendingData { blobs: vec![program], ..PendingData::default() });
+        let init = SessionInit::root(store.clone(), CachedActor::new(actor));
+        let mut session = Self::start(init, Kind::Created, &encode(&created), extras);
+        session.0.run_context = RunContext::of_run(None);
+        session.0.run_context.shared_mut().workflow = workflow;
         session
     }
 
-    /// The session of a run before its first step, and whether its input was complete.
-    async fn resume_run(store: &Arc<dyn Store>, line: SessionId, conditions: Conditions) -> Result<(Self, bool)> {
-        let Conditions { actor, program, workflow, on_divergence } = conditions;
+    /// The session of a run before its first step, and whether the run has entered that step, so that its input is
+    /// complete.
+    async fn resume_run(store: &Arc<dyn Store>, session_id: SessionId, options: RunOptions) -> Result<(Self, bool)> {
+        let RunOptions { actor, program, workflow, on_divergence } = options;
         let made_of = program.as_ref().map(|program| program.reference.digest);
-        let ancestry = Ancestry::of(store, line).await?;
+        let ancestry = Ancestry::of(store, session_id).await?;
         let latest = ancestry.latest;
-        let mut session = Self::resume(store, line, ancestry, Voice::new(actor), on_divergence, made_of).await?;
-        session.0.gear.shared_mut().program = program;
-        session.0.gear.shared_mut().workflow = workflow;
+        let mut session =
+            Self::resume(store, session_id, ancestry, CachedActor::new(actor), on_divergence, made_of).await?;
+        session.0.run_context.shared_mut().program = program;
+        session.0.run_context.shared_mut().workflow = workflow;
         match latest {
-            Some(Point { session: line, seq }) => {
-                let before = Point { session: line, seq: seq.saturating_sub(1) };
-                session.jump_over(before).await?;
+            Some(Point { session: started_on, seq }) => {
+                let before = Point { session: started_on, seq: seq.saturating_sub(1) };
+                session.jump_to(before).await?;
                 Ok((session, true))
             }
             None => Ok((session, false)),
         }
     }
 
-    /// Runs `workflow` as the run of this session.
-    pub async fn go_on<W: Workflow>(self, workflow: &W) -> Result<Session> {
-        let program = self.0.gear.shared().and_then(|shared| shared.program.clone());
-        // The first step of a run need not say what the run's first record does. A fork has no such record.
+    /// Runs `workflow` as this session's run.
+    pub async fn execute<W: Workflow>(self, workflow: &W) -> Result<Session> {
+        let program = self.0.run_context.shared().and_then(|shared| shared.program.clone());
+        // The first step of a run does not repeat the program that the run's first record names. A fork has no such
+        // record.
         let program = program.filter(|_| self.0.state.entered > 0 || self.0.origin.is_some());
         let named = program.as_ref().map(|program| program.reference.clone());
-        let workflow_name = self.0.gear.shared().and_then(|shared| shared.workflow.clone());
+        let workflow_name = self.0.run_context.shared().and_then(|shared| shared.workflow.clone());
         let (name, version) = workflow_name.map(|named| (named.name, named.version)).unzip();
         let step = StepEntered {
             role: Some(Role::Workflow),

@@ -1,22 +1,22 @@
-//! What a merge makes of the files.
+//! Merging the files of branches.
 
-use super::{How, SoFar};
+use super::{How, MergeProgress};
 use crate::body::MergedFiles;
 use crate::divergence::Divergence;
 use crate::error::Result;
-use crate::files::{Changes, Drivers, Forest, Version, diff, merge};
+use crate::files::{Changes, Drivers, TreeStore, Version, diff, merge};
 use crate::id::Point;
 use crate::reader::Reader;
 use crate::session::Session;
 use crate::state::State;
 
 impl Session {
-    /// The files of this line and of `others` together; `None` where no line has files.
+    /// Merges the files of this session and of `others`. `None` if no session has files.
     pub(super) async fn merge_files(
         &self,
         reader: &Reader,
         others: &[Session],
-        so_far: &mut SoFar,
+        so_far: &mut MergeProgress,
         how: &How,
         drivers: &Drivers,
     ) -> Result<Option<MergedFiles>> {
@@ -25,7 +25,7 @@ impl Session {
         if !std::iter::once(self).chain(others).any(has_files) {
             return Ok(None);
         }
-        let forest = Forest::new(&*self.0.store);
+        let forest = TreeStore::new(&*self.0.store);
         let ours = self.0.state.workspace.as_ref();
         let mut conflicts = self.0.state.conflicts.clone();
         let mut merged: Option<Version> = ours.cloned();
@@ -36,9 +36,9 @@ impl Session {
                     conflicts.clone_from(&kept.0.state.conflicts);
                 }
             }
-            How::Append | How::Synthesize(_) | How::TakeIn { .. } => {
+            How::Append | How::Synthesize(_) | How::FilesOnly { .. } | How::PerBranch { .. } => {
                 for other in others.iter().filter(|other| how.takes_files_of(other.id())) {
-                    let parted = self.parted_at(reader, so_far, other).await?;
+                    let parted = self.branched_at(reader, so_far, other).await?;
                     let there = &other.0.state.conflicts;
                     let theirs = other.0.state.workspace.as_ref();
                     let differ = match (&merged, theirs) {
@@ -50,7 +50,7 @@ impl Session {
                         None => None,
                     };
                     let before = base.map_or(&[][..], |base| &base.conflicts);
-                    // What was open where they parted and is not on the branch was decided there.
+                    // A conflict that was open at the fork point and is not open on the branch was resolved there.
                     conflicts.retain(|open| !before.contains(open) || there.contains(open));
                     let new: Vec<_> = there.iter().filter(|open| !before.contains(open)).cloned().collect();
                     conflicts.extend(new);
@@ -60,9 +60,9 @@ impl Session {
                         continue;
                     };
                     let base = base.and_then(|base| base.workspace.as_ref());
-                    let made = merge(&forest, base, &so_far, theirs, drivers, Some(other.id())).await?;
-                    conflicts.extend(made.conflicts);
-                    merged = Some(made.version);
+                    let merge_outcome = merge(&forest, base, &so_far, theirs, drivers, Some(other.id())).await?;
+                    conflicts.extend(merge_outcome.conflicts);
+                    merged = Some(merge_outcome.version);
                 }
             }
         }
@@ -75,16 +75,17 @@ impl Session {
         Ok(Some(MergedFiles { workspace, changed, conflicts, drivers: rules }))
     }
 
-    /// Where `other` parted from what is merged so far: from this line, or from a branch before it. Then `other` is merged.
-    async fn parted_at(&self, reader: &Reader, so_far: &mut SoFar, other: &Session) -> Result<Option<Point>> {
-        let found = Divergence::beyond(reader, &[so_far.began, other.tip()], &so_far.reached).await?;
-        so_far.reached.add(&found.brought);
+    /// The point at which `other` branched off from what is merged so far: this session or an earlier branch. Adds
+    /// `other` to `so_far`.
+    async fn branched_at(&self, reader: &Reader, so_far: &mut MergeProgress, other: &Session) -> Result<Option<Point>> {
+        let found = Divergence::beyond(reader, &[so_far.start, other.tip()], &so_far.reached).await?;
+        so_far.reached.add(&found.added);
         Ok(found.base)
     }
 }
 
-impl SoFar {
-    /// The state at the point where a branch parted. Branches often share it.
+impl MergeProgress {
+    /// The state at the point where a branch branched off.
     async fn state_at(&mut self, reader: &Reader, point: Point) -> Result<&State> {
         let known = match self.base.take() {
             Some((known, state)) if known == point => state,

@@ -1,12 +1,12 @@
-//! Bringing branches together.
+//! Merging branches.
 
 mod files;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::{Head, Session, encode};
-use crate::body::{Body as _, Branch, Closed, Forked, Manner, Merged, Rejected};
-use crate::context::{self, Shape};
+use crate::body::{Body as _, Branch, BranchContext, Closed, Forked, MergeStrategy, Merged, Rejected};
+use crate::context::{self, ItemKind};
 use crate::divergence::{Divergence, Reached, Tip};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Drivers;
@@ -18,71 +18,126 @@ use crate::store::Batch;
 use crate::usage::Usage;
 use crate::workflow::{BoxWorkflow, Workflow};
 
-/// What a merge does with the branches' contexts.
+/// How a merge combines the contexts of the branches.
 #[derive(Clone, Debug)]
 pub enum How {
-    /// The chosen line's context stays; the others are recorded as rejected.
+    /// Keeps the context of the chosen session. The others are recorded as rejected.
     Keep {
-        /// Whose context stays: this session's or a branch's.
+        /// The session whose context is kept: this session or a branch.
         chosen: SessionId,
-        /// Why.
+        /// The reason, recorded for each rejected session.
         why: String,
-        /// Whether to cancel what is open on the others, instead of refusing.
+        /// Whether to cancel what is open on the other sessions. If false, the merge fails when something is open.
         cancel_losers: bool,
     },
-    /// This line's items, then each branch's own behind a marker.
+    /// Keeps this session's items and appends each branch's own items after a marker.
     Append,
-    /// As append; the workflow then runs on the merged session, and the branch parts are compressed.
+    /// Like `Append`, then runs the workflow on the merged session and replaces the branches' items with a summary.
     Synthesize(BoxWorkflow),
-    /// This line's context stays; files and usage come together. For branches whose answer is said otherwise, as a
-    /// tool's result.
-    TakeIn {
-        /// The branches whose files are left out: work that failed.
+    /// Keeps this session's context and merges only files and usage. For branches whose answer is given in another way,
+    /// such as a tool result.
+    FilesOnly {
+        /// Branches whose files are not merged, because their work failed.
         without_files: Vec<SessionId>,
+    },
+    /// Merges each branch in its own way. Branches that are not listed are rejected.
+    PerBranch {
+        /// What to merge of each branch.
+        branches: Vec<BranchMerge>,
+        /// Whether files may conflict. If false, a conflict fails the merge, and nothing is merged.
+        allow_conflicts: bool,
+        /// Runs on the merged session. Then a summary replaces the appended items of the branches.
+        then: Option<BoxWorkflow>,
     },
 }
 
+/// What to merge of one branch.
+#[derive(Clone, Debug)]
+pub struct BranchMerge {
+    /// The branch.
+    pub branch: SessionId,
+    /// What the branch contributes to the context. At most one branch of a merge may be [`BranchContext::Keep`].
+    pub context: BranchContext,
+    /// Whether its files are merged.
+    pub files: bool,
+    /// Why the branch is rejected, if it is. What is open on a rejected branch is cancelled.
+    pub rejected: Option<String>,
+}
+
 impl How {
-    /// Keeps one line's context.
+    /// Keeps the context of one session.
     pub fn keep(chosen: SessionId, why: impl Into<String>) -> Self {
         Self::Keep { chosen, why: why.into(), cancel_losers: false }
     }
 
-    /// Takes the branches in, the files of all of them too.
-    pub fn take_in() -> Self {
-        Self::TakeIn { without_files: Vec::new() }
+    /// Merges only the files and usage of all branches.
+    pub fn files_only() -> Self {
+        Self::FilesOnly { without_files: Vec::new() }
     }
 
-    /// Whether the files of a branch are a part of the merge.
+    /// Whether the files of a branch are merged.
     fn takes_files_of(&self, branch: SessionId) -> bool {
-        !matches!(self, Self::TakeIn { without_files } if without_files.contains(&branch))
+        match self {
+            Self::FilesOnly { without_files } => !without_files.contains(&branch),
+            Self::PerBranch { .. } => self.of_branch(branch).is_some_and(|merge| merge.files),
+            _ => true,
+        }
     }
 
-    /// Lets `workflow` make one of all.
+    fn of_branch(&self, branch: SessionId) -> Option<&BranchMerge> {
+        match self {
+            Self::PerBranch { branches, .. } => {
+                let found = branches.binary_search_by_key(&branch, |merge| merge.branch).ok()?;
+                branches.get(found)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sorts the branches by id, so that each is found quickly.
+    fn sort_branches(&mut self) {
+        if let Self::PerBranch { branches, .. } = self {
+            branches.sort_by_key(|merge| merge.branch);
+        }
+    }
+
+    /// Why a branch is rejected by a merge with a strategy for each branch.
+    fn rejects(&self, branch: SessionId) -> Option<&str> {
+        match self {
+            Self::PerBranch { .. } => match self.of_branch(branch) {
+                Some(merge) => merge.rejected.as_deref(),
+                None => Some("the merge does not list this branch"),
+            },
+            _ => None,
+        }
+    }
+
+    /// Appends all branches and runs `workflow` to combine them.
     pub fn synthesize(workflow: impl Workflow + 'static) -> Self {
         Self::Synthesize(BoxWorkflow::new(workflow))
     }
 }
 
 impl Session {
-    /// Merges `others` into this line, durably and at once: this line goes on, the others are closed.
+    /// Merges `others` into this session in one durable commit. This session continues; the others are closed.
     ///
-    /// The branches of a run are merged in the order in which they were forked, whatever order they are given in: pass
-    /// them as they finish, and context and files are the same in every run and on every resume. Forks of an earlier record
-    /// come before forks of a later one. Sessions that no run forked stay in the place where they are given.
+    /// Branches of a run are merged in the order in which they were forked, not in the order of `others`. So you can
+    /// pass them in the order they finish, and context and files are the same in every run and on every resume. Forks
+    /// of an earlier record come before forks of a later one. Sessions that no run forked keep their positions.
     ///
-    /// On failure the error carries all sessions, this one first, in the state they had.
+    /// On failure the error returns all sessions unchanged, this one first.
     pub async fn merge(self, others: impl IntoIterator<Item = Session>, how: How) -> Result<Session> {
         self.merge_with(others, how, &Drivers::default()).await
     }
 
-    /// As [`merge`](Self::merge); `drivers` decide about files that both sides changed.
+    /// Like [`merge`](Self::merge), with merge drivers for files that both sides changed.
     pub async fn merge_with(
         mut self,
         others: impl IntoIterator<Item = Session>,
-        how: How,
+        mut how: How,
         drivers: &Drivers,
     ) -> Result<Session> {
+        how.sort_branches();
         let mut others: Vec<Session> = others.into_iter().collect();
         let merged = match self.merge_in_order(&mut others, &how, drivers).await {
             Ok(merged) => merged,
@@ -93,28 +148,31 @@ impl Session {
         };
         drop(others);
         match how {
-            How::Synthesize(workflow) => self.synthesize(workflow, &merged).await,
+            How::Synthesize(workflow) | How::PerBranch { then: Some(workflow), .. } => {
+                self.synthesize(workflow, &merged).await
+            }
             _ => Ok(self),
         }
     }
 
-    /// Takes `others` in for their files and their usage; this line's context stays. Of those in `without_files` the files
-    /// are left out. On failure the error carries them.
+    /// Merges only the files and usage of `others` and keeps this session's context. The files of branches in
+    /// `without_files` are not merged. On failure the error returns `others`.
     ///
-    /// Conflicts that are open on a branch come along, and are open here: nobody is left who would decide them there.
-    pub async fn take_in(
+    /// Open conflicts of a branch become conflicts of this session, because the branch is closed and cannot resolve
+    /// them.
+    pub async fn merge_files_only(
         &mut self,
         others: impl IntoIterator<Item = Session>,
         without_files: Vec<SessionId>,
     ) -> Result<()> {
         let mut others: Vec<Session> = others.into_iter().collect();
-        match self.merge_in_order(&mut others, &How::TakeIn { without_files }, &Drivers::default()).await {
+        match self.merge_in_order(&mut others, &How::FilesOnly { without_files }, &Drivers::default()).await {
             Ok(_) => Ok(()),
             Err(error) => Err(error.with_sessions(others)),
         }
     }
 
-    /// Puts the branches into fork order and merges them, or leaves all sessions as they were.
+    /// Sorts the branches into fork order and merges them. On failure all sessions are unchanged.
     async fn merge_in_order(&mut self, others: &mut Vec<Session>, how: &How, drivers: &Drivers) -> Result<Vec<Point>> {
         let mut forks = HashMap::default();
         for other in others.iter() {
@@ -139,9 +197,12 @@ impl Session {
             return Ok(merged);
         }
         for other in others.iter_mut() {
-            other.end_for_merge()?;
+            match how.rejects(other.id()) {
+                Some(why) => other.abandon(why).await?,
+                None => other.end_for_merge()?,
+            }
         }
-        let undo: Vec<_> = std::iter::once(&*self).chain(others.iter()).map(Session::mark).collect();
+        let undo: Vec<_> = std::iter::once(&*self).chain(others.iter()).map(Session::save_state).collect();
         let merged = match self.check_merge(others, how) {
             Ok(()) => self.write_merge(others, forks, how, drivers).await,
             Err(error) => Err(error),
@@ -153,7 +214,7 @@ impl Session {
         merged
     }
 
-    /// Whether the merge may happen. Cancels losers where that was asked for.
+    /// Checks that the merge is allowed. Cancels rejected branches if `cancel_losers` is set.
     fn check_merge(&self, others: &mut [Session], how: &How) -> Result<()> {
         if others.is_empty() {
             return Err(ErrorKind::BadMerge("a merge needs at least one other session".into()).into());
@@ -166,6 +227,11 @@ impl Session {
             && others.iter().all(|other| other.id() != *chosen)
         {
             return Err(ErrorKind::BadMerge(format!("session {chosen} is not among those merged")).into());
+        }
+        if let How::PerBranch { branches, .. } = how
+            && branches.iter().filter(|merge| merge.context == BranchContext::Keep).count() > 1
+        {
+            return Err(ErrorKind::BadMerge("a merge can keep the context of one branch only".into()).into());
         }
         for other in others {
             if !std::sync::Arc::ptr_eq(&self.0.store, &other.0.store) {
@@ -181,14 +247,14 @@ impl Session {
                 other.cancel(format!("not kept: {why}"))?;
             }
             match how {
-                How::TakeIn { .. } => other.check_no_work_open()?,
+                How::FilesOnly { .. } | How::PerBranch { .. } => other.check_no_work_open()?,
                 _ => other.check_nothing_open()?,
             }
         }
         Ok(())
     }
 
-    /// Writes the `merged` records and closes the others, in one commit. Returns where they stand.
+    /// Writes the `merged` records and closes the others in one commit. Returns the points of the `merged` records.
     async fn write_merge(
         &mut self,
         others: &mut [Session],
@@ -204,19 +270,23 @@ impl Session {
         }
         self.items().await?;
         let heads: Vec<Reference> = others.iter().map(Session::head).collect();
-        let mut places = Vec::new();
-        let mut so_far = SoFar { began: self.tip(), reached: Reached::default(), base: None };
+        let mut points = Vec::new();
+        let mut so_far = MergeProgress { start: self.tip(), reached: Reached::default(), base: None };
         for group in others.chunks_mut(MAX_PARENTS - 1) {
             let merged = self.push_merged(&reader, group, forks, &mut so_far, how, drivers).await?;
-            places.push(merged.0.point());
+            points.push(merged.0.point());
             reader.add_tail(vec![merged.1]);
             for other in group.iter_mut().filter(|other| other.is_live()) {
                 other.push_closed(Closed { merged_into: Some(merged.0), why: None })?;
             }
         }
-        if let How::Keep { chosen, why, .. } = how {
-            for branch in heads.into_iter().filter(|head| head.session != *chosen) {
-                self.append(Rejected { branch, why: why.clone() })?;
+        for branch in heads {
+            let why = match how {
+                How::Keep { chosen, why, .. } if *chosen != branch.session => Some(why.as_str()),
+                _ => how.rejects(branch.session),
+            };
+            if let Some(why) = why.map(ToOwned::to_owned) {
+                self.append(Rejected { branch, why })?;
             }
         }
         self.collect(&mut batch);
@@ -226,7 +296,7 @@ impl Session {
         self.0.store.commit(batch).await?;
         self.mark_published();
         others.iter_mut().filter(|other| other.is_live()).for_each(Session::mark_published);
-        Ok(places)
+        Ok(points)
     }
 
     async fn push_merged(
@@ -234,18 +304,18 @@ impl Session {
         reader: &Reader,
         group: &mut [Session],
         forks: &Forks,
-        so_far: &mut SoFar,
+        so_far: &mut MergeProgress,
         how: &How,
         drivers: &Drivers,
     ) -> Result<(Reference, crate::record::Record)> {
-        let tips: Vec<_> = std::iter::once(so_far.began).chain(group.iter().map(Session::tip)).collect();
-        let Divergence { base, brought } = Divergence::beyond(reader, &tips, &so_far.reached).await?;
+        let tips: Vec<_> = std::iter::once(so_far.start).chain(group.iter().map(Session::tip)).collect();
+        let Divergence { base, added } = Divergence::beyond(reader, &tips, &so_far.reached).await?;
         let base = match base {
             Some(point) => Some(reader.record(point).await?.reference()),
             None => None,
         };
         let mut usage = Usage::default();
-        for run in &brought {
+        for run in &added {
             usage += usage_of_run(reader, group, run.session, run.from, run.to).await?;
         }
         let mut branches = Vec::with_capacity(group.len());
@@ -254,17 +324,31 @@ impl Session {
             let session = other.id();
             let why = forks.get(&session).map(|fork| fork.why.clone()).filter(|why| !why.is_empty());
             let without_files = !how.takes_files_of(session);
-            branches.push(Branch { session, seq, generation, why, without_files });
+            let context = match how {
+                How::PerBranch { .. } => {
+                    Some(how.of_branch(session).map_or(BranchContext::Omit, |merge| merge.context))
+                }
+                _ => None,
+            };
+            branches.push(Branch { session, seq, generation, why, without_files, context });
         }
         let files = self.merge_files(reader, group, so_far, how, drivers).await?;
-        so_far.reached.add(&brought);
+        if let (How::PerBranch { allow_conflicts: false, .. }, Some(files)) = (how, &files) {
+            let new = files.conflicts.iter().filter(|conflict| !self.0.state.conflicts.contains(conflict));
+            let paths: Vec<String> = new.map(|conflict| conflict.path.to_string()).collect();
+            if !paths.is_empty() {
+                return Err(ErrorKind::MergeConflict { paths }.into());
+            }
+        }
+        so_far.reached.add(&added);
         let how = match how {
-            How::Keep { chosen, .. } => Manner::Keep { chosen: *chosen },
-            How::Append => Manner::Append,
-            How::Synthesize(_) => Manner::Synthesize,
-            How::TakeIn { .. } => Manner::TakeIn,
+            How::Keep { chosen, .. } => MergeStrategy::Keep { chosen: *chosen },
+            How::Append => MergeStrategy::Append,
+            How::Synthesize(_) => MergeStrategy::Synthesize,
+            How::FilesOnly { .. } => MergeStrategy::FilesOnly,
+            How::PerBranch { .. } => MergeStrategy::PerBranch,
         };
-        let body = Merged { how, branches, base, brought, usage, files };
+        let body = Merged { how, branches, base, added, usage, files };
         let parents: Vec<Head> = group.iter().map(|other| other.0.head).collect();
         let record = self.push(Merged::KIND, &encode(&body), &parents, Vec::new(), &body)?;
         let own = std::mem::take(&mut self.0.context.items);
@@ -280,22 +364,22 @@ impl Session {
         Tip { point: self.point(), generation: self.0.head.generation }
     }
 
-    /// Lets the workflow speak, then takes the branch parts out of the context.
+    /// Runs the workflow, then replaces the branches' items in the context with a summary.
     async fn synthesize(self, workflow: BoxWorkflow, merged: &[Point]) -> Result<Session> {
         let mut session = workflow.forward(self).await?;
         let items = match session.items().await {
             Ok(items) => items.to_vec(),
             Err(error) => return Err(error.with_sessions(vec![session])),
         };
-        // The branch parts: from the first marker of this merge to the last item that was not made on this line.
+        // The branches' items: from the first marker of this merge to the last item that was not made in this session.
         let Some(from) = items.iter().position(|item| merged.contains(&item.origin)) else { return Ok(session) };
         let branch_part =
-            |item: &&crate::context::Item| item.origin.session != session.id() || matches!(item.shape, Shape::Marker);
+            |item: &&crate::context::Item| item.origin.session != session.id() || matches!(item.kind, ItemKind::Marker);
         let count = items.iter().skip(from).take_while(branch_part).count();
         if count == 0 {
             return Ok(session);
         }
-        let branches = items[from..].iter().filter(|item| matches!(item.shape, Shape::Marker)).count();
+        let branches = items[from..].iter().filter(|item| matches!(item.kind, ItemKind::Marker)).count();
         let summary = format!("[{branches} merged branches, {count} items: see the history; the result follows]");
         let done = match session.replace(from, count, summary.into()).await {
             Ok(_) => session.publish().await,
@@ -307,8 +391,8 @@ impl Session {
         }
     }
 
-    fn mark(&self) -> Mark {
-        Mark {
+    fn save_state(&self) -> SavedState {
+        SavedState {
             head: self.0.head,
             state: self.0.state.clone(),
             context: self.0.context.clone(),
@@ -318,9 +402,9 @@ impl Session {
         }
     }
 
-    /// Forgets what was appended since `mark` and never published.
-    fn rewind(&mut self, mark: Mark) {
-        let Mark { head, state, context, records, oldest_unpublished, at_boundary } = mark;
+    /// Restores the state saved before the merge. Nothing since then was published.
+    fn rewind(&mut self, mark: SavedState) {
+        let SavedState { head, state, context, records, oldest_unpublished, at_boundary } = mark;
         self.0.at_boundary = at_boundary;
         self.0.head = head;
         self.0.state = state;
@@ -331,63 +415,64 @@ impl Session {
     }
 }
 
-/// How branches began, by session.
+/// The forks that made the branches, by branch.
 type Forks = HashMap<SessionId, Fork>;
 
-/// How a branch began.
+/// How a branch was forked.
 struct Fork {
-    /// Its place among the branches of a run: the generation of its first record, and which fork of that point it is.
+    /// The sort key among the branches of a run: the generation of the first record, and the ordinal of the fork.
     order: Option<(u64, u64)>,
     why: String,
 }
 
 impl Fork {
     async fn of(session: &Session) -> Option<Self> {
-        let (reader, mut line, mut why) = (session.reader(), session.id(), None);
+        let (reader, mut id, mut why) = (session.reader(), session.id(), None);
         let mut seen = HashSet::default();
-        // A line on which a run went on stands in the place of the one that it left. Forged lines may lead in a circle.
-        while seen.insert(line) {
-            let first = reader.record(Point { session: line, seq: 0 }).await.ok();
+        // A session on which the run continued sorts like the session that it left. `seen` guards against forged
+        // cycles.
+        while seen.insert(id) {
+            let first = reader.record(Point { session: id, seq: 0 }).await.ok();
             let Some((first, forked)) = first.and_then(|first| Some((first.clone(), first.body::<Forked>().ok()?)))
             else {
                 break;
             };
             let why = why.get_or_insert(forked.why);
-            if forked.instead.is_none() {
+            if forked.continued_from.is_none() {
                 let order = forked.ordinal.map(|ordinal| (first.generation(), ordinal));
                 return Some(Self { order, why: std::mem::take(why) });
             }
-            line = forked.from.session;
+            id = forked.from.session;
         }
         why.map(|why| Self { order: None, why })
     }
 }
 
-/// Sorts the branches of a run by the order in which they were forked. Other sessions keep their places.
+/// Sorts the branches of a run by the order in which they were forked. Other sessions keep their positions.
 fn in_fork_order(sessions: &mut Vec<Session>, forks: &Forks) {
     let order = |session: &Session| forks.get(&session.id()).and_then(|fork| fork.order);
     let (mut counted, others): (Vec<_>, Vec<_>) =
         std::mem::take(sessions).into_iter().enumerate().partition(|(_, session)| order(session).is_some());
-    let places: Vec<usize> = counted.iter().map(|(place, _)| *place).collect();
+    let positions: Vec<usize> = counted.iter().map(|(position, _)| *position).collect();
     counted.sort_by_key(|(_, session)| order(session));
-    let sorted = places.into_iter().zip(counted).map(|(place, (_, session))| (place, session));
+    let sorted = positions.into_iter().zip(counted).map(|(position, (_, session))| (position, session));
     let mut all: Vec<_> = others.into_iter().chain(sorted).collect();
-    all.sort_by_key(|(place, _)| *place);
+    all.sort_by_key(|(position, _)| *position);
     sessions.extend(all.into_iter().map(|(_, session)| session));
 }
 
-/// What a merge in several records has taken in.
-struct SoFar {
-    /// The head of the line when the merge began.
-    began: Tip,
-    /// What the records before this one brought.
+/// The progress of a merge that takes several records.
+struct MergeProgress {
+    /// The head of the session when the merge started.
+    start: Tip,
+    /// The records that earlier `merged` records of this merge have added.
     reached: Reached,
-    /// The last fork point of which the files were looked up, and the state there.
+    /// The last fork point whose state was read, and that state. Branches often share it.
     base: Option<(Point, State)>,
 }
 
-/// A session's moment before a merge.
-struct Mark {
+/// The fields of a session before a merge, to restore them if it fails.
+struct SavedState {
     head: Head,
     state: State,
     context: super::Context,
@@ -396,7 +481,7 @@ struct Mark {
     at_boundary: bool,
 }
 
-/// What records `from..=to` of one line used.
+/// The usage of records `from..=to` of one session.
 async fn usage_of_run(
     reader: &Reader,
     group: &[Session],
