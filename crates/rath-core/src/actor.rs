@@ -1,28 +1,28 @@
-//! Who made a record.
+//! The author of a record.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who made a record, and how we know.
+/// The author of a record, and how it was authenticated.
 ///
-/// The fields stand in the order of canonical JSON; the header is written from them as they stand.
+/// The fields are declared in the order of canonical JSON, because the header is serialized in declaration order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Actor {
-    /// How the principal was established, e.g. `os-user`, `token`.
+    /// How the principal was authenticated, e.g. `os-user`, `token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how_authenticated: Option<String>,
-    /// What it is: `person`, `agent`, `workflow`, `tool`, `program`.
+    /// The kind of actor: `person`, `agent`, `workflow`, `tool`, `program`.
     pub kind: String,
-    /// Its name among its kind.
+    /// The name, among actors of the same kind.
     pub name: String,
-    /// The account it acts for.
+    /// The account that the actor acts for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
 }
 
 impl Actor {
-    /// An actor of `kind` called `name`, not authenticated.
+    /// An actor without authentication.
     pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self { how_authenticated: None, kind: kind.into(), name: name.into(), principal: None }
     }
@@ -42,7 +42,7 @@ impl Actor {
         Self::new("program", name)
     }
 
-    /// The same actor, acting for `principal`, as established by `how`.
+    /// Returns the actor as acting for `principal`, authenticated by the method `how`.
     #[must_use]
     pub fn authenticated(mut self, principal: impl Into<String>, how: impl Into<String>) -> Self {
         self.principal = Some(principal.into());

@@ -1,49 +1,48 @@
-//! Where a line of a run comes from: through branches, and lines on which the run went on, back to its first.
+//! [`Ancestry`]: the sessions of a run from one of them back to the first, through branches and continuations.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::blob::BlobRef;
-use crate::body::{Created, Forked, Instead, StepEntered};
+use crate::body::{ContinuedFrom, Created, Forked, StepEntered};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
 use crate::reader::{Reader, tampered};
-use crate::record::{Fault, Record};
+use crate::record::{Record, RecordError};
 use crate::session::RUN;
 use crate::store::{Error, Scan, Store};
 
-/// Where a line of a run comes from.
+/// How a session of a run descends from the run's first session.
 #[derive(Clone, Debug)]
 pub struct Ancestry {
-    /// The run's first line.
+    /// The run's first session.
     pub root: SessionId,
-    /// What the run is made of on this line, where the text of a program says it.
+    /// The source of the program that the run executes on this session, if it has one.
     pub program: Option<BlobRef>,
-    /// The step of the run that is at work on this line, or worked on it last. A run that was over and went on has
-    /// several.
+    /// The outermost step of the run that was entered last. A finished run that was continued has several such steps.
     pub(crate) latest: Option<Point>,
-    /// The lines that were left on the way here, youngest first: where, for which, and why.
-    pub(crate) left: Vec<(Point, SessionId, Instead)>,
+    /// The sessions that the run left on the way here, newest first: at which point, for which session, and why.
+    pub(crate) continuations: Vec<(Point, SessionId, ContinuedFrom)>,
 }
 
 impl Ancestry {
-    /// Whether the run began its work, on this line or before it.
-    pub fn is_begun(&self) -> bool {
+    /// Whether the run has entered its first step.
+    pub fn is_started(&self) -> bool {
         self.latest.is_some()
     }
 
-    /// Walks back from `line`.
-    pub async fn of(store: &Arc<dyn Store>, line: SessionId) -> Result<Self> {
+    /// Walks back from `session`.
+    pub async fn of(store: &Arc<dyn Store>, session: SessionId) -> Result<Self> {
         let reader = Reader::new(store.clone());
-        let mut ancestry = Self { root: line, program: None, latest: None, left: Vec::new() };
+        let mut ancestry = Self { root: session, program: None, latest: None, continuations: Vec::new() };
         let mut seen = HashSet::new();
         let mut until = END;
         loop {
             let first = reader.record(Point { session: ancestry.root, seq: 0 }).await?;
-            // A forged fork point may lead back here.
+            // Forged fork points may form a cycle.
             if !seen.insert(ancestry.root) {
-                return Err(Error::Tampered { point: first.point(), why: Fault::Chain }.into());
+                return Err(Error::Tampered { point: first.point(), why: RecordError::Chain }.into());
             }
             let forked = forked(&first)?;
             if let Some((at, program)) = run_step(&reader, &first, forked.as_ref(), until).await? {
@@ -55,15 +54,15 @@ impl Ancestry {
                 ancestry.program = ancestry.program.or(created.and_then(|created| created.program));
                 return Ok(ancestry);
             };
-            let next = forked.maker.as_ref().map_or(forked.from.session, |maker| maker.session);
-            match forked.instead {
-                Some(instead) => {
-                    ancestry.program = ancestry.program.or(instead.program.clone());
-                    ancestry.left.push((forked.from, ancestry.root, instead));
+            let next = forked.forked_by.as_ref().map_or(forked.from.session, |maker| maker.session);
+            match forked.continued_from {
+                Some(continuation) => {
+                    ancestry.program = ancestry.program.or(continuation.program.clone());
+                    ancestry.continuations.push((forked.from, ancestry.root, continuation));
                     until = forked.from.seq;
                 }
                 None if forked.is_of_run() => until = END,
-                // A fork that a person made is a run of its own. It goes on with what the run was made of there.
+                // A fork that a person made is a new run, with the program that the run had at the fork point.
                 None => {
                     if ancestry.program.is_none() {
                         ancestry.program = Self::program_before(store, forked.from).await?;
@@ -77,7 +76,7 @@ impl Ancestry {
 }
 
 impl Ancestry {
-    /// What the run is made of that a fork point is in.
+    /// The program of the run that contains a fork point.
     async fn program_before(store: &Arc<dyn Store>, fork_point: Point) -> Result<Option<BlobRef>> {
         let reader = Reader::new(store.clone());
         let (mut point, mut seen) = (fork_point, HashSet::new());
@@ -88,7 +87,9 @@ impl Ancestry {
                 return Ok(Some(program));
             }
             match forked {
-                Some(Forked { instead: Some(Instead { program: Some(program), .. }), .. }) => return Ok(Some(program)),
+                Some(Forked { continued_from: Some(ContinuedFrom { program: Some(program), .. }), .. }) => {
+                    return Ok(Some(program));
+                }
                 Some(forked) => point = forked.from,
                 None => return Ok(first.body::<Created>().ok().and_then(|created| created.program)),
             }
@@ -97,31 +98,32 @@ impl Ancestry {
     }
 }
 
-/// Behind every record of a line.
+/// Greater than the seq of any record.
 const END: u64 = u64::MAX - 1;
 
-/// The last step of a run up to here on the line that begins with `first`, and the program that it names.
+/// The last outermost step of a run up to `until` in the session that starts with `first`, and the program that it
+/// names.
 async fn run_step(
     reader: &Reader,
     first: &Record,
     forked: Option<&Forked>,
     until: u64,
 ) -> Result<Option<(Point, Option<BlobRef>)>> {
-    let line = first.session();
-    // On a fork that a person made in the middle of a step, a run is a step of its own in that step.
-    let is_plain = forked.is_some_and(|forked| !forked.is_of_run() && forked.instead.is_none());
+    let session = first.session();
+    // On a fork that a person made inside a step, the step of a run is entered inside that step.
+    let is_plain = forked.is_some_and(|forked| !forked.is_of_run() && forked.continued_from.is_none());
     let point = first.point();
     let around = match is_plain {
         true => first.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?.step,
         false => None,
     };
-    let steps = Scan::session(line, 0, until).kinds(&[Kind::StepEntered]);
+    let steps = Scan::session(session, 0, until).kinds(&[Kind::StepEntered]);
     let Some(first) = reader.store.scan(steps.clone().limit(1)).await?.records.into_iter().next() else {
         return Ok(None);
     };
-    let last = reader.store.scan(Scan::session(line, 0, until).backwards().limit(1)).await?.records;
+    let last = reader.store.scan(Scan::session(session, 0, until).backwards().limit(1)).await?.records;
     let end = last.first().map_or(first.point(), Record::point);
-    // Mostly there is one, and however many steps are in it, they are not read.
+    // Usually there is only one. Its inner steps are not read.
     let state = reader.state_at(end).await?;
     let inherited = state.steps.iter().rfind(|step| step.inherited).filter(|_| around.is_some());
     if inherited.map_or(state.entered, |step| step.entered) < 2 {
@@ -129,7 +131,8 @@ async fn run_step(
     }
     let mut until = until;
     loop {
-        let page = reader.store.scan(Scan::session(line, 0, until).kinds(&[Kind::StepEntered]).backwards().limit(64));
+        let page =
+            reader.store.scan(Scan::session(session, 0, until).kinds(&[Kind::StepEntered]).backwards().limit(64));
         let page = page.await?.records;
         if let Some(found) = run_step_in(&page, around.as_ref()) {
             return Ok(Some(found));
@@ -141,7 +144,7 @@ async fn run_step(
     }
 }
 
-/// The first of these records that is the step of a run, entered in the step `around` of the line before.
+/// The first of these records that is the step of a run, entered inside step `around` of the parent session.
 fn run_step_in(steps: &[Record], around: Option<&RecordId>) -> Option<(Point, Option<BlobRef>)> {
     steps.iter().find_map(|record| {
         let is_outermost = record.header().ok()?.step.as_ref() == around;
@@ -150,7 +153,7 @@ fn run_step_in(steps: &[Record], around: Option<&RecordId>) -> Option<(Point, Op
     })
 }
 
-/// How a line began, if it is a fork.
+/// The body of a session's first record, if the session is a fork.
 pub(crate) fn forked(first: &Record) -> Result<Option<Forked>> {
     match first.kind() {
         Kind::Forked => Ok(Some(first.body().map_err(|why| tampered(first, why))?)),

@@ -1,4 +1,4 @@
-//! Which record wrote each line of a file, through forks, merges and restores.
+//! Blame: which record wrote each line of a file. Follows forks, merges and restores.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,61 +9,61 @@ use crate::actor::Actor;
 use crate::body::Forked;
 use crate::clock::Time;
 use crate::error::{ErrorKind, Result};
-use crate::files::{Forest, Hunk, Name, Node, hunks};
+use crate::file_history::{FileEvent, FileHistory};
+use crate::files::{FilePath, Hunk, Node, TreeStore, hunks};
 use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
 use crate::reader::Reader;
 use crate::store;
-use crate::trail::{Event, Trail};
 use crate::view::View;
 
-/// A file's lines, and where each comes from.
+/// The lines of a file with the record that wrote each.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blame {
-    /// The path.
-    pub path: Name,
-    /// The records that wrote what is there, in no order.
-    pub origins: Vec<Origin>,
-    /// For each line the place of its origin in `origins`.
+    /// The path of the file.
+    pub path: FilePath,
+    /// The records that wrote the lines, in no particular order.
+    pub origins: Vec<LineOrigin>,
+    /// For each line, the index of its origin in `origins`.
     pub lines: Vec<usize>,
-    /// The content.
+    /// The content of the file.
     #[serde(skip)]
     pub content: Arc<[u8]>,
-    /// Whether it has lines; otherwise there is one origin for the whole.
+    /// Whether the file is text. Otherwise `lines` has one entry for the whole file.
     pub is_text: bool,
 }
 
-/// A record that wrote lines.
+/// A record that wrote lines of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Origin {
-    /// The record.
+pub struct LineOrigin {
+    /// The record that wrote the line.
     pub record: Reference,
-    /// Its kind.
+    /// The kind of the record.
     pub kind: String,
-    /// Who made it.
+    /// The author of the record.
     pub actor: Actor,
-    /// When.
+    /// The time of the record.
     pub time: Time,
-    /// The command, or what else happened.
+    /// The command, or a description of another change.
     pub what: String,
-    /// The step it belongs to.
+    /// The name of the step that contains the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// Why the branch it stands on was forked; `None` on a root.
+    /// Why the record's session was forked; `None` when it is not a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// Whether somebody changed the file between two records; the record is the one that noticed.
+    /// Whether the file was changed outside the session. `record` is then the record that detected the change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
-    /// Whether the record is erased: it changed the file, and nobody knows how. What came from a branch that it merged, or
-    /// from a record that it restored, counts as its own.
+    /// Whether the record is erased. It changed the file, but how is unknown: lines that it merged from a branch or
+    /// restored from another record are attributed to it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub erased: bool,
 }
 
 impl View {
-    /// Says for each line of `path` which record wrote it.
-    pub async fn blame(&self, path: &Name) -> Result<Blame> {
+    /// Finds the record that wrote each line of `path`.
+    pub async fn blame(&self, path: &FilePath) -> Result<Blame> {
         let none = |what: String| ErrorKind::Store(store::Error::NotFound(what));
         let Some(version) = self.state().workspace.clone() else {
             return Err(none(format!("workspace of session {}", self.reference().session.short())).into());
@@ -71,9 +71,9 @@ impl View {
         let store = self.reader.store.clone();
         let mut search = Search {
             reader: &self.reader,
-            forest: Forest::new(&*store),
+            forest: TreeStore::new(&*store),
             path,
-            lines: HashMap::new(),
+            histories: HashMap::new(),
             origins: Vec::new(),
             known: HashMap::new(),
         };
@@ -89,12 +89,12 @@ impl View {
         let text = text.unwrap_or(whole);
         let open = (0..text.lines.len()).map(|line| (line, line)).collect();
         let mut found = vec![0; text.lines.len()];
-        search.run(Suspect { at: self.reference().point(), node, text: Arc::new(text), open }, &mut found).await?;
+        search.run(BlameTask { at: self.reference().point(), node, text: Arc::new(text), open }, &mut found).await?;
         Ok(Blame { path: path.clone(), origins: search.origins, lines: found, content, is_text })
     }
 }
 
-/// A content split into lines. What is no text is one line.
+/// Content split into lines. Content that is not text is one line.
 struct Text {
     content: Arc<[u8]>,
     lines: Vec<(usize, usize)>,
@@ -127,7 +127,7 @@ impl Text {
         range.map(|at| self.line(at)).collect()
     }
 
-    /// For each line of this text the same line of `before`, where there is one.
+    /// For each line of this text, the index of the same line in `before`, if there is one.
     fn matched(&self, before: &Text) -> Vec<Option<usize>> {
         let (now, then) = (self.lines.len(), before.lines.len());
         let front = (0..now.min(then)).take_while(|at| self.line(*at) == before.line(*at)).count();
@@ -141,7 +141,7 @@ impl Text {
             matched[now - back] = Some(then - back);
         }
         let (old, new) = (before.slices(front..then - back), self.slices(front..now - back));
-        // Equal lines are what is between the hunks.
+        // The lines between the hunks are equal.
         let end = Hunk { old: old.len()..old.len(), new: new.len()..new.len() };
         let (mut in_old, mut in_new) = (0, 0);
         for hunk in hunks(&old, &new).into_iter().chain([end]) {
@@ -154,31 +154,31 @@ impl Text {
     }
 }
 
-/// Lines that are in a file after a record, and may have been there before.
-struct Suspect {
+/// Lines of a file at a record, whose origin is that record or an earlier one.
+struct BlameTask {
     at: Point,
     node: Node,
     text: Arc<Text>,
-    /// Line of the answer, line of this text.
+    /// Pairs of a line number in the result and a line number in `text`.
     open: Vec<(usize, usize)>,
 }
 
 struct Search<'a> {
     reader: &'a Reader,
-    forest: Forest<'a>,
-    path: &'a Name,
-    lines: HashMap<SessionId, Trail>,
-    origins: Vec<Origin>,
+    forest: TreeStore<'a>,
+    path: &'a FilePath,
+    histories: HashMap<SessionId, FileHistory>,
+    origins: Vec<LineOrigin>,
     known: HashMap<(Point, bool), usize>,
 }
 
 impl Search<'_> {
-    async fn run(&mut self, first: Suspect, found: &mut [usize]) -> Result<()> {
-        let mut suspects = vec![first];
-        while let Some(mut suspect) = suspects.pop() {
-            let Some((event, before)) = self.changed_before(suspect.at, &suspect.node).await? else { continue };
+    async fn run(&mut self, first: BlameTask, found: &mut [usize]) -> Result<()> {
+        let mut tasks = vec![first];
+        while let Some(mut task) = tasks.pop() {
+            let Some((event, before)) = self.changed_before(task.at, &task.node).await? else { continue };
             let point = event.record.point();
-            // The line itself first, then what was merged or restored.
+            // The session's own previous version comes first, then merged branches and restored records.
             let mut parents = Vec::new();
             if let Some(before) = before.filter(|_| !event.jumps) {
                 parents.push((predecessor(&event, point), before));
@@ -193,33 +193,33 @@ impl Search<'_> {
             }
             for (at, node) in parents {
                 let Some(at) = at else { continue };
-                if suspect.open.is_empty() {
+                if task.open.is_empty() {
                     break;
                 }
-                let Some(text) = self.parent_text(&node, &suspect).await? else { continue };
-                let matched = suspect.text.matched(&text);
+                let Some(text) = self.parent_text(&node, &task).await? else { continue };
+                let matched = task.text.matched(&text);
                 let (open, rest) =
-                    std::mem::take(&mut suspect.open).into_iter().partition(|(_, line)| matched[*line].is_some());
-                suspect.open = rest;
+                    std::mem::take(&mut task.open).into_iter().partition(|(_, line)| matched[*line].is_some());
+                task.open = rest;
                 let open: Vec<(usize, usize)> = open;
                 let open: Vec<_> =
                     open.into_iter().filter_map(|(answer, line)| Some((answer, matched[line]?))).collect();
                 if !open.is_empty() {
-                    suspects.push(Suspect { at, node, text, open });
+                    tasks.push(BlameTask { at, node, text, open });
                 }
             }
-            if !suspect.open.is_empty() {
+            if !task.open.is_empty() {
                 let origin = self.origin(&event).await?;
-                suspect.open.iter().for_each(|(answer, _)| found[*answer] = origin);
+                task.open.iter().for_each(|(answer, _)| found[*answer] = origin);
             }
         }
         Ok(())
     }
 
-    /// The text of a parent's file; the suspect's own where it is the same.
-    async fn parent_text(&self, node: &Node, suspect: &Suspect) -> Result<Option<Arc<Text>>> {
-        if node.sha256 == suspect.node.sha256 {
-            return Ok(Some(suspect.text.clone()));
+    /// Reads the text of the file at a parent. Reuses the task's text if the content is the same.
+    async fn parent_text(&self, node: &Node, task: &BlameTask) -> Result<Option<Arc<Text>>> {
+        if node.sha256 == task.node.sha256 {
+            return Ok(Some(task.text.clone()));
         }
         Ok(self.text(node).await?.map(Arc::new))
     }
@@ -228,31 +228,31 @@ impl Search<'_> {
         Ok(crate::files::short_text(&self.forest, node).await?.map(Text::of))
     }
 
-    /// The youngest event at or before `at` that changed the path to what `node` is, and what stood there before.
-    async fn changed_before(&mut self, at: Point, node: &Node) -> Result<Option<(Arc<Event>, Option<Node>)>> {
+    /// Finds the last event at or before `at` that changed the path to `node`. Also returns the node before that event.
+    async fn changed_before(&mut self, at: Point, node: &Node) -> Result<Option<(Arc<FileEvent>, Option<Node>)>> {
         let mut at = at;
         let mut last = None;
         loop {
             self.load(at).await?;
-            let Some(line) = self.lines.get(&at.session) else { return Ok(None) };
-            let until = line.events.partition_point(|event| event.record.seq() <= at.seq);
-            for event in line.events[..until].iter().rev() {
+            let Some(history) = self.histories.get(&at.session) else { return Ok(None) };
+            let until = history.events.partition_point(|event| event.record.seq() <= at.seq);
+            for event in history.events[..until].iter().rev() {
                 if let Some(before) = self.before(event).await? {
                     return Ok(Some((event.clone(), before)));
                 }
                 last = Some(event);
             }
-            match line.origin {
+            match history.origin {
                 Some(origin) => at = origin,
-                // Nothing says that it changed: it was there from the beginning.
+                // No event changed the path, so the file existed from the start.
                 None => return Ok(last.filter(|_| !node.is_directory()).map(|event| (event.clone(), None))),
             }
             last = None;
         }
     }
 
-    /// What stood at the path before an event that changed it; `None` when it did not.
-    async fn before(&self, event: &Event) -> Result<Option<Option<Node>>> {
+    /// The node at the path before an event; `None` when the event did not change the path.
+    async fn before(&self, event: &FileEvent) -> Result<Option<Option<Node>>> {
         if event.changes.is_complete() && event.before.is_some() {
             let change = event.changes.paths.iter().find(|change| change.path == *self.path);
             return Ok(change.map(|change| change.before.filter(|node| !node.is_directory())));
@@ -266,25 +266,26 @@ impl Search<'_> {
         Ok((!same).then(|| before.filter(|node| !node.is_directory())))
     }
 
-    /// Reads the events of a line up to a point.
+    /// Loads the events of a session up to a point.
     async fn load(&mut self, to: Point) -> Result<()> {
-        if self.lines.get(&to.session).is_none_or(|line| line.to < to.seq) {
-            self.lines.insert(to.session, Trail::of(self.reader, to).await?);
+        if self.histories.get(&to.session).is_none_or(|history| history.to < to.seq) {
+            self.histories.insert(to.session, FileHistory::of(self.reader, to).await?);
         }
         Ok(())
     }
 
-    async fn origin(&mut self, event: &Event) -> Result<usize> {
+    async fn origin(&mut self, event: &FileEvent) -> Result<usize> {
         let key = (event.record.point(), event.outside);
         if let Some(known) = self.known.get(&key) {
             return Ok(*known);
         }
         let point = event.record.point();
         let header = event.record.header().map_err(|why| ErrorKind::Record { point, why: why.into() })?;
-        let step = header.step.and_then(|id| self.lines.values().find_map(|line| line.steps.get(&id)).cloned());
+        let step =
+            header.step.and_then(|id| self.histories.values().find_map(|history| history.steps.get(&id)).cloned());
         let first = self.reader.record(Point { session: point.session, seq: 0 }).await?;
         let branch = first.body::<Forked>().ok().filter(|_| *first.kind() == Kind::Forked).map(|forked| forked.why);
-        self.origins.push(Origin {
+        self.origins.push(LineOrigin {
             branch,
             record: event.record.reference(),
             kind: event.record.kind().to_string(),
@@ -300,8 +301,8 @@ impl Search<'_> {
     }
 }
 
-/// The record before an event on its line; `None` at its beginning, where a fork point may follow.
-fn predecessor(event: &Event, point: Point) -> Option<Point> {
+/// The record before an event in its session; `None` for the first event with files.
+fn predecessor(event: &FileEvent, point: Point) -> Option<Point> {
     event.before.as_ref()?;
     point.seq.checked_sub(1).map(|seq| Point { seq, ..point })
 }

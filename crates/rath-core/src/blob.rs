@@ -1,4 +1,4 @@
-//! Content too large for a body: named by digest, stored beside the records.
+//! Blobs: content that is too large for a body. Blobs are identified by digest and stored separately from the records.
 
 mod named;
 
@@ -12,33 +12,33 @@ use crate::id::Digest;
 pub(crate) use named::is_object;
 pub use named::references;
 
-/// Content above this many bytes leaves the body and becomes a blob.
+/// Content longer than this many bytes is moved from the body to a blob.
 pub const INLINE_LIMIT: usize = 8 * 1024;
 
-/// How a body names a blob. Any object in a body with exactly these three keys is such a name; free-form JSON from
-/// outside is kept as a string, so nothing else can look like one.
+/// A reference to a blob in a body. Every JSON object in a body with exactly these three keys is a blob reference. JSON
+/// from outside is stored as a string, so it cannot be mistaken for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlobRef {
-    /// SHA-256 of the content.
+    /// The SHA-256 of the content.
     pub digest: Digest,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: u64,
-    /// What it is, e.g. `text/plain; charset=utf-8`.
+    /// The media type, e.g. `text/plain; charset=utf-8`.
     pub media_type: String,
 }
 
-/// A blob with its content at hand.
+/// A blob with its content in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
-    /// Its name.
+    /// The reference.
     pub reference: BlobRef,
-    /// Its content.
+    /// The content.
     pub bytes: Arc<[u8]>,
 }
 
 impl Blob {
-    /// Names `bytes`.
+    /// Creates a blob with this content.
     pub fn new(bytes: impl Into<Arc<[u8]>>, media_type: impl Into<String>) -> Self {
         let bytes = bytes.into();
         let reference =
@@ -47,18 +47,18 @@ impl Blob {
     }
 }
 
-/// Text in a body: in place while it is short, a blob when it is long.
+/// Text in a body: inline if it is short, otherwise in a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
-    /// In place.
+    /// Inline text.
     Text(String),
-    /// Elsewhere.
+    /// A reference to a blob with the text.
     Blob(BlobRef),
 }
 
 impl Content {
-    /// Moves long text out into `blobs`.
+    /// Moves text longer than [`INLINE_LIMIT`] to a new blob, which is added to `blobs`.
     pub(crate) fn spill(&mut self, blobs: &mut Vec<Blob>) {
         if let Content::Text(text) = self
             && text.len() > INLINE_LIMIT

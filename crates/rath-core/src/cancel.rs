@@ -1,4 +1,4 @@
-//! A token that says stop. Cooperative: whoever works looks at it, or waits for it beside the work.
+//! [`Cancel`]: a cancellation token. Cancellation is cooperative: work must check the token or await it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// A token that says stop. Clones are the same token; a [child](Cancel::child) also stops when its parent does.
+/// A cancellation token. Clones are the same token. A [child](Cancel::child) is also cancelled when its parent is.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Inner>);
 
@@ -24,12 +24,12 @@ struct Waits {
 }
 
 impl Cancel {
-    /// A token that nobody has stopped.
+    /// A new token, not cancelled.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A token that stops with this one, and can be stopped alone.
+    /// A token that is cancelled when this one is, and can be cancelled separately.
     #[must_use]
     pub fn child(&self) -> Self {
         let child = Self::new();
@@ -45,7 +45,7 @@ impl Cancel {
         child
     }
 
-    /// Says stop. The first reason stays.
+    /// Cancels the token. If it was cancelled before, the first reason stays.
     pub fn cancel(&self, why: impl Into<String>) {
         let why: Arc<str> = why.into().into();
         let mut waits = self.waits();
@@ -59,19 +59,19 @@ impl Cancel {
         }
     }
 
-    /// Whether somebody said stop.
+    /// Whether the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// The reason, once somebody said stop.
+    /// The reason; `None` if the token is not cancelled.
     pub fn why(&self) -> Option<Arc<str>> {
         self.waits().why.clone()
     }
 
-    /// Waits until somebody says stop.
-    pub fn cancelled(&self) -> Cancelled {
-        Cancelled(self.clone())
+    /// Waits until the token is cancelled.
+    pub fn cancelled(&self) -> CancelledFuture {
+        CancelledFuture(self.clone())
     }
 
     fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
@@ -85,11 +85,11 @@ impl std::fmt::Debug for Cancel {
     }
 }
 
-/// Waits until a token says stop.
+/// The future returned by [`Cancel::cancelled`].
 #[derive(Debug)]
-pub struct Cancelled(Cancel);
+pub struct CancelledFuture(Cancel);
 
-impl Future for Cancelled {
+impl Future for CancelledFuture {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_stops_with_its_parent_and_not_the_other_way_round() {
+    fn cancelling_a_parent_cancels_children_but_not_vice_versa() {
         let parent = Cancel::new();
         let (one, other) = (parent.child(), parent.child());
         one.cancel("enough");
@@ -120,11 +120,11 @@ mod tests {
         parent.cancel("the user left");
         assert_eq!(other.why().as_deref(), Some("the user left"));
         assert_eq!(one.why().as_deref(), Some("enough"), "the first reason stays");
-        assert!(parent.child().is_cancelled(), "a late child of a stopped token is stopped");
+        assert!(parent.child().is_cancelled(), "a child of a cancelled token is cancelled");
     }
 
     #[test]
-    fn waiting_ends_when_another_thread_says_stop() {
+    fn waiting_ends_when_another_thread_cancels() {
         let token = Cancel::new();
         let child = token.child();
         let waiting = std::thread::spawn(move || pollster::block_on(child.cancelled()));

@@ -1,7 +1,7 @@
-//! What a model is shown: an ordered list of items, each with the record it comes from.
+//! The context: the ordered list of items that a model is shown, each with the record that it comes from.
 //!
-//! The list is persistent, youngest first: a fork shares it, an append adds one node. Items are references; bodies
-//! are read when a [`Message`](crate::Message) is made of them.
+//! The list is a persistent data structure, newest first: forks share it, and an append adds one node. Items only refer
+//! to records. Bodies are read when a [`Message`](crate::Message) is built from an item.
 
 mod fold;
 mod merge;
@@ -10,60 +10,60 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use crate::body::Run;
+use crate::body::RecordRange;
 use crate::id::{Point, SessionId};
 use crate::list::List;
 
 pub(crate) use fold::{ContextFold, copy_of, items_at_point, items_of_copies, with_output};
 pub(crate) use merge::merge_items;
 
-/// One thing in the context.
+/// One item of a context.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// The record it comes from.
+    /// The record that it comes from.
     pub origin: Point,
-    /// Which of the several items of that record.
+    /// The index of this item among the items of its record.
     pub part: u32,
-    /// What it is.
-    pub shape: Shape,
-    /// The greatest generation among the records it derives from.
+    /// What kind of item it is.
+    pub kind: ItemKind,
+    /// The greatest generation among the records that it derives from.
     pub(crate) newest: u64,
-    /// The greatest `newest` of this item and all before it.
+    /// The greatest `newest` of this item and all items before it.
     top: u64,
 }
 
-/// What an item is, as far as the algebra of contexts must know.
+/// What an item is, as far as merging, compressing and trimming contexts depend on it.
 #[derive(Clone, Debug)]
-pub enum Shape {
-    /// Words.
-    Words,
-    /// A model's turn with these open or answered calls.
+pub enum ItemKind {
+    /// A system or user message.
+    Message,
+    /// A model's turn, with the ids of its calls.
     Turn(Arc<[Box<str>]>),
-    /// The result of a call.
+    /// The result of the call with this id.
     Result(Box<str>),
-    /// The result of a call, shown shorter than the item that it took the place of.
+    /// A shortened result of a call, in place of the original item.
     Trimmed {
-        /// The call.
+        /// The call's id.
         call: Box<str>,
-        /// The item that had the result before anything was trimmed: its record and part.
+        /// The item with the original result: its record and part.
         result: (Point, u32),
     },
-    /// A summary in place of items that derive from these records, at most one point a line.
+    /// A summary in place of items that derive from these records, at most one point per session.
     Summary(Arc<[Point]>),
-    /// Where a branch's items begin.
+    /// The start of a merged branch's items.
     Marker,
 }
 
 impl Item {
-    pub(crate) fn new(origin: Point, part: u32, shape: Shape, newest: u64) -> Self {
-        Self { origin, part, shape, newest, top: newest }
+    pub(crate) fn new(origin: Point, part: u32, kind: ItemKind, newest: u64) -> Self {
+        Self { origin, part, kind, newest, top: newest }
     }
 
-    /// The youngest record of each line that the item derives from.
+    /// The newest record of each session that the item derives from.
     pub fn sources(&self) -> &[Point] {
-        match &self.shape {
-            Shape::Summary(sources) => sources,
-            Shape::Trimmed { result: (origin, _), .. } => std::slice::from_ref(origin),
+        match &self.kind {
+            ItemKind::Summary(sources) => sources,
+            ItemKind::Trimmed { result: (origin, _), .. } => std::slice::from_ref(origin),
             _ => std::slice::from_ref(&self.origin),
         }
     }
@@ -72,18 +72,18 @@ impl Item {
         (self.origin, self.part)
     }
 
-    /// The call that this is the result of.
+    /// The id of the call, if this item is a result.
     pub(crate) fn result_of(&self) -> Option<&str> {
-        match &self.shape {
-            Shape::Result(call) | Shape::Trimmed { call, .. } => Some(call),
+        match &self.kind {
+            ItemKind::Result(call) | ItemKind::Trimmed { call, .. } => Some(call),
             _ => None,
         }
     }
 
-    /// The item that had the result before anything was trimmed.
+    /// The item with the original result.
     pub(crate) fn untrimmed(&self) -> (Point, u32) {
-        match &self.shape {
-            Shape::Trimmed { result, .. } => *result,
+        match &self.kind {
+            ItemKind::Trimmed { result, .. } => *result,
             _ => self.key(),
         }
     }
@@ -94,7 +94,7 @@ impl Item {
 pub struct Items(List<Item>);
 
 impl Items {
-    /// How many.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -104,12 +104,12 @@ impl Items {
         self.0.len() == 0
     }
 
-    /// From the youngest to the oldest.
+    /// The items, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = &Item> {
         self.0.iter()
     }
 
-    /// In the order a model reads them.
+    /// The items, oldest first.
     pub fn to_vec(&self) -> Vec<Item> {
         let mut items: Vec<_> = self.0.iter().cloned().collect();
         items.reverse();
@@ -125,22 +125,22 @@ impl Items {
         self.0.pop()
     }
 
-    /// Adds, behind `marker`, what `branch` has that derives from `brought` records; what self has of the shared
-    /// prefix stays as it is. `taken` remembers what an earlier branch of the same merge brought.
+    /// Appends `marker` and the items of `branch` that derive from records in `new_records`. Items of the shared prefix
+    /// are not repeated. `seen` contains items that earlier branches of the same merge added.
     pub(crate) fn append_branch(
         &mut self,
         marker: Item,
         branch: &Items,
-        brought: &Brought,
-        taken: &mut HashSet<(Point, u32)>,
+        new_records: &NewRecords,
+        seen: &mut HashSet<(Point, u32)>,
     ) {
         let mut new = Vec::new();
         for item in branch.newest_first() {
-            // `top` is a running maximum: below the first generation that is new, nothing is.
-            if item.top < brought.oldest {
+            // `top` is a running maximum: items below the oldest new generation contain nothing new.
+            if item.top < new_records.oldest {
                 break;
             }
-            if item.sources().iter().any(|source| brought.contains(source)) && taken.insert(item.key()) {
+            if item.sources().iter().any(|source| new_records.contains(source)) && seen.insert(item.key()) {
                 new.push(item.clone());
             }
         }
@@ -151,7 +151,7 @@ impl Items {
         new.into_iter().rev().for_each(|item| self.push(item));
     }
 
-    /// Replaces `count` items from position `at` by one summary made by record `by`.
+    /// Replaces `count` items from position `at` with one summary, made by record `by`.
     pub(crate) fn compress(&mut self, at: usize, count: usize, by: Point) -> Result<(), BadRange> {
         let len = self.len();
         if count == 0 || at.checked_add(count).is_none_or(|end| end > len) {
@@ -169,26 +169,28 @@ impl Items {
         }
         let mut sources: Vec<_> = sources.into_iter().map(|(session, seq)| Point { session, seq }).collect();
         sources.sort();
-        self.push(Item::new(by, 0, Shape::Summary(sources.into()), newest));
+        self.push(Item::new(by, 0, ItemKind::Summary(sources.into()), newest));
         while let Some(item) = after.pop() {
             self.push(item);
         }
         Ok(())
     }
 
-    /// Shows a result as record `by` says. It derives from what it did before. A result that left the context stays away.
+    /// Replaces a result with the shortened one of record `by`. Its sources stay the same. Does nothing if the result
+    /// is not in the context any more.
     pub(crate) fn trim(&mut self, result: (Point, u32), by: Point) {
         let is_it = |item: &Item| item.result_of().is_some() && item.untrimmed() == result;
-        let Some(behind) = self.newest_first().position(is_it) else { return };
-        let after: Vec<Item> = (0..behind).filter_map(|_| self.pop()).collect();
-        let Some(Item { shape: Shape::Result(call) | Shape::Trimmed { call, .. }, newest, .. }) = self.pop() else {
+        let Some(later_items) = self.newest_first().position(is_it) else { return };
+        let after: Vec<Item> = (0..later_items).filter_map(|_| self.pop()).collect();
+        let Some(Item { kind: ItemKind::Result(call) | ItemKind::Trimmed { call, .. }, newest, .. }) = self.pop()
+        else {
             return;
         };
-        self.push(Item::new(by, 0, Shape::Trimmed { call, result }, newest));
+        self.push(Item::new(by, 0, ItemKind::Trimmed { call, result }, newest));
         after.into_iter().rev().for_each(|item| self.push(item));
     }
 
-    /// Whether the range can leave the context: it exists, and no call is parted from its result.
+    /// Checks that a range can be removed from the context: it exists and separates no call from its result.
     pub(crate) fn check_range(&self, at: usize, count: usize) -> Result<(), BadRange> {
         let items = self.to_vec();
         let len = items.len();
@@ -203,15 +205,15 @@ impl Items {
             }
         }
         for (position, item) in items.iter().enumerate() {
-            let Shape::Turn(calls) = &item.shape else { continue };
+            let ItemKind::Turn(calls) = &item.kind else { continue };
             for call in calls.iter() {
-                // Providers reuse ids: a call's result is the next one with its id.
+                // Providers reuse ids. A call's result is the next one with its id.
                 let result = results.get(&**call).and_then(|at| at.iter().find(|at| **at > position));
                 let inside = range.contains(&position);
                 match result {
                     None if inside => return Err(BadRange::OpenCall { call: call.to_string() }),
                     Some(result) if range.contains(result) != inside => {
-                        return Err(BadRange::PartsCall { call: call.to_string(), turn: position, result: *result });
+                        return Err(BadRange::SplitsCall { call: call.to_string(), turn: position, result: *result });
                     }
                     _ => {}
                 }
@@ -221,15 +223,15 @@ impl Items {
     }
 }
 
-/// The runs of records that a merge brings, for quick questions.
-pub(crate) struct Brought {
-    runs: HashMap<SessionId, Vec<Run>>,
+/// The records that a merge adds, indexed by session.
+pub(crate) struct NewRecords {
+    runs: HashMap<SessionId, Vec<RecordRange>>,
     oldest: u64,
 }
 
-impl Brought {
-    pub(crate) fn new(runs: &[Run]) -> Self {
-        let mut by_line: HashMap<SessionId, Vec<Run>> = HashMap::default();
+impl NewRecords {
+    pub(crate) fn new(runs: &[RecordRange]) -> Self {
+        let mut by_line: HashMap<SessionId, Vec<RecordRange>> = HashMap::default();
         for run in runs {
             by_line.entry(run.session).or_default().push(*run);
         }
@@ -241,37 +243,39 @@ impl Brought {
     }
 }
 
-/// A range of context items that cannot be compressed.
+/// A range of context items that cannot be compressed, or an item that cannot be trimmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRange {
-    /// There is nothing, or not so much, there.
-    #[error("the context has {len} items; {count} from position {at} is not a range of them")]
+    /// The range is empty or exceeds the context.
+    #[error("range of {count} items at position {at} is empty or exceeds the context of {len} items")]
     Outside {
-        /// Position.
+        /// The position of the first item of the range.
         at: usize,
-        /// Number of items.
+        /// The number of items in the range.
         count: usize,
-        /// Length of the context.
+        /// The number of items in the context.
         len: usize,
     },
-    /// A call would stay without its result, or a result without its call.
-    #[error("call {call:?} stands at {turn} and its result at {result}: they leave the context together")]
-    PartsCall {
+    /// The range contains a call without its result, or a result without its call.
+    #[error(
+        "the range separates call {call:?} at position {turn} from its result at {result}: include both or neither"
+    )]
+    SplitsCall {
         /// The call's id.
         call: String,
-        /// Position of the turn that makes it.
+        /// The position of the turn that makes the call.
         turn: usize,
-        /// Position of its result.
+        /// The position of the call's result.
         result: usize,
     },
-    /// Only a result can be shown shorter.
-    #[error("what stands at {at} in the context is not the result of a call")]
+    /// The item to trim is not a tool result.
+    #[error("context item {at} is not a tool result: only tool results can be trimmed")]
     NotAResult {
-        /// Position.
+        /// The position of the item.
         at: usize,
     },
     /// A call in the range has no result yet.
-    #[error("call {call:?} has no result yet")]
+    #[error("call {call:?} in the range has no result yet")]
     OpenCall {
         /// The call's id.
         call: String,

@@ -1,10 +1,10 @@
-//! Context views: named, versioned rules that choose which messages of a session a model is shown.
+//! Context views: named and versioned functions that choose the messages of a session that a model is shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::context::{Item, Shape};
+use crate::context::{Item, ItemKind};
 use crate::error::Result;
 use crate::message::Message;
 use crate::store::BoxFuture;
@@ -12,8 +12,9 @@ use crate::view::View;
 
 /// Chooses the messages that a model is shown.
 ///
-/// A context view is a pure function of the records at a place: a request names its view, and is rebuilt by calling the
-/// view again. So what one name and version returns never changes; another choice gets another version.
+/// A context view must be a pure function of the records at a point. Every request stores the name of its view, and is
+/// rebuilt by calling the view again. So what one name and version returns must never change: use a new version for a
+/// different choice.
 ///
 /// ```
 /// use rath_core::store::BoxFuture;
@@ -40,14 +41,14 @@ pub trait ContextView: fmt::Debug + Send + Sync + 'static {
     /// Name and version, for example `whole@1`. Every request stores it.
     fn name(&self) -> &str;
 
-    /// The messages at `view`, oldest first. They may depend on nothing but the records there.
+    /// The messages at `view`, oldest first. They must depend only on the records there.
     fn messages<'a>(&'a self, view: &'a View) -> BoxFuture<'a, Result<Vec<Message>>>;
 }
 
 /// A shared context view of any type.
 pub type BoxContextView = Arc<dyn ContextView>;
 
-/// The context views that Rath brings. What they return never changes: see [`ContextView`].
+/// The built-in context views. What they return never changes: see [`ContextView`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StandardView {
     /// The whole context.
@@ -55,7 +56,8 @@ pub enum StandardView {
     Whole,
     /// The messages since the agent's step was entered.
     OwnStep,
-    /// The last message of a person, or turn of a model without calls, before the step; and the messages since then.
+    /// The last user message, summary or model turn without calls before the step, and the messages since the step was
+    /// entered.
     LastAnswer,
 }
 
@@ -97,10 +99,10 @@ impl ContextView for StandardView {
             let entered = view.state().entered_generation();
             let own = |item: &Item| item.newest > entered;
             let first_own = items.iter().position(|(item, _)| own(item)).unwrap_or(items.len());
-            let answers = |item: &Item| match &item.shape {
-                Shape::Words | Shape::Summary(_) => true,
-                Shape::Turn(calls) => calls.is_empty(),
-                Shape::Result(_) | Shape::Trimmed { .. } | Shape::Marker => false,
+            let answers = |item: &Item| match &item.kind {
+                ItemKind::Message | ItemKind::Summary(_) => true,
+                ItemKind::Turn(calls) => calls.is_empty(),
+                ItemKind::Result(_) | ItemKind::Trimmed { .. } | ItemKind::Marker => false,
             };
             let last_answer = match self {
                 Self::LastAnswer => items[..first_own].iter().rposition(|(item, _)| answers(item)),
@@ -113,7 +115,7 @@ impl ContextView for StandardView {
     }
 }
 
-/// Context views by name and version: what rebuilds a request looks its view up here.
+/// A registry of context views by name and version, used to rebuild requests.
 #[derive(Clone, Debug)]
 pub struct ContextViews(BTreeMap<String, BoxContextView>);
 
@@ -127,12 +129,12 @@ impl Default for ContextViews {
 }
 
 impl ContextViews {
-    /// Adds a view, in place of one that has its name.
+    /// Adds a view. Replaces a view of the same name.
     pub fn register(&mut self, view: impl ContextView) {
         self.0.insert(view.name().to_owned(), Arc::new(view));
     }
 
-    /// As [`register`](Self::register).
+    /// Like [`register`](Self::register), for chaining.
     #[must_use]
     pub fn with(mut self, view: impl ContextView) -> Self {
         self.register(view);

@@ -1,4 +1,4 @@
-//! The one owner of randomness: salts, session ids and names.
+//! Salts, session ids and names, and the only access to the random number generator.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use crate::id::SessionId;
 /// The salt of a record's body.
 pub type Salt = [u8; 16];
 
-/// Random bytes drawn ahead: a record needs a few at a time, the generator gives many at once.
+/// Random bytes generated in advance: a record needs a few bytes, and the generator is faster for many at once.
 struct Pool {
     bytes: [u8; 1024],
     used: usize,
@@ -21,7 +21,7 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 1024], used: 1024 }) };
 }
 
-#[allow(clippy::disallowed_methods, reason = "this is the owner")]
+#[allow(clippy::disallowed_methods, reason = "this module owns the generator")]
 fn random<const N: usize>() -> [u8; N] {
     POOL.with_borrow_mut(|pool| {
         if pool.used + N > pool.bytes.len() {
@@ -31,29 +31,30 @@ fn random<const N: usize>() -> [u8; N] {
         let mut bytes = [0; N];
         let drawn = &mut pool.bytes[pool.used..pool.used + N];
         bytes.copy_from_slice(drawn);
-        // A salt must not be found in memory after its body was erased.
+        // A salt must not stay in memory after its body was erased.
         drawn.fill(0);
         pool.used += N;
         bytes
     })
 }
 
-/// A fresh salt from the thread's cryptographic generator.
+/// A new salt from the thread's cryptographic generator.
 pub(crate) fn salt() -> Salt {
     random()
 }
 
-/// A name that nobody else has: 32 random hex digits.
+/// A unique name: 32 random hex digits.
 pub fn fresh_name() -> String {
     const_hex::encode(random::<16>())
 }
 
-/// A random number. What a run must do again the same way takes it from [`Session::random`](crate::Session::random).
+/// A random number. Code in a run uses [`Session::random`](crate::Session::random) instead, which returns the same
+/// number when the run is resumed.
 pub fn random_number() -> u64 {
     u64::from_le_bytes(random())
 }
 
-/// A fresh session id: a UUIDv7 born at `time`.
+/// A new session id: a UUIDv7 with the timestamp `time`.
 pub(crate) fn session_id(time: Time) -> SessionId {
     SessionId(Builder::from_unix_timestamp_millis(time.0 / 1000, &random()).into_uuid())
 }

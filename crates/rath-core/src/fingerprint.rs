@@ -1,20 +1,20 @@
-//! What must be the same when a step of a resumed run is entered again: the step's fingerprint.
+//! Fingerprints of steps: what must be equal when a resumed run enters a step again.
 //!
-//! Of an agent's configuration, the fingerprint leaves out what is prose for the model about tools and schemas, and what
-//! concerns only how the runtime makes a call. So a description can be reworded, and a tool can learn to say more of
-//! itself, without making recorded runs diverge.
+//! The fingerprint of an agent's configuration ignores descriptions of tools and schemas, and fields that only concern
+//! how the runtime makes a call. So a description can be reworded, and a tool can declare more about itself, without
+//! making recorded runs diverge.
 
 use serde_json::{Map, Value};
 
-/// The fields of a tool that count.
-const OF_A_TOOL: &[&str] = &["name", "schema", "version", "agent"];
+/// The fields of a tool that are part of the fingerprint.
+const TOOL_FIELDS: &[&str] = &["name", "schema", "version", "agent"];
 
-/// Keywords of JSON Schema that hold prose.
+/// Keywords of JSON Schema whose values are prose.
 const PROSE: &[&str] = &["title", "description", "$comment", "examples"];
-/// Keywords that hold schemas by name.
-const NAMED: &[&str] = &["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
-/// Keywords that hold one schema, or a list of them.
-const WITHIN: &[&str] = &[
+/// Keywords whose values are objects of named schemas.
+const SCHEMA_MAPS: &[&str] = &["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
+/// Keywords whose values are a schema or a list of schemas.
+const SCHEMAS: &[&str] = &[
     "items",
     "prefixItems",
     "additionalProperties",
@@ -31,7 +31,7 @@ const WITHIN: &[&str] = &[
     "else",
 ];
 
-/// The part of an agent's configuration that a resumed run compares.
+/// The part of an agent's configuration that is compared when a run is resumed.
 pub(crate) fn of_config(mut config: Value) -> Value {
     if let Some(tools) = config.get_mut("tools").and_then(Value::as_array_mut) {
         tools.iter_mut().for_each(of_tool);
@@ -44,7 +44,7 @@ pub(crate) fn of_config(mut config: Value) -> Value {
 
 fn of_tool(tool: &mut Value) {
     let Value::Object(fields) = tool else { return };
-    fields.retain(|name, value| OF_A_TOOL.contains(&name.as_str()) && !value.is_null());
+    fields.retain(|name, value| TOOL_FIELDS.contains(&name.as_str()) && !value.is_null());
     if let Some(schema) = fields.get_mut("schema") {
         without_prose(schema);
     }
@@ -53,17 +53,17 @@ fn of_tool(tool: &mut Value) {
     }
 }
 
-/// Takes prose out of a schema. Values that a schema names (`const`, `enum`, `default`) stay.
+/// Removes prose from a schema. The values of `const`, `enum` and `default` stay.
 fn without_prose(schema: &mut Value) {
     match schema {
         Value::Array(schemas) => schemas.iter_mut().for_each(without_prose),
         Value::Object(fields) => {
             fields.retain(|name, _| !PROSE.contains(&name.as_str()));
-            for name in NAMED {
+            for name in SCHEMA_MAPS {
                 let named = fields.get_mut(*name).and_then(Value::as_object_mut);
                 named.into_iter().flatten().for_each(|(_, schema)| without_prose(schema));
             }
-            for name in WITHIN {
+            for name in SCHEMAS {
                 fields.get_mut(*name).into_iter().for_each(without_prose);
             }
             join_constants(fields);
@@ -72,8 +72,8 @@ fn without_prose(schema: &mut Value) {
     }
 }
 
-/// Writes a choice between constants as an `enum`, in order. Generators write one or the other, depending on whether the
-/// constants have descriptions.
+/// Converts a `oneOf` of constants to a sorted `enum`. Schema generators write one or the other, depending on whether
+/// the constants have descriptions.
 fn join_constants(fields: &mut Map<String, Value>) {
     let Some(choices) = fields.get("oneOf").and_then(Value::as_array) else {
         if let Some(Value::Array(values)) = fields.get_mut("enum") {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_and_runtime_fields_of_tools_do_not_count() {
+    fn prose_and_runtime_fields_of_tools_are_ignored() {
         let then = json!({"type": "object", "title": "Arguments", "properties": {
             "description": {"type": "string", "description": "What is seen."},
             "to": {"type": "string", "enum": ["b", "a"]},
@@ -136,7 +136,7 @@ mod tests {
         reworded["paths"] = json!(["to"]);
         reworded["timeout"] = json!({"secs": 1, "nanos": 0});
         assert_eq!(of_config(config(tool("Looks.", then.clone()))), of_config(config(reworded)));
-        // A property that is called like a keyword counts, and so do the values of a schema.
+        // A property with the name of a keyword is part of the fingerprint, and so are the values of a schema.
         for change in [
             json!({"type": "object", "properties": {}}),
             json!({"type": "object", "properties": {"description": {"type": "integer"}}}),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn names_versions_prompts_and_sub_agents_count() {
+    fn names_versions_prompts_and_sub_agents_are_part_of_the_fingerprint() {
         let plain = of_config(config(tool("", json!({}))));
         let changed = |change: &dyn Fn(&mut Value)| {
             let mut changed = config(tool("", json!({})));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_in_the_schema_of_an_answer_do_not_count() {
+    fn descriptions_in_an_answer_schema_are_ignored() {
         let answer = |description: &str, kind: &str| {
             let schema = json!({"type": "object", "properties": {"n": {"type": kind, "description": description}}});
             of_config(json!({"parameters": {"answer_schema": schema}}))

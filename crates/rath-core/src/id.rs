@@ -1,4 +1,4 @@
-//! Names: digests, record ids, session ids, and points in a session.
+//! Identifiers: digests, record ids, session ids, and points in a session.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,7 +26,7 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// The 64 hex digits, without an allocation.
+    /// The 64 hex digits. Does not allocate.
     pub fn hex(&self) -> const_hex::Buffer<32> {
         let mut buffer = const_hex::Buffer::new();
         buffer.format(&self.0);
@@ -46,7 +46,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A digest or id that is not written as it should be.
+/// A text that is not a valid digest or id.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{given:?} is not {expected}")]
 pub struct NotAnId {
@@ -64,27 +64,27 @@ impl FromStr for Digest {
     type Err = NotAnId;
 
     fn from_str(text: &str) -> Result<Self, NotAnId> {
-        let unlike = || NotAnId { given: text.into(), expected: "64 lower-case hex digits" };
-        Self::from_hex(text.as_bytes()).ok_or_else(unlike)
+        let invalid = || NotAnId { given: text.into(), expected: "64 lower-case hex digits" };
+        Self::from_hex(text.as_bytes()).ok_or_else(invalid)
     }
 }
 
 impl Digest {
-    /// The digest that 64 lower-case hex digits say.
+    /// Parses 64 lower-case hex digits.
     pub(crate) fn from_hex(digits: &[u8]) -> Option<Self> {
         let mut bytes = [0; 32];
-        // Without a way out in the middle: this is done for many at once.
+        // No early exit, so that the loop can be vectorized.
         let lower = digits.iter().fold(true, |lower, digit| lower & matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
         (lower && const_hex::decode_to_slice(digits, &mut bytes).is_ok()).then_some(Self(bytes))
     }
 }
 
-/// The id of a record: the digest of its header bytes. It vouches for all history behind the record.
+/// The id of a record: the digest of its header bytes. It covers the record and its whole history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(pub Digest);
 
 impl RecordId {
-    /// The twelve digits shown where a person reads.
+    /// The first twelve hex digits, for display.
     pub fn short(&self) -> String {
         self.0.hex().as_str()[..12].to_owned()
     }
@@ -110,23 +110,23 @@ impl FromStr for RecordId {
     }
 }
 
-/// The id of a session: a UUIDv7. People see its random end, because the front is the time of birth and equal for
-/// sessions born together.
+/// The id of a session: a UUIDv7. Only digits of its random end are displayed, because the start is the creation time,
+/// which is the same for sessions created together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub Uuid);
 
 impl SessionId {
-    /// The last twelve hex digits: the part that tells sessions apart.
+    /// The last twelve hex digits, which are random.
     pub fn tail(&self) -> String {
         const_hex::encode(&self.0.as_bytes()[10..])
     }
 
-    /// The eight digits shown where a person reads.
+    /// The first eight of the last twelve hex digits, for display.
     pub fn short(&self) -> String {
         const_hex::encode(&self.0.as_bytes()[10..14])
     }
 
-    /// Whether `prefix` names this session: a prefix of the whole id or of its random end.
+    /// Whether `prefix` is a prefix of the id or of its last twelve hex digits.
     pub fn matches(&self, prefix: &str) -> bool {
         !prefix.is_empty() && (self.tail().starts_with(prefix) || self.to_string().starts_with(prefix))
     }
@@ -185,12 +185,12 @@ macro_rules! deserialize_from_text {
 }
 deserialize_from_text!(Digest, RecordId, SessionId);
 
-/// A place in a session: `S@seq`.
+/// A record by session and sequence number, displayed as `S@seq`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Point {
-    /// The session.
+    /// The session that contains the record.
     pub session: SessionId,
-    /// The sequence number in that session.
+    /// The sequence number in the session.
     pub seq: u64,
 }
 
@@ -206,19 +206,20 @@ impl fmt::Debug for Point {
     }
 }
 
-/// A record by place and by id: the id vouches, the place finds it without an index.
+/// A record by its point and its id. The id identifies the content; the point makes it possible to find the record
+/// without an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reference {
-    /// The session that holds the record.
+    /// The session that contains the record.
     pub session: SessionId,
-    /// Its sequence number there.
+    /// The sequence number in the session.
     pub seq: u64,
-    /// Its id.
+    /// The id of the record.
     pub id: RecordId,
 }
 
 impl Reference {
-    /// The place alone.
+    /// The point, without the id.
     pub fn point(&self) -> Point {
         Point { session: self.session, seq: self.seq }
     }

@@ -6,17 +6,18 @@ use crate::blob::{Blob, BlobRef, Content};
 use crate::body::{System, User};
 use crate::error::{ErrorKind, Result};
 use crate::id::RecordId;
-use crate::message::{Message, Said};
+use crate::message::{Message, MessageBody};
 use crate::reader::Reader;
 use crate::store::{self, BoxFuture};
 use crate::view::View;
 
-/// One message that a request shows and its context view does not give: a memory, a document, a record from elsewhere.
+/// A message that a request contains in addition to those of its context view: a memory, a document, a record of
+/// another session.
 ///
-/// A request names it by record or by blob, exactly one of the two, and does not store it again.
+/// A request refers to it by record or by blob (exactly one of the two), and does not store it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
-    /// Its place: before the message of the context view that has this index, or after the last if there are fewer.
+    /// Its position: before the context view's message of this index, or after the last message if there are fewer.
     pub at: u64,
     /// The conversation record to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,20 +25,20 @@ pub struct Injected {
     /// The text to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blob: Option<BlobRef>,
-    /// Whether the text of the blob is a standing instruction, and not a message to the model.
+    /// Whether the text of the blob is a system message instead of a user message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub system: bool,
 }
 
-/// Chooses the messages to inject into a request: recalls memories, retrieves documents.
+/// Chooses the messages to inject into a request: recalled memories or retrieved documents, for example.
 ///
 /// It is called before each request. What it returns is recorded with the request, so a rebuild does not call it again.
 pub trait Injector: Send + Sync + 'static {
-    /// The messages for the next request of a session, which stands at `view`.
+    /// The messages for the next request of the session at `view`.
     fn inject<'a>(&'a self, view: &'a View) -> BoxFuture<'a, Result<Vec<Injection>>>;
 }
 
-/// A message to inject, with the blob that it names if that is new.
+/// A message to inject, with its blob if that is not stored yet.
 #[derive(Clone, Debug)]
 pub struct Injection {
     /// The message, by reference.
@@ -47,19 +48,19 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// A conversation record, at a place among the messages of the context view.
+    /// A conversation record, at this position among the messages of the context view.
     pub fn record(at: u64, record: RecordId) -> Self {
         Self { injected: Injected { at, record: Some(record), blob: None, system: false }, blob: None }
     }
 
-    /// A text as a message to the model, at a place among the messages of the context view.
+    /// A text as a user message, at this position among the messages of the context view.
     pub fn text(at: u64, text: impl Into<String>) -> Self {
         let blob = Blob::new(text.into().into_bytes(), "text/plain; charset=utf-8");
         let injected = Injected { at, record: None, blob: Some(blob.reference.clone()), system: false };
         Self { injected, blob: Some(blob) }
     }
 
-    /// The text of it as a standing instruction.
+    /// Turns the text into a system message.
     #[must_use]
     pub fn as_instruction(mut self) -> Self {
         self.injected.system = true;
@@ -67,22 +68,22 @@ impl Injection {
     }
 }
 
-/// Puts injected messages into their places among those of a context view.
+/// Inserts injected messages at their positions among those of a context view.
 pub(crate) async fn inject(view: &View, messages: Vec<Message>, injected: &[Injected]) -> Result<Vec<Message>> {
     if injected.is_empty() {
         return Ok(messages);
     }
-    let mut places: Vec<&Injected> = injected.iter().collect();
-    places.sort_by_key(|injected| injected.at);
-    let mut places = places.into_iter().peekable();
+    let mut by_position: Vec<&Injected> = injected.iter().collect();
+    by_position.sort_by_key(|injected| injected.at);
+    let mut by_position = by_position.into_iter().peekable();
     let mut all = Vec::with_capacity(messages.len() + injected.len());
     for (at, message) in (0..).zip(messages) {
-        while let Some(next) = places.next_if(|next| next.at <= at) {
+        while let Some(next) = by_position.next_if(|next| next.at <= at) {
             all.push(read(view, next).await?);
         }
         all.push(message);
     }
-    for next in places {
+    for next in by_position {
         all.push(read(view, next).await?);
     }
     Ok(all)
@@ -94,18 +95,18 @@ async fn read(view: &View, injected: &Injected) -> Result<Message> {
         (Some(id), None) => {
             let record = reader.record_of(*id).await?;
             let origin = record.point();
-            let said = Said::read(record.kind(), 0, record.body_bytes());
-            let said = said.map_err(|why| ErrorKind::Record { point: origin, why })?;
-            Ok(Message::new(origin, said))
+            let body = MessageBody::read(record.kind(), 0, record.body_bytes());
+            let body = body.map_err(|why| ErrorKind::Record { point: origin, why })?;
+            Ok(Message::new(origin, body))
         }
         (None, Some(blob)) => {
             let text = Content::Text(reader.text(&Content::Blob(blob.clone())).await?);
-            let said = match injected.system {
-                true => Said::System(System { text }),
-                false => Said::User(User { text, post: None, attached: Vec::new() }),
+            let body = match injected.system {
+                true => MessageBody::System(System { text }),
+                false => MessageBody::User(User { text, post: None, attached: Vec::new() }),
             };
-            Ok(Message::new(view.reference().point(), said))
+            Ok(Message::new(view.reference().point(), body))
         }
-        _ => Err(store::Error::NotFound("the record or blob of an injected message".into()).into()),
+        _ => Err(store::Error::NotFound("record or blob of an injected message".into()).into()),
     }
 }

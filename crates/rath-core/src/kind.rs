@@ -3,25 +3,27 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Declares the table of kinds: one row a kind, and every column in every row. The table stands in [`crate::body`].
+/// Declares the table of kinds, with one row per kind. The table is in [`crate::body`].
 ///
-/// Columns: name, name on the wire, code, then the fields of [`Row`] in their order. The body type has the kind's name.
+/// The columns are: Rust name, stored name, code, then the fields of [`Row`] in their order. The body type has the same
+/// Rust name.
 macro_rules! kinds {
     ($($name:ident $wire:literal $code:literal
         $state:ident $resume:ident $publishes:ident $context:ident $writer:ident $content:ident [$($part:ident)*];)*) => {
-        /// What a record says. [`Kind::Other`] is a kind this version does not know; it is carried byte for byte.
+        /// The kind of a record. [`Kind::Other`] is a kind that this version does not know; its records are kept byte
+        /// for byte.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "docs/records.md describes each kind")]
+        #[allow(missing_docs, reason = "docs/reference/records.md describes each kind")]
         pub enum Kind {
             $($name,)*
             Other(Arc<str>),
         }
 
         impl Kind {
-            /// Every kind this version knows by name.
+            /// All kinds that this version knows.
             pub const KNOWN: &'static [Kind] = &[$(Kind::$name,)*];
 
-            /// The name on the wire.
+            /// The stored name.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Kind::$name => $wire,)*
@@ -29,7 +31,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The code in a stored segment. All unknown kinds share [`Kind::OTHER_CODE`].
+            /// The code in stored segments. All unknown kinds share [`Kind::OTHER_CODE`].
             pub fn code(&self) -> u8 {
                 match self {
                     $(Kind::$name => $code,)*
@@ -37,7 +39,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The kind with this code, where the code says it all.
+            /// The kind with this code; `None` when no known kind has it.
             pub fn from_code(code: u8) -> Option<Kind> {
                 match code {
                     $($code => Some(Kind::$name),)*
@@ -45,7 +47,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The kind with this name.
+            /// The kind with this stored name.
             pub fn named(name: &str) -> Kind {
                 match name {
                     $($wire => Kind::$name,)*
@@ -53,7 +55,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Its row in the table.
+            /// The row of the kind in the table.
             pub(crate) fn row(&self) -> &'static Row {
                 match self {
                     $(Kind::$name => {
@@ -73,8 +75,8 @@ macro_rules! kinds {
             }
         }
 
-        /// Reads a body by its kind; `None` for kinds without a type.
-        pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn Meaning>>, Fault> {
+        /// Parses a body by its kind; `None` for kinds without a body type.
+        pub(crate) fn read(kind: &Kind, bytes: &[u8]) -> Result<Option<Box<dyn DynBody>>, RecordError> {
             match kind {
                 $(Kind::$name => typed::<$name>(bytes),)*
                 Kind::Other(_) => Ok(None),
@@ -86,26 +88,26 @@ pub(crate) use kinds;
 
 pub use crate::body::Kind;
 
-/// What the rest of the code must know about a kind of record.
+/// The properties of a kind.
 pub(crate) struct Row {
-    /// Whether it changes the folded state.
+    /// Whether records of this kind change the folded state.
     pub(crate) state: InState,
-    /// What a resumed run does when it comes to one.
+    /// What a resumed run does with a recorded one.
     pub(crate) resume: OnResume,
     /// Whether [`Durability::Effect`](crate::Durability::Effect) publishes when one is appended.
     pub(crate) publishes: Publishes,
-    /// What it does to the context.
+    /// What a record does to the context.
     pub(crate) context: InContext,
-    /// What may write it.
+    /// What may write a record of this kind.
     pub(crate) writer: WrittenBy,
-    /// Whether contents that it shares with another record are copies of that.
+    /// Whether the body holds content or facts.
     pub(crate) content: Holds,
-    /// The parts of the folded state that are lost with its body, as bits: see [`parts`].
+    /// The parts of the folded state that are lost when the body is erased, as bits: see [`parts`].
     pub(crate) lost: parts::Parts,
 }
 
 impl Row {
-    /// What holds for a kind that this version does not know.
+    /// The properties of a kind that this version does not know.
     pub(crate) const UNKNOWN: Row = Row {
         state: InState::Inert,
         resume: OnResume::Compared,
@@ -120,105 +122,108 @@ impl Row {
 /// Whether a kind changes the folded state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InState {
-    /// It does not.
+    /// A record of the kind does not change the state.
     Inert,
-    /// It does. A body that cannot be read is an error.
+    /// A record of the kind changes the state. An unreadable body is an error.
     Folds,
-    /// It does, and got its type after free bodies of that name may have been stored. One that cannot be read changes nothing.
+    /// It changes the state. Stores may contain free-form bodies of this name, from before the kind had a body type. An
+    /// unreadable body therefore changes nothing.
     FoldsIfReadable,
 }
 
-/// What a resumed run does when it comes to a recorded one.
+/// What a resumed run does when it reaches a recorded one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnResume {
-    /// It must be what the program appends next.
+    /// The run compares the record with what the program appends next. A difference is a divergence.
     Compared,
-    /// It is taken in where it stands: others leave it on the line, or it depends on the machine.
+    /// It applies the record without comparing it, because it was not appended by the program or depends on the
+    /// machine.
     Ignored,
 }
 
-/// Whether appending one publishes.
+/// Whether appending a record publishes the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publishes {
-    /// It waits for what comes next.
+    /// Appending does not publish.
     Never,
-    /// An effect may follow it at once.
+    /// Appending publishes, because a side effect may follow at once.
     Always,
-    /// Unless the call that it is about only computes.
+    /// Appending publishes, unless the record is about a pure call.
     UnlessPure,
-    /// When no step of the line is open any more.
+    /// Appending publishes when no step of the session is open any more.
     AtOutermostStep,
 }
 
 /// What a kind does to the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InContext {
-    /// Nothing.
+    /// The record has no effect on the context.
     Hidden,
-    /// It is an item: a message that a model is shown.
+    /// The record is an item of the context: a message.
     Message,
-    /// It makes, replaces or removes items.
+    /// The record adds, replaces or removes items.
     Edits,
-    /// A message refers to it: to the text of an output, or to the agent of a step.
+    /// The record is not an item, but messages refer to it: for the text of an output, or for the agent of a step.
     Needed,
 }
 
 /// What may write a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenBy {
-    /// Any program that appends.
+    /// Any program may append it.
     Program,
-    /// An operation of the session: merge, compress, close.
+    /// Only an operation of the session writes it: merge, compress, trim, close.
     Operation,
-    /// The operation that begins a session: it stands at seq 0 and nowhere else.
-    Beginning,
+    /// Only the operation that starts a session writes it, at sequence number 0.
+    Start,
 }
 
-/// What a body holds.
+/// What a body contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// What was said and done: contents that two such records share are copies.
+    /// Content: messages, arguments and outputs. When two such records contain the same text, one is a copy of the
+    /// other.
     Content,
-    /// Facts about the run: a content that it names is not a copy of another.
+    /// Facts about the run. Equal text in another record is not a copy.
     Facts,
 }
 
-/// Parts of a folded state, as bits: what is lost with a body that said it.
+/// The parts of a folded state, as bits.
 pub(crate) mod parts {
-    /// Some of them.
+    /// A set of parts.
     pub(crate) type Parts = u16;
 
-    /// Which steps are open.
+    /// The open steps.
     pub(crate) const STEPS: Parts = 1;
-    /// Which calls are open.
+    /// The open calls.
     pub(crate) const CALLS: Parts = 1 << 1;
-    /// Which questions are open.
+    /// The open questions.
     pub(crate) const ASKS: Parts = 1 << 2;
-    /// What was used.
+    /// The usage.
     pub(crate) const USAGE: Parts = 1 << 3;
     /// The files.
     pub(crate) const WORKSPACE: Parts = 1 << 4;
-    /// What the origin of the files had.
+    /// The files of the origin directory.
     pub(crate) const BASE: Parts = 1 << 5;
     /// The sandbox.
     pub(crate) const SANDBOX: Parts = 1 << 6;
-    /// Where the agents of open steps are.
+    /// The progress of the agents in open steps.
     pub(crate) const RUNS: Parts = 1 << 7;
-    /// Whether open steps are the line's own, and how many were entered in them.
+    /// Whether open steps were started in this session, and how many steps were entered in each.
     pub(crate) const OWNERS: Parts = 1 << 8;
-    /// What the line waits for.
+    /// The open waits.
     pub(crate) const WAITS: Parts = 1 << 9;
-    /// All parts that only a snapshot can tell once the body is gone.
+    /// All parts that can only be read from a snapshot once the body is erased.
     pub(crate) const FOLDED: Parts = STEPS | CALLS | ASKS | USAGE | WORKSPACE | BASE | SANDBOX | RUNS | OWNERS | WAITS;
-    /// Where the session works. An erasure takes this out of snapshots, as it does the parts that follow.
-    pub(crate) const PLACE: Parts = 1 << 10;
-    /// Permissions.
+    /// The placement. An erasure removes this part and the following ones from snapshots.
+    pub(crate) const PLACEMENT: Parts = 1 << 10;
+    /// The permissions.
     pub(crate) const GRANTS: Parts = 1 << 11;
-    /// Conflicts between files.
+    /// The file conflicts.
     pub(crate) const CONFLICTS: Parts = 1 << 12;
-    /// Title and labels.
+    /// The title and the labels.
     pub(crate) const NAMES: Parts = 1 << 13;
-    /// The name of something that the record opens: a step, a call, a question, a wait.
+    /// The name of something that the record opens: a step, a call, a question or a wait.
     pub(crate) const OPENS: Parts = 1 << 14;
 }
 
@@ -226,21 +231,23 @@ impl Kind {
     /// The code that all unknown kinds share.
     pub const OTHER_CODE: u8 = 62;
 
-    /// The first code that was given after stores had been written. Older versions store such a kind as an unknown one.
+    /// The first code that was assigned after the first stores were written. Older versions store kinds from this code
+    /// on as unknown kinds.
     const LATER_CODES: u8 = 45;
 
-    /// The kind's code as a bit, for the mask of a segment.
+    /// The bit of the kind in the mask of a segment.
     pub fn bit(&self) -> u64 {
         1 << self.code()
     }
 
-    /// Whether a record of this kind may be stored with this code: its own, the one of unknown kinds if another version
-    /// wrote it that did not know the kind, or, for a kind that this version does not know, one that it does not know either.
+    /// Whether a record of this kind may be stored with this code. That is the kind's own code, or the code of unknown
+    /// kinds if an older version may have written the record. For a kind that this version does not know, it is any
+    /// code that this version does not know.
     pub fn may_have_code(&self, code: u8) -> bool {
         code < 64 && self.possible_codes() & (1 << code) != 0
     }
 
-    /// The codes that a record of this kind may be stored with, as bits.
+    /// The codes for which [`may_have_code`](Self::may_have_code) is true, as bits.
     fn possible_codes(&self) -> u64 {
         let other = 1 << Self::OTHER_CODE;
         match self {
@@ -253,38 +260,40 @@ impl Kind {
         }
     }
 
-    /// Whether the kind may stand at seq 0, and only there.
-    pub fn begins_a_session(&self) -> bool {
-        self.row().writer == WrittenBy::Beginning
+    /// Whether records of this kind start a session. They have sequence number 0, and no other kind has it.
+    pub fn starts_session(&self) -> bool {
+        self.row().writer == WrittenBy::Start
     }
 
-    /// Whether only an operation of the session writes it: fork, merge, compress, close.
+    /// Whether only operations of the session write it: fork, merge, compress, close.
     pub fn is_written_by_operation(&self) -> bool {
         self.row().writer != WrittenBy::Program
     }
 
-    /// Whether records of this kind are shown to a model.
+    /// Whether records of this kind are messages, which models are shown.
     pub fn is_conversation(&self) -> bool {
         self.row().context == InContext::Message
     }
 
-    /// Whether it holds what was said and done: contents that two such records share are copies.
+    /// Whether the body holds content: messages, arguments or outputs. When two such records contain the same text, one
+    /// is a copy of the other.
     pub fn holds_content(&self) -> bool {
         self.row().content == Holds::Content
     }
 
-    /// Whether it changes the session's title or labels.
+    /// Whether records of this kind change the session's title or labels.
     pub fn changes_names(&self) -> bool {
         self.row().lost & parts::NAMES != 0
     }
 
-    /// The kinds whose row passes `test`.
+    /// The kinds for whose row `test` returns true.
     pub(crate) fn all(test: impl Fn(&Row) -> bool) -> Vec<Kind> {
         Self::KNOWN.iter().filter(|kind| test(kind.row())).cloned().collect()
     }
 }
 
-/// The codes that records of these `kinds` may be stored with, as bits. A record with one of them may be of another kind.
+/// The codes that records of these `kinds` may be stored with, as bits. A record with such a code may still be of
+/// another kind.
 pub fn mask<'a>(kinds: impl IntoIterator<Item = &'a Kind>) -> u64 {
     kinds.into_iter().fold(0, |mask, kind| mask | kind.possible_codes())
 }
@@ -295,7 +304,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A name that cannot be a kind.
+/// A name that is not a valid kind.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is not a kind: 1 to 64 of a-z, 0-9, '_', '.', '-', starting with a letter")]
 pub struct NotAKind(String);

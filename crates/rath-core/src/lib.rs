@@ -1,14 +1,16 @@
-//! The values and contracts of Rath.
+//! The values and contracts of Rath. This crate has no runtime and does no I/O: stores, models and sandboxes live in
+//! crates of their own.
 //!
-//! A [`Session`] is a line of [`Record`]s with one head. It is a value that moves: it is used once, or
-//! [forked](Session::fork). Appending makes records in memory, [publishing](Session::publish) makes them durable in
-//! a [`Store`]. A [`View`] looks at a session as it was after any of its records; [`verify`] re-derives every hash.
-//! This crate has no runtime and does no IO: stores, models and sandboxes live in crates of their own.
+//! A [`Session`] is a chain of [`Record`]s with one head, held as a value that moves: to continue in two directions,
+//! [fork](Session::fork) it. Appending adds records in memory; [publishing](Session::publish) makes them durable in a
+//! [`Store`] such as [`InMemory`]. A [`View`] reads a session as it was after any of its records, and [`verify`]
+//! recomputes every hash. A [`Workflow`] maps a session to a session; a run executes one under a key and can be
+//! resumed. [`Model`] and [`Tool`] are the interfaces that an agent calls.
 //!
 //! ```
-//! use rath_core::{Actor, How, Memory, Session};
+//! use rath_core::{Actor, How, InMemory, Session};
 //! # pollster::block_on(async {
-//! let store = Memory::new();
+//! let store = InMemory::new();
 //! let mut session = Session::create(&store, Actor::person("ada"));
 //! session.user("Name a sorting algorithm.")?;
 //!
@@ -24,6 +26,7 @@
 //! ```
 
 mod actor;
+mod agent_loop;
 mod ancestry;
 mod arrivals;
 mod blame;
@@ -36,75 +39,78 @@ mod context;
 mod context_view;
 mod divergence;
 mod entropy;
-mod equipment;
 mod error;
 pub mod expression;
+mod file_history;
 pub mod files;
 mod fingerprint;
 mod hash;
 mod header;
 mod history;
 mod id;
+mod in_memory;
 mod injected;
+mod io_error_kind;
 mod kind;
 mod list;
-mod memory;
 mod message;
 mod model;
+mod model_input;
 pub mod protocol;
 mod reader;
 mod record;
-mod run;
+mod resources;
 mod session;
-mod shown;
 mod state;
 pub mod store;
 pub mod summary;
 mod tool;
-mod trail;
-mod trouble;
 mod usage;
 pub mod verify;
 mod view;
 mod workflow;
 
 pub use actor::Actor;
+pub use agent_loop::{AgentAction, AgentLoop, AgentPhase};
 pub use ancestry::Ancestry;
-pub use arrivals::last_place;
-pub use blame::{Blame, Origin};
+pub use arrivals::last_placement;
+pub use blame::{Blame, LineOrigin};
 pub use blob::{Blob, BlobRef, Content, INLINE_LIMIT, references as blob_references};
 pub use cancel::Cancel;
 pub use clock::Time;
-pub use context::{BadRange, Item, Items, Shape};
+pub use context::{BadRange, Item, ItemKind, Items};
 pub use context_view::{BoxContextView, ContextView, ContextViews, StandardView};
 pub use divergence::Divergence;
 pub use entropy::{Salt, fresh_name, random_number};
-pub use equipment::{Equipment, Missing};
 pub use error::{Diverged, Error, ErrorKind, Result};
-pub use header::{ENVELOPE, Header, MAX_PARENTS, Malformed, Parents, Recurring};
+pub use file_history::LastChange;
+pub use header::{ENVELOPE, Header, HeaderCache, MAX_PARENTS, Malformed, Parents};
 pub use history::History;
 pub use id::{Digest, NotAnId, Point, RecordId, Reference, SessionId};
+pub use in_memory::InMemory;
 pub use injected::{Injected, Injection, Injector};
 pub use kind::{Kind, NotAKind, mask as kind_mask};
-pub use memory::Memory;
-pub use message::{Message, Said};
+pub use message::{Message, MessageBody};
 pub use model::{
-    Answer, BoxModel, Delta, Encoded, Failure, FailureKind, MadeBy, Model, Parameters, TokenCount, ToolChoice,
+    AnswerSchemaSupport, BoxModel, Delta, Encoded, EncodedBy, Failure, FailureKind, Model, ModelAnswer, Parameters,
+    TokenCount, ToolChoice,
 };
-pub use record::{Fault, Parts, Record};
-pub use run::{Next, Phase, Run};
-pub use session::{BODY_LIMIT, Conditions, Durability, Entered, How, OPERATOR, OnDivergence, Session, WorkflowName};
-pub use shown::{Asking, Shown, Source};
+pub use model_input::{InputSource, ModelInput, RequestSpec};
+pub use record::{Record, RecordError, RecordParts};
+pub use resources::{MissingResource, Resources};
+pub use session::{
+    BODY_LIMIT, BranchMerge, Durability, Entered, How, OPERATOR, OnDivergence, RunOptions, Session, UnsharedFork,
+    WorkflowName,
+};
 pub use state::{
-    At, FOLD, Gone, OpenAsk, OpenCall, OpenStep, OpenWait, OtherFold, Pending, Placement, Refold, SNAPSHOT_EVERY,
-    SandboxName, Started, State, StoredState,
+    CallStart, ErasedParts, FOLD, OpenAsk, OpenCall, OpenStep, OpenWait, OtherFold, Pending, Placement, RecordMeta,
+    Refold, SNAPSHOT_EVERY, SandboxName, State, StoredState,
 };
 pub use store::{Blobs, Store};
 pub use tool::{
-    BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
-    Tool, ToolOutcome, ToolSpec, Touches,
+    BoxTool, Call, CallBranch, CapturedStream, ContentPart, Evidence, FileAccess, FollowUp, IntoOutcome, IntoTools,
+    Json, PathArguments, Tool, ToolOutcome, ToolSpec,
 };
-pub use trail::LastChange;
 pub use usage::Usage;
 pub use view::{Ancestor, View};
-pub use workflow::{BoxWorkflow, Outline, Sequence, Workflow, seq};
+pub use workflow::{BoxWorkflow, Outline, Workflow};

@@ -1,11 +1,11 @@
-//! A persistent list: cloning shares it, pushing adds one node in front.
+//! A persistent list: a clone shares all nodes, and a push adds one node in front.
 //!
-//! The crates that offer one put every value behind a pointer of its own; here an append is two of these lists longer
-//! and a fork shares three of them, so the second allocation shows.
+//! Crates with such a list put every value behind a pointer of its own. An append of a record pushes to two of these
+//! lists, so the second allocation would be noticeable.
 
 use std::sync::Arc;
 
-/// Youngest first.
+/// The list, newest value first.
 pub(crate) struct List<T> {
     first: Option<Arc<Node<T>>>,
     len: usize,
@@ -46,11 +46,11 @@ impl<T> List<T> {
 }
 
 impl<T: Clone> List<T> {
-    /// A list of its own of the first `count`.
-    pub(crate) fn youngest(&self, count: usize) -> Self {
-        let youngest: Vec<_> = self.iter().take(count).collect();
+    /// Copies the newest `count` values to a new list.
+    pub(crate) fn newest(&self, count: usize) -> Self {
+        let newest: Vec<_> = self.iter().take(count).collect();
         let mut list = Self::new();
-        youngest.into_iter().rev().for_each(|value| list.push(value.clone()));
+        newest.into_iter().rev().for_each(|value| list.push(value.clone()));
         list
     }
 
@@ -82,7 +82,7 @@ impl<T> Default for List<T> {
     }
 }
 
-/// One node after another: a long list must not be dropped by recursion.
+/// Drops the nodes in a loop, because dropping a long list recursively would overflow the stack.
 impl<T> Drop for List<T> {
     fn drop(&mut self) {
         let mut next = self.first.take();
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clones_share_and_part() {
+    fn changes_to_a_clone_do_not_affect_the_original() {
         let mut a = List::new();
         (0..5).for_each(|n| a.push(n));
         let mut b = a.clone();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_dropped() {
+    fn dropping_a_long_list_does_not_overflow_the_stack() {
         let mut list = List::new();
         (0..1_000_000).for_each(|n| list.push(n));
         let other = list.clone();

@@ -1,4 +1,4 @@
-//! Context items with their words, as a model or a person reads them.
+//! [`Message`]: a context item with its content.
 
 use std::fmt;
 
@@ -8,47 +8,48 @@ use crate::blob::Content;
 use crate::body::{Assistant, Block, Body as _, Branch, Compressed, Merged, System, ToolResult, Trimmed, User};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
-use crate::record::Fault;
+use crate::record::RecordError;
 
-/// One item of a context, read.
+/// A context item with its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
-    /// The record it comes from.
+    /// The record that it comes from.
     pub origin: Point,
-    /// What it says.
-    pub said: Said,
-    /// The agent whose step it was said in, for a turn of a model and for results of its calls.
+    /// The content.
+    #[serde(rename = "said")]
+    pub body: MessageBody,
+    /// For a model's turn and the results of its calls: the agent in whose step it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
 
 impl Message {
-    /// A message of no agent's step.
-    pub fn new(origin: Point, said: Said) -> Self {
-        Self { origin, said, agent: None }
+    /// A message without an agent.
+    pub fn new(origin: Point, body: MessageBody) -> Self {
+        Self { origin, body, agent: None }
     }
 }
 
-/// What an item of a context says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-pub enum Said {
-    /// Standing instructions.
+pub enum MessageBody {
+    /// A system message: standing instructions.
     System(System),
-    /// A person.
+    /// A user message.
     User(User),
-    /// A model.
+    /// A model's turn.
     Assistant(Assistant),
-    /// A tool.
+    /// The result of a tool call.
     Tool(ToolResult),
-    /// A summary in place of what was compressed.
+    /// A summary in place of compressed items.
     Summary {
-        /// Its text.
+        /// The text of the summary.
         text: Content,
     },
-    /// Here begin the items of a merged branch.
+    /// The start of a merged branch's items.
     Marker {
-        /// The branch.
+        /// The id of the merged branch.
         branch: SessionId,
         /// Why it was forked.
         why: Option<String>,
@@ -57,63 +58,63 @@ pub enum Said {
     Erased,
 }
 
-impl Said {
-    /// Reads a body of this kind as a context item; `part` chooses among the branches of a merge.
-    pub(crate) fn read(kind: &Kind, part: u32, body: Option<&[u8]>) -> Result<Self, Fault> {
-        fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
-            serde_json::from_slice(body).map_err(|e| Fault::Unreadable(e.to_string()))
+impl MessageBody {
+    /// Parses the body of a record of this kind as a message. For a merge, `part` selects the branch.
+    pub(crate) fn read(kind: &Kind, part: u32, body: Option<&[u8]>) -> Result<Self, RecordError> {
+        fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RecordError> {
+            serde_json::from_slice(body).map_err(|e| RecordError::Unreadable(e.to_string()))
         }
-        let Some(body) = body else { return Ok(Said::Erased) };
+        let Some(body) = body else { return Ok(MessageBody::Erased) };
         Ok(match kind {
-            Kind::System => Said::System(parse(body)?),
-            Kind::User => Said::User(parse(body)?),
-            Kind::Assistant => Said::Assistant(parse(body)?),
-            Kind::ToolResult => Said::Tool(parse(body)?),
-            Kind::Trimmed => Said::Tool(parse::<Trimmed>(body)?.into_result()),
-            Kind::Compressed => Said::Summary { text: parse::<Compressed>(body)?.summary },
+            Kind::System => MessageBody::System(parse(body)?),
+            Kind::User => MessageBody::User(parse(body)?),
+            Kind::Assistant => MessageBody::Assistant(parse(body)?),
+            Kind::ToolResult => MessageBody::Tool(parse(body)?),
+            Kind::Trimmed => MessageBody::Tool(parse::<Trimmed>(body)?.into_result()),
+            Kind::Compressed => MessageBody::Summary { text: parse::<Compressed>(body)?.summary },
             Kind::Merged => match parse::<Merged>(body)?.branches.into_iter().nth(part as usize) {
-                Some(Branch { session, why, .. }) => Said::Marker { branch: session, why },
-                None => Said::Erased,
+                Some(Branch { session, why, .. }) => MessageBody::Marker { branch: session, why },
+                None => MessageBody::Erased,
             },
-            other => return Err(Fault::Kind { is: other.clone(), wanted: Kind::User }),
+            other => return Err(RecordError::Kind { is: other.clone(), wanted: Kind::User }),
         })
     }
 
-    /// Shows the parts that may be long to `each`.
-    pub(crate) fn contents(&mut self, each: &mut dyn FnMut(&mut Content)) {
+    /// Calls `each` with every content that may be in a blob.
+    pub(crate) fn visit_text(&mut self, each: &mut dyn FnMut(&mut Content)) {
         match self {
-            Said::System(body) => body.contents(each),
-            Said::User(body) => body.contents(each),
-            Said::Assistant(body) => body.contents(each),
-            Said::Tool(body) => body.contents(each),
-            Said::Summary { text } => each(text),
-            Said::Marker { .. } | Said::Erased => {}
+            MessageBody::System(body) => body.visit_text(each),
+            MessageBody::User(body) => body.visit_text(each),
+            MessageBody::Assistant(body) => body.visit_text(each),
+            MessageBody::Tool(body) => body.visit_text(each),
+            MessageBody::Summary { text } => each(text),
+            MessageBody::Marker { .. } | MessageBody::Erased => {}
         }
     }
 
-    /// The word before it in a transcript.
+    /// The role shown in transcripts.
     pub fn role(&self) -> &'static str {
         match self {
-            Said::System(_) => "system",
-            Said::User(_) => "user",
-            Said::Assistant(_) => "assistant",
-            Said::Tool(_) => "tool",
-            Said::Summary { .. } => "summary",
-            Said::Marker { .. } => "branch",
-            Said::Erased => "erased",
+            MessageBody::System(_) => "system",
+            MessageBody::User(_) => "user",
+            MessageBody::Assistant(_) => "assistant",
+            MessageBody::Tool(_) => "tool",
+            MessageBody::Summary { .. } => "summary",
+            MessageBody::Marker { .. } => "branch",
+            MessageBody::Erased => "erased",
         }
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for MessageBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::System(System { text }) | Said::Summary { text } => text.fmt(f),
-            Said::User(User { text, attached, .. }) => {
+            MessageBody::System(System { text }) | MessageBody::Summary { text } => text.fmt(f),
+            MessageBody::User(User { text, attached, .. }) => {
                 text.fmt(f)?;
                 attached.iter().try_for_each(|attached| write!(f, "\n{attached}"))
             }
-            Said::Assistant(turn) => {
+            MessageBody::Assistant(turn) => {
                 for (i, block) in turn.blocks.iter().enumerate() {
                     if i > 0 {
                         writeln!(f)?;
@@ -128,48 +129,48 @@ impl fmt::Display for Said {
                 }
                 Ok(())
             }
-            Said::Tool(ToolResult { call, shown, attached, failed, .. }) => {
+            MessageBody::Tool(ToolResult { call, shown, attached, failed, .. }) => {
                 let outcome = if *failed { " failed" } else { "" };
                 write!(f, "[{call}]{outcome} ")?;
                 shown.as_ref().map_or(Ok(()), |text| text.fmt(f))?;
                 attached.iter().try_for_each(|attached| write!(f, "\n{attached}"))
             }
-            Said::Marker { branch, why } => match why {
+            MessageBody::Marker { branch, why } => match why {
                 Some(why) => write!(f, "from {} ({why})", branch.short()),
                 None => write!(f, "from {}", branch.short()),
             },
-            Said::Erased => f.write_str("(erased)"),
+            MessageBody::Erased => f.write_str("(erased)"),
         }
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.said.to_string();
+        let text = self.body.to_string();
         let mut lines = text.lines();
-        write!(f, "{:>9}  {}", self.said.role(), lines.next().unwrap_or_default())?;
+        write!(f, "{:>9}  {}", self.body.role(), lines.next().unwrap_or_default())?;
         lines.try_for_each(|line| write!(f, "\n           {line}"))
     }
 }
 
-/// An item as `detached` copies it.
+/// A context item as a `detached` record copies it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Copied {
-    /// The kind of the record it comes from.
+    /// The kind of the record that it comes from.
     pub(crate) kind: String,
-    /// Which of several items of that record.
+    /// The index of this item among the items of its record.
     #[serde(default)]
     pub(crate) part: u32,
-    /// The record's body, as JSON text; absent when erased.
+    /// The record's body as JSON text; `None` if it was erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<String>,
-    /// The agent in whose step it was said.
+    /// The agent in whose step it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) agent: Option<String>,
 }
 
 impl Copied {
-    pub(crate) fn said(&self) -> Result<Said, Fault> {
-        Said::read(&Kind::named(&self.kind), self.part, self.body.as_deref().map(str::as_bytes))
+    pub(crate) fn body(&self) -> Result<MessageBody, RecordError> {
+        MessageBody::read(&Kind::named(&self.kind), self.part, self.body.as_deref().map(str::as_bytes))
     }
 }

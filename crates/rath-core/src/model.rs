@@ -1,4 +1,4 @@
-//! What a model is: it is shown a part of a session and answers with a turn.
+//! [`Model`]: encodes a request from a session and returns the model's turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,55 +7,85 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::blob::Blob;
-use crate::body::{AsSent, Block};
+use crate::body::{Block, NativeTurn};
 use crate::id::Digest;
-use crate::shown::Shown;
+use crate::model_input::ModelInput;
 use crate::store::BoxFuture;
 use crate::usage::Usage;
 
-/// Answers.
+/// A language model.
 pub trait Model: Send + Sync + 'static {
-    /// Which model it is.
+    /// The model's name.
     fn name(&self) -> &str;
 
-    /// Which pure function makes the request: name and version. What a version makes never changes.
+    /// The name and version of the pure function that encodes requests. What one version encodes must never change.
     fn encoder(&self) -> &str;
 
-    /// Makes the request of what is shown. Nothing leaves the machine: the digest is on the record before that.
-    fn encode<'a>(&'a self, shown: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>>;
+    /// Encodes the request. Must not send anything: the request's digest is recorded before it is sent.
+    fn encode<'a>(&'a self, input: &'a ModelInput<'a>) -> BoxFuture<'a, Result<Encoded, Failure>>;
 
-    /// Sends the request. `heard` is told each part of the answer as it comes.
+    /// Sends the request. Calls `on_delta` with each part of the answer as it arrives.
     fn send<'a>(
         &'a self,
-        shown: &'a Shown<'a>,
+        input: &'a ModelInput<'a>,
         request: &'a Encoded,
-        heard: &'a (dyn Fn(Delta) + Send + Sync),
-    ) -> BoxFuture<'a, Result<Answer, Failure>>;
+        on_delta: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<ModelAnswer, Failure>>;
 
-    /// How many tokens the request has. Who cannot count estimates, and says so.
-    fn count<'a>(&'a self, shown: &'a Shown<'a>, request: &'a Encoded) -> BoxFuture<'a, Result<TokenCount, Failure>> {
-        let _ = shown;
+    /// Whether requests may carry a schema of the answer. Without it, an agent with a typed output makes the model
+    /// answer with a tool call.
+    fn answer_schema_support(&self) -> AnswerSchemaSupport {
+        AnswerSchemaSupport::Never
+    }
+
+    /// A key that is equal for requests that share the rate limit of a provider: those with the same address and API
+    /// key. If the provider asks one of them to wait, all of them wait. `attempt` is the number of the attempt, from 1.
+    /// `None` if the model has no rate limit.
+    fn rate_limit_key(&self, attempt: u32) -> Option<Digest> {
+        let _ = attempt;
+        None
+    }
+
+    /// Counts the tokens of the request. The default returns an estimate from its length.
+    fn count<'a>(
+        &'a self,
+        input: &'a ModelInput<'a>,
+        request: &'a Encoded,
+    ) -> BoxFuture<'a, Result<TokenCount, Failure>> {
+        let _ = input;
         Box::pin(async move { Ok(TokenCount::estimate(request)) })
     }
 }
 
-/// How many tokens a request has.
+/// When the API of a model takes a JSON schema of the answer ([`Parameters::answer_schema`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AnswerSchemaSupport {
+    /// Never: a schema is refused or ignored.
+    #[default]
+    Never,
+    /// In requests without tools. With tools, the schema would be refused or would prevent tool calls.
+    WithoutTools,
+    /// In every request, with or without tools.
+    Always,
+}
+
+/// The number of tokens in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenCount {
-    /// By the provider's own count.
+    /// Counted by the provider.
     Counted(u64),
-    /// By the length of the request, a token for every four bytes of it. Prose in English comes out too high by a few
-    /// percent, text in other scripts too low, and pictures far too high.
+    /// Estimated as one token per four bytes of the request. The estimate is a few percent too high for English prose,
+    /// too low for text in other scripts, and far too high for images.
     Estimated(u64),
 }
 
 impl TokenCount {
-    /// What the length of a request lets one expect.
+    /// An estimate from the length of a request.
     pub fn estimate(request: &Encoded) -> Self {
         Self::Estimated(request.bytes.as_ref().map_or(0, |bytes| bytes.len().div_ceil(4) as u64))
     }
 
-    /// The number, whichever way it was come by.
+    /// The number, counted or estimated.
     pub fn tokens(self) -> u64 {
         match self {
             Self::Counted(tokens) | Self::Estimated(tokens) => tokens,
@@ -63,66 +93,66 @@ impl TokenCount {
     }
 }
 
-/// A model, its type forgotten.
+/// A shared model of any type.
 pub type BoxModel = Arc<dyn Model>;
 
-/// A request, ready to be sent.
+/// An encoded request, ready to be sent.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// SHA-256 of its bytes.
+    /// The SHA-256 digest of the bytes.
     pub digest: Digest,
-    /// Its bytes, where the encoder made some.
+    /// The bytes; `None` if the encoder produced none.
     pub bytes: Option<Arc<Vec<u8>>>,
-    /// Who made it, where one model speaks for several.
-    pub by: Option<MadeBy>,
+    /// The model and encoder that made the request, if the [`Model`] chooses among several.
+    pub by: Option<EncodedBy>,
 }
 
-/// The one of several models that made a request.
+/// The one of several models that encoded a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MadeBy {
-    /// Its name.
+pub struct EncodedBy {
+    /// The model's name.
     pub model: String,
-    /// Its encoder.
+    /// The model's encoder.
     pub encoder: String,
 }
 
 impl Encoded {
-    /// The request that is these bytes.
+    /// A request of these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
-        // Shared as they are: a request may be long, and moving it costs as much as hashing it.
+        // The vector is not converted to `Arc<[u8]>`: copying a long request costs as much as hashing it.
         let bytes = Arc::new(bytes.into());
         Self { digest: Digest::of(&bytes), bytes: Some(bytes), by: None }
     }
 
-    /// Its bytes; none where the encoder made none.
+    /// The bytes; empty if the encoder produced none.
     pub fn body(&self) -> &[u8] {
         self.bytes.as_ref().map_or(&[], |bytes| bytes)
     }
 }
 
-/// What the model is asked for besides the conversation.
+/// Parameters of a request in addition to its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
-    /// At most this many tokens in the answer.
+    /// The maximum number of tokens in the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Sampling temperature.
+    /// The sampling temperature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// How much it should think, in the provider's words.
+    /// The reasoning effort, as the provider names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// The answer is JSON of this schema. Objects in it are sent closed, with all their fields required, which is what
-    /// providers ask for: a field that may be missing is one that may be `null`.
+    /// The JSON schema of the answer. Objects in it are sent without additional properties and with all fields
+    /// required, as providers demand: write an optional field as one that may be `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_schema: Option<Value>,
-    /// Whether the model may or must call a tool. Unless set, the provider decides: it may.
+    /// Whether the model may or must call a tool. If unset, the provider's default applies: it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
 }
 
 impl Parameters {
-    /// Nothing is asked for besides.
+    /// No parameters.
     pub const NONE: Self =
         Self { max_tokens: None, temperature: None, effort: None, answer_schema: None, tool_choice: None };
 }
@@ -131,13 +161,13 @@ impl Parameters {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// It may.
+    /// The model may call a tool.
     Auto,
-    /// It may not.
+    /// The model must not call a tool.
     None,
-    /// It must call one.
+    /// The model must call some tool.
     Required,
-    /// It must call this one.
+    /// The model must call the tool of this name.
     Tool(String),
 }
 
@@ -148,87 +178,87 @@ impl ToolChoice {
     }
 }
 
-/// A part of an answer, as it comes.
+/// A part of a streamed answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delta {
-    /// Words.
+    /// A piece of text.
     Text(String),
-    /// Reasoning.
+    /// A piece of reasoning.
     Reasoning(String),
-    /// A call begins.
+    /// The start of a tool call.
     Call {
-        /// Its id.
+        /// The call's id.
         id: String,
-        /// The tool.
+        /// The tool's name.
         name: String,
     },
-    /// More of the arguments of the call that began last.
+    /// A piece of the arguments of the call that started last.
     Arguments(String),
 }
 
-/// A turn of a model.
+/// A model's turn.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
-    /// Its parts, in order.
+pub struct ModelAnswer {
+    /// The blocks of the turn, in order.
     pub blocks: Vec<Block>,
-    /// Why it ended, in the provider's words.
+    /// Why the model stopped, as the provider names it.
     pub stop: Option<String>,
-    /// The model that answered, as it calls itself.
+    /// The name of the model that answered, as given in the response.
     pub model: Option<String>,
-    /// What it used.
+    /// The tokens and the cost of the request.
     pub usage: Usage,
-    /// The prices that its cost was worked out with; none where they are not known.
+    /// The source of the prices that the cost was computed with; `None` if they are unknown.
     pub prices: Option<String>,
-    /// The turn as its API wants it back, where the blocks do not say all of it.
-    pub sent: Option<AsSent>,
-    /// The response as it came, where there is one.
+    /// The turn in the format of its API, if the blocks do not contain everything that the API wants back.
+    pub sent: Option<NativeTurn>,
+    /// The raw response, if there is one.
     pub raw: Option<Blob>,
 }
 
-/// Why no response came from a model. A response with an error has a [status](Failure::status) instead.
+/// Why there was no response. A response with an error has a [status](Failure::status) instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// Another reason, or a response came.
+    /// Another reason, or there was a response.
     #[default]
     Other,
-    /// The request cannot be sent: a key or header with impossible characters, a bad proxy.
+    /// The request cannot be sent, because of invalid characters in a key or header, or an invalid proxy.
     Setup,
     /// The address is not a URL.
     Address,
-    /// The host cannot be reached, or the connection broke.
+    /// The host cannot be reached, or the connection was lost.
     Unreachable,
-    /// No secure connection: a certificate that is not accepted, mostly.
+    /// The TLS connection failed, usually because a certificate was not accepted.
     Tls,
-    /// There was no answer in time.
+    /// The request timed out.
     TimedOut,
 }
 
-/// A model did not answer.
+/// A failed model request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Failure {
     /// What happened.
     pub why: String,
-    /// What kind of failure it is, if no response came.
+    /// The kind of failure, if there was no response.
     pub kind: FailureKind,
     /// Whether the same request may succeed later.
     pub retry: bool,
-    /// How long to wait before that, where the provider says so.
+    /// How long to wait before a retry, if the provider gives a time.
     pub after: Option<Duration>,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// What had been heard of the answer before it broke off.
+    /// The text that had arrived before the response broke off.
     pub partial: Option<String>,
-    /// The response as far as it came, where anything did.
+    /// The raw response as far as it arrived.
     pub raw: Option<Box<Blob>>,
 }
 
 impl Failure {
-    /// A failure that repeating will not mend.
-    pub fn for_good(why: impl Into<String>) -> Self {
+    /// A failure for which a retry does not help.
+    pub fn permanent(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             kind: FailureKind::Other,
@@ -240,8 +270,8 @@ impl Failure {
         }
     }
 
-    /// A failure that may be over soon.
-    pub fn for_now(why: impl Into<String>) -> Self {
-        Self { retry: true, ..Self::for_good(why) }
+    /// A failure for which a retry may succeed.
+    pub fn transient(why: impl Into<String>) -> Self {
+        Self { retry: true, ..Self::permanent(why) }
     }
 }

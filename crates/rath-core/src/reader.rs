@@ -1,4 +1,4 @@
-//! Reads lines of records from a store and from tails that are not published yet, as if they were one.
+//! [`Reader`]: reads records from a store and from unpublished tails as if all of them were stored.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use crate::body::Merged;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 use crate::list::List;
-use crate::record::{Fault, Record};
+use crate::record::{Record, RecordError};
 use crate::state::{OtherFold, Refold, State, StoredState};
-use crate::store::{Error, Lookup, Page, Result, Scan, Store, Which};
+use crate::store::{Error, Lookup, Page, Result, Scan, SessionFilter, Store};
 
-/// How far back a record is looked for among those at hand.
-const NEAR: usize = 64;
+/// The number of cached records in which a record is searched.
+const CACHE_DEPTH: usize = 64;
 
-/// A view over a store and over unpublished records, by session.
+/// A store and unpublished records, read as one.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) store: Arc<dyn Store>,
-    /// The unpublished end of a line: contiguous, in order, never empty.
+    /// The unpublished tail of each session: contiguous, in order, never empty.
     tails: HashMap<SessionId, Vec<Record>>,
-    /// Records of one line that are at hand, published or not: contiguous, youngest first.
-    at_hand: List<Record>,
+    /// Cached records of one session, published or not: contiguous, newest first.
+    cached: List<Record>,
 }
 
-/// A line as the walks over lineage see it.
+/// The first record of a session, as walks over the ancestry need it.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct SessionStart {
     pub(crate) born_generation: u64,
     pub(crate) origin: Option<Reference>,
 }
 
-/// What snapshots of a line are good for.
+/// The usable snapshots of a session.
 #[derive(Default)]
-struct Found {
-    /// One of this fold.
+struct Snapshots {
+    /// A snapshot of the current fold version.
     current: Option<(u64, State)>,
-    /// One of another fold, between that and the place.
+    /// A snapshot of another fold version, between `current` and the requested point.
     other: Option<(u64, OtherFold)>,
 }
 
-/// The records of a line up to a place, page by page.
+/// The records of a session up to a point, page by page.
 struct Pages {
     to: Point,
     from: u64,
@@ -53,7 +53,7 @@ impl Pages {
         Self { to, from }
     }
 
-    /// The next records of these kinds; a page is never empty.
+    /// The next records of these kinds; `None` after the last. A page is never empty.
     async fn next(&mut self, reader: &Reader, kinds: &[Kind]) -> Result<Option<Vec<Record>>> {
         while self.from <= self.to.seq {
             let page = reader.page(self.to.session, self.from, self.to.seq, kinds).await?;
@@ -69,26 +69,26 @@ impl Pages {
     }
 }
 
-/// A `merged` record and what it took in.
+/// A `merged` record and the heads that it merged.
 #[derive(Clone, Debug)]
-pub(crate) struct Junction {
+pub(crate) struct MergePoint {
     pub(crate) seq: u64,
     pub(crate) generation: u64,
-    /// Heads taken in, with their generations.
+    /// The merged heads with their generations.
     pub(crate) others: Vec<(Point, u64)>,
 }
 
 impl Reader {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, tails: HashMap::default(), at_hand: List::new() }
+        Self { store, tails: HashMap::default(), cached: List::new() }
     }
 
-    /// Adds unpublished records of one line, in order.
+    /// Adds unpublished records of one session, in order.
     pub(crate) fn add_tail(&mut self, records: Vec<Record>) {
         let Some(first) = records.first() else { return };
         let tail = self.tails.entry(first.session()).or_default();
-        // Two branches may bring overlapping parts of the same ancestor; where they do not meet, what lies between was
-        // published meanwhile, and so was the earlier part.
+        // Two branches may have overlapping tails of the same ancestor. If there is a gap between them, the records in
+        // it and before it were published after the first branch was forked.
         let known_to = tail.last().map_or(0, |last| last.seq() + 1);
         if records[0].seq() > known_to {
             tail.clear();
@@ -96,48 +96,48 @@ impl Reader {
         tail.extend(records.into_iter().filter(|record| record.seq() >= known_to));
     }
 
-    /// Adds what another reader sees.
+    /// Adds the tails of another reader.
     pub(crate) fn join(&mut self, other: &Reader) {
         other.tails.values().for_each(|tail| self.add_tail(tail.clone()));
     }
 
-    /// Keeps records at hand that need not be read for.
-    pub(crate) fn keep_at_hand(&mut self, records: &List<Record>) {
-        self.at_hand = records.clone();
+    /// Sets the cached records.
+    pub(crate) fn set_cached(&mut self, records: &List<Record>) {
+        self.cached = records.clone();
     }
 
-    fn near(&self, point: Point) -> Option<&Record> {
-        let head = self.at_hand.first().filter(|head| head.session() == point.session)?;
+    fn cached_record(&self, point: Point) -> Option<&Record> {
+        let head = self.cached.first().filter(|head| head.session() == point.session)?;
         let back = usize::try_from(head.seq().checked_sub(point.seq)?).ok()?;
-        self.at_hand.iter().take(NEAR).nth(back).filter(|record| record.point() == point)
+        self.cached.iter().take(CACHE_DEPTH).nth(back).filter(|record| record.point() == point)
     }
 
     fn tail(&self, session: SessionId) -> &[Record] {
         self.tails.get(&session).map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) async fn line(&self, session: SessionId) -> Result<Line> {
+    pub(crate) async fn session_start(&self, session: SessionId) -> Result<SessionStart> {
         if let Some(first) = self.tail(session).first().filter(|first| first.seq() == 0) {
             let origin = first.origin().map_err(|why| tampered(first, why))?;
-            return Ok(Line { born_generation: first.generation(), origin });
+            return Ok(SessionStart { born_generation: first.generation(), origin });
         }
-        let rows = self.store.sessions(Which::Id(session).into()).await?;
+        let rows = self.store.sessions(SessionFilter::Id(session).into()).await?;
         let row = rows.into_iter().next().ok_or_else(|| Error::NotFound(format!("session {session}")))?;
-        Ok(Line { born_generation: row.born_generation, origin: row.origin })
+        Ok(SessionStart { born_generation: row.first_generation, origin: row.origin })
     }
 
     pub(crate) async fn record(&self, point: Point) -> Result<Record> {
         if let Some(record) = in_tail(self.tail(point.session), point.seq) {
             return Ok(record.clone());
         }
-        if let Some(record) = self.near(point) {
+        if let Some(record) = self.cached_record(point) {
             return Ok(record.clone());
         }
         let found = self.store.get(Lookup::At(point)).await?;
         found.into_iter().next().ok_or_else(|| Error::NotFound(format!("record {}@{}", point.session, point.seq)))
     }
 
-    /// The record of this id.
+    /// The record with this id. Fails if there is none.
     pub(crate) async fn record_of(&self, id: RecordId) -> Result<Record> {
         if let Some(record) = self.tails.values().flatten().find(|record| record.id() == id) {
             return Ok(record.clone());
@@ -146,7 +146,7 @@ impl Reader {
         found.into_iter().next().ok_or_else(|| Error::NotFound(format!("record {id}")))
     }
 
-    /// Records `from..=to` of `session`, of these kinds, a page of them.
+    /// A page of the records `from..=to` of `session` of these kinds. An empty `kinds` means all.
     pub(crate) async fn page(&self, session: SessionId, from: u64, to: u64, kinds: &[Kind]) -> Result<Page> {
         let tail = self.tail(session);
         match tail.first().map(Record::seq) {
@@ -158,7 +158,7 @@ impl Reader {
             }
             Some(first) if to >= first => {
                 let mut page = self.store.scan(Scan::session(session, from, first - 1).kinds(kinds)).await?;
-                // The tail follows where the store's part is read to its end.
+                // After the store's part comes the tail.
                 if !page.more {
                     (page.more, page.position) = (true, first);
                 }
@@ -168,8 +168,8 @@ impl Reader {
         }
     }
 
-    /// Records `0..=to` of `session`, of these kinds, youngest first, a page of them. The next page goes on from the
-    /// returned position downwards.
+    /// A page of the records `0..=to` of `session` of these kinds, newest first. The next page continues downwards from
+    /// the returned position.
     pub(crate) async fn newest_first(&self, session: SessionId, to: u64, kinds: &[Kind]) -> Result<Page> {
         let tail = self.tail(session);
         match tail.first().map(Record::seq) {
@@ -183,7 +183,7 @@ impl Reader {
         }
     }
 
-    /// The record with this id, published or not.
+    /// The record with this id, published or not; `None` if there is none.
     pub(crate) async fn record_by_id(&self, id: RecordId) -> Result<Option<Record>> {
         if let Some(record) = self.tails.values().flatten().find(|record| record.id() == id) {
             return Ok(Some(record.clone()));
@@ -192,15 +192,15 @@ impl Reader {
         Ok(found.into_iter().find(|record| record.id() == id))
     }
 
-    /// The youngest merge of `session` at or before `to`.
-    pub(crate) async fn junction(&self, session: SessionId, to: u64) -> Result<Option<Junction>> {
+    /// The last merge of `session` at or before `to`.
+    pub(crate) async fn last_merge(&self, session: SessionId, to: u64) -> Result<Option<MergePoint>> {
         match self.last_of(Point { session, seq: to }, &Kind::Merged).await? {
-            Some(merged) => self.read_junction(&merged).await.map(Some),
+            Some(merged) => self.read_merge(&merged).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// The last record of this kind at or before `to`, on its line alone.
+    /// The last record of this kind at or before `to` in the same session.
     pub(crate) async fn last_of(&self, to: Point, kind: &Kind) -> Result<Option<Record>> {
         let tail = self.tail(to.session);
         if let Some(found) = tail.iter().rev().find(|record| record.seq() <= to.seq && record.kind() == kind) {
@@ -215,11 +215,11 @@ impl Reader {
         Ok(self.store.scan(scan).await?.records.into_iter().next())
     }
 
-    async fn read_junction(&self, merged: &Record) -> Result<Junction> {
+    async fn read_merge(&self, merged: &Record) -> Result<MergePoint> {
         let others = match merged.body::<Merged>() {
             Ok(body) => body.branches.iter().map(|branch| (branch.head(), branch.generation)).collect(),
-            // The body is gone, the header still names the parents: look them up by id.
-            Err(Fault::Erased) => {
+            // The body is erased, but the header still names the parents: look them up by id.
+            Err(RecordError::Erased) => {
                 let header = merged.header().map_err(|why| tampered(merged, why.into()))?;
                 let mut others = Vec::new();
                 for parent in &header.parents[1..] {
@@ -231,25 +231,25 @@ impl Reader {
             }
             Err(why) => return Err(tampered(merged, why)),
         };
-        Ok(Junction { seq: merged.seq(), generation: merged.generation(), others })
+        Ok(MergePoint { seq: merged.seq(), generation: merged.generation(), others })
     }
 
-    /// The folded state after `point`: from the nearest snapshot on, through fork points where a line has none.
+    /// The folded state after `point`, starting from the nearest snapshot in this session or its ancestors.
     pub(crate) async fn state_at(&self, point: Point) -> Result<State> {
         let (mut to_fold, mut seen) = (Vec::new(), HashSet::default());
         let mut at = point;
         let mut state = loop {
-            let Found { current, other } = self.snapshot(at).await?;
+            let Snapshots { current, other } = self.snapshot(at).await?;
             if let Some((seq, state)) = current {
                 to_fold.push((at, seq + 1, other));
                 break Refold::of(state);
             }
-            // A forged fork point may lead back here.
+            // Forged fork points may form a cycle.
             if !seen.insert(at.session) {
-                return Err(Error::Tampered { point: at, why: Fault::Chain });
+                return Err(Error::Tampered { point: at, why: RecordError::Chain });
             }
             to_fold.push((at, 0, other));
-            match self.line(at.session).await?.origin {
+            match self.session_start(at.session).await?.origin {
                 Some(origin) => at = origin.point(),
                 None => break Refold::default(),
             }
@@ -268,20 +268,22 @@ impl Reader {
         Ok(state.into_state())
     }
 
-    /// The nearest snapshot of this fold at or before a place, and the nearest of another fold after that.
-    async fn snapshot(&self, at: Point) -> Result<Found> {
+    /// The nearest snapshot of this fold version at or before a point, and the nearest of another version after that
+    /// one.
+    async fn snapshot(&self, at: Point) -> Result<Snapshots> {
         let tail = self.tail(at.session);
-        let brought = tail.iter().rev().filter(|record| record.seq() <= at.seq);
-        let mut brought = brought.filter_map(|record| Some((record.seq(), State::from_snapshot(record.snapshot()?)?)));
-        if let Some(current) = brought.next() {
-            return Ok(Found { current: Some(current), other: None });
+        let tail_snapshots = tail.iter().rev().filter(|record| record.seq() <= at.seq);
+        let mut tail_snapshots =
+            tail_snapshots.filter_map(|record| Some((record.seq(), State::from_snapshot(record.snapshot()?)?)));
+        if let Some(current) = tail_snapshots.next() {
+            return Ok(Snapshots { current: Some(current), other: None });
         }
         let mut to = match tail.first().map(Record::seq) {
-            Some(0) => return Ok(Found::default()),
+            Some(0) => return Ok(Snapshots::default()),
             Some(first) => at.seq.min(first - 1),
             None => at.seq,
         };
-        let mut found = Found::default();
+        let mut found = Snapshots::default();
         loop {
             let page = self.store.scan(Scan::session(at.session, 0, to).from_snapshot().limit(0)).await?;
             let Some((seq, bytes)) = page.snapshot else { return Ok(found) };
@@ -294,7 +296,7 @@ impl Reader {
                     found.current = Some((seq, other.into_complete()));
                     return Ok(found);
                 }
-                // Before one of an older fold stand older ones.
+                // Before a snapshot of an older version there are only older ones.
                 Some(StoredState::Other(other)) if !other.is_newer() => {
                     found.other.get_or_insert((seq, other));
                     return Ok(found);
@@ -309,8 +311,8 @@ impl Reader {
         }
     }
 
-    /// Whether a snapshot of another fold says all that there is to say before a place: no record stands there of a kind
-    /// that its fold did not know.
+    /// Whether a snapshot of another fold version is complete at a point: no record up to there is of a kind that its
+    /// version did not know.
     async fn is_complete(&self, at: Point, other: &OtherFold) -> Result<bool> {
         let Some(kinds) = other.unknown_kinds() else { return Ok(false) };
         let (mut seen, mut here) = (HashSet::default(), Some(at));
@@ -318,21 +320,21 @@ impl Reader {
             if Pages::new(point, 0).next(self, kinds).await?.is_some() {
                 return Ok(false);
             }
-            here = self.line(point.session).await?.origin.map(|origin| origin.point());
+            here = self.session_start(point.session).await?.origin.map(|origin| origin.point());
         }
         Ok(true)
     }
 
     /// A blob's bytes.
     pub(crate) async fn blob(&self, digest: Digest) -> Result<Arc<[u8]>> {
-        let brought = self.tails.values().flatten().flat_map(Record::blobs);
-        if let Some(blob) = brought.into_iter().find(|blob| blob.reference.digest == digest) {
+        let unpublished = self.tails.values().flatten().flat_map(Record::blobs);
+        if let Some(blob) = unpublished.into_iter().find(|blob| blob.reference.digest == digest) {
             return Ok(blob.bytes.clone());
         }
         self.store.blob_get(digest).await?.ok_or_else(|| Error::NotFound(format!("blob {digest}")))
     }
 
-    /// The text of some content, read from its blob where it has one.
+    /// The text of some content, read from its blob if it is in one.
     pub(crate) async fn text(&self, content: &Content) -> Result<String> {
         match content {
             Content::Text(text) => Ok(text.clone()),
@@ -348,10 +350,10 @@ fn in_tail(tail: &[Record], seq: u64) -> Option<&Record> {
     tail.get(usize::try_from(seq.checked_sub(first)?).ok()?)
 }
 
-/// The error for a record that cannot be read: its body was erased, or its bytes cannot be what was written.
-pub(crate) fn tampered(record: &Record, why: Fault) -> Error {
+/// The error for a record that cannot be read: its body was erased, or its bytes are not what was written.
+pub(crate) fn tampered(record: &Record, why: RecordError) -> Error {
     match why {
-        Fault::Erased => Error::Erased { point: record.point() },
+        RecordError::Erased => Error::Erased { point: record.point() },
         why => Error::Tampered { point: record.point(), why },
     }
 }

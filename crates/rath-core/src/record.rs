@@ -1,4 +1,4 @@
-//! One immutable fact, hash-linked to its parents.
+//! Records: immutable, and linked to their parents by hash.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::header::{Draft, Header, Malformed};
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
 use crate::kind::Kind;
 
-/// A record: a cheap handle on bytes that never change.
+/// A record. It is a reference-counted handle on immutable bytes, so cloning is cheap.
 ///
-/// The header's bytes make the id; salt and body are vouched for by the header's `body_digest`. A body that was
-/// erased is gone together with its salt, and the record still verifies.
+/// The id is the hash of the header bytes. The header's `body_digest` is the hash of salt and body. An erasure destroys
+/// body and salt together; the record still verifies after that.
 #[derive(Clone)]
 pub struct Record(Arc<Inner>);
 
@@ -29,41 +29,41 @@ struct Inner {
     seq: u64,
     generation: u64,
     kind: Kind,
-    /// The first that the header names: who writes it or reads on looks at that, long after the bytes were.
+    /// The first parent. It is kept here so that the header need not be parsed again.
     parent: Option<RecordId>,
     bytes: Bytes,
     header: Range<u32>,
     body: Option<(Salt, Range<u32>)>,
-    /// Whether the body, if there is one, is the one the header vouches for.
+    /// Whether the body, if there is one, matches the header's `body_digest`.
     body_fits: bool,
-    extras: Option<Box<Extras>>,
+    extras: Option<Box<PendingData>>,
 }
 
-/// What a new record brings along until it is published.
+/// Data of a new record that is needed until it is published.
 #[derive(Default)]
-pub(crate) struct Extras {
-    /// Blobs its body names.
+pub(crate) struct PendingData {
+    /// The blobs that its body names.
     pub(crate) blobs: Vec<Blob>,
-    /// The session's folded state after it, where one is due.
+    /// The session's folded state after the record, if a snapshot is due.
     pub(crate) snapshot: Option<Vec<u8>>,
-    /// The fork point, where an erased body cannot say it.
+    /// The fork point of a fork whose body is erased.
     pub(crate) origin: Option<Reference>,
 }
 
-/// The stored parts of a record, as a store hands them over.
+/// The stored parts of a record, as a store reads them.
 #[derive(Clone, Debug)]
-pub struct Parts {
-    /// Where it stands.
+pub struct RecordParts {
+    /// The session and sequence number.
     pub point: Point,
-    /// Its generation: one more than its parents' greatest.
+    /// The generation: one more than the greatest of its parents, 0 without parents.
     pub generation: u64,
-    /// Its kind by code, where a store keeps it; else the header is read.
+    /// The kind, if the store keeps its code. Otherwise the header is parsed.
     pub kind: Option<Kind>,
-    /// Bytes that hold header and body.
+    /// The bytes that contain header and body.
     pub bytes: Bytes,
-    /// The header in them.
+    /// The range of the header in `bytes`.
     pub header: Range<u32>,
-    /// Salt, and the body in them; `None` when erased.
+    /// The salt, and the range of the body in `bytes`; `None` when the body is erased.
     pub body: Option<(Salt, Range<u32>)>,
 }
 
@@ -72,11 +72,12 @@ thread_local! {
 }
 
 impl Record {
-    /// Seals a new record: hashes the body into the header and the header into the id.
+    /// Creates a record: hashes salt and body into the header, and the header into the id.
     pub(crate) fn seal(draft: &Draft<'_>, generation: u64, body: &[u8]) -> Self {
         let salt = crate::entropy::salt();
         let (bytes, header_len, id) = SCRATCH.with_borrow_mut(|scratch| {
-            // Salt and body stand together to be hashed; their digest then goes into the header before them.
+            // Salt and body are adjacent so that they are hashed in one call. Their digest is then written into the
+            // header, which comes first.
             scratch.clear();
             let digest_at = draft.write(scratch);
             let header_len = scratch.len();
@@ -103,21 +104,22 @@ impl Record {
         }))
     }
 
-    /// Gives a record that nobody else has seen yet what it brings along.
-    pub(crate) fn bring(&mut self, extras: Extras) {
+    /// Attaches data to a new record. Has no effect once the record was cloned.
+    pub(crate) fn attach(&mut self, extras: PendingData) {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.extras = Some(Box::new(extras));
         }
     }
 
-    /// Tells a fork whose body is erased where its fork point is: its header has only the id.
+    /// Sets the fork point of a fork whose body is erased, because its header contains only the id. Has no effect once
+    /// the record was cloned.
     #[must_use]
     pub fn with_origin(mut self, origin: Reference) -> Self {
-        self.bring(Extras { origin: Some(origin), ..Extras::default() });
+        self.attach(PendingData { origin: Some(origin), ..PendingData::default() });
         self
     }
 
-    /// The same record, of another generation: for one that nobody else has seen yet.
+    /// Sets the generation. Has no effect once the record was cloned.
     #[must_use]
     pub fn with_generation(mut self, generation: u64) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
@@ -126,33 +128,34 @@ impl Record {
         self
     }
 
-    /// Takes stored parts as a record, after checking that the body is the one the header vouches for.
-    pub fn from_parts(parts: Parts) -> Result<Self, Fault> {
+    /// Builds a record from stored parts. Fails when the body does not match the header's `body_digest`.
+    pub fn from_parts(parts: RecordParts) -> Result<Self, RecordError> {
         let record = Self::unchecked(parts)?;
         record.check_body()?;
         Ok(record)
     }
 
-    /// Takes stored parts as they are: for a verifier, which looks closer.
-    pub fn unchecked(parts: Parts) -> Result<Self, Fault> {
-        Self::tied(parts, Header::ties)
+    /// Builds a record from stored parts without checking the body. For a verifier, which does its own checks.
+    pub fn unchecked(parts: RecordParts) -> Result<Self, RecordError> {
+        Self::build(parts, Header::read_links)
     }
 
-    /// The same of parts whose header was read: that it was read from these very bytes nobody checks.
-    pub fn unchecked_with(header: &Header, parts: Parts) -> Result<Self, Fault> {
-        let parts = Parts { kind: Some(header.kind.clone()), ..parts };
-        Self::tied(parts, |_, body| {
+    /// Like [`unchecked`](Self::unchecked), with a header that was already parsed. The caller must ensure that it was
+    /// parsed from these bytes.
+    pub fn unchecked_with_header(header: &Header, parts: RecordParts) -> Result<Self, RecordError> {
+        let parts = RecordParts { kind: Some(header.kind.clone()), ..parts };
+        Self::build(parts, |_, body| {
             (body.is_none_or(|body| *body == header.body_digest), header.parents.first().copied())
         })
     }
 
-    /// `ties` says whether a header vouches for a body with this digest, and its first parent.
-    fn tied(
-        parts: Parts,
-        ties: impl FnOnce(&[u8], Option<&Digest>) -> (bool, Option<RecordId>),
-    ) -> Result<Self, Fault> {
+    /// Builds a record. `read_links` returns whether a header contains the given body digest, and its first parent.
+    fn build(
+        parts: RecordParts,
+        read_links: impl FnOnce(&[u8], Option<&Digest>) -> (bool, Option<RecordId>),
+    ) -> Result<Self, RecordError> {
         let inside = |range: &Range<u32>| parts.bytes.get(range.start as usize..range.end as usize);
-        let outside = || Fault::Header(Malformed::NotAHeader("it lies outside its bytes".into()));
+        let outside = || RecordError::Header(Malformed::NotAHeader("its range exceeds the stored bytes".into()));
         let header = inside(&parts.header).ok_or_else(outside)?;
         let (id, body_digest) = match &parts.body {
             None => (Digest::of(header), None),
@@ -162,7 +165,7 @@ impl Record {
                 (id, Some(body_digest))
             }
         };
-        let (body_fits, parent) = ties(header, body_digest.as_ref());
+        let (body_fits, parent) = read_links(header, body_digest.as_ref());
         let kind = match parts.kind {
             Some(kind) => kind,
             None => Header::parse(header)?.kind,
@@ -182,14 +185,14 @@ impl Record {
         })))
     }
 
-    /// Whether the body is the one the header vouches for. An erased body passes.
-    pub fn check_body(&self) -> Result<(), Fault> {
+    /// Fails when the body does not match the header's `body_digest`. An erased body passes.
+    pub fn check_body(&self) -> Result<(), RecordError> {
         if self.0.body_fits {
             return Ok(());
         }
-        // A header that cannot be read vouches for nothing.
+        // An unreadable header is the more specific error.
         Header::body_digest_in(self.header_bytes())?;
-        Err(Fault::Body)
+        Err(RecordError::Body)
     }
 
     /// The id.
@@ -197,22 +200,22 @@ impl Record {
         self.0.id
     }
 
-    /// The session it belongs to.
+    /// The session that contains the record.
     pub fn session(&self) -> SessionId {
         self.0.session
     }
 
-    /// Its place in the session.
+    /// The sequence number in the session, from 0.
     pub fn seq(&self) -> u64 {
         self.0.seq
     }
 
-    /// Session and seq.
+    /// The session and sequence number.
     pub fn point(&self) -> Point {
         Point { session: self.0.session, seq: self.0.seq }
     }
 
-    /// Place and id.
+    /// The session, sequence number and id.
     pub fn reference(&self) -> Reference {
         Reference { session: self.0.session, seq: self.0.seq, id: self.0.id }
     }
@@ -222,33 +225,34 @@ impl Record {
         self.0.generation
     }
 
-    /// What it says.
+    /// The kind.
     pub fn kind(&self) -> &Kind {
         &self.0.kind
     }
 
-    /// The header's bytes, as they are hashed.
+    /// The header bytes. Their hash is the id.
     pub fn header_bytes(&self) -> &[u8] {
         &self.0.bytes[self.0.header.start as usize..self.0.header.end as usize]
     }
 
-    /// The header, read.
+    /// Parses the header.
     pub fn header(&self) -> Result<Header, Malformed> {
         Header::parse(self.header_bytes())
     }
 
-    /// When it was made.
+    /// The time of the record.
     pub fn time(&self) -> Result<Time, Malformed> {
         Header::time_in(self.header_bytes())
     }
 
-    /// The id of the previous record of the line (or of the fork point), without reading the header.
+    /// The id of the previous record of the session, or of the fork point; `None` for a root. Does not parse the
+    /// header.
     pub fn first_parent(&self) -> Option<RecordId> {
         self.0.parent
     }
 
-    /// Where the session was forked off, if this is the first record of a fork.
-    pub fn origin(&self) -> Result<Option<Reference>, Fault> {
+    /// The fork point, if this is the first record of a fork.
+    pub fn origin(&self) -> Result<Option<Reference>, RecordError> {
         if self.0.kind != Kind::Forked {
             return Ok(None);
         }
@@ -256,46 +260,46 @@ impl Record {
             return Ok(Some(origin));
         }
         let Point { session, seq } = self.body::<Forked>()?.from;
-        let missing = || Fault::Header(Malformed::NotAHeader("a fork has a parent".into()));
+        let missing = || RecordError::Header(Malformed::NotAHeader("the header of a fork names no parent".into()));
         Ok(Some(Reference { session, seq, id: self.first_parent().ok_or_else(missing)? }))
     }
 
-    /// The body's bytes, as first written; `None` when erased.
+    /// The body bytes; `None` when erased.
     pub fn body_bytes(&self) -> Option<&[u8]> {
         self.salted_body().map(|(_, body)| body)
     }
 
-    /// Salt and body; `None` when erased.
+    /// The salt and the body bytes; `None` when erased.
     pub fn salted_body(&self) -> Option<(&Salt, &[u8])> {
         let (salt, range) = self.0.body.as_ref()?;
         Some((salt, &self.0.bytes[range.start as usize..range.end as usize]))
     }
 
-    /// The body as `B`. Fails when it is of another kind, erased or cannot be read.
-    pub fn body<B: Body>(&self) -> Result<B, Fault> {
+    /// Parses the body as `B`. Fails when the record is of another kind, or the body is erased or unreadable.
+    pub fn body<B: Body>(&self) -> Result<B, RecordError> {
         if self.0.kind != B::KIND {
-            return Err(Fault::Kind { is: self.0.kind.clone(), wanted: B::KIND });
+            return Err(RecordError::Kind { is: self.0.kind.clone(), wanted: B::KIND });
         }
-        let bytes = self.body_bytes().ok_or(Fault::Erased)?;
-        serde_json::from_slice(bytes).map_err(|e| Fault::Unreadable(e.to_string()))
+        let bytes = self.body_bytes().ok_or(RecordError::Erased)?;
+        serde_json::from_slice(bytes).map_err(|e| RecordError::Unreadable(e.to_string()))
     }
 
-    /// Blobs it brings along, while it is not published.
+    /// The blobs that its body names; empty once the record is published.
     pub fn blobs(&self) -> &[Blob] {
         self.0.extras.as_ref().map_or(&[], |extras| &extras.blobs)
     }
 
-    /// The session's folded state after it, where one is due.
+    /// The session's folded state after the record, if a snapshot is due.
     pub fn snapshot(&self) -> Option<&[u8]> {
         self.0.extras.as_ref()?.snapshot.as_deref()
     }
 
-    /// Bytes of header, salt and body.
+    /// The size of header, salt and body in bytes.
     pub fn size(&self) -> usize {
         self.header_bytes().len() + self.salted_body().map_or(0, |(salt, body)| salt.len() + body.len())
     }
 
-    /// The same record without salt and body, as it is after an erasure.
+    /// Returns the record without salt and body, as it is after an erasure.
     pub fn erased(&self) -> Self {
         let header = Bytes::copy_from_slice(self.header_bytes());
         let len = header.len() as u32;
@@ -321,38 +325,38 @@ impl fmt::Debug for Record {
     }
 }
 
-/// Why a record's bytes cannot be taken.
+/// Why a record is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The header cannot be read.
+pub enum RecordError {
+    /// The header is unreadable.
     #[error(transparent)]
     Header(#[from] Malformed),
-    /// Salt and body do not hash to what the header says.
-    #[error("the body is not the one its header vouches for")]
+    /// Salt and body do not hash to the header's `body_digest`.
+    #[error("the body does not match the digest in its header")]
     Body,
-    /// The bytes hash to another id than the one that its successor, or the session's head, names.
-    #[error("its bytes do not hash to the id that the record after it, or the head, stands on")]
+    /// The header does not hash to the id that the next record, or the session's head, contains.
+    #[error("its header does not hash to the id that the next record or the head contains")]
     Chain,
     /// The body was erased.
     #[error("the body was erased")]
     Erased,
-    /// The code beside the record says another kind than its header.
-    #[error("its code in the segment is {code}, its kind {kind}")]
+    /// The stored code of the kind does not match the kind in the header.
+    #[error("its code in the segment is {code}, but its kind is {kind}")]
     Code {
-        /// The code.
+        /// The stored code.
         code: u8,
         /// The kind in the header.
         kind: Kind,
     },
-    /// Read as another kind than it is.
+    /// The body was requested as another kind.
     #[error("the record is of kind {is}, not {wanted}")]
     Kind {
-        /// Its kind.
+        /// The record's kind.
         is: Kind,
-        /// The kind asked for.
+        /// The requested kind.
         wanted: Kind,
     },
-    /// The body is not what its kind says.
+    /// The body is not valid for its kind.
     #[error("the body cannot be read: {0}")]
     Unreadable(String),
 }

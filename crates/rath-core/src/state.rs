@@ -1,4 +1,4 @@
-//! The small state that a session's records fold into.
+//! [`State`]: the small state that a session's records fold into.
 
 mod migrate;
 mod refold;
@@ -7,32 +7,33 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::body::{self, About, Effect, Forked, Grant, WaitsFor};
+use crate::agent_loop::AgentLoop;
+use crate::body::{self, Effect, Forked, Grant, QuestionKind, WaitKind};
 use crate::clock::Time;
-use crate::files::{Conflict, Name, Version};
+use crate::files::{Conflict, FilePath, Version};
 use crate::id::{Digest, RecordId};
 use crate::kind::{InState, Kind};
-use crate::record::{Fault, Record};
-use crate::run::Run;
+use crate::record::{Record, RecordError};
 use crate::usage::Usage;
 
 pub use migrate::{OtherFold, StoredState};
-pub use refold::{Gone, Refold};
+pub use refold::{ErasedParts, Refold};
 
-/// Raised when the fold gets a part or changes its meaning. What another fold's snapshots are good for: see [`OtherFold`].
+/// The version of the fold. Increase it when the fold gains a part or changes its meaning. [`OtherFold`] describes how
+/// snapshots of other versions are used.
 pub const FOLD: u32 = 5;
 
-/// A snapshot is due after every record whose seq is a multiple of this.
+/// A snapshot is stored after every record whose seq is a multiple of this number.
 pub const SNAPSHOT_EVERY: u64 = 256;
 
-/// What the records of a line say together, apart from the context.
+/// The state of a session after one of its records, without the context.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
-    /// Steps entered and not left, outermost first.
+    /// Open steps, outermost first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<OpenStep>,
-    /// How many steps the line has entered outside any step of its own.
+    /// The number of steps that this session entered outside any other step of its own.
     #[serde(skip_serializing_if = "is_zero")]
     pub entered: u32,
     /// Tool calls without a result.
@@ -41,196 +42,197 @@ pub struct State {
     /// Questions without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<OpenAsk>,
-    /// What the line waits for.
+    /// Open waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<OpenWait>,
-    /// What a person allowed for good, sorted.
+    /// Permissions that a person granted with "always", sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<Grant>,
-    /// What everything behind the head used, each record once.
+    /// The usage of all records that the head descends from. Each record counts once.
     #[serde(skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
-    /// What the records of this line alone used, where they used anything. Boxed: a fork is to be small.
+    /// The usage of this session's own records; `None` if they used nothing. Boxed to keep forks small.
     #[serde(skip_serializing_if = "Option::is_none")]
     own_usage: Option<Box<Usage>>,
-    /// What the session is about.
+    /// The title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Labels with their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Where the session works. Boxed: most sessions have none, and a fork is to be small.
+    /// Where the session's tools run. Boxed to keep forks small: most sessions have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Box<Placement>>,
-    /// The files, as they were last seen.
+    /// The version of the files that was saved last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Version>,
-    /// Conflicts between files that nobody has decided.
+    /// Unresolved file conflicts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
-    /// Whether the line had a place elsewhere and was given none here since.
+    /// Whether the session had a placement on another machine or store and was not placed here since.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub arrived: bool,
-    /// Whether the line has ended.
+    /// Whether the session is closed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
 }
 
-/// Where a session's side effects happen.
+/// Where a session's tools run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The backend's name.
+    /// The name of the backend.
     pub backend: String,
-    /// Whether it keeps what runs there away from the machine.
+    /// Whether the backend isolates commands from the machine.
     pub isolated: bool,
-    /// The directory the files come from.
+    /// The directory that the files were copied from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Name>,
-    /// Whether the session works in that directory itself.
+    pub origin: Option<FilePath>,
+    /// Whether the session works in that directory itself instead of in a copy.
     #[serde(default)]
     pub in_place: bool,
-    /// What the origin had when the files were last brought from it or into it.
+    /// The files of the origin when they were last copied from it or applied to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Version>,
-    /// The shell line that makes its files ready for work.
+    /// The shell command that prepares the files for work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
-    /// The sandbox that was opened last and is not known to be gone.
+    /// The sandbox that was opened last, unless it is known to be closed or lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxName>,
 }
 
-/// A sandbox by identity and generation.
+/// The identity and generation of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SandboxName {
-    /// Its identity.
+    /// The sandbox's id.
     pub id: String,
-    /// Counts how often it was made anew.
+    /// The number of times the sandbox was recreated.
     pub generation: u64,
 }
 
-/// A step that has not been left.
+/// An open step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenStep {
-    /// Its `step_entered`.
+    /// The `step_entered` record.
     pub record: RecordId,
-    /// Its name.
+    /// The step's name.
     pub name: String,
-    /// Whether it was entered before the fork; the line it was entered on will leave it.
+    /// Whether the step was entered before the fork point. Then the parent session leaves it, not this one.
     #[serde(default)]
     pub inherited: bool,
-    /// Its key: made of the key of the step around it, its name and its place among the steps entered there.
+    /// The step's key, derived from the outer step's key, the step's name and its index among the steps entered there.
     #[serde(default = "no_key")]
     pub key: Digest,
-    /// How many steps were entered in it on this line.
+    /// The number of steps that this session entered inside it.
     #[serde(default)]
     pub entered: u32,
-    /// The generation of its `step_entered`.
+    /// The generation of the `step_entered` record.
     #[serde(default)]
     pub generation: u64,
-    /// Where its agent is.
+    /// The state of the agent loop, if an agent runs in the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<Box<Run>>,
+    pub run: Option<Box<AgentLoop>>,
 }
 
-/// The record that a body is folded from.
+/// Identifies the record whose body is folded.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
-    /// Its id.
+pub struct RecordMeta {
+    /// The record's id.
     pub id: RecordId,
-    /// Its place on the line.
+    /// The record's seq.
     pub seq: u64,
-    /// Its generation.
+    /// The record's generation.
     pub generation: u64,
 }
 
-/// A question that nobody has answered.
+/// A question without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenAsk {
-    /// Its `asked` record.
+    /// The `asked` record.
     pub record: RecordId,
-    /// That record's place on the line.
+    /// The sequence number of the `asked` record.
     pub seq: u64,
-    /// What it is about.
-    pub about: About,
-    /// The call that waits for it.
+    /// What the question is about.
+    pub about: QuestionKind,
+    /// The call that waits for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// The digest of what is shown: an answer binds to it.
+    /// The digest of what is shown to the person. An answer must name it.
     pub shown_digest: Digest,
-    /// What "always" allows.
+    /// The permission that the answer "always" grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub always: Option<Box<Grant>>,
-    /// Whether it was asked before the fork.
+    /// Whether it was asked before the fork point.
     #[serde(default)]
     pub inherited: bool,
 }
 
-/// Something that is waited for and has not come.
+/// A wait that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWait {
-    /// Its `awaited` record.
+    /// The `awaited` record.
     pub record: RecordId,
-    /// That record's place on the line.
+    /// The sequence number of the `awaited` record.
     pub seq: u64,
-    /// The id that `received` refers to.
+    /// The id that the `received` record names.
     pub id: String,
-    /// What sort of thing is waited for.
+    /// What kind of thing is awaited.
     #[serde(rename = "for")]
-    pub what: WaitsFor,
-    /// The event's or the person's name.
+    pub what: WaitKind,
+    /// The name of the event or person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Until when.
+    /// When the wait times out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// Whether the wait began before the fork: what comes is received on the line that waits.
+    /// Whether the wait started before the fork point. Then the parent session receives the value, not this one.
     #[serde(default)]
     pub inherited: bool,
 }
 
-/// A call that was started.
+/// The start of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
-    /// The place of its last `tool_started` on the line.
+pub struct CallStart {
+    /// The seq of the call's last `tool_started` record.
     pub seq: u64,
-    /// What can be done if nobody knows whether it happened.
+    /// How to recover the call if its outcome is unknown.
     pub effect: Effect,
-    /// Counts the attempts that were not merely interrupted.
+    /// The number of attempts, not counting interrupted ones.
     pub attempt: u32,
-    /// The files before it.
+    /// The version of the files before the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Version>,
 }
 
-/// A call that has no result.
+/// A call without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCall {
-    /// The `assistant` record that made it.
+    /// The `assistant` record that contains the call.
     pub record: RecordId,
     /// The call's id.
     pub id: String,
-    /// The tool.
+    /// The tool's name.
     pub tool: String,
-    /// Whether it was made before the fork.
+    /// Whether it was made before the fork point.
     #[serde(default)]
     pub inherited: bool,
-    /// Whether no model made it: it ends with its `tool_finished`, not with a result.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub own: bool,
-    /// Set once a `tool_started` says so.
+    /// Whether the call was not made by a model, `rath exec` for example. It ends with `tool_finished` and has no
+    /// result.
+    #[serde(rename = "own", default, skip_serializing_if = "std::ops::Not::not")]
+    pub user_started: bool,
+    /// The call's start, if it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<Box<Started>>,
-    /// Its `tool_finished`, by place and id: only the result is missing.
+    pub started: Option<Box<CallStart>>,
+    /// The seq and id of the `tool_finished` record, if only the result is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<(u64, RecordId)>,
-    /// What a person was asked about it.
+    /// The subject of the question that was asked about the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<About>,
-    /// The place of the answer.
+    pub asked: Option<QuestionKind>,
+    /// The seq of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<u64>,
-    /// What its `tool_finished` hands the session to.
+    /// The agent or workflow that the call hands the session off to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_off: Option<String>,
 }
@@ -243,7 +245,7 @@ impl OpenCall {
             id: id.into(),
             tool: tool.into(),
             inherited: false,
-            own: false,
+            user_started: false,
             started: None,
             finished: None,
             asked: None,
@@ -252,13 +254,13 @@ impl OpenCall {
         }
     }
 
-    /// Whether a model made it on this line.
+    /// Whether a model made the call in this session.
     pub fn is_models(&self) -> bool {
-        !self.own && !self.inherited
+        !self.user_started && !self.inherited
     }
 }
 
-/// How a state is stored.
+/// The stored form of a state.
 #[derive(Serialize)]
 struct Snapshot<'a> {
     fold: u32,
@@ -266,13 +268,13 @@ struct Snapshot<'a> {
     state: &'a State,
 }
 
-/// Which fold made a snapshot.
+/// The version of the fold that made a snapshot.
 #[derive(Deserialize)]
-struct Mark {
+struct SnapshotFold {
     fold: u32,
 }
 
-/// The first folds gave steps no keys.
+/// The first versions of the fold gave steps no keys.
 fn no_key() -> Digest {
     Digest([0; 32])
 }
@@ -282,20 +284,20 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl State {
-    /// What stands where an erased record gave a name.
+    /// Replaces a name that an erased record gave.
     pub const ERASED: &str = "(erased)";
 
-    /// Nothing but a title and labels.
+    /// A state with only a title and labels.
     pub fn named(title: Option<String>, labels: BTreeMap<String, String>) -> Self {
         Self { title, labels, ..Self::default() }
     }
 
-    /// What the records of this line alone used.
+    /// The usage of this session's own records.
     pub fn own_usage(&self) -> Usage {
         self.own_usage.as_deref().copied().unwrap_or_default()
     }
 
-    /// Counts what a record of this line used.
+    /// Adds the usage of a record of this session.
     pub(crate) fn add_usage(&mut self, more: Usage) {
         if !more.is_zero() {
             self.usage += more;
@@ -303,9 +305,9 @@ impl State {
         }
     }
 
-    /// The state of a line on which a run goes on instead of on the one it left: the steps are its to leave.
+    /// The state of a fork on which a run continues. Unlike other forks, it leaves the open steps of the parent itself.
     #[must_use]
-    pub fn continued(&self) -> Self {
+    pub fn for_continuation(&self) -> Self {
         let mut state = self.inherited();
         for (step, before) in state.steps.iter_mut().zip(&self.steps) {
             (step.inherited, step.entered) = (before.inherited, before.entered);
@@ -314,7 +316,7 @@ impl State {
         state
     }
 
-    /// The state a fork starts with: what is open stays visible, and belongs to the parent.
+    /// The state that a fork starts with. What is open stays visible, but belongs to the parent.
     #[must_use]
     pub fn inherited(&self) -> Self {
         let mut steps = self.steps.clone();
@@ -327,14 +329,14 @@ impl State {
         waits.iter_mut().for_each(|wait| wait.inherited = true);
         let mut calls = self.calls.clone();
         calls.iter_mut().for_each(|call| call.inherited = true);
-        // The files fork too: the place is the same kind of place, and never the same directory.
-        let placement = self.placement.clone().map(|mut place| {
-            if place.in_place {
-                // What a session in place has is what is there.
-                place.base.clone_from(&self.workspace);
+        // The fork gets the same kind of placement, but never the same directory.
+        let placement = self.placement.clone().map(|mut placement| {
+            if placement.in_place {
+                // The files of a session that works in place are the files of the directory.
+                placement.base.clone_from(&self.workspace);
             }
-            (place.in_place, place.sandbox) = (false, None);
-            place
+            (placement.in_place, placement.sandbox) = (false, None);
+            placement
         });
         Self {
             steps,
@@ -351,19 +353,19 @@ impl State {
         }
     }
 
-    /// What the keys of steps on a branch that a run forks here are made of.
+    /// The key from which the step keys of a branch are derived that a run forks here.
     pub(crate) fn branch_key(&self, forked: &Forked) -> Option<Digest> {
         let around = self.steps.last()?.key;
         match (&forked.call, forked.ordinal) {
             (Some(call), _) => Some(branch_key(around, &format!("call {call}"))),
             (None, Some(ordinal)) => Some(branch_key(around, &ordinal.to_string())),
-            (None, None) => None,
+            (None, None) => forked.key.as_ref().map(|key| branch_key(around, &format!("key {key}"))),
         }
     }
 
-    /// What came before was made elsewhere: place, permissions and answers of there do not count here. Whether a call
-    /// that was started there happened is for a person to say.
-    pub(crate) fn arrive(&mut self) {
+    /// Drops what foreign records must not decide here: placement, grants, questions and answers. Calls that were
+    /// started become irreversible, so that a person decides whether they happened.
+    pub(crate) fn revoke_authority(&mut self) {
         self.arrived |= self.placement.take().is_some();
         self.granted.clear();
         self.asks.clear();
@@ -375,8 +377,8 @@ impl State {
         }
     }
 
-    /// Whether [`arrive`](Self::arrive) would change anything.
-    pub(crate) fn would_leave(&self) -> bool {
+    /// Whether [`revoke_authority`](Self::revoke_authority) would change the state.
+    pub(crate) fn has_authority(&self) -> bool {
         let is_decided = |call: &OpenCall| {
             let started = call.started.as_ref();
             call.asked.is_some() || started.is_some_and(|started| started.effect != Effect::Irreversible)
@@ -392,12 +394,13 @@ impl State {
         self.steps.last().map(|step| &step.record)
     }
 
-    /// The generation of the record that entered the innermost step of this line; what is younger was made in it.
+    /// The generation of the record that entered this session's innermost step. Records of greater generation were made
+    /// in the step.
     pub(crate) fn entered_generation(&self) -> u64 {
         self.steps.last().filter(|step| !step.inherited).map_or(0, |step| step.generation)
     }
 
-    /// What was begun on this line and is not finished.
+    /// What was started in this session and is not finished.
     pub fn pending(&self) -> Pending {
         Pending {
             steps: self.steps.iter().filter(|step| !step.inherited).cloned().collect(),
@@ -408,25 +411,26 @@ impl State {
         }
     }
 
-    /// A step begins.
-    pub(crate) fn step_entered(&mut self, at: &At, name: &str, agent: bool) {
-        let (around, place) = match self.steps.last_mut() {
+    /// Folds a `step_entered` record.
+    pub(crate) fn step_entered(&mut self, at: &RecordMeta, name: &str, agent: bool) {
+        let (around, index) = match self.steps.last_mut() {
             Some(step) => (Some(step.key), &mut step.entered),
             None => (None, &mut self.entered),
         };
-        let key = step_key(around, name, *place);
-        *place += 1;
-        let run = agent.then(|| Box::new(Run { usage_before: self.usage, ..Run::default() }));
+        let key = step_key(around, name, *index);
+        *index += 1;
+        let run = agent.then(|| Box::new(AgentLoop { usage_before: self.usage, ..AgentLoop::default() }));
         let (record, generation) = (at.id, at.generation);
         let step = OpenStep { record, name: name.into(), inherited: false, key, entered: 0, generation, run };
         self.steps.push(step);
     }
 
-    /// Takes in the next record of the line. An erased body changes nothing.
-    pub fn apply(&mut self, record: &Record) -> Result<(), Fault> {
-        // Most records change no state, and their bodies need not be read.
+    /// Folds the next record of the session. A record with an erased body changes nothing, except that forking,
+    /// arriving and closing still take effect.
+    pub fn apply(&mut self, record: &Record) -> Result<(), RecordError> {
+        // Most records do not change the state, so their bodies are not parsed.
         if *record.kind() == Kind::User {
-            self.somebody_spoke();
+            self.on_user_message();
             return Ok(());
         }
         let in_state = record.kind().row().state;
@@ -436,14 +440,17 @@ impl State {
         match record.body_bytes() {
             Some(bytes) => match body::read(record.kind(), bytes) {
                 Ok(Some(body)) => {
-                    body.fold(&At { id: record.id(), seq: record.seq(), generation: record.generation() }, self);
+                    body.fold(
+                        &RecordMeta { id: record.id(), seq: record.seq(), generation: record.generation() },
+                        self,
+                    );
                 }
                 Err(_) if in_state == InState::FoldsIfReadable => {}
                 Err(fault) => return Err(fault),
                 Ok(None) => {}
             },
             None if *record.kind() == Kind::Forked => *self = self.inherited(),
-            None if *record.kind() == Kind::Arrived => self.arrive(),
+            None if *record.kind() == Kind::Arrived => self.revoke_authority(),
             None => self.closed |= *record.kind() == Kind::Closed,
         }
         Ok(())
@@ -454,9 +461,9 @@ impl State {
         serde_json::to_vec(&Snapshot { fold: FOLD, state: self }).unwrap_or_default()
     }
 
-    /// Reads a snapshot; `None` when it is none, or of a fold whose parts cannot be read here.
+    /// Parses a snapshot. `None` if the bytes are not a snapshot or this version cannot parse it.
     pub fn read_snapshot(bytes: &[u8]) -> Option<StoredState> {
-        let Mark { fold } = serde_json::from_slice(bytes).ok()?;
+        let SnapshotFold { fold } = serde_json::from_slice(bytes).ok()?;
         let state: State = serde_json::from_slice(bytes).ok()?;
         Some(match fold {
             FOLD => StoredState::Current(state),
@@ -464,12 +471,12 @@ impl State {
         })
     }
 
-    /// Whether these bytes are a snapshot that a later version made.
+    /// Whether the bytes are a snapshot of a later fold version.
     pub fn is_of_newer_fold(bytes: &[u8]) -> bool {
-        serde_json::from_slice::<Mark>(bytes).is_ok_and(|mark| mark.fold > FOLD)
+        serde_json::from_slice::<SnapshotFold>(bytes).is_ok_and(|mark| mark.fold > FOLD)
     }
 
-    /// The state in a snapshot; `None` when another fold made it.
+    /// The state in a snapshot; `None` if another fold version made it.
     pub fn from_snapshot(bytes: &[u8]) -> Option<Self> {
         match Self::read_snapshot(bytes)? {
             StoredState::Current(state) => Some(state),
@@ -478,18 +485,19 @@ impl State {
     }
 }
 
-/// The key that a branch of a run gives its steps instead of that of the step around them: which branch of that step it is.
+/// The key that steps on a branch of a run use instead of the outer step's key. It identifies the branch within the
+/// step.
 fn branch_key(around: Digest, which: &str) -> Digest {
     Digest::of_parts(&[around.hex().as_str().as_bytes(), b"/fork/", which.as_bytes()])
 }
 
-/// The key of a step: where it stands in the program, the same in every process.
-fn step_key(around: Option<Digest>, name: &str, place: u32) -> Digest {
+/// The key of a step: identifies its position in the program, the same in every process.
+fn step_key(around: Option<Digest>, name: &str, index: u32) -> Digest {
     let around = around.map(|key| key.hex().as_str().to_owned()).unwrap_or_default();
-    Digest::of_parts(&[around.as_bytes(), b"/", name.as_bytes(), b"\0", &place.to_be_bytes()])
+    Digest::of_parts(&[around.as_bytes(), b"/", name.as_bytes(), b"\0", &index.to_be_bytes()])
 }
 
-/// Started or asked, and not finished.
+/// What is open in a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pending {
     /// Open steps, outermost first.
@@ -502,7 +510,7 @@ pub struct Pending {
     /// Questions without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<OpenAsk>,
-    /// What is waited for and has not come.
+    /// Open waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<OpenWait>,
 }

@@ -1,4 +1,4 @@
-//! What a store promises, and the values that cross it.
+//! The contract of a store: the traits [`Store`] and [`Blobs`], their parameters and results, and their errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +14,9 @@ use crate::blob::{Blob, BlobRef};
 use crate::body::{Labelled, UnknownValue, Verdict};
 use crate::clock::Time;
 use crate::id::{Digest, Point, RecordId, Reference, SessionId};
+pub use crate::io_error_kind::IoErrorKind;
 use crate::kind::Kind;
-use crate::record::{Fault, Record};
-pub use crate::trouble::Trouble;
+use crate::record::{Record, RecordError};
 
 mod cursor;
 mod projection;
@@ -24,62 +24,62 @@ mod questions;
 mod watch;
 
 pub use cursor::{Cursor, NotACursor};
-pub use projection::{EachEntry, Erased, Projection, Reading, Storage, check_name as check_projection_name};
+pub use projection::{EntryVisitor, ErasedSet, Projection, ReadFn, Storage, check_name as check_projection_name};
 pub use questions::OpenQuestions;
-pub use watch::{Change, Changed, Commits, Notifier, Watcher};
+pub use watch::{Changed, Commits, Notifier, WatchTopic, Watcher};
 
-/// A future that a store hands out.
+/// A future returned by a store.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a store answers.
+/// The result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where contents are kept, by their digest.
+/// Storage of blobs by digest.
 pub trait Blobs: Send + Sync {
-    /// Writes blobs; those that are there already are passed over. They are durable with the next commit.
+    /// Writes blobs; blobs that are stored already are skipped. They become durable with the next commit.
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>>;
 
-    /// Hands over blobs that the next commit is to bring, or the next [`blob_put`](Self::blob_put), even of none: a
-    /// little that shares their journey costs none of its own. They can be read here at once. A process that dies before
-    /// takes them along, so nothing but a record may name them by then.
+    /// Queues blobs to be written together with the next commit or [`blob_put`](Self::blob_put), including an empty
+    /// `blob_put`. This saves a transaction for small blobs. This process can read them at once. If the process ends
+    /// before they are written, they are lost, so until then only records may refer to them.
     fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>>;
 
-    /// Whether a blob is there. Nothing of it is read.
+    /// Whether a blob is stored. Does not read its content.
     fn blob_has(&self, digest: Digest) -> BoxFuture<'_, Result<bool>>;
 
-    /// Reads a blob, checked against its digest.
+    /// Reads a blob and checks it against its digest; `None` when it is not stored.
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>>;
 
-    /// Names a content that is too large to be held at once: these blobs, which are there already, one after the
-    /// other. The caller has hashed it.
-    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>>;
+    /// Stores a blob that is too large for memory as the concatenation of `chunks`, which are stored already. The
+    /// caller has computed the digest of the whole.
+    fn blob_join(&self, whole: BlobRef, chunks: Vec<Chunk>) -> BoxFuture<'_, Result<()>>;
 
-    /// The pieces that a blob was joined from; `None` when it is held in one.
-    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>>;
+    /// The chunks that a blob was joined from; `None` when it is stored as a whole.
+    fn blob_chunks(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Chunk>>>>;
 
-    /// Keeps garbage collection away while the guard lives: between a save and the record that names its version,
-    /// nothing names the blobs. Waits for a collection that is running.
+    /// Blocks garbage collection until the guard is dropped. Needed between saving files and appending the record that
+    /// refers to them: until then nothing refers to their blobs. Waits for a running collection to finish.
     fn gc_guard(&self) -> Result<GcGuard>;
 
-    /// The directory in which the store keeps its own files, where it has one. No workspace may take it in, and no
-    /// sandbox may show it.
+    /// The directory of the store's own files, if it has one. No version of a workspace may include it, and no sandbox
+    /// may expose it.
     fn directory(&self) -> Option<&Path>;
 }
 
-/// While it lives, nothing is collected from the store that gave it out.
+/// Blocks garbage collection in the store that returned it, until it is dropped.
 pub struct GcGuard {
-    _held: Option<Box<dyn Send + Sync>>,
+    _lock: Option<Box<dyn Send + Sync>>,
 }
 
 impl GcGuard {
-    /// Of a store that never collects anything.
-    pub fn of_nothing() -> Self {
-        Self { _held: None }
+    /// A guard for a store without garbage collection.
+    pub fn noop() -> Self {
+        Self { _lock: None }
     }
 
-    /// Holds this until it is dropped.
-    pub fn holding(held: impl Send + Sync + 'static) -> Self {
-        Self { _held: Some(Box::new(held)) }
+    /// A guard that keeps `lock` until it is dropped.
+    pub fn new(lock: impl Send + Sync + 'static) -> Self {
+        Self { _lock: Some(Box::new(lock)) }
     }
 }
 
@@ -89,74 +89,76 @@ impl fmt::Debug for GcGuard {
     }
 }
 
-/// A part of a large content: a blob of its own.
+/// A part of a large blob, stored as a blob of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Its name.
+pub struct Chunk {
+    /// The digest of the chunk.
     pub digest: Digest,
-    /// Its length.
+    /// The length of the chunk in bytes.
     pub bytes: u64,
 }
 
-/// Where sessions are kept. Implemented in memory ([`crate::Memory`]) and embedded (`rath_store::Embedded`); one
-/// conformance suite in `rath-testkit` holds for all.
+/// Storage of sessions. There is an implementation in memory ([`crate::InMemory`]) and an embedded one
+/// (`rath_store::Embedded`). All implementations must pass the conformance suite in `rath-testkit`.
 pub trait Store: Blobs {
-    /// Makes all of `batch` durable, or none of it. What is there already, byte for byte, is passed over, so a
-    /// batch may be sent again when its fate is unknown. Nothing of it is written before the future is polled.
+    /// Makes the whole batch durable, or nothing of it. Identical records that are stored already are skipped, so a
+    /// batch may be sent again when the outcome of the first attempt is unknown. Nothing is written before the future
+    /// is polled.
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>>;
 
-    /// The records that `lookup` names, at most a handful.
+    /// Looks up single records.
     fn get(&self, lookup: Lookup) -> BoxFuture<'_, Result<Vec<Record>>>;
 
-    /// Records in order, a page at a time.
+    /// Reads records in order, one page at a time.
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>>;
 
-    /// The sessions that `query` asks for, youngest change first.
-    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>>;
+    /// Lists sessions, most recently changed first.
+    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<SessionInfo>>>;
 
-    /// Takes the session for this holder. Fails with [`Error::Held`] while another one lives.
-    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>>;
+    /// Takes the lease of a session. Fails with [`Error::Locked`] while another process that is alive has it.
+    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<FencingToken>>;
 
-    /// Gives it back. Never waits.
-    fn release(&self, session: SessionId, fence: Fence);
+    /// Releases the lease. Does not block.
+    fn release(&self, session: SessionId, fence: FencingToken);
 
-    /// Whether what is in the store was written by this user on this machine.
+    /// Who wrote the records in the store.
     fn provenance(&self) -> Result<Provenance> {
         Ok(Provenance::Here)
     }
 
-    /// Notes that this user of this machine writes to the store from here on.
+    /// Records that this user on this machine writes to the store from now on.
     fn claim(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Leaves something in a session's inbox for whoever holds it. Durable when it returns; the same id twice is once.
+    /// Puts a post into a session's inbox, for the process that has the lease. It is durable when the future completes.
+    /// Posting the same id again has no effect.
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>>;
 
-    /// What is in a session's inbox, oldest first.
+    /// The posts in a session's inbox, oldest first.
     fn posts(&self, session: SessionId) -> BoxFuture<'_, Result<Vec<Post>>>;
 
-    /// Brings a projection up to date and shows its storage to `read`. See [`projected`](#method.projected) for one that
-    /// answers.
-    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>>;
+    /// Brings a projection up to date, then calls `read` with its storage. See [`projected`](#method.projected) for a
+    /// variant that returns a value.
+    fn project(&self, projection: Arc<dyn Projection>, read: ReadFn) -> BoxFuture<'_, Result<()>>;
 
-    /// Waits for changes from now on, made by this process or another one. While nothing changes, nothing is asked.
-    fn watch(&self, change: Change) -> Watcher;
+    /// Watches for changes from now on, made by this process or another one. Does not poll the store.
+    fn watch(&self, topic: WatchTopic) -> Watcher;
 
-    /// Destroys salt and body of these records, what was folded from them, and the blobs that nothing else names. The
-    /// chain still verifies. Versions of files stay. Nothing is put on the record: `rath verify` names a body that is gone
-    /// without an `erased` record, as if somebody had taken it out.
+    /// Destroys the salt and body of these records, the state that was folded from them, and blobs that no other record
+    /// refers to. The chain still verifies; versions of files stay. This function writes no `erased` record. Without
+    /// one, `rath verify` reports the bodies as missing.
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>>;
 }
 
-/// Who wrote to a store.
+/// Who wrote the records in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Provenance {
-    /// This user, on this machine.
+    /// This user on this machine.
     Here,
-    /// That is not known: the store was made by a version that did not note it.
+    /// Unknown: the store was created by a version that did not record it.
     Unknown,
-    /// Another machine or another user, in words.
+    /// Another machine or another user, described in words.
     Elsewhere(String),
 }
 
@@ -166,45 +168,45 @@ impl fmt::Debug for dyn Store {
     }
 }
 
-/// Counts who held a session: each new holder has a greater one, and a commit with an old one is refused.
-pub type Fence = u64;
+/// A number that increases with each lease of a session. A commit with the token of an earlier lease is refused.
+pub type FencingToken = u64;
 
-/// The fence of a session's first holder.
-pub const FIRST_FENCE: Fence = 1;
+/// The fencing token of a session's first lease.
+pub const FIRST_FENCING_TOKEN: FencingToken = 1;
 
-/// Records of several sessions that become durable together.
+/// Records of one or more sessions that become durable together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// One part a session; what a fork stands on stands before it.
-    pub parts: Vec<Part>,
-    /// Posts, by id, that the records above say: they leave the inbox.
-    pub taken: Vec<String>,
+    /// One part per session. A session that a fork is based on comes before the fork.
+    pub parts: Vec<BatchPart>,
+    /// The ids of the posts that the records contain. They are removed from the inbox.
+    pub consumed_posts: Vec<String>,
 }
 
-/// Something that another process, or a person, wants of a session. Not state until it is a record.
+/// A message to a session from a person or another process. It becomes part of the session when a record contains it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Post {
-    /// Its name: posting it again changes nothing.
+    /// The id. Posting the same id again has no effect.
     pub id: String,
-    /// The session.
+    /// The addressed session.
     pub session: SessionId,
-    /// Who posts it.
+    /// The sender.
     pub actor: Actor,
-    /// When.
+    /// The time of the post.
     pub time: Time,
-    /// What is wanted.
-    pub what: Posted,
+    /// The content.
+    pub what: PostContent,
 }
 
-/// What a post wants.
+/// The content of a post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "post", rename_all = "snake_case")]
-pub enum Posted {
+pub enum PostContent {
     /// An answer to a question.
     Answer {
-        /// The `asked` record.
+        /// The `asked` record that this answers.
         asked: RecordId,
-        /// The digest of what was shown.
+        /// The digest of the text that was shown.
         shown_digest: Digest,
         /// The answer.
         verdict: Verdict,
@@ -212,138 +214,151 @@ pub enum Posted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// Yes to a call, and to all calls that the question says "always" allows.
+    /// The answer "always": yes to the call, and to all calls that the permission in the question covers.
     Always {
-        /// The `asked` record.
+        /// The `asked` record that this answers.
         asked: RecordId,
-        /// The digest of what was shown.
+        /// The digest of the text that was shown.
         shown_digest: Digest,
         /// The reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// Words for the model, from a person.
+    /// A message to the model from a person.
     Message {
-        /// The words.
+        /// The text of the user message.
         text: String,
     },
-    /// The work is to stop.
+    /// A request to stop the work.
     Cancel {
         /// The reason.
         why: String,
     },
-    /// A title or labels.
+    /// A change of the title or labels.
     Label {
-        /// Them.
+        /// The change.
         labelled: Labelled,
     },
-    /// Something of a later version. It waits in the inbox for a process that knows it.
+    /// A named event, for a workflow that waits for it.
+    Event {
+        /// The name that a workflow waits for.
+        name: String,
+        /// The value, as JSON text.
+        value: String,
+    },
+    /// Content that only a later version knows. It stays in the inbox until a process of such a version reads it.
     #[serde(untagged, deserialize_with = "unknown_post")]
     Unknown(UnknownValue),
 }
 
 fn unknown_post<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<UnknownValue, D::Error> {
-    UnknownValue::tagged(deserializer, "post", &["answer", "always", "message", "cancel", "label"])
+    UnknownValue::tagged(deserializer, "post", &["answer", "always", "message", "cancel", "label", "event"])
 }
 
 /// The records of one session in a batch.
 #[derive(Clone, Debug)]
-pub struct Part {
-    /// The session.
+pub struct BatchPart {
+    /// The session that the records are appended to.
     pub session: SessionId,
-    /// The fence under which the committer holds it.
-    pub fence: Fence,
-    /// Whether a session that this part creates stays held.
-    pub hold: bool,
-    /// Contiguous, in order. The first one's parent is the expected head.
+    /// The fencing token of the committer's lease.
+    pub fence: FencingToken,
+    /// Whether the committer keeps the lease of a session that this part creates.
+    pub keep_lease: bool,
+    /// Consecutive records. The parent of the first one is the expected head.
     pub records: Vec<Record>,
-    /// The folded state after the last record, where there is none yet to open the session from.
+    /// The folded state after the last record, if the session has no snapshot to open it from yet.
     pub snapshot: Option<Vec<u8>>,
 }
 
-/// Which records [`Store::get`] looks for.
+/// Which records [`Store::get`] looks up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The one at a place.
+    /// The record at a point.
     At(Point),
-    /// The one with this id.
+    /// The record with this id.
     Id(RecordId),
-    /// Those whose id starts with these hex digits; at most ten.
+    /// The records whose id starts with these hex digits; at most ten.
     Prefix(String),
 }
 
-/// What [`Store::scan`] reads.
+/// Which records [`Store::scan`] reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Where.
-    pub of: Of,
-    /// Only these kinds; empty for all.
+    /// The range.
+    pub range: ScanRange,
+    /// Read only records of these kinds; empty for all kinds.
     pub kinds: Vec<Kind>,
-    /// About how many records a page may hold.
+    /// The approximate maximum number of records per page.
     pub limit: usize,
-    /// From the end to the beginning (of one session).
+    /// Read from the end to the start. Only for one session.
     pub backwards: bool,
-    /// Begin after the youngest snapshot, and hand it over (of one session).
+    /// Start after the youngest snapshot, and return it. Only for one session.
     pub from_snapshot: bool,
 }
 
-/// The extent of a scan.
+/// The range of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// Everything committed after `after`, in commit order.
+pub enum ScanRange {
+    /// All records committed after `after`, in commit order.
     Store {
-        /// The last page's [`cursor`](Page::cursor), or that of any record.
+        /// The [`cursor`](Page::cursor) of the previous page, or the cursor of any record.
         after: Cursor,
     },
     /// Records `from..=to` of one session.
     Session {
-        /// The session.
+        /// The session to scan.
         session: SessionId,
-        /// First.
+        /// The first sequence number.
         from: u64,
-        /// Last.
+        /// The last sequence number.
         to: u64,
     },
 }
 
 impl Scan {
-    /// All of a store.
+    /// All records of a store.
     pub fn all() -> Self {
         Self::store(Cursor::start())
     }
 
-    /// All of a store after `after`.
+    /// All records of a store after `after`.
     pub fn store(after: Cursor) -> Self {
-        Self { of: Of::Store { after }, kinds: Vec::new(), limit: 1024, backwards: false, from_snapshot: false }
+        Self {
+            range: ScanRange::Store { after },
+            kinds: Vec::new(),
+            limit: 1024,
+            backwards: false,
+            from_snapshot: false,
+        }
     }
 
     /// Records `from..=to` of a session.
     pub fn session(session: SessionId, from: u64, to: u64) -> Self {
-        Self { of: Of::Session { session, from, to }, ..Self::all() }
+        Self { range: ScanRange::Session { session, from, to }, ..Self::all() }
     }
 
-    /// Only records of these kinds.
+    /// Reads only records of these kinds.
     #[must_use]
     pub fn kinds(mut self, kinds: &[Kind]) -> Self {
         self.kinds = kinds.to_vec();
         self
     }
 
-    /// From the end.
+    /// Reads from the end.
     #[must_use]
     pub fn backwards(mut self) -> Self {
         self.backwards = true;
         self
     }
 
-    /// From the youngest snapshot on.
+    /// Starts after the youngest snapshot.
     #[must_use]
     pub fn from_snapshot(mut self) -> Self {
         self.from_snapshot = true;
         self
     }
 
-    /// About `limit` records a page.
+    /// Sets the approximate number of records per page.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -354,34 +369,34 @@ impl Scan {
 /// A page of records.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// The snapshot asked for: the seq it stands after, and its bytes.
+    /// The requested snapshot: the sequence number of its record, and its bytes.
     pub snapshot: Option<(u64, Vec<u8>)>,
     /// The records, in order.
     pub records: Vec<Record>,
-    /// Of a store: for each of the records, the position behind it.
+    /// In a scan of a store: for each record, the position after it.
     pub cursors: Vec<Cursor>,
-    /// Of a store: the position behind everything that was looked at for this page, wanted or not. The next page begins
-    /// here, also where this one is empty.
+    /// In a scan of a store: the position after all records that were read for this page, including those of other
+    /// kinds. The next page starts here, also if this page is empty.
     pub cursor: Cursor,
-    /// Of a session: the seq with which the next page begins (backwards: its last).
+    /// In a scan of a session: the sequence number at which the next page starts. In a backwards scan it is the last
+    /// one of the next page.
     pub position: u64,
-    /// Whether there may be more.
+    /// Whether there may be another page.
     pub more: bool,
 }
 
-/// Which sessions [`Store::sessions`] lists.
+/// Which sessions [`Store::sessions`] lists. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// Which.
-    pub which: Which,
-    /// Only those that have all of these labels, each with its value where one is given.
+    /// The sessions to choose from.
+    pub filter: SessionFilter,
+    /// List only sessions with all of these labels. A label with a value must have that value.
     pub labels: Vec<(String, Option<String>)>,
-    /// Only those in which something waits: a question that is open, or a post that was not taken. Closed sessions wait
-    /// for nothing.
+    /// List only sessions that are not closed and have an open question or an unconsumed post.
     pub waiting: bool,
-    /// Only those that come after this one in the list: the last one of the page before.
+    /// List only sessions after this one, which is the last one of the previous page.
     pub after: Option<(Time, SessionId)>,
-    /// At most this many.
+    /// List at most this many sessions.
     pub limit: Option<usize>,
 }
 
@@ -391,36 +406,36 @@ impl Query {
         Self::default()
     }
 
-    /// Only those with this label, whatever its value.
+    /// Lists only sessions with this label, with any value.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>) -> Self {
         self.labels.push((name.into(), None));
         self
     }
 
-    /// Only those in which something waits.
+    /// Lists only sessions with an open question or an unconsumed post.
     #[must_use]
     pub fn waiting(mut self) -> Self {
         self.waiting = true;
         self
     }
 
-    /// Only those after `row` in the list.
+    /// Lists only sessions after `row`.
     #[must_use]
-    pub fn after(mut self, row: &Row) -> Self {
+    pub fn after(mut self, row: &SessionInfo) -> Self {
         self.after = Some((row.time, row.id));
         self
     }
 
-    /// At most so many.
+    /// Lists at most `limit` sessions.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Whether a session passes all filters but [`which`](Self::which) and [`waiting`](Self::waiting).
-    pub fn admits(&self, row: &Row) -> bool {
+    /// Whether a session passes all conditions except [`filter`](Self::filter) and open questions and posts.
+    pub fn admits(&self, row: &SessionInfo) -> bool {
         let has = |(name, value): &(String, Option<String>)| {
             row.labels.get(name).is_some_and(|have| value.as_ref().is_none_or(|value| value == have))
         };
@@ -430,59 +445,61 @@ impl Query {
     }
 }
 
-/// A choice of sessions.
+/// The sessions to choose from in a [`Query`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Which {
-    /// All of them.
+pub enum SessionFilter {
+    /// All sessions.
     #[default]
     All,
-    /// This one.
+    /// This session.
     Id(SessionId),
-    /// Those that the text names, see [`SessionId::matches`].
+    /// The sessions whose id matches the text, see [`SessionId::matches`].
     Prefix(String),
-    /// Those forked from this one.
+    /// The forks of this session.
     ChildrenOf(SessionId),
-    /// The one that was created for the run with this key.
+    /// The session that was created for the run with this key.
     Run(String),
 }
 
-impl From<Which> for Query {
-    fn from(which: Which) -> Self {
-        Self { which, ..Self::default() }
+impl From<SessionFilter> for Query {
+    fn from(filter: SessionFilter) -> Self {
+        Self { filter, ..Self::default() }
     }
 }
 
-/// What a store knows of a session without reading its bodies, and its title and labels.
+/// What a store knows about a session without reading its records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct SessionInfo {
     /// The session.
     pub id: SessionId,
-    /// Its last record.
+    /// The id of the last record.
     pub head: RecordId,
-    /// The last record's seq.
+    /// The sequence number of the last record.
     pub seq: u64,
-    /// The last record's time.
+    /// The time of the last record.
     pub time: Time,
-    /// The last record's generation.
+    /// The generation of the last record.
     pub generation: u64,
-    /// How it began.
-    #[serde(serialize_with = "kind_as_name")]
-    pub birth: Kind,
-    /// The first record's time.
-    pub born: Time,
-    /// The first record's generation.
-    pub born_generation: u64,
-    /// The fork point.
+    /// The kind of the first record.
+    #[serde(rename = "birth", serialize_with = "kind_as_name")]
+    pub first_kind: Kind,
+    /// The time of the first record.
+    #[serde(rename = "born")]
+    pub created_at: Time,
+    /// The generation of the first record.
+    #[serde(rename = "born_generation")]
+    pub first_generation: u64,
+    /// The fork point; `None` when the session is not a fork.
     pub origin: Option<Reference>,
-    /// Whether it has ended.
+    /// Whether the session is closed.
     pub closed: bool,
-    /// The current fence.
-    pub fence: Fence,
-    /// Who holds it.
+    /// The fencing token of the last lease.
+    pub fence: FencingToken,
+    /// The process that has the lease.
     pub holder: Option<Holder>,
-    /// What it is about.
+    /// The title.
     pub title: Option<String>,
-    /// Labels with their values.
+    /// The labels, with their values.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -490,23 +507,23 @@ fn kind_as_name<S: serde::Serializer>(kind: &Kind, to: S) -> std::result::Result
     to.serialize_str(kind.as_str())
 }
 
-impl Row {
-    /// The last record.
+impl SessionInfo {
+    /// The reference of the last record.
     pub fn head_reference(&self) -> Reference {
         Reference { session: self.id, seq: self.seq, id: self.head }
     }
 }
 
-/// A process that may hold sessions.
+/// A process that can have leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its name in the store.
+    /// The id of the process in the store.
     pub id: String,
-    /// Its process id.
+    /// The operating system's process id.
     pub process: u32,
-    /// Its program.
+    /// The name of the program.
     pub program: String,
-    /// Since when it has the store open.
+    /// When the process opened the store.
     pub since: Time,
 }
 
@@ -516,108 +533,108 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Why a store did not do what it was asked.
+/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another holder has the session.
-    #[error("session {} is held by {holder}", session.short())]
-    Held {
-        /// The session.
+    /// Another process has the lease of the session.
+    #[error("session {} is locked by {holder}", session.short())]
+    Locked {
+        /// The session that was to be written.
         session: SessionId,
-        /// Who has it.
+        /// The process that has the lease.
         holder: Holder,
     },
-    /// The session was taken over since.
-    #[error("this process no longer holds session {}: another one took it over; what was not published is not stored", session.short())]
+    /// Another process has taken the lease since this process had it.
+    #[error("this process lost the lease of session {}: another one took it over; unpublished records are not stored", session.short())]
     LeaseLost {
-        /// The session.
+        /// The session whose lease is lost.
         session: SessionId,
     },
-    /// The session's head is not the one the batch stands on.
-    #[error("session {} has moved on to record {seq}: the records do not follow its head", session.short())]
+    /// The session's head is not the one that the batch follows.
+    #[error("the head of session {} has moved to record {seq}, and the new records do not follow it", session.short())]
     Conflict {
-        /// The session.
+        /// The session that was to be written.
         session: SessionId,
-        /// Its last seq.
+        /// The sequence number of the session's head.
         seq: u64,
     },
-    /// The session has ended.
+    /// The session is closed.
     #[error("session {} is closed; it can be forked, not appended to", session.short())]
     Closed {
-        /// The session.
+        /// The closed session.
         session: SessionId,
     },
-    /// Another process began the run a moment ago.
-    #[error("run {key:?} was begun by another process: session {}", session.short())]
+    /// Another process has started the run.
+    #[error("run {key:?} was started by another process: session {}", session.short())]
     RunTaken {
         /// The run's key.
         key: String,
-        /// Its session.
+        /// The session of the run.
         session: SessionId,
     },
-    /// There is no such thing.
+    /// The requested object is not in the store.
     #[error("there is no {0} in this store")]
     NotFound(String),
-    /// Stored bytes are not what they were.
+    /// The stored bytes of a record were altered.
     #[error("record {point} was altered in the store: {why}")]
     Tampered {
-        /// Where.
+        /// The record.
         point: Point,
-        /// How it shows.
-        why: Fault,
+        /// How the alteration was detected.
+        why: RecordError,
     },
-    /// What is asked for needs a body that was erased.
-    #[error("record {point} was erased, and this needs what it said")]
+    /// The operation needs a body that was erased.
+    #[error("the body of record {point} is needed, but was erased")]
     Erased {
-        /// Where.
+        /// The record.
         point: Point,
     },
-    /// An erasure was begun, and did not come to its end.
-    #[error("the erasure is on the record and not finished, bytes of what it destroys are still in the store: {0}")]
-    Unfinished(Box<Error>),
-    /// A blob's bytes are not what its name says.
+    /// An erasure was started but not finished.
+    #[error("the erasure was recorded but is not finished, and bytes to be destroyed are still in the store: {0}")]
+    ErasureUnfinished(Box<Error>),
+    /// The bytes of a blob do not match its digest.
     #[error("blob {digest} was altered in the store: {why}")]
     BlobAltered {
-        /// Its name.
+        /// The digest by which the blob was read.
         digest: Digest,
-        /// How it shows.
+        /// How the alteration was detected.
         why: String,
     },
-    /// The store was written by a later version.
-    #[error("the store has format {found}, and this version of rath writes up to {known}")]
+    /// The store was written by a later version of Rath.
+    #[error("the store has format {found}, but this version of rath writes up to {known}: use a newer version")]
     Future {
-        /// Its format.
+        /// The format of the store.
         found: i64,
-        /// The greatest this version knows.
+        /// The latest format that this version knows.
         known: i64,
     },
-    /// A later version folded a session's state, and what is asked for needs to know what is in it.
-    #[error("the state of session {} was written by a later version of rath, which this version cannot change", session.short())]
+    /// The operation would change a session state that a later version of Rath wrote.
+    #[error("the state of session {} was written by a later version of rath, and this version cannot change it", session.short())]
     LaterState {
         /// The session.
         session: SessionId,
     },
-    /// There is no store there.
+    /// The path is not a store.
     #[error("{0} is not a rath store")]
     NotAStore(String),
-    /// The machine refused.
+    /// An operation of the machine failed, such as reading a file.
     #[error("{doing}: {cause}")]
     Machine {
-        /// What was being done.
+        /// The operation that failed, e.g. `reading PATH`.
         doing: String,
-        /// Which kind of refusal it is.
-        trouble: Trouble,
-        /// What the machine said. Part of the message, and so not a source of its own.
+        /// The kind of failure.
+        kind: IoErrorKind,
+        /// The cause. It is part of the message, so it is not an error source.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl Error {
-    /// The error's code; `docs/errors/CODE.md` says what to do.
+    /// The error code; `docs/errors/CODE.md` explains what to do.
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Held { .. } => "session-held",
+            Error::Locked { .. } => "session-held",
             Error::LeaseLost { .. } => "lease-lost",
             Error::Conflict { .. } => "head-moved",
             Error::Closed { .. } => "session-closed",
@@ -625,25 +642,25 @@ impl Error {
             Error::NotFound(_) => "not-found",
             Error::Tampered { .. } | Error::BlobAltered { .. } => "tampered",
             Error::Erased { .. } => "erased",
-            Error::Unfinished(_) => "erasure-unfinished",
+            Error::ErasureUnfinished(_) => "erasure-unfinished",
             Error::Future { .. } | Error::LaterState { .. } => "store-from-the-future",
             Error::NotAStore(_) => "not-a-store",
-            Error::Machine { trouble, .. } => trouble.code(),
+            Error::Machine { kind, .. } => kind.code(),
         }
     }
 
-    /// Wraps what the machine said while `doing` something.
+    /// Wraps an error of the machine; `doing` is the operation that failed.
     pub fn machine(doing: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = cause.into();
-        Error::Machine { doing: doing.into(), trouble: Trouble::of(&*cause), cause }
+        Error::Machine { doing: doing.into(), kind: IoErrorKind::of(&*cause), cause }
     }
 
-    /// The same for a cause whose kind is known.
-    pub fn trouble(
+    /// Like [`machine`](Self::machine), for a cause of a known kind.
+    pub fn with_kind(
         doing: impl Into<String>,
-        trouble: Trouble,
+        kind: IoErrorKind,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Error::Machine { doing: doing.into(), trouble, cause: cause.into() }
+        Error::Machine { doing: doing.into(), kind, cause: cause.into() }
     }
 }

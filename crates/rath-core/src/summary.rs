@@ -1,4 +1,4 @@
-//! A record in one line.
+//! One-line summaries of records.
 
 use crate::blob::Content;
 use crate::body;
@@ -6,13 +6,13 @@ use crate::files::Changes;
 use crate::record::Record;
 use serde_json::Value;
 
-/// What `record` says, in one line without its time and place.
+/// Summarizes `record` in one line, without its time and point.
 pub fn of(record: &Record) -> String {
     let kind = record.kind();
     let Some(bytes) = record.body_bytes() else { return format!("{kind}: (erased)") };
     let text = match body::read(kind, bytes) {
         Ok(Some(body)) => body.summary(record.session()),
-        // A kind without a type, or a body from before its kind had one: what it says is shown as it stands.
+        // A kind without a body type, or a free-form body from before its kind had one: show the JSON.
         Ok(None) | Err(_) => String::from_utf8_lossy(bytes).into_owned(),
     };
     match one_line(&text) {
@@ -21,7 +21,7 @@ pub fn of(record: &Record) -> String {
     }
 }
 
-/// What is different between two JSON values, one line each, by path.
+/// Lists the differences between two JSON values, one line for each path.
 pub(crate) fn differences(then: &Value, now: &Value, path: &str, into: &mut Vec<String>) {
     let name = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
@@ -36,12 +36,12 @@ pub(crate) fn differences(then: &Value, now: &Value, path: &str, into: &mut Vec<
         }
         (Value::Array(then), Value::Array(now)) if then.iter().chain(now).all(|value| name(value).is_some()) => {
             for gone in then.iter().filter(|value| !now.iter().any(|other| name(other) == name(value))) {
-                into.push(format!("{path}: {} is gone", name(gone).unwrap_or_default()));
+                into.push(format!("{path}: {} was removed", name(gone).unwrap_or_default()));
             }
             for value in now {
                 match then.iter().find(|other| name(other) == name(value)) {
                     Some(other) => differences(other, value, &below(&name(value).unwrap_or_default()), into),
-                    None => into.push(format!("{path}: {} is new", name(value).unwrap_or_default())),
+                    None => into.push(format!("{path}: {} was added", name(value).unwrap_or_default())),
                 }
             }
         }
@@ -59,7 +59,7 @@ pub(crate) fn differences(then: &Value, now: &Value, path: &str, into: &mut Vec<
     }
 }
 
-/// `text` on one line.
+/// Joins `text` to one line: every run of whitespace becomes one space.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -75,7 +75,7 @@ pub(crate) fn join(first: &str, then: &str) -> String {
     }
 }
 
-/// A call in a line: a command as it was typed, any other tool by its name.
+/// A tool call in one line: for `exec` the command line, for other tools the name and arguments.
 pub(crate) fn call(tool: &str, content: Option<&Content>) -> String {
     match tool {
         "exec" => format!("$ {}", arguments(content)),
@@ -83,7 +83,7 @@ pub(crate) fn call(tool: &str, content: Option<&Content>) -> String {
     }
 }
 
-/// A command line, where the arguments are one.
+/// The command line in the arguments of `exec`, or the arguments unchanged.
 fn arguments(content: Option<&Content>) -> String {
     #[derive(serde::Deserialize)]
     struct Line {
@@ -99,7 +99,7 @@ fn arguments(content: Option<&Content>) -> String {
     }
 }
 
-/// What files a record changed, in a few words.
+/// The changed files: up to three paths, otherwise the number of paths.
 pub(crate) fn changed(changes: &Changes) -> String {
     match (changes.total, &changes.paths[..]) {
         (0, _) => String::new(),

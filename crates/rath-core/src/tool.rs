@@ -1,4 +1,4 @@
-//! What a tool is: a name, a description and a schema for the model; an effect class for the runtime; a call.
+//! [`Tool`]: a function that models can call, with its description for the model and its effect class for the runtime.
 
 mod branch;
 mod outcome;
@@ -12,79 +12,82 @@ use serde_json::Value;
 
 use crate::body::Effect;
 use crate::cancel::Cancel;
-use crate::equipment::{Equipment, Missing};
 use crate::id::Digest;
+use crate::resources::{MissingResource, Resources};
 use crate::session::Session;
 use crate::store::BoxFuture;
 
 pub use branch::CallBranch;
-pub use outcome::{Captured, ContentPart, Evidence, IntoOutcome, Json, Then, ToolOutcome};
+pub use outcome::{CapturedStream, ContentPart, Evidence, FollowUp, IntoOutcome, Json, ToolOutcome};
 pub use paths::PathArguments;
 
-/// A thing that a model can call.
+/// A tool that a model can call.
 ///
-/// Written by hand, or by `#[tool]` on a function or an impl block. Bad arguments, failures, panics and timeouts are
-/// outcomes that the model reads, not errors of the run.
+/// Implement it by hand, or put `#[tool]` on a function or an impl block. Bad arguments, failures, panics and timeouts
+/// are outcomes that the model reads, not errors of the run.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     note = "put `#[tool]` on an async function or on an impl block, or implement `Tool`"
 )]
 pub trait Tool: Send + Sync + 'static {
-    /// What models and the runtime know of it. The same at every call.
+    /// The tool's specification. Must be the same on every call.
     fn spec(&self) -> &ToolSpec;
 
-    /// Whether these arguments can be used; the reason is for the model. Asked before the call begins, so that a call
-    /// with bad arguments has no effect that somebody would have to think about.
+    /// Checks the arguments before the call starts, so that a call with bad arguments certainly has no effect. The
+    /// error text is shown to the model.
     fn check(&self, arguments: &str) -> Result<(), String> {
         let _ = arguments;
         Ok(())
     }
 
-    /// Does what `call` asks for.
+    /// Executes `call`.
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ToolOutcome>;
 }
 
-/// A tool, its type forgotten.
+/// A shared tool of any type.
 pub type BoxTool = Arc<dyn Tool>;
 
-/// What is known of a tool before it is called.
+/// The specification of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// What models call it.
+    /// The tool's name.
     pub name: String,
-    /// What it does, for the model.
+    /// What the tool does, written for the model.
     pub description: String,
-    /// The JSON schema of its arguments: an object.
+    /// The JSON schema of its arguments. It must describe an object.
     pub schema: Value,
-    /// The version of what it does. A run is not resumed with another one; prose in description and schema may change.
+    /// The version of the tool's behaviour. Resuming a run with another version is a divergence. Prose in `description`
+    /// and `schema` may change without a new version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What can be done about a call of which nobody knows whether it happened.
+    /// How to recover a call whose outcome is unknown.
     pub effect: Effect,
-    /// What it does with the session's files.
-    #[serde(default)]
-    pub touches: Touches,
-    /// Which of its arguments are paths: what policy rules about paths go by. Not stored with the tool: models are not
-    /// shown it, and an agent's fingerprint does not have it.
+    /// How it accesses the session's files.
+    #[serde(default, rename = "touches")]
+    pub file_access: FileAccess,
+    /// Which of its arguments are paths, for policy rules about paths. Not serialized: neither models nor an agent's
+    /// fingerprint see it.
     #[serde(skip)]
     pub paths: PathArguments,
-    /// Whether all it does is ask a person: then no rule has a person asked before. Not stored with the tool.
+    /// Whether the tool only asks a person. Then policy rules do not ask for approval before. Not serialized.
     #[serde(skip)]
     pub asks: bool,
-    /// Whether a call works on a branch of the session, which the runtime makes before the call and merges after it:
-    /// [`Call::branch`].
+    /// Whether a call works on a branch of the session, see [`Call::branch`]. The runtime forks the branch before the
+    /// call and merges it after.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub branches: bool,
-    /// How long a call may take; the runtime stops it then.
+    /// The timeout of a call. After it the runtime cancels the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// The configuration of the agent that it is, for a tool that is one: whoever changes that changes the caller.
+    /// For a tool that is an agent: that agent's configuration. A change of it also changes the calling agent's
+    /// fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Value>,
 }
 
 impl ToolSpec {
-    /// A tool of which nothing else is known: it cannot be taken back, and its paths are unknown.
+    /// A specification with defaults for everything else: irreversible effect, no access to files, unknown path
+    /// arguments.
     pub fn new(name: impl Into<String>, description: impl Into<String>, schema: Value) -> Self {
         Self {
             name: name.into(),
@@ -92,7 +95,7 @@ impl ToolSpec {
             schema,
             version: None,
             effect: Effect::Irreversible,
-            touches: Touches::Nothing,
+            file_access: FileAccess::Nothing,
             paths: PathArguments::Unknown,
             asks: false,
             branches: false,
@@ -102,52 +105,51 @@ impl ToolSpec {
     }
 }
 
-/// What a tool does with the session's files. Calls of one turn run together, but for one that writes: it waits for
-/// those before it, and those after it wait for it.
+/// How a tool accesses the session's files. The calls of one turn run concurrently, except that a call that writes
+/// waits for all calls before it, and calls after it wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Touches {
-    /// It does not come near them.
+pub enum FileAccess {
+    /// The call does not access the files.
     #[default]
     Nothing,
-    /// It looks at them.
+    /// The call reads the files.
     Reads,
-    /// It may change them.
+    /// The call may change the files.
     Writes,
 }
 
 /// One call of a tool.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The call's id, as the model gave it.
+    /// The call's id, as given by the model.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The arguments: the model's JSON text. May be empty, which is an object without fields.
+    /// The arguments as the model's JSON text. An empty text means an object without fields.
     pub arguments: String,
-    /// The same whenever this call is made again after a crash, and on no other call: what makes a call to another
-    /// system idempotent.
+    /// An idempotency key: the same whenever this call is repeated after a crash, and different for all other calls.
     pub key: Digest,
-    /// Counts how often the call was made. The first is 1.
+    /// The number of this attempt, starting at 1.
     pub attempt: u32,
-    /// Says stop.
+    /// Cancelled when the call should stop.
     pub cancel: Cancel,
-    /// What the tool may use, by type.
-    pub equipment: Equipment,
+    /// Resources that the tool can use.
+    pub resources: Resources,
 }
 
 impl Call {
-    /// Something the tool needs, by type: of the agent's, else of the session's.
-    pub fn get<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, Missing> {
-        self.equipment.get()
+    /// A resource by its type: the agent's, or else the session's.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, MissingResource> {
+        self.resources.get()
     }
 
-    /// The branch of the session that this call works on, for a tool with [`branches`](ToolSpec::branches). It can be
-    /// taken once. It is a session as any other: an agent may work on it, it may be forked and merged. Give it back with
-    /// [`ToolOutcome::with_branch`]; the runtime merges it into the caller's session: its files and its usage, not its
-    /// conversation.
+    /// The branch of the session that this call works on, for a tool with [`branches`](ToolSpec::branches). `None` if
+    /// it was taken before. It is an ordinary session: run agents on it, fork it, merge it. Return it with
+    /// [`ToolOutcome::with_branch`]. The runtime then merges its files and usage, but not its conversation, into the
+    /// caller's session.
     ///
-    /// A call that a crash interrupted is made again with the same branch, which then replays what is recorded on it.
+    /// A call that a crash interrupted is repeated with the same branch, which then replays its records.
     pub fn branch(&self) -> Option<Session> {
         let mut branch = self.get::<CallBranch>().ok()?.take()?;
         branch.stop_with(self.cancel.clone());
@@ -155,13 +157,13 @@ impl Call {
     }
 }
 
-/// What can be given to an agent as tools: one, several, or an object whose methods are tools.
+/// What an agent accepts as tools: one tool, several, or an object whose methods are tools.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool, nor a set of tools",
     note = "put `#[tool]` on an async function or on an impl block; several of different types go into a tuple"
 )]
 pub trait IntoTools {
-    /// As a list.
+    /// Converts into a list of tools.
     fn into_tools(self) -> Vec<BoxTool>;
 }
 

@@ -1,33 +1,33 @@
-//! What models cost.
+//! Token counts and cost of model requests.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens and money. Sums are over distinct records, so a shared prefix counts once.
+/// Token counts and cost. Sums are over distinct records, so a shared prefix counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Answers received.
+    /// The number of answers received.
     pub requests: u64,
-    /// Tokens read, cached ones included.
+    /// Input tokens, including cached ones.
     pub input_tokens: u64,
-    /// Of those, read from a cache.
+    /// Input tokens that were read from a cache.
     pub cached_tokens: u64,
-    /// Of those, written to a cache, which some providers charge for.
+    /// Input tokens that were written to a cache. Some providers charge for this.
     #[serde(skip_serializing_if = "is_none")]
     pub cache_write_tokens: u64,
-    /// Tokens written, reasoning included.
+    /// Output tokens, including reasoning.
     pub output_tokens: u64,
-    /// Of those, reasoning.
+    /// Output tokens that are reasoning.
     pub reasoning_tokens: u64,
-    /// Cost in billionths of a US dollar, as far as it is known.
+    /// The known cost, in billionths of a US dollar.
     pub cost_nano_usd: u64,
 }
 
 impl Usage {
-    /// Whether nothing was used.
+    /// Whether all fields are zero.
     pub fn is_zero(&self) -> bool {
         *self == Self::default()
     }
@@ -45,7 +45,7 @@ impl Usage {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_none(tokens: &u64) -> bool {
     *tokens == 0
 }

@@ -1,32 +1,32 @@
-//! Checks records against each other: hashes, links, order, time. Knows nothing of how they are stored.
+//! Verifies records against each other: hashes, links, order and time. Independent of how they are stored.
 //!
-//! A [`Chain`] takes the records of one session in stored order and reports the first that cannot be what was
-//! written. What leaves the line (fork points, merged heads) comes out as [`Link`]s for whoever can look them up.
+//! A [`ChainVerifier`] gets the records of one session in stored order and reports records that were altered. Parents
+//! in other sessions (fork points, merged heads) are returned as [`ParentLink`]s, for the caller to look up.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::blob;
-use crate::body::{Created, Stripped};
+use crate::body::{Created, ErasedRange};
 use crate::clock::Time;
-use crate::header::{Header, MAX_PARENTS, Malformed, Recurring};
+use crate::header::{Header, HeaderCache, MAX_PARENTS, Malformed};
 use crate::id::{Point, RecordId, SessionId};
 use crate::kind::Kind;
-use crate::record::{Fault, Record};
+use crate::record::{Record, RecordError};
 use crate::session::OPERATOR;
 use crate::state::Refold;
 
-/// Something that cannot be what was written.
+/// A problem found by a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What is wrong.
-    pub what: What,
-    /// The session concerned.
+    /// The kind of problem.
+    pub what: FindingKind,
+    /// The session with the problem.
     pub session: Option<SessionId>,
-    /// The record's place in it.
+    /// The sequence number of the record with the problem.
     pub seq: Option<u64>,
-    /// In words.
+    /// A description of the problem.
     pub why: String,
 }
 
@@ -41,129 +41,129 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Kinds of findings.
+/// The kinds of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
-    /// The body is not the one the header vouches for.
+pub enum FindingKind {
+    /// The body does not match the digest in its header.
     AlteredBody,
-    /// The header is not the one its successor, or the head, stands on.
+    /// The header does not match the id in the next record or in the head.
     AlteredRecord,
-    /// A record of another session stands here.
+    /// A record of another session is stored here.
     Foreign,
     /// A record is missing.
     Dropped,
-    /// Another record of this session stands here.
+    /// Another record of this session is stored here.
     Reordered,
-    /// Two records claim one place.
+    /// Two records have the same sequence number.
     Duplicate,
     /// A parent is not in the store.
     BrokenParent,
-    /// The header breaks a rule of the envelope.
+    /// The header violates a rule of the envelope.
     Malformed,
-    /// A body is not there, and nothing says that it was erased or left out.
+    /// A body is missing, and there is no record of an erasure or omission.
     BodyMissing,
-    /// A blob that a body names is not there.
+    /// A blob that a body refers to is missing.
     BlobMissing,
-    /// A blob's bytes are not what its name says.
+    /// The bytes of a blob do not match its digest.
     BlobAltered,
-    /// An index column says something else than the record.
+    /// An index column does not match the record.
     Index,
-    /// The database or a file cannot be read.
+    /// The database or a file is unreadable.
     Unreadable,
-    /// The end of a session, or of the store, that a checkpoint vouches for is not there.
+    /// The end of a session or of the store is missing, although a checkpoint covers it.
     CutOff,
-    /// Another record stands where a checkpoint, or another copy, has one.
+    /// A record differs from the one that a checkpoint or another copy has at the same point.
     Rewritten,
-    /// A session that a checkpoint vouches for is not there.
+    /// A session that a checkpoint covers is missing.
     Gone,
-    /// A checkpoint does not follow the one before it, or nobody vouches for its key.
+    /// A checkpoint does not follow the previous one, or its key is not trusted.
     Checkpoint,
-    /// Two checkpoints, both signed, claim one place.
+    /// Two signed checkpoints have the same number.
     Equivocation,
 }
 
-/// A parent on another line, still to be looked up.
+/// A parent in another session, which the caller must look up.
 #[derive(Clone, Debug)]
-pub struct Link {
-    /// The record that names it.
+pub struct ParentLink {
+    /// The record with this parent.
     pub child: Point,
-    /// The child's time: no parent is later.
+    /// The time of the child. The parent must not be later.
     pub child_time: Time,
-    /// The child's generation: every parent's is less.
+    /// The generation of the child. That of the parent must be smaller.
     pub child_generation: u64,
-    /// The parent.
+    /// The id of the parent.
     pub parent: RecordId,
 }
 
-/// The records of one session, checked one after another.
-pub struct Chain {
+/// Verifies the records of one session, one after another.
+pub struct ChainVerifier {
     session: SessionId,
-    /// The place that the next record must have.
+    /// The sequence number that the next record must have.
     next: u64,
-    last: Option<Last>,
-    /// Two neighbours that do not fit: which is the bad one shows with the next.
-    misfit: Option<(u64, u64)>,
-    /// What the records fold into, while every one so far could be read or has no body.
+    last: Option<LastRecord>,
+    /// Two consecutive records that are not linked. The following record shows which of the two was altered.
+    broken_link: Option<(u64, u64)>,
+    /// The folded state, as long as every record so far is readable or has no body.
     pub state: Option<Refold>,
-    recurring: Recurring,
-    /// Whether the store's own account is kept here: it goes on behind `closed`.
+    header_cache: HeaderCache,
+    /// Whether this is the store's operator session, which may continue after a `closed` record.
     is_operator: bool,
 }
 
-/// The last record that was checked.
+/// The last verified record.
 #[derive(Clone, Debug)]
-pub struct Last {
-    /// Its id.
+pub struct LastRecord {
+    /// The id.
     pub id: RecordId,
-    /// Its seq.
+    /// The sequence number.
     pub seq: u64,
-    /// Its time.
+    /// The time.
     pub time: Time,
-    /// Its generation.
+    /// The generation.
     pub generation: u64,
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
 }
 
-impl Chain {
-    /// A line before its first record.
+impl ChainVerifier {
+    /// A verifier for `session`, before its first record.
     pub fn new(session: SessionId) -> Self {
         Self {
             session,
             next: 0,
             last: None,
-            misfit: None,
+            broken_link: None,
             state: Some(Refold::default()),
-            recurring: Recurring::default(),
+            header_cache: HeaderCache::default(),
             is_operator: false,
         }
     }
 
-    /// The last record.
-    pub fn last(&self) -> Option<&Last> {
+    /// The last verified record.
+    pub fn last(&self) -> Option<&LastRecord> {
         self.last.as_ref()
     }
 
-    fn finding(&self, what: What, seq: u64, why: impl Into<String>) -> Finding {
+    fn finding(&self, what: FindingKind, seq: u64, why: impl Into<String>) -> Finding {
         Finding { what, session: Some(self.session), seq: Some(seq), why: why.into() }
     }
 
-    /// Checks the record stored at the next place. `record.seq()` is the place where it was found.
-    pub fn check(&mut self, record: &Record, findings: &mut Vec<Finding>, links: &mut Vec<Link>) {
+    /// Verifies the next stored record. `record.seq()` is the sequence number that it is stored under.
+    pub fn check(&mut self, record: &Record, findings: &mut Vec<Finding>, links: &mut Vec<ParentLink>) {
         let header = self.read_header(record);
         self.check_read(record, header.as_ref(), is_json_object(record), findings, links);
     }
 
-    /// The same, of a record whose header was read before, by [`Header::parse_plain`], and whose body was
-    /// [looked at](is_json_object): that both were this record's nobody checks.
+    /// Like [`check`](Self::check), with a header already parsed by [`Header::parse_plain`] and a body already checked
+    /// by [`is_json_object`]. The caller must ensure that both belong to this record.
     pub fn check_plain(
         &mut self,
         record: &Record,
         header: &Header,
         is_json_object: bool,
         findings: &mut Vec<Finding>,
-        links: &mut Vec<Link>,
+        links: &mut Vec<ParentLink>,
     ) {
         self.check_read(record, Ok(header), is_json_object, findings, links);
     }
@@ -171,49 +171,49 @@ impl Chain {
     fn check_read(
         &mut self,
         record: &Record,
-        header: Result<&Header, &(What, String)>,
+        header: Result<&Header, &(FindingKind, String)>,
         is_json_object: bool,
         findings: &mut Vec<Finding>,
-        links: &mut Vec<Link>,
+        links: &mut Vec<ParentLink>,
     ) {
-        let place = record.seq();
-        match place {
-            _ if place < self.next => {
-                let why = "two records claim this place";
-                findings.push(self.finding(What::Duplicate, place, why));
+        let seq = record.seq();
+        match seq {
+            _ if seq < self.next => {
+                let why = "two records have this sequence number";
+                findings.push(self.finding(FindingKind::Duplicate, seq, why));
                 return;
             }
-            _ if place > self.next => {
-                let missing = match place - self.next {
+            _ if seq > self.next => {
+                let missing = match seq - self.next {
                     1 => format!("record {} is missing", self.next),
-                    _ => format!("records {} to {} are missing", self.next, place - 1),
+                    _ => format!("records {} to {} are missing", self.next, seq - 1),
                 };
-                findings.push(self.finding(What::Dropped, self.next, missing));
+                findings.push(self.finding(FindingKind::Dropped, self.next, missing));
                 self.last = None;
                 self.state = None;
             }
             _ => {}
         }
-        self.next = place + 1;
-        let header = match header.map_err(Clone::clone).and_then(|header| self.stands_here(record, header)) {
+        self.next = seq + 1;
+        let header = match header.map_err(Clone::clone).and_then(|header| self.belongs_here(record, header)) {
             Ok(header) => header,
             Err((what, why)) => {
-                findings.push(self.finding(what, place, why));
+                findings.push(self.finding(what, seq, why));
                 self.last = None;
                 self.state = None;
                 return;
             }
         };
-        if place == 0 && header.kind == Kind::Created {
+        if seq == 0 && header.kind == Kind::Created {
             let created = record.body::<Created>();
             self.is_operator = created.is_ok_and(|created| created.run.as_deref() == Some(OPERATOR));
         }
         if let Err((what, why)) = self.check_rules(record, header, is_json_object) {
-            findings.push(self.finding(what, place, why));
+            findings.push(self.finding(what, seq, why));
         }
         self.check_link(record, header, findings);
-        let elsewhere = if place == 0 { &header.parents[..] } else { header.parents.get(1..).unwrap_or_default() };
-        links.extend(elsewhere.iter().map(|parent| Link {
+        let elsewhere = if seq == 0 { &header.parents[..] } else { header.parents.get(1..).unwrap_or_default() };
+        links.extend(elsewhere.iter().map(|parent| ParentLink {
             child: record.point(),
             child_time: header.time,
             child_generation: record.generation(),
@@ -223,49 +223,51 @@ impl Chain {
             self.state = None;
         }
         let (id, generation, kind) = (record.id(), record.generation(), header.kind.clone());
-        self.last = Some(Last { id, seq: place, time: header.time, generation, kind });
+        self.last = Some(LastRecord { id, seq, time: header.time, generation, kind });
     }
 
-    fn read_header(&mut self, record: &Record) -> Result<Header, (What, String)> {
+    fn read_header(&mut self, record: &Record) -> Result<Header, (FindingKind, String)> {
         let bytes = record.header_bytes();
-        if let Some(header) = Header::parse_plain(bytes, &mut self.recurring) {
+        if let Some(header) = Header::parse_plain(bytes, &mut self.header_cache) {
             return Ok(header);
         }
         let header = Header::parse(bytes).map_err(|why| match why {
-            Malformed::Future(_) => (What::Unreadable, why.to_string()),
-            Malformed::NotAHeader(_) => (What::Malformed, why.to_string()),
+            Malformed::Future(_) => (FindingKind::Unreadable, why.to_string()),
+            Malformed::NotAHeader(_) => (FindingKind::Malformed, why.to_string()),
         })?;
         match header.is_canonical(bytes) {
             true => Ok(header),
-            false => Err((What::Malformed, "the header is not in canonical form".into())),
+            false => Err((FindingKind::Malformed, "the header is not in canonical form".into())),
         }
     }
 
-    /// Whether the header belongs to this line, and to this place.
-    fn stands_here<'h>(&self, record: &Record, header: &'h Header) -> Result<&'h Header, (What, String)> {
+    /// Checks that the header has this session and this sequence number.
+    fn belongs_here<'h>(&self, record: &Record, header: &'h Header) -> Result<&'h Header, (FindingKind, String)> {
         if header.session != self.session {
-            let why = format!("a record of session {} stands here", header.session.short());
-            return Err((What::Foreign, why));
+            let why = format!("a record of session {} is stored here", header.session.short());
+            return Err((FindingKind::Foreign, why));
         }
         if header.seq != record.seq() {
-            return Err((What::Reordered, format!("record {} stands here", header.seq)));
+            return Err((FindingKind::Reordered, format!("record {} is stored here", header.seq)));
         }
         Ok(header)
     }
 
-    fn check_rules(&self, record: &Record, header: &Header, is_json_object: bool) -> Result<(), (What, String)> {
-        let rule = |why: &str| Err((What::Malformed, why.to_owned()));
+    fn check_rules(&self, record: &Record, header: &Header, is_json_object: bool) -> Result<(), (FindingKind, String)> {
+        let rule = |why: &str| Err((FindingKind::Malformed, why.to_owned()));
         if header.kind != *record.kind() {
-            return Err((What::Index, format!("the index says {}, the header {}", record.kind(), header.kind)));
+            return Err((FindingKind::Index, format!("the index says {}, the header {}", record.kind(), header.kind)));
         }
         if record.check_body().is_err() {
-            return Err((What::AlteredBody, Fault::Body.to_string()));
+            return Err((FindingKind::AlteredBody, RecordError::Body.to_string()));
         }
         if !is_json_object {
-            return rule("the body is not a JSON object that can be read");
+            return rule("the body is not a valid JSON object");
         }
-        if header.kind.begins_a_session() != (header.seq == 0) {
-            return rule("a session begins with created, forked, detached or imported, and only begins with them");
+        if header.kind.starts_session() != (header.seq == 0) {
+            return rule(
+                "created, forked, detached and imported are only allowed as the first record, which must be one of them",
+            );
         }
         let parents = header.parents.len();
         let allowed = match header.kind {
@@ -274,49 +276,51 @@ impl Chain {
             _ => parents == 1,
         };
         if !allowed {
-            return rule("the number of parents does not fit the kind");
+            return rule("the number of parents is not valid for the kind");
         }
-        // What does not stand on its predecessor is named for that; the rules are for those that do.
+        // These rules are about a record and its predecessor. A record that is not linked to its predecessor is
+        // reported for that.
         if let Some(last) = self.last.as_ref().filter(|last| header.parents.first() == Some(&last.id)) {
             if last.kind == Kind::Closed && !self.is_operator {
                 return rule("the session was closed before this record");
             }
             if header.time < last.time {
-                return rule("its time is before its parent's");
+                return rule("its time is before that of its parent");
             }
             if parents == 1 && record.generation() != last.generation + 1 {
                 let why = format!("the index says generation {}, it is {}", record.generation(), last.generation + 1);
-                return Err((What::Index, why));
+                return Err((FindingKind::Index, why));
             }
         }
         Ok(())
     }
 
-    /// Whether the record stands on its predecessor; if not, the next one shows which of the two was altered.
+    /// Checks that the record is linked to its predecessor. If it is not, the next record shows which of the two was
+    /// altered.
     fn check_link(&mut self, record: &Record, header: &Header, findings: &mut Vec<Finding>) {
-        if let Some((before, after)) = self.misfit.take() {
-            let vouched = self.last.as_ref().is_some_and(|last| header.parents.first() == Some(&last.id));
-            findings.push(self.altered(if vouched { before } else { after }));
-            if !vouched {
+        if let Some((before, after)) = self.broken_link.take() {
+            let linked = self.last.as_ref().is_some_and(|last| header.parents.first() == Some(&last.id));
+            findings.push(self.altered(if linked { before } else { after }));
+            if !linked {
                 return;
             }
         }
         if let (Some(last), true) = (&self.last, record.seq() > 0)
             && header.parents.first() != Some(&last.id)
         {
-            self.misfit = Some((last.seq, record.seq()));
+            self.broken_link = Some((last.seq, record.seq()));
         }
     }
 
     fn altered(&self, seq: u64) -> Finding {
-        self.finding(What::AlteredRecord, seq, Fault::Chain.to_string())
+        self.finding(FindingKind::AlteredRecord, seq, RecordError::Chain.to_string())
     }
 
-    /// Ends the line: its last record must be the head that the index names.
+    /// Finishes the session: its last record must be the head in the index.
     pub fn finish(&mut self, head: RecordId, seq: u64, findings: &mut Vec<Finding>) {
         let last = self.last.clone();
         let fits = last.as_ref().is_some_and(|last| last.id == head);
-        if let Some((before, after)) = self.misfit.take() {
+        if let Some((before, after)) = self.broken_link.take() {
             findings.push(self.altered(if fits { before } else { after }));
             return;
         }
@@ -325,10 +329,10 @@ impl Chain {
                 next if next == seq => format!("record {seq} is missing"),
                 next => format!("records {next} to {seq} are missing"),
             };
-            findings.push(self.finding(What::Dropped, self.next, why));
+            findings.push(self.finding(FindingKind::Dropped, self.next, why));
         } else if self.next > seq + 1 {
-            let why = format!("the session has {} records, its index says {}", self.next, seq + 1);
-            findings.push(self.finding(What::Index, seq + 1, why));
+            let why = format!("the session has {} records, the index says {}", self.next, seq + 1);
+            findings.push(self.finding(FindingKind::Index, seq + 1, why));
         } else if let Some(last) = last
             && !fits
         {
@@ -337,35 +341,34 @@ impl Chain {
     }
 }
 
-/// Whether the body is a JSON object that can be read, where there is one: the dearest question about a record that needs no
-/// other to be answered.
+/// Whether the body is a valid JSON object, or erased. This is the most expensive check that needs only this record.
 pub fn is_json_object(record: &Record) -> bool {
     record.body_bytes().is_none_or(blob::is_object)
 }
 
-/// What a verification saw.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// Sessions checked.
+pub struct VerifyReport {
+    /// The number of verified sessions.
     pub sessions: u64,
-    /// Records checked.
+    /// The number of verified records.
     pub records: u64,
-    /// Records whose body is gone.
+    /// The number of records without a body.
     pub erased: u64,
-    /// Where they stand.
+    /// The records without a body.
     #[serde(skip)]
-    pub without_body: Vec<Stripped>,
-    /// Blobs checked.
+    pub without_body: Vec<ErasedRange>,
+    /// The number of verified blobs.
     pub blobs: u64,
-    /// Bytes hashed.
+    /// The number of hashed bytes.
     pub bytes: u64,
-    /// What is wrong, in the order it was found.
+    /// The problems, in the order in which they were found.
     pub findings: Vec<Finding>,
 }
 
-impl Report {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
+impl VerifyReport {
+    /// Whether no problems were found.
+    pub fn is_valid(&self) -> bool {
         self.findings.is_empty()
     }
 }

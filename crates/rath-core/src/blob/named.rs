@@ -1,5 +1,6 @@
-//! The blobs that a body names, read out of its JSON without keeping anything else of that: bodies come from anywhere, and as
-//! values they take many times their room. What cannot be read so is no body: it would name blobs that nobody sees.
+//! Finds the blob references in the JSON of a body without building a `serde_json::Value`. Bodies may be untrusted, and
+//! a `Value` needs many times the memory of its text. A text that this parser rejects is not accepted as a body,
+//! because it could contain references that are not found.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,11 +12,11 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::BlobRef;
 
-/// Every blob named in a body of any kind, known or not.
+/// All blob references in a body of any kind, known or unknown.
 pub fn references(body: &[u8]) -> Vec<BlobRef> {
     static DIGEST: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"digest\""));
     static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u"));
-    // Most bodies name no blob: one search is cheaper than reading them all.
+    // Most bodies contain no reference, and a substring search is cheaper than parsing.
     let has_escape = || memchr::memchr(b'\\', body).is_some() && ESCAPE.find(body).is_some();
     if DIGEST.find(body).is_none() && !has_escape() {
         return Vec::new();
@@ -23,8 +24,8 @@ pub fn references(body: &[u8]) -> Vec<BlobRef> {
     read(body).unwrap_or_default()
 }
 
-/// Whether a body is a JSON object, and nothing in it is what readers stop at: numbers that no double holds, halves of
-/// characters, more than 127 objects and arrays in each other.
+/// Whether a body is a JSON object that every parser accepts: without numbers beyond the range of a double, without
+/// unpaired surrogates, and nested at most 127 levels deep.
 pub(crate) fn is_object(body: &[u8]) -> bool {
     body.first() == Some(&b'{') && read(body).is_ok()
 }
@@ -37,10 +38,10 @@ fn read(body: &[u8]) -> serde_json::Result<Vec<BlobRef>> {
     Ok(found)
 }
 
-/// Looks through a value.
+/// Collects the references in a JSON value.
 struct Search<'f>(&'f mut Vec<BlobRef>);
 
-/// What a value can be in the name of a blob.
+/// A field value, as far as it matters for a reference.
 enum Part<'de> {
     Text(Cow<'de, str>),
     Number(u64),
@@ -64,7 +65,7 @@ impl<'de> Visitor<'de> for Search<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Part<'de>, A::Error> {
         let (mut digest, mut bytes, mut media_type, mut is_more) = (None, None, None, false);
-        // Of a name that stands twice the last holds.
+        // If a key occurs twice, the last value counts.
         let mut inside: BTreeMap<Cow<'de, str>, Vec<BlobRef>> = BTreeMap::new();
         while let Some(name) = object.next_key_seed(Name)? {
             let mut found = Vec::new();
@@ -124,7 +125,7 @@ impl<'de> Visitor<'de> for Search<'_> {
     }
 }
 
-/// The name of a field.
+/// Reads the name of a field.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -159,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// The same, by way of values.
+    /// Finds the same blobs as the parser, by way of a `Value`.
     fn in_values(value: Value, found: &mut Vec<BlobRef>) {
         match value {
             Value::Array(items) => items.into_iter().for_each(|item| in_values(item, found)),
@@ -212,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_those_that_values_would_show(value in any_value(), (at, other) in (any::<prop::sample::Index>(), any::<u8>())) {
+        fn the_references_are_those_found_in_a_parsed_value(value in any_value(), (at, other) in (any::<prop::sample::Index>(), any::<u8>())) {
             let mut body = serde_json::to_vec(&json!({"in": value})).unwrap();
             prop_assert_eq!(references(&body), slowly(&body));
             let escaped = String::from_utf8(body.clone()).unwrap().replace("digest", "d\\u0069gest");
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_that_stands_twice_the_last_holds() {
+    fn the_last_value_of_a_repeated_key_counts() {
         let blob = |bytes: u64| format!(r#"{{"digest":"{}","bytes":{bytes},"media_type":"x"}}"#, "a".repeat(64));
         for body in [
             format!(r#"{{"a":{},"b":{},"a":{}}}"#, blob(1), blob(2), blob(3)),

@@ -1,40 +1,40 @@
-//! The last record of every session, as a text that can be hashed and looked through.
+//! The list of all session heads, as a text that can be hashed and searched.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::id::{Digest, Point, RecordId, SessionId};
-use crate::store::Row;
+use crate::store::SessionInfo;
 
-/// The media type of the text.
+/// The media type of the list.
 pub const HEADS: &str = "text/vnd.rath.heads";
 
-/// The head of every session: a line `SESSION SEQ ID` each, sorted by session.
+/// The heads of all sessions. The text has one line `SESSION SEQ ID` per session, sorted by session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heads(BTreeMap<SessionId, (u64, RecordId)>);
 
 impl Heads {
-    /// Those of a store, listed at one moment.
-    pub fn of(rows: &[Row]) -> Self {
+    /// The heads of these sessions. To describe a store, they must come from one query.
+    pub fn of(rows: &[SessionInfo]) -> Self {
         Self(rows.iter().map(|row| (row.id, (row.seq, row.head))).collect())
     }
 
-    /// A session's head moves on.
+    /// Sets the head of a session.
     pub fn set(&mut self, point: Point, id: RecordId) {
         self.0.insert(point.session, (point.seq, id));
     }
 
-    /// Each with its place.
+    /// The heads, as pairs of point and id.
     pub fn iter(&self) -> impl Iterator<Item = (Point, RecordId)> {
         self.0.iter().map(|(&session, &(seq, id))| (Point { session, seq }, id))
     }
 
-    /// Sessions.
+    /// The number of sessions.
     pub fn sessions(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// Records up to them all.
+    /// The number of records in all sessions.
     pub fn records(&self) -> u64 {
         self.0.values().map(|(seq, _)| seq + 1).sum()
     }
@@ -48,12 +48,12 @@ impl Heads {
         text
     }
 
-    /// The digest of the text.
+    /// The SHA-256 of the text.
     pub fn digest(&self) -> Digest {
         Digest::of(self.text().as_bytes())
     }
 
-    /// Reads the text, if it is one in its only form.
+    /// Parses the text; `None` when it is not in the exact form of [`text`](Self::text).
     pub fn parse(text: &str) -> Option<Self> {
         let mut heads = Self::default();
         for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Keys and signatures, as hex digits.
+//! Keys and signatures as hex digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -54,17 +54,17 @@ macro_rules! hex {
 }
 
 hex! {
-    /// A public key of Ed25519, written as 64 lower-case hex digits.
+    /// An Ed25519 public key, written as 64 lower-case hex digits.
     PublicKey 32 "a public key: 64 lower-case hex digits"
 }
 
 hex! {
-    /// A signature of Ed25519, written as 128 lower-case hex digits.
+    /// An Ed25519 signature, written as 128 lower-case hex digits.
     Signature 64 "a signature: 128 lower-case hex digits"
 }
 
 impl PublicKey {
-    /// The twelve digits shown where a person reads.
+    /// The first twelve hex digits, for display.
     pub fn short(&self) -> String {
         const_hex::encode(&self.0[..6])
     }

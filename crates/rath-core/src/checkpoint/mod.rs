@@ -1,8 +1,8 @@
-//! What a store was at one moment, in one line that can be handed to somebody else.
+//! Checkpoints: signed statements about a store, each one line of text that can be kept outside the store.
 //!
-//! A [`Checkpoint`] says how many records a store had and digests the [`Heads`] of all its sessions. It names the
-//! checkpoint before it, and is signed: a store that lost or rewrote something behind it no longer fits. This module
-//! knows the forms; keys and signatures are made where the randomness and the files are.
+//! A [`Checkpoint`] contains the number of records in a store, the digest of the [`Heads`] of all sessions, and the
+//! digest of the previous checkpoint. A store that lost or rewrote records no longer matches its checkpoints. This
+//! module only defines the formats; other crates create keys and signatures.
 
 mod heads;
 mod hex;
@@ -15,96 +15,96 @@ pub use hex::{PublicKey, Signature};
 use crate::clock::Time;
 use crate::id::{Digest, SessionId};
 
-/// The version that this library writes and reads.
+/// The checkpoint version that this library reads and writes.
 pub const VERSION: u64 = 1;
 
-/// A line has at most so many bytes.
-pub const LONGEST_LINE: usize = 32 * 1024;
+/// The maximum length of a checkpoint line, in bytes.
+pub const MAX_LINE: usize = 32 * 1024;
 
-/// A note has at most so many bytes.
-pub const LONGEST_NOTE: usize = 500;
+/// The maximum length of a note, in bytes.
+pub const MAX_NOTE: usize = 500;
 
-/// Integers that a double holds exactly: what canonical JSON can write.
+/// The largest integer in canonical JSON: a double represents all smaller ones exactly.
 const LARGEST: u64 = 1 << 53;
 
-/// A signed statement about a store. Its line is canonical JSON (RFC 8785); the signature is over the same without the
-/// field `signature`; its digest is the SHA-256 of the whole line.
+/// A signed statement about a store. The line is canonical JSON (RFC 8785). The signature is over the line without the
+/// field `signature`; the digest is the SHA-256 of the whole line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// The key before was lost: no earlier key vouches for this one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub anew: bool,
-    /// The version.
+    /// Whether the previous key was lost, so that no succession links it to this key.
+    #[serde(rename = "anew", default, skip_serializing_if = "std::ops::Not::not")]
+    pub previous_key_lost: bool,
+    /// The checkpoint version.
     #[serde(rename = "checkpoint")]
     pub version: u64,
-    /// The digest of the [`Heads`], written as text.
+    /// The digest of the text of the [`Heads`].
     pub heads: Digest,
-    /// The key that signs.
+    /// The public key of the signature.
     pub key: PublicKey,
-    /// Counted from 1.
+    /// The number of the checkpoint, from 1.
     pub no: u64,
-    /// What a person says about it.
+    /// A note written by a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The digest of the checkpoint before; the first has none.
+    /// The digest of the previous checkpoint; `None` for the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Digest>,
-    /// Records in the store.
+    /// The number of records in the store.
     pub records: u64,
-    /// Sessions in the store.
+    /// The number of sessions in the store.
     pub sessions: u64,
-    /// By `key`.
+    /// The signature by `key`.
     pub signature: Signature,
-    /// The store: the id of its operator session, which copies share.
+    /// The id of the store's operator session. Copies of the store have the same id.
     pub store: SessionId,
-    /// How the key of the checkpoint before became this one's.
+    /// The chain of successions from the previous checkpoint's key to `key`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub successions: Vec<Succession>,
-    /// When.
+    /// The time of the checkpoint.
     pub time: Time,
 }
 
-/// A key says which key comes after it.
+/// A statement signed by one key that another key succeeds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Succession {
-    /// The key that gives way, and signs.
+    /// The replaced key, which signs.
     pub from: PublicKey,
-    /// The key that takes its place.
+    /// The new key.
     pub key: PublicKey,
-    /// By `from`, over the same in canonical JSON without this field.
+    /// The signature by `from`, over the canonical JSON without this field.
     pub signature: Signature,
-    /// The version.
+    /// The version of the format.
     pub succession: u64,
-    /// When.
+    /// The time of the succession.
     pub time: Time,
 }
 
-/// Why a text is no checkpoint.
+/// Why a text is not a valid checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotACheckpoint {
-    /// It is too long.
-    #[error("it has more than {LONGEST_LINE} bytes")]
+    /// The line is too long.
+    #[error("it has more than {MAX_LINE} bytes")]
     TooLong,
-    /// It is not the JSON of one.
+    /// The line is not the JSON of a checkpoint.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
-    /// It was written by a later version.
-    #[error("it has version {0}; this version of rath reads {VERSION}: use a newer one")]
+    /// The checkpoint was written by a later version of Rath.
+    #[error("it has version {0}, but this version of rath reads {VERSION}: use a newer version")]
     Future(u64),
-    /// It is written otherwise than checkpoints are.
+    /// The line is not canonical JSON.
     #[error("it is not in canonical form: something was added, moved or rewritten")]
     NotCanonical,
-    /// A field is beyond what it can be.
+    /// A field has an invalid value.
     #[error("{0}")]
-    Beyond(&'static str),
+    InvalidField(&'static str),
 }
 
 impl Checkpoint {
-    /// Reads a line.
+    /// Parses a checkpoint: one line of canonical JSON.
     pub fn parse(line: &str) -> Result<Self, NotACheckpoint> {
-        if line.len() > LONGEST_LINE {
+        if line.len() > MAX_LINE {
             return Err(NotACheckpoint::TooLong);
         }
         let line = line.trim();
@@ -123,45 +123,45 @@ impl Checkpoint {
         }
     }
 
-    /// Whether every field is what it can be.
+    /// Checks the values of all fields.
     pub fn check(&self) -> Result<(), NotACheckpoint> {
-        let beyond = |why| Err(NotACheckpoint::Beyond(why));
-        if self.note.as_ref().is_some_and(|note| note.len() > LONGEST_NOTE) {
-            return beyond("its note is longer than 500 bytes");
+        let invalid = |why| Err(NotACheckpoint::InvalidField(why));
+        if self.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE) {
+            return invalid("its note is longer than 500 bytes");
         }
         if [self.no, self.records, self.sessions, self.time.0].iter().any(|number| *number > LARGEST) {
-            return beyond("a number in it is too large");
+            return invalid("a number in it is too large");
         }
         match (self.no, self.previous) {
             (1, None) | (2.., Some(_)) => Ok(()),
-            _ => beyond("its number and the checkpoint before it do not fit"),
+            _ => invalid("only the first checkpoint, number 1, has no previous one"),
         }
     }
 
-    /// The line: one line of canonical JSON.
+    /// The checkpoint as one line of canonical JSON.
     pub fn line(&self) -> String {
         canonical(self, None)
     }
 
-    /// What is signed.
+    /// The text that is signed.
     pub fn statement(&self) -> String {
         canonical(self, Some("signature"))
     }
 
-    /// Its name: the SHA-256 of its line.
+    /// The SHA-256 of the line.
     pub fn digest(&self) -> Digest {
         Digest::of(self.line().as_bytes())
     }
 }
 
 impl Succession {
-    /// What is signed.
+    /// The text that is signed.
     pub fn statement(&self) -> String {
         canonical(self, Some("signature"))
     }
 }
 
-/// Canonical JSON, without one field.
+/// The canonical JSON of `value`, without the field `without`.
 fn canonical(value: &impl Serialize, without: Option<&str>) -> String {
     let mut value = serde_json::to_value(value).unwrap_or_default();
     if let (Some(fields), Some(name)) = (value.as_object_mut(), without) {

@@ -1,51 +1,51 @@
-//! A path on which two sides do not agree.
+//! Merge conflicts of files.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Name, Node};
+use super::{FilePath, Node};
 use crate::body::open_enum::open_enum;
 use crate::id::SessionId;
 
-/// A path that both sides changed in ways that do not fit together. It is a value: our side stays in the tree until
-/// somebody decides.
+/// A path that both sides changed and that cannot be merged. A conflict is recorded as a value; the tree contains our
+/// side until the conflict is resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
-    /// The path.
-    pub path: Name,
-    /// What does not fit.
+    /// The path in conflict.
+    pub path: FilePath,
+    /// How the sides contradict each other.
     pub kind: ConflictKind,
-    /// What stood there before both; `None` when nothing did.
+    /// The node in the base version; `None` when the path did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Node>,
-    /// Ours; `None` when we removed it.
+    /// The node on our side; `None` when our side removed the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<Node>,
-    /// Theirs; `None` when they removed it.
+    /// The node on their side; `None` when their side removed the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs: Option<Node>,
-    /// The branch that theirs is from.
+    /// The session of their side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<SessionId>,
 }
 
 open_enum! {
-    /// What does not fit together.
+    /// Why a path cannot be merged.
     pub enum ConflictKind without Display {
-        /// Lines of a text.
+        /// Both sides changed the same lines of a text file.
         Content = "content",
-        /// Contents that have no lines.
+        /// Both sides changed a file that is not text.
         Binary = "binary",
-        /// One side changed what the other removed.
+        /// One side changed the path, the other removed it.
         ModifyDelete = "modify_delete",
-        /// Both made a file of that name.
+        /// Both sides added the path with different content.
         AddAdd = "add_add",
-        /// Permission bits; the content is merged.
+        /// Both sides changed the permission bits. The content was merged.
         Mode = "mode",
-        /// Targets of a link, or a link and a file.
+        /// Both sides changed the target of a symbolic link, or one side has a link and the other a file.
         Symlink = "symlink",
-        /// A directory, and something that is none.
+        /// One side has a directory, the other does not.
         DirectoryFile = "directory_file",
     }
 }

@@ -1,29 +1,30 @@
-//! What differs between two versions.
+//! The differences between two versions.
 
-use super::{Change, Forest, Name, Node, Tree, Version};
+use super::{Change, FilePath, Node, Tree, TreeStore, Version};
 use crate::store::{BoxFuture, Result};
 
-/// The paths that differ, in the order of a walk: a directory before what is in it. Only directories that differ are
-/// read. A directory is listed itself when it is new, gone, or of another mode; with everything below it when it is
-/// new or gone. [`graft`](super::graft) makes `after` from `before` again.
-pub async fn diff(forest: &Forest<'_>, before: &Version, after: &Version) -> Result<Vec<Change>> {
+/// Returns the paths that differ between two versions. Each directory comes before its entries. Only directories with
+/// different content are read. A directory is listed itself if it was added or removed, or its mode changed; if it was
+/// added or removed, everything below it is listed too. Applying the result to `before` with
+/// [`with_changes`](super::with_changes) gives `after`.
+pub async fn diff(forest: &TreeStore<'_>, before: &Version, after: &Version) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     if !before.same_files(after) {
         let (before, after) = (forest.tree(before.id()).await?, forest.tree(after.id()).await?);
-        walk(forest, &Name::root(), &before, &after, &mut changes).await?;
+        walk(forest, &FilePath::root(), &before, &after, &mut changes).await?;
     }
     Ok(changes)
 }
 
 fn walk<'a>(
-    forest: &'a Forest<'_>,
-    path: &'a Name,
+    forest: &'a TreeStore<'_>,
+    path: &'a FilePath,
     before: &'a Tree,
     after: &'a Tree,
     changes: &'a mut Vec<Change>,
 ) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
-        for (name, [before, after]) in super::tree::beside([before, after]) {
+        for (name, [before, after]) in super::tree::zip_entries([before, after]) {
             if before == after {
                 continue;
             }
@@ -34,7 +35,7 @@ fn walk<'a>(
                 changes.push(Change { path: path.clone(), before, after });
             }
             if below[0].map(|node| node.sha256) != below[1].map(|node| node.sha256) {
-                let (before, after) = (forest.below(below[0]).await?, forest.below(below[1]).await?);
+                let (before, after) = (forest.read_dir(below[0]).await?, forest.read_dir(below[1]).await?);
                 walk(forest, &path, &before, &after, changes).await?;
             }
         }

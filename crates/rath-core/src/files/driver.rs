@@ -1,25 +1,26 @@
-//! Paths for which it is decided beforehand whose side wins.
+//! Merge drivers: rules that decide in advance which side wins at a path.
 
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::Name;
+use super::FilePath;
 use crate::body::open_enum::open_enum;
 
 open_enum! {
-    /// What becomes of a path that both sides changed.
+    /// What a merge does with a path that both sides changed.
     pub enum Driver {
-        /// Our side, whole.
+        /// Take our side.
         Ours = "ours",
-        /// Their side, whole.
+        /// Take their side.
         Theirs = "theirs",
-        /// A conflict, also where the lines would fit together.
+        /// Report a conflict, even if the changes could be merged by line.
         Conflict = "conflict",
     }
 }
 
-/// Patterns of paths, each with a [`Driver`]; the last that matches counts. A pattern without `/` is of file names in
-/// any directory, one with `/` is of whole paths; `*` stays in a directory, `**` does not; `vendor/` is all below.
+/// Path patterns, each with a [`Driver`]. The last pattern that matches a path applies. A pattern without `/` matches
+/// file names in any directory; one with `/` matches whole paths. `*` does not match `/`, `**` does. `vendor/` matches
+/// everything below `vendor`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, Driver)>", into = "Vec<(String, Driver)>")]
 pub struct Drivers {
@@ -27,25 +28,25 @@ pub struct Drivers {
     globs: GlobSet,
 }
 
-/// A pattern that cannot be read.
+/// An invalid path pattern.
 #[derive(Debug, thiserror::Error)]
-#[error("{pattern:?} is not a pattern of paths: {why}; write one like *.lock or docs/**/*.md")]
+#[error("{pattern:?} is not a path pattern: {why}; write one like *.lock or docs/**/*.md")]
 pub struct BadPattern {
-    /// The pattern.
+    /// The pattern that cannot be parsed.
     pub pattern: String,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub why: String,
 }
 
 impl Drivers {
-    /// Reads the patterns.
+    /// Parses the patterns.
     pub fn new<P: Into<String>>(rules: impl IntoIterator<Item = (P, Driver)>) -> Result<Self, BadPattern> {
         let rules: Vec<(String, Driver)> =
             rules.into_iter().map(|(pattern, driver)| (pattern.into(), driver)).collect();
         let mut globs = GlobSetBuilder::new();
         for (pattern, _) in &rules {
             let bad = |why: String| BadPattern { pattern: pattern.clone(), why };
-            let text = path_pattern(pattern).ok_or_else(|| bad("it names nothing".into()))?;
+            let text = path_pattern(pattern).ok_or_else(|| bad("it is empty".into()))?;
             let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build();
             globs.add(glob.map_err(|error| bad(error.kind().to_string()))?);
         }
@@ -57,19 +58,19 @@ impl Drivers {
         Ok(Self { rules, globs })
     }
 
-    /// The patterns, as they were given.
+    /// The patterns and drivers, in the given order.
     pub fn rules(&self) -> &[(String, Driver)] {
         &self.rules
     }
 
-    /// What was decided for this path.
-    pub fn of(&self, path: &Name) -> Option<Driver> {
+    /// The driver for this path; `None` when no pattern matches.
+    pub fn of(&self, path: &FilePath) -> Option<Driver> {
         let last = self.globs.matches_candidate(&Candidate::from_bytes(path.as_bytes())).into_iter().max()?;
         Some(self.rules[last].1)
     }
 }
 
-/// The pattern as one of whole paths.
+/// Converts the pattern to one that matches whole paths.
 fn path_pattern(pattern: &str) -> Option<String> {
     let (inner, below) = match pattern.strip_suffix('/') {
         Some(directory) => (directory, "/**"),

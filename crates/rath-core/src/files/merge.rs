@@ -1,33 +1,33 @@
-//! Two versions brought together against a third.
+//! Sides-way merge of versions.
 
 use super::text::text;
 use super::three_way::ThreeWay;
-use super::tree::beside;
-use super::{Conflict, ConflictKind, Driver, Drivers, Entry, Forest, Name, Node, NodeKind, Tree, Version};
+use super::tree::zip_entries;
+use super::{Conflict, ConflictKind, Driver, Drivers, FilePath, Node, NodeKind, Tree, TreeEntry, TreeStore, Version};
 use crate::blob::Blob;
 use crate::id::SessionId;
 use crate::store::{BoxFuture, Result};
 
-/// What a merge comes to.
+/// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Merge {
-    /// Both sides' changes; ours alone at a path in conflict.
+pub struct MergeOutcome {
+    /// The merged version. Paths in conflict have our side.
     pub version: Version,
-    /// At most one a path, in the order of a walk.
+    /// The conflicts, at most one per path. A directory comes before its entries.
     pub conflicts: Vec<Conflict>,
 }
 
-/// Brings `theirs` into `ours`: what one side left as it was in `base` is taken from the other, files that both changed
-/// are merged by line. Without a base everything is new on both sides. Only directories that both sides changed are
-/// read. The conflicts name `branch` as the one that theirs is from.
+/// Merges `theirs` into `ours`. A path that one side did not change since `base` is taken from the other side; a file
+/// that both sides changed is merged by line. Without a base, every path counts as added by both sides. Only
+/// directories that both sides changed are read. Conflicts contain `branch` as the session of their side.
 pub async fn merge(
-    forest: &Forest<'_>,
+    forest: &TreeStore<'_>,
     base: Option<&Version>,
     ours: &Version,
     theirs: &Version,
     drivers: &Drivers,
     branch: Option<SessionId>,
-) -> Result<Merge> {
+) -> Result<MergeOutcome> {
     let mut merging = Merging { forest, drivers, branch, conflicts: Vec::new() };
     let root = |version: &Version| Node {
         kind: NodeKind::Directory,
@@ -35,23 +35,23 @@ pub async fn merge(
         sha256: version.id(),
         size: version.tree.bytes,
     };
-    let at = Three { base: base.map(root), ours: Some(root(ours)), theirs: Some(root(theirs)) };
-    let tree = match at.settled() {
+    let at = Sides { base: base.map(root), ours: Some(root(ours)), theirs: Some(root(theirs)) };
+    let tree = match at.merged() {
         Some(node) => node,
-        None => Some(merging.directory(&Name::root(), at, 0o755).await?),
+        None => Some(merging.directory(&FilePath::root(), at, 0o755).await?),
     };
-    let rules = Three { base: base.map(|base| &base.rules), ours: Some(&ours.rules), theirs: Some(&theirs.rules) };
+    let rules = Sides { base: base.map(|base| &base.rules), ours: Some(&ours.rules), theirs: Some(&theirs.rules) };
     let mut version =
-        Version { tree: ours.tree.clone(), rules: rules.settled().flatten().unwrap_or(&ours.rules).clone() };
+        Version { tree: ours.tree.clone(), rules: rules.merged().flatten().unwrap_or(&ours.rules).clone() };
     if let Some(Node { sha256, size, .. }) = tree {
         (version.tree.digest, version.tree.bytes) = (sha256, size);
     }
-    Ok(Merge { version, conflicts: merging.conflicts })
+    Ok(MergeOutcome { version, conflicts: merging.conflicts })
 }
 
-/// The lines of a conflict between texts, both sides between markers where they do not fit; `None` for any other
-/// conflict.
-pub async fn marked(forest: &Forest<'_>, conflict: &Conflict) -> Result<Option<Vec<u8>>> {
+/// Returns the text of a conflict between two texts, with conflict markers around lines that cannot be merged; `None`
+/// for other kinds of conflict.
+pub async fn marked(forest: &TreeStore<'_>, conflict: &Conflict) -> Result<Option<Vec<u8>>> {
     if !matches!(conflict.kind, ConflictKind::Content | ConflictKind::AddAdd) {
         return Ok(None);
     }
@@ -65,17 +65,17 @@ pub async fn marked(forest: &Forest<'_>, conflict: &Conflict) -> Result<Option<V
     Ok(Some(ThreeWay::new(&base, &ours, &theirs).marked()))
 }
 
-/// The same thing three times.
+/// A value in the base and on both sides.
 #[derive(Clone, Copy)]
-struct Three<T> {
+struct Sides<T> {
     base: Option<T>,
     ours: Option<T>,
     theirs: Option<T>,
 }
 
-impl<T: Copy + PartialEq> Three<T> {
-    /// What is there when both agree or one side left it alone.
-    fn settled(&self) -> Option<Option<T>> {
+impl<T: Copy + PartialEq> Sides<T> {
+    /// The merged value, if both sides agree or only one side changed it.
+    fn merged(&self) -> Option<Option<T>> {
         match self {
             _ if self.ours == self.theirs || self.theirs == self.base => Some(self.ours),
             _ if self.ours == self.base => Some(self.theirs),
@@ -83,28 +83,28 @@ impl<T: Copy + PartialEq> Three<T> {
         }
     }
 
-    fn map<U>(self, part: impl Fn(T) -> Option<U>) -> Three<U> {
+    fn map<U>(self, part: impl Fn(T) -> Option<U>) -> Sides<U> {
         let Self { base, ours, theirs } = self;
-        Three { base: base.and_then(&part), ours: ours.and_then(&part), theirs: theirs.and_then(&part) }
+        Sides { base: base.and_then(&part), ours: ours.and_then(&part), theirs: theirs.and_then(&part) }
     }
 }
 
 struct Merging<'a> {
-    forest: &'a Forest<'a>,
+    forest: &'a TreeStore<'a>,
     drivers: &'a Drivers,
     branch: Option<SessionId>,
     conflicts: Vec<Conflict>,
 }
 
 impl Merging<'_> {
-    /// What comes to stand at a path that both sides changed.
-    fn node<'b>(&'b mut self, path: &'b Name, at: Three<Node>) -> BoxFuture<'b, Result<Option<Node>>> {
+    /// Merges a path that both sides changed.
+    fn node<'b>(&'b mut self, path: &'b FilePath, at: Sides<Node>) -> BoxFuture<'b, Result<Option<Node>>> {
         Box::pin(async move {
             let is_directory = |node: Option<Node>| node.is_some_and(|node| node.is_directory());
             match (at.ours, at.theirs) {
                 (Some(ours), Some(theirs)) if ours.is_directory() && theirs.is_directory() => {
                     let modes = at.map(|node| node.is_directory().then_some(node.mode));
-                    let mode = match (modes.settled(), self.drivers.of(path)) {
+                    let mode = match (modes.merged(), self.drivers.of(path)) {
                         (Some(mode), _) => mode.unwrap_or(ours.mode),
                         (None, Some(Driver::Ours)) => ours.mode,
                         (None, Some(Driver::Theirs)) => theirs.mode,
@@ -115,7 +115,8 @@ impl Merging<'_> {
                     };
                     self.directory(path, at, mode).await.map(Some)
                 }
-                // A directory has nothing of its own to lose: it stays for what is left in it.
+                // One side removed the directory, the other changed something in it: the directory stays if anything
+                // remains in it.
                 (Some(kept), None) | (None, Some(kept)) if kept.is_directory() && is_directory(at.base) => {
                     let left = self.directory(path, at, kept.mode).await?;
                     Ok((!self.forest.tree(left.sha256).await?.entries.is_empty()).then_some(left))
@@ -125,26 +126,26 @@ impl Merging<'_> {
         })
     }
 
-    /// The directory of what comes to stand below a path.
-    async fn directory(&mut self, path: &Name, at: Three<Node>, mode: u32) -> Result<Node> {
+    /// Merges the entries of a directory and writes the result.
+    async fn directory(&mut self, path: &FilePath, at: Sides<Node>, mode: u32) -> Result<Node> {
         let below = at.map(|node| node.is_directory().then_some(node));
-        let base = self.forest.below(below.base).await?;
-        let ours = self.forest.below(below.ours).await?;
-        let theirs = self.forest.below(below.theirs).await?;
+        let base = self.forest.read_dir(below.base).await?;
+        let ours = self.forest.read_dir(below.ours).await?;
+        let theirs = self.forest.read_dir(below.theirs).await?;
         let mut tree = Tree::default();
-        for (name, [base, ours, theirs]) in beside([&base, &ours, &theirs]) {
-            let at = Three { base, ours, theirs };
-            let node = match at.settled() {
+        for (name, [base, ours, theirs]) in zip_entries([&base, &ours, &theirs]) {
+            let at = Sides { base, ours, theirs };
+            let node = match at.merged() {
                 Some(node) => node,
                 None => self.node(&path.join(name), at).await?,
             };
-            tree.entries.extend(node.map(|node| Entry { name: name.clone(), node }));
+            tree.entries.extend(node.map(|node| TreeEntry { name: name.clone(), node }));
         }
-        self.forest.plant(mode, tree).await
+        self.forest.write_dir(mode, tree).await
     }
 
-    /// Decides where at least one side is not a directory.
-    async fn leaf(&mut self, path: &Name, at: Three<Node>) -> Result<Option<Node>> {
+    /// Merges a path at which at least one side is not a directory.
+    async fn leaf(&mut self, path: &FilePath, at: Sides<Node>) -> Result<Option<Node>> {
         let driver = self.drivers.of(path);
         match driver {
             Some(Driver::Ours) => return Ok(at.ours),
@@ -164,10 +165,10 @@ impl Merging<'_> {
         Ok(at.ours)
     }
 
-    /// Merges two files, or two links: content and mode each for itself.
-    async fn alike(&mut self, path: &Name, at: Three<Node>, ours: Node, forced: bool) -> Result<Node> {
-        let before = Three { base: at.base.filter(|base| base.kind == ours.kind), ..at };
-        let content = match before.map(|node| Some((node.sha256, node.size))).settled().flatten() {
+    /// Merges two files or two links. Content and mode are merged separately.
+    async fn alike(&mut self, path: &FilePath, at: Sides<Node>, ours: Node, forced: bool) -> Result<Node> {
+        let before = Sides { base: at.base.filter(|base| base.kind == ours.kind), ..at };
+        let content = match before.map(|node| Some((node.sha256, node.size))).merged().flatten() {
             Some(content) => Ok(content),
             None => match self.lines(before).await? {
                 Ok(_) if forced => Err(ConflictKind::Content),
@@ -180,7 +181,7 @@ impl Merging<'_> {
                 Err(kind) => Err(kind),
             },
         };
-        let mode = before.map(|node| Some(node.mode)).settled().flatten();
+        let mode = before.map(|node| Some(node.mode)).merged().flatten();
         match (content, mode) {
             (Err(kind), _) => self.conflict(path, kind, at),
             (Ok(_), _) if forced => self.conflict(path, ConflictKind::Content, at),
@@ -194,8 +195,8 @@ impl Merging<'_> {
         Ok(Node { mode: mode.unwrap_or(ours.mode), sha256, size, ..ours })
     }
 
-    /// The text that both sides' texts merge to, or why they do not.
-    async fn lines(&self, at: Three<Node>) -> Result<Result<Vec<u8>, ConflictKind>> {
+    /// Merges two texts by line. The inner error is the kind of conflict.
+    async fn lines(&self, at: Sides<Node>) -> Result<Result<Vec<u8>, ConflictKind>> {
         let (Some(ours), Some(theirs)) = (at.ours, at.theirs) else { return Ok(Err(ConflictKind::ModifyDelete)) };
         if ours.kind == NodeKind::Symlink {
             return Ok(Err(ConflictKind::Symlink));
@@ -207,7 +208,7 @@ impl Merging<'_> {
         Ok(ThreeWay::new(&base, &ours, &theirs).merged().ok_or(ConflictKind::Content))
     }
 
-    fn conflict(&mut self, path: &Name, kind: ConflictKind, Three { base, ours, theirs }: Three<Node>) {
+    fn conflict(&mut self, path: &FilePath, kind: ConflictKind, Sides { base, ours, theirs }: Sides<Node>) {
         self.conflicts.push(Conflict { path: path.clone(), kind, base, ours, theirs, branch: self.branch });
     }
 }

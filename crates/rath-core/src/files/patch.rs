@@ -1,43 +1,45 @@
-//! A difference as text that `git apply` takes.
+//! Patches in the format of `git apply`.
 
 use serde::Serialize;
 
 use super::quote::quoted;
 use super::text::text;
 use super::three_way::{hunks, split};
-use super::{Change, Forest, Name, Node, NodeKind, Tree};
+use super::{Change, FilePath, Node, NodeKind, Tree, TreeStore};
 use crate::store::Result;
 
-/// How many unchanged lines stand around a hunk.
+/// The number of unchanged lines around a hunk.
 const CONTEXT: usize = 3;
 
-/// Changes as text and as numbers.
+/// Changes as a patch, and the number of changed lines of each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
-    /// For `git apply`. What it cannot say (binary contents, empty directories, modes that git does not know) is named
-    /// in lines that begin with `#` before the first file; `git apply` passes over them.
+    /// The patch, for `git apply`. Changes that the format cannot express (binary content, empty directories, modes
+    /// that git does not store) are listed in lines that start with `#` before the first file; `git apply` ignores
+    /// them.
     pub text: Vec<u8>,
-    /// Every file and link, in the order of the changes.
+    /// Statistics for every file and link, in the order of the changes.
     pub stat: Vec<Stat>,
 }
 
-/// How much of a path changed.
+/// How one path changed, and by how many lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stat {
-    /// The path.
-    pub path: Name,
-    /// See [`Change::letter`].
+    /// The path of the file or link.
+    pub path: FilePath,
+    /// The kind of change, see [`Change::letter`].
     pub letter: char,
-    /// Lines that are new.
+    /// The number of added lines.
     pub added: u64,
-    /// Lines that are gone.
+    /// The number of removed lines.
     pub removed: u64,
-    /// Whether a content is not text, or too large: it has no lines, and is not in the text.
+    /// Whether the content before or after the change is not text, or is too large. Its lines are not counted, and it
+    /// is not in the patch.
     pub binary: bool,
 }
 
-/// Writes `changes` as a patch.
-pub async fn patch(forest: &Forest<'_>, changes: &[Change]) -> Result<Patch> {
+/// Formats `changes` as a patch.
+pub async fn patch(forest: &TreeStore<'_>, changes: &[Change]) -> Result<Patch> {
     let mut writer = Writer::default();
     let empty = Tree::default().to_blob().reference.digest;
     for change in changes {
@@ -67,15 +69,15 @@ pub async fn patch(forest: &Forest<'_>, changes: &[Change]) -> Result<Patch> {
     Ok(Patch { text: notes, stat })
 }
 
-/// A text; an empty one where there is nothing.
-async fn read(forest: &Forest<'_>, node: Option<Node>) -> Result<Option<std::sync::Arc<[u8]>>> {
+/// Reads a text; an empty one for `None`. Returns `None` when the content is not text.
+async fn read(forest: &TreeStore<'_>, node: Option<Node>) -> Result<Option<std::sync::Arc<[u8]>>> {
     match node {
         Some(node) => text(forest, &node).await,
         None => Ok(Some([].into())),
     }
 }
 
-/// The mode as git has it.
+/// The mode as git stores it.
 fn git_mode(node: &Node) -> &'static str {
     match node.kind {
         NodeKind::Symlink => "120000",
@@ -92,15 +94,15 @@ struct Writer {
 }
 
 impl Writer {
-    fn note(&mut self, what: &str, path: &Name) {
+    fn note(&mut self, what: &str, path: &FilePath) {
         self.notes.extend(format!("# {what}: ").into_bytes());
         self.notes.extend(quoted("", path));
         self.notes.push(b'\n');
     }
 
-    /// Names a mode that changed where git does not tell it from the one before, or from the usual one.
+    /// Adds a note for a mode that git cannot represent.
     fn note_mode(&mut self, change: &Change) {
-        let told = |node: &Node| match node.kind {
+        let representable = |node: &Node| match node.kind {
             NodeKind::File => matches!(node.mode, 0o644 | 0o755),
             NodeKind::Directory => node.mode == 0o755,
             NodeKind::Symlink => true,
@@ -108,9 +110,9 @@ impl Writer {
         let Some(after) = change.after else { return };
         let before = change.before.filter(|before| before.kind == after.kind);
         match before {
-            Some(before) if before.mode == after.mode || (told(&before) && told(&after)) => {}
+            Some(before) if before.mode == after.mode || (representable(&before) && representable(&after)) => {}
             Some(before) => self.note(&format!("mode {:04o} to {:04o}", before.mode, after.mode), &change.path),
-            None if told(&after) => {}
+            None if representable(&after) => {}
             None => self.note(&format!("mode {:04o}", after.mode), &change.path),
         }
     }
@@ -121,7 +123,7 @@ impl Writer {
         self.text.push(b'\n');
     }
 
-    /// One path. One that becomes of another kind goes first and comes then.
+    /// Writes one path. A change of kind is written as a removal followed by an addition.
     fn file(&mut self, stat: &mut Stat, nodes: [Option<Node>; 2], [old, new]: [&[u8]; 2]) {
         match nodes {
             [Some(before), Some(after)] if before.kind != after.kind => {
@@ -151,7 +153,7 @@ impl Writer {
         if old == new {
             return;
         }
-        // Git ends a name that has spaces by a tab.
+        // git ends a file name that contains spaces with a tab.
         let end: &[u8] = if stat.path.as_bytes().contains(&b' ') { b"\t" } else { b"" };
         let name = |mode: Option<_>, name: &[u8]| mode.map_or(b"/dev/null".to_vec(), |_: &str| [name, end].concat());
         self.line("--- ", &name(modes[0], &a));

@@ -1,9 +1,9 @@
-//! Names as git writes them in a patch.
+//! File names in git's patch format.
 
-use super::Name;
+use super::FilePath;
 
-/// The name after `prefix`, in quotes and with escapes when it has bytes that need them.
-pub(super) fn quoted(prefix: &str, name: &Name) -> Vec<u8> {
+/// Returns `prefix` and the name, quoted and escaped if the name contains bytes that require it.
+pub(super) fn quoted(prefix: &str, name: &FilePath) -> Vec<u8> {
     let mut out = prefix.as_bytes().to_vec();
     if !name.as_bytes().iter().any(|byte| matches!(byte, 0..0x20 | 0x7f.. | b'"' | b'\\')) {
         out.extend_from_slice(name.as_bytes());

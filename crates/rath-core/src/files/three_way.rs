@@ -1,37 +1,37 @@
-//! Texts as lines: where two differ, and how two that come from a third fit together.
+//! Diff and three-way merge of texts by line.
 //!
-//! The comparison is `similar`'s, which stays fast when nothing is alike. Its three-way merge is not used: where a
-//! line is repeated it may place the same removal at two places and so do it twice.
+//! The diff is that of the crate `similar`, which stays fast when the texts have nothing in common. Its three-way merge
+//! is not used: with repeated lines, it may place the same removal at two positions and apply it twice.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// A text in lines, each with its line feed. Nothing else ends a line.
+/// Splits a text into lines, each with its line feed. Only a line feed ends a line.
 pub(super) fn split(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// Lines of one text that stand for lines of another.
+/// A range of lines of one text that replaces a range of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hunk {
-    /// The lines that go.
+    /// The removed lines.
     pub old: Range<usize>,
-    /// The lines that come.
+    /// The added lines.
     pub new: Range<usize>,
 }
 
-/// Where two texts differ, in order; an equal line is between any two hunks.
+/// Returns the differences between two texts, in order. There is at least one equal line between two hunks.
 pub fn hunks(old: &[&[u8]], new: &[&[u8]]) -> Vec<Hunk> {
-    // Numbers compare faster than lines.
+    // Comparing numbers is faster than comparing lines.
     let mut known = HashMap::new();
     let (old, new) = (number(&mut known, old), number(&mut known, new));
-    // The one place where lines are compared: the comparison is compiled for each type that it is used on.
+    // This is the only call of the diff, because its code is generated for each type that it is called with.
     let ops = capture_diff_slices(Algorithm::Myers, &old, &new);
     let found = ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
     let found = found.map(|op| Hunk { old: op.old_range(), new: op.new_range() }).collect();
-    settle(found, &old, &new)
+    slide_down(found, &old, &new)
 }
 
 fn number<'a>(known: &mut HashMap<&'a [u8], usize>, lines: &[&'a [u8]]) -> Vec<usize> {
@@ -42,65 +42,66 @@ fn number<'a>(known: &mut HashMap<&'a [u8], usize>, lines: &[&'a [u8]]) -> Vec<u
     numbers.collect()
 }
 
-/// Moves what was only added or only removed down over equal lines as far as it goes, so that the same edit stands at
-/// the same place in every comparison, and joins hunks that meet.
-fn settle(hunks: Vec<Hunk>, old: &[usize], new: &[usize]) -> Vec<Hunk> {
-    let mut settled: Vec<Hunk> = Vec::with_capacity(hunks.len());
+/// Moves pure additions and pure removals down over equal lines as far as possible, so that the same edit has the same
+/// position in every comparison. Joins hunks that become adjacent.
+fn slide_down(hunks: Vec<Hunk>, old: &[usize], new: &[usize]) -> Vec<Hunk> {
+    let mut done: Vec<Hunk> = Vec::with_capacity(hunks.len());
     for mut hunk in hunks.into_iter().rev() {
         loop {
-            let end = settled.last().map_or(old.len(), |next| next.old.start);
-            let moves = |hunk: &Hunk| match (hunk.old.is_empty(), hunk.new.is_empty()) {
+            let end = done.last().map_or(old.len(), |next| next.old.start);
+            let can_move = |hunk: &Hunk| match (hunk.old.is_empty(), hunk.new.is_empty()) {
                 (true, false) => hunk.old.end < end && new[hunk.new.start] == new[hunk.new.end],
                 (false, true) => hunk.old.end < end && old[hunk.old.start] == old[hunk.old.end],
                 _ => false,
             };
-            while moves(&hunk) {
+            while can_move(&hunk) {
                 hunk.old = hunk.old.start + 1..hunk.old.end + 1;
                 hunk.new = hunk.new.start + 1..hunk.new.end + 1;
             }
-            match settled.pop() {
+            match done.pop() {
                 Some(next) if next.old.start == hunk.old.end => {
                     hunk = Hunk { old: hunk.old.start..next.old.end, new: hunk.new.start..next.new.end };
                 }
                 next => {
-                    settled.extend(next);
+                    done.extend(next);
                     break;
                 }
             }
         }
-        settled.push(hunk);
+        done.push(hunk);
     }
-    settled.reverse();
-    settled
+    done.reverse();
+    done
 }
 
-/// Three texts side by side.
+/// A three-way comparison of texts.
 pub(super) struct ThreeWay<'a> {
     base: Vec<&'a [u8]>,
     ours: Vec<&'a [u8]>,
     theirs: Vec<&'a [u8]>,
-    stretches: Vec<Stretch>,
+    regions: Vec<Region>,
 }
 
-enum Stretch {
-    /// Nobody changed these lines of the base.
+/// A range of lines, by the side that changed it.
+enum Region {
+    /// Lines of the base that neither side changed.
     Same(Range<usize>),
-    /// We changed it, or both did in the same way.
+    /// Lines of our side: only we changed them, or both sides made the same change.
     Ours(Range<usize>),
-    /// They changed it.
+    /// Lines of their side: only they changed them.
     Theirs(Range<usize>),
-    /// Both changed it.
+    /// Both sides changed these lines differently.
     Conflict { base: Range<usize>, ours: Range<usize>, theirs: Range<usize> },
 }
 
 impl<'a> ThreeWay<'a> {
-    /// Compares both sides to the base. Changes without an unchanged line between them belong together.
+    /// Compares both sides with the base. Changes without an unchanged line between them form one region.
     pub(super) fn new(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Self {
         let (base, ours, theirs) = (split(base), split(ours), split(theirs));
         let our_hunks = hunks(&base, &ours);
         let their_hunks = hunks(&base, &theirs);
         let (mut our_hunks, mut their_hunks) = (our_hunks.as_slice(), their_hunks.as_slice());
-        let mut stretches = Vec::new();
+        let mut regions = Vec::new();
         let mut at = 0;
         loop {
             let starts = our_hunks.first().into_iter().chain(their_hunks.first()).map(|hunk| hunk.old.start);
@@ -116,7 +117,7 @@ impl<'a> ThreeWay<'a> {
                     _ => break,
                 }
             }
-            stretches.push(Stretch::Same(at..start));
+            regions.push(Region::Same(at..start));
             let side = |hunks: &[Hunk]| match (hunks.first(), hunks.last()) {
                 (Some(first), Some(last)) => {
                     Some(first.new.start - (first.old.start - start)..last.new.end + (end - last.old.end))
@@ -125,36 +126,37 @@ impl<'a> ThreeWay<'a> {
             };
             match (side(&our_hunks[..o]), side(&their_hunks[..t])) {
                 (Some(our), Some(their)) if ours[our.clone()] == theirs[their.clone()] => {
-                    stretches.push(Stretch::Ours(our));
+                    regions.push(Region::Ours(our));
                 }
                 (Some(our), Some(their)) => {
-                    stretches.push(Stretch::Conflict { base: start..end, ours: our, theirs: their });
+                    regions.push(Region::Conflict { base: start..end, ours: our, theirs: their });
                 }
-                (Some(our), None) => stretches.push(Stretch::Ours(our)),
-                (None, Some(their)) => stretches.push(Stretch::Theirs(their)),
+                (Some(our), None) => regions.push(Region::Ours(our)),
+                (None, Some(their)) => regions.push(Region::Theirs(their)),
                 (None, None) => {}
             }
             (our_hunks, their_hunks, at) = (&our_hunks[o..], &their_hunks[t..], end);
         }
-        stretches.push(Stretch::Same(at..base.len()));
-        Self { base, ours, theirs, stretches }
+        regions.push(Region::Same(at..base.len()));
+        Self { base, ours, theirs, regions }
     }
 
-    /// The merged text; `None` where both changed the same lines.
+    /// The merged text; `None` if both sides changed the same lines.
     pub(super) fn merged(&self) -> Option<Vec<u8>> {
-        let clash = self.stretches.iter().any(|stretch| matches!(stretch, Stretch::Conflict { .. }));
-        (!clash).then(|| self.marked())
+        let has_conflict = self.regions.iter().any(|region| matches!(region, Region::Conflict { .. }));
+        (!has_conflict).then(|| self.marked())
     }
 
-    /// The merged text, with both sides and the base between markers where both changed the same lines.
+    /// The merged text. Where both sides changed the same lines, it contains both sides and the base between conflict
+    /// markers.
     pub(super) fn marked(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        for stretch in &self.stretches {
-            match stretch {
-                Stretch::Same(base) => append(&mut text, &self.base[base.clone()]),
-                Stretch::Ours(ours) => append(&mut text, &self.ours[ours.clone()]),
-                Stretch::Theirs(theirs) => append(&mut text, &self.theirs[theirs.clone()]),
-                Stretch::Conflict { base, ours, theirs } => {
+        for region in &self.regions {
+            match region {
+                Region::Same(base) => append(&mut text, &self.base[base.clone()]),
+                Region::Ours(ours) => append(&mut text, &self.ours[ours.clone()]),
+                Region::Theirs(theirs) => append(&mut text, &self.theirs[theirs.clone()]),
+                Region::Conflict { base, ours, theirs } => {
                     mark(&mut text, "<<<<<<< ours\n");
                     append(&mut text, &self.ours[ours.clone()]);
                     mark(&mut text, "||||||| base\n");
@@ -173,7 +175,7 @@ fn append(text: &mut Vec<u8>, lines: &[&[u8]]) {
     lines.iter().for_each(|line| text.extend_from_slice(line));
 }
 
-/// A marker has a line of its own, also after a text that ends without a line feed.
+/// Appends a conflict marker on its own line, also after a text that ends without a line feed.
 fn mark(text: &mut Vec<u8>, marker: &str) {
     if text.last().is_some_and(|last| *last != b'\n') {
         text.push(b'\n');

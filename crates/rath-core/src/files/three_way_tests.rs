@@ -10,19 +10,19 @@ fn merged(base: &str, ours: &str, theirs: &str) -> Option<String> {
 }
 
 #[test]
-fn changes_far_apart_fit() {
+fn changes_separated_by_an_unchanged_line_merge() {
     assert_eq!(merged("a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n").as_deref(), Some("A\nb\nC\n"));
     assert_eq!(merged("a\nb\nc\n", "b\nc\n", "a\nb\nc\nd\n").as_deref(), Some("b\nc\nd\n"));
     assert_eq!(merged("a\r\nb\r\nc\r\n", "A\r\nb\r\nc\r\n", "a\r\nb\r\nC\n").as_deref(), Some("A\r\nb\r\nC\n"));
 }
 
 #[test]
-fn the_same_change_counts_once() {
+fn a_change_made_on_both_sides_is_applied_once() {
     assert_eq!(merged("a\n", "b\n", "b\n").as_deref(), Some("b\n"));
     assert_eq!(merged("", "new\n", "new\n").as_deref(), Some("new\n"));
     assert_eq!(merged("gone\n", "", "").as_deref(), Some(""));
     assert_eq!(merged("a\nb\nc\n", "a\nX\nc\nours\n", "a\nX\nc\n").as_deref(), Some("a\nX\nc\nours\n"));
-    // Each side also changes another line, so the two comparisons need not find the same one of the equal lines.
+    // Each side also changes another line, so the two diffs may remove a different one of the equal lines.
     let (base, ours) = ("1\n2\n}\n}\n}\n3\n4\n5\n", "1\nours\n2\n}\n}\n3\n4\n5\n");
     assert_eq!(
         merged(base, ours, "1\n2\n}\n}\n3\n4\ntheirs\n5\n").as_deref(),
@@ -31,7 +31,7 @@ fn the_same_change_counts_once() {
 }
 
 #[test]
-fn changes_that_meet_do_not_fit() {
+fn adjacent_changes_conflict() {
     assert_eq!(merged("a\nb\n", "A\nb\n", "a\nB\n"), None);
     assert_eq!(merged("a\nb\n", "a\nours\nb\n", "a\ntheirs\nb\n"), None);
     assert_eq!(merged("a\nb\n", "a\nours\nb\n", "a\n"), None);
@@ -47,22 +47,22 @@ fn a_missing_line_feed_is_a_change_of_the_last_line() {
 }
 
 #[test]
-fn markers_have_lines_of_their_own() {
+fn markers_are_on_their_own_lines() {
     let text = ThreeWay::new(b"a\nb\nc", b"a\nb\nours", b"a\nb\ntheirs").marked();
     let expected = "a\nb\n<<<<<<< ours\nours\n||||||| base\nc\n=======\ntheirs\n>>>>>>> theirs\n";
     assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
 #[test]
-fn what_was_added_is_put_as_far_down_as_it_goes() {
+fn additions_slide_down_as_far_as_possible() {
     let found = hunks(&split(b"x\n}\n\n}\n\ny\n"), &split(b"x\n}\n\n}\n\n}\n\ny\n"));
     assert_eq!(found, [Hunk { old: 5..5, new: 5..7 }]);
 }
 
-/// For each line of a base, whether it goes, and whether a line is added before it.
+/// For each line of a base: whether it is removed, and whether a line is added before it.
 type Edits = Vec<(bool, bool)>;
 
-/// Lines of a base that repeat, and what each side does with them.
+/// A base with repeated lines, and the edits of each side.
 fn edits() -> impl Strategy<Value = (Vec<u8>, Edits, Edits)> {
     let edit = || (prop::bool::weighted(0.15), prop::bool::weighted(0.15));
     (1usize..25, 1u8..12).prop_flat_map(move |(lines, alphabet)| {
@@ -93,7 +93,7 @@ fn counted(text: &str) -> BTreeMap<&str, i64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The hunks lead from one text to the other, whatever repeats.
+    /// Applying the hunks to one text gives the other, also with repeated lines.
     #[test]
     fn hunks_are_the_whole_difference((base, ours, theirs) in edits()) {
         let (old, new) = (edited(&base, &ours, "a"), edited(&base, &theirs, "b"));
@@ -111,37 +111,39 @@ proptest! {
         prop_assert_eq!(made, new);
     }
 
-    /// Without repeated lines it is known which edits meet, and what the others come to.
+    /// Without repeated lines, it is known which edits conflict and what the merge of the others is.
     #[test]
-    fn distinct_lines_merge_as_foreseen((base, ours, theirs) in edits()) {
+    fn distinct_lines_merge_as_expected((base, ours, theirs) in edits()) {
         let base: Vec<u8> = (0..base.len() as u8).collect();
         let text = |edits: &[(bool, bool)], own| edited(&base, edits, own);
         let plain = text(&vec![(false, false); base.len()], "");
         let found = merged(&plain, &text(&ours, "ours"), &text(&theirs, "theirs"));
-        // Edits meet when no line that both sides keep is between them; only the same removals fit then.
-        let clash = |[ours, theirs]: &[Edits; 2]| {
+        // Edits are adjacent when no line that both sides keep is between them. Adjacent edits conflict, unless both
+        // sides only remove the same lines.
+        let conflicts = |[ours, theirs]: &[Edits; 2]| {
             let touched = |edits: &Edits| edits.iter().any(|(gone, added)| *gone || *added);
             let added = ours.iter().chain(theirs).any(|(_, added)| *added);
             touched(ours) && touched(theirs) && (added || ours != theirs)
         };
-        let (mut foreseen, mut meet, mut near) = (String::new(), false, [Edits::new(), Edits::new()]);
+        let (mut expected, mut conflict, mut adjacent) = (String::new(), false, [Edits::new(), Edits::new()]);
         for (at, line) in base.iter().enumerate() {
-            for (edits, (near, own)) in [&ours, &theirs].into_iter().zip(near.iter_mut().zip(["ours", "theirs"])) {
-                near.push(edits[at]);
-                foreseen += &if edits[at].1 { format!("{own} {at}\n") } else { String::new() };
+            let sides = [&ours, &theirs].into_iter().zip(adjacent.iter_mut().zip(["ours", "theirs"]));
+            for (edits, (adjacent, own)) in sides {
+                adjacent.push(edits[at]);
+                expected += &if edits[at].1 { format!("{own} {at}\n") } else { String::new() };
             }
             if !ours[at].0 && !theirs[at].0 {
-                meet |= clash(&std::mem::take(&mut near));
-                foreseen += &format!("{line}\n");
+                conflict |= conflicts(&std::mem::take(&mut adjacent));
+                expected += &format!("{line}\n");
             }
         }
-        meet |= clash(&near);
-        prop_assert_eq!(found, (!meet).then_some(foreseen));
+        conflict |= conflicts(&adjacent);
+        prop_assert_eq!(found, (!conflict).then_some(expected));
     }
 
-    /// A merge that fits has every line that a side added, once, and no line that both kept is gone.
+    /// A merge without conflicts contains every added line once, and every line that both sides kept.
     #[test]
-    fn nothing_is_lost_or_done_twice((base, ours, theirs) in edits()) {
+    fn no_edit_is_lost_or_applied_twice((base, ours, theirs) in edits()) {
         let plain = edited(&base, &vec![(false, false); base.len()], "");
         let (ours, theirs) = (edited(&base, &ours, "ours"), edited(&base, &theirs, "theirs"));
         let found = merged(&plain, &ours, &theirs);

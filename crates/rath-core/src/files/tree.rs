@@ -1,50 +1,50 @@
-//! Directories as values: what a version of a workspace is made of.
+//! Trees: the directories that a version of a workspace consists of.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Name;
+use super::FilePath;
 use crate::blob::Blob;
 use crate::id::Digest;
 
-/// What a tree is as a blob.
+/// The media type of a tree.
 pub const TREE: &str = "application/vnd.rath.tree+json";
 
-/// Permission bits that are kept, set-id and sticky included.
+/// The permission bits that are stored, including set-id and sticky bits.
 pub const MODE_BITS: u32 = 0o7777;
 
-/// One directory: its entries, sorted by the bytes of their names. Its digest covers everything below it.
+/// One directory: its entries, sorted by the bytes of their names. The digest of a tree covers everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// The entries, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TreeEntry>,
 }
 
-/// A name in a directory, and what stands there.
+/// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// The name.
-    pub name: Name,
-    /// What it names.
+    pub name: FilePath,
+    /// The file, directory or link.
     pub node: Node,
 }
 
 /// A file, a directory or a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Node {
-    /// Which of them.
+    /// The kind.
     pub kind: NodeKind,
-    /// Permission bits.
+    /// The permission bits.
     #[serde(with = "octal")]
     pub mode: u32,
-    /// SHA-256 of a file's content, a link's target, or a directory's tree.
+    /// The SHA-256 of a file's content, a link's target, or a directory's tree.
     pub sha256: Digest,
-    /// How many bytes that is.
+    /// The length in bytes of the file, target or tree.
     pub size: u64,
 }
 
-/// What an entry is.
+/// The kinds of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
@@ -78,13 +78,13 @@ impl Node {
     }
 }
 
-/// The entries of several directories side by side, in the order of their names.
-pub(super) fn beside<'a, const N: usize>(
+/// Iterates over the entries of several directories together, in the order of their names.
+pub(super) fn zip_entries<'a, const N: usize>(
     trees: [&'a Tree; N],
-) -> impl Iterator<Item = (&'a Name, [Option<Node>; N])> + Send {
+) -> impl Iterator<Item = (&'a FilePath, [Option<Node>; N])> + Send {
     let mut at = [0; N];
     std::iter::from_fn(move || {
-        let heads: [Option<&'a Entry>; N] = std::array::from_fn(|tree| trees[tree].entries.get(at[tree]));
+        let heads: [Option<&'a TreeEntry>; N] = std::array::from_fn(|tree| trees[tree].entries.get(at[tree]));
         let name = heads.iter().flatten().map(|entry| &entry.name).min()?;
         let nodes = std::array::from_fn(|tree| {
             let here = heads[tree].filter(|entry| entry.name == *name)?;
@@ -95,23 +95,23 @@ pub(super) fn beside<'a, const N: usize>(
     })
 }
 
-/// A tree that is not written as it must be.
+/// Bytes that are not a valid tree.
 #[derive(Debug, thiserror::Error)]
-#[error("this is not a tree: {0}")]
+#[error("not a valid tree: {0}")]
 pub struct NotATree(String);
 
 impl Tree {
-    /// The entry of that name.
-    pub fn get(&self, name: &Name) -> Option<&Node> {
+    /// The node with this name.
+    pub fn get(&self, name: &FilePath) -> Option<&Node> {
         let at = self.entries.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
         Some(&self.entries[at].node)
     }
 
-    /// The canonical bytes: JSON in the form of RFC 8785.
+    /// The canonical bytes: JSON as of RFC 8785.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + self.entries.len() * 160);
         out.extend_from_slice(b"{\"entries\":[");
-        for (at, Entry { name, node }) in self.entries.iter().enumerate() {
+        for (at, TreeEntry { name, node }) in self.entries.iter().enumerate() {
             if at > 0 {
                 out.push(b',');
             }
@@ -120,7 +120,7 @@ impl Tree {
             out.extend_from_slice(b"\",\"mode\":\"");
             out.extend_from_slice(format!("{:04o}", node.mode).as_bytes());
             out.extend_from_slice(b"\",\"name\":");
-            // Writing a string into memory cannot fail.
+            // Writing a string to a `Vec` cannot fail.
             let _ = serde_json::to_writer(&mut out, name);
             out.extend_from_slice(b",\"sha256\":\"");
             out.extend_from_slice(node.sha256.hex().as_str().as_bytes());
@@ -137,7 +137,8 @@ impl Tree {
         Blob::new(self.encode(), TREE)
     }
 
-    /// Reads a tree. Anything but the canonical form is refused, and so is every name that could lead out of it.
+    /// Parses a tree. Fails unless the bytes are in canonical form and every name is valid, so that no name leads out
+    /// of the directory.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotATree> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -148,7 +149,7 @@ impl Tree {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct WrittenEntry {
-            name: Name,
+            name: FilePath,
             kind: NodeKind,
             #[serde(with = "octal")]
             mode: u32,
@@ -157,18 +158,20 @@ impl Tree {
         }
         let written: Written = serde_json::from_slice(bytes).map_err(|error| NotATree(error.to_string()))?;
         if written.tree != 1 {
-            return Err(NotATree(format!("it has format {}; this version reads 1", written.tree)));
+            return Err(NotATree(format!("it has format {}, but this version of rath reads 1", written.tree)));
         }
-        let entry =
-            |WrittenEntry { name, kind, mode, sha256, size }| Entry { name, node: Node { kind, mode, sha256, size } };
+        let entry = |WrittenEntry { name, kind, mode, sha256, size }| TreeEntry {
+            name,
+            node: Node { kind, mode, sha256, size },
+        };
         let tree = Tree { entries: written.entries.into_iter().map(entry).collect() };
         if let Some(bad) = tree.entries.iter().find(|entry| !entry.name.is_legal_entry()) {
-            return Err(NotATree(format!("{} cannot be the name of a file", bad.name)));
+            return Err(NotATree(format!("{} is not a valid file name", bad.name)));
         }
         if tree.entries.windows(2).any(|pair| pair[0].name >= pair[1].name) {
             return Err(NotATree("its entries are not in order".into()));
         }
-        // One directory has one digest: another spelling of the same is another thing.
+        // Each directory has exactly one digest, so other encodings of the same tree are not valid.
         if tree.encode() != bytes {
             return Err(NotATree("it is not in canonical form".into()));
         }
@@ -182,7 +185,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// Permission bits as people write them.
+/// Serializes permission bits as four octal digits.
 mod octal {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 

@@ -1,4 +1,4 @@
-//! A version of a workspace: the digest of its tree, and the rules that said what is not in it.
+//! Versions of a workspace, and the changes between them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::Node;
 use crate::blob::BlobRef;
 use crate::id::Digest;
 
-/// A version: everything in a workspace that was not ignored, exactly.
+/// A version of a workspace: the exact content of all files that were not ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Version {
     /// The root directory, a blob of type [`TREE`](super::TREE).
@@ -19,17 +19,17 @@ pub struct Version {
 }
 
 impl Version {
-    /// The digest that names it.
+    /// The id of the version: the digest of its root directory.
     pub fn id(&self) -> Digest {
         self.tree.digest
     }
 
-    /// The digits shown where a person reads.
+    /// The first twelve hex digits of the id, for display.
     pub fn short(&self) -> String {
         self.tree.digest.hex().as_str()[..12].to_owned()
     }
 
-    /// Whether both hold the same files, whatever was ignored.
+    /// Whether both versions have the same files. Ignore rules are not compared.
     pub fn same_files(&self, other: &Version) -> bool {
         self.id() == other.id()
     }
@@ -44,18 +44,18 @@ impl fmt::Display for Version {
 /// A path that differs between two versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The path.
-    pub path: super::Name,
-    /// What stood there; `None` when it is new.
+    /// The path that changed.
+    pub path: super::FilePath,
+    /// The node before the change; `None` when the path was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Node>,
-    /// What stands there; `None` when it is gone.
+    /// The node after the change; `None` when the path was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Node>,
 }
 
 impl Change {
-    /// `A`dded, `D`eleted, `M`odified, or of another `T`ype.
+    /// The kind of change as a letter: `A` added, `D` deleted, `M` modified, `T` type changed.
     pub fn letter(&self) -> char {
         match (&self.before, &self.after) {
             (None, _) => 'A',
@@ -65,39 +65,40 @@ impl Change {
         }
     }
 
-    /// Whether it is of a directory alone: what is below it is listed too, so most people need not see it.
+    /// Whether the change is only about a directory: the nodes before and after, if any, are directories. Changes below
+    /// it are listed separately, so displays usually skip it.
     pub fn is_directory(&self) -> bool {
         [&self.before, &self.after].into_iter().flatten().all(Node::is_directory)
     }
 }
 
-/// How many changes a record lists; the trees have all of them.
-pub const LISTED: usize = 64;
+/// The maximum number of changes that a record lists. The trees contain all changes.
+pub const MAX_LISTED: usize = 64;
 
-/// The paths that a record changed.
+/// The changes that a record made to files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// How many.
+    /// The number of changed paths.
     pub total: u64,
-    /// The first [`LISTED`] of them, in the order of their paths.
+    /// The first [`MAX_LISTED`] changes, in the order of their paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<Change>,
 }
 
 impl Changes {
-    /// Counts all, lists some.
+    /// Counts all changes and keeps the first [`MAX_LISTED`].
     pub fn of(mut changes: Vec<Change>) -> Self {
         let total = changes.len() as u64;
-        changes.truncate(LISTED);
+        changes.truncate(MAX_LISTED);
         Self { total, paths: changes }
     }
 
-    /// Whether there are none.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// Whether every one is listed.
+    /// Whether all changes are listed.
     pub fn is_complete(&self) -> bool {
         self.total == self.paths.len() as u64
     }

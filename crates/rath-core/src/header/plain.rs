@@ -1,7 +1,7 @@
-//! A reader for headers as this version writes them. It accepts only canonical bytes without unknown fields, so
-//! what it accepts need not be checked for form again. A test holds it against the general reader.
+//! A fast parser for headers as this version writes them. It accepts only canonical bytes without unknown fields, so
+//! the form need not be checked again. A test compares it with the general parser.
 
-use super::{ENVELOPE, Header, Parents, Recurring};
+use super::{ENVELOPE, Header, HeaderCache, Parents};
 use uuid::Uuid;
 
 use crate::actor::Actor;
@@ -9,11 +9,11 @@ use crate::clock::Time;
 use crate::id::{Digest, RecordId, SessionId};
 use crate::kind::Kind;
 
-/// A header, and how many of the bytes it is.
-pub(super) fn read(bytes: &[u8], recurring: &mut Recurring) -> Option<(Header, usize)> {
+/// Parses a header at the start of `bytes`. Also returns its length.
+pub(super) fn read(bytes: &[u8], recurring: &mut HeaderCache) -> Option<(Header, usize)> {
     let (actor_json, mut rest) = behind_actor(bytes)?;
     let actor: Actor = if actor_json == recurring.actor.as_slice() {
-        // Known to be canonical; who verifies does not look at it again.
+        // These bytes were parsed for the previous header. Callers do not need the actor again.
         Actor::new("", "")
     } else {
         let actor: Actor = serde_json::from_slice(actor_json).ok()?;
@@ -66,8 +66,8 @@ pub(super) fn read(bytes: &[u8], recurring: &mut Recurring) -> Option<(Header, u
     Some((header, bytes.len() - rest.0.len()))
 }
 
-/// The actor's JSON, and what stands behind `"body_digest":"`. The actor is one flat object: braces elsewhere, in a
-/// name or in a field that we do not know, send the reader the general way.
+/// Returns the JSON of the actor, and the bytes after `"body_digest":"`. The actor must be one flat object. Braces in a
+/// name or in an unknown field make this return `None`, so that the general parser is used.
 fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
     let mut rest = Rest(bytes);
     rest.expect(b"{\"actor\":")?;
@@ -81,13 +81,13 @@ fn behind_actor(bytes: &[u8]) -> Option<(&[u8], Rest<'_>)> {
     Some((actor, rest))
 }
 
-/// The digest of the body, without reading the rest.
+/// Reads only the body digest.
 pub(super) fn body_digest(bytes: &[u8]) -> Option<Digest> {
     behind_actor(bytes)?.1.digest()
 }
 
-/// What a header ties together: the hex digits of its body's digest, and the first parent, where it has one.
-pub(super) fn ties(bytes: &[u8]) -> Option<(&[u8], Option<RecordId>)> {
+/// Reads the hex digits of the body digest, and the first parent if there is one.
+pub(super) fn read_links(bytes: &[u8]) -> Option<(&[u8], Option<RecordId>)> {
     let (_, mut rest) = behind_actor(bytes)?;
     let (body, behind) = rest.0.split_at_checked(64)?;
     rest.0 = behind;
@@ -105,7 +105,7 @@ pub(super) fn ties(bytes: &[u8]) -> Option<(&[u8], Option<RecordId>)> {
     Some((body, Some(RecordId(rest.digest()?))))
 }
 
-/// The time, which stands last but one.
+/// Reads only the time, the second to last field.
 pub(super) fn time(bytes: &[u8]) -> Option<Time> {
     let rest = bytes.strip_suffix(b",\"v\":1}")?;
     let digits = rest.iter().rev().take_while(|b| b.is_ascii_digit()).count();
@@ -113,10 +113,10 @@ pub(super) fn time(bytes: &[u8]) -> Option<Time> {
     before.ends_with(b",\"time\":").then(|| Rest(number).number().map(Time))?
 }
 
-/// A session's id as it is written.
+/// The text of a session id.
 pub(super) type Uuid36 = [u8; 36];
 
-/// What is left to read.
+/// The bytes that are not parsed yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -131,14 +131,14 @@ impl<'a> Rest<'a> {
         std::str::from_utf8(taken).ok()
     }
 
-    /// 64 hex digits.
+    /// Reads 64 hex digits.
     fn digest(&mut self) -> Option<Digest> {
         let (digits, rest) = self.0.split_at_checked(64)?;
         self.0 = rest;
         Digest::from_hex(digits)
     }
 
-    /// A session's id, which most headers share with the one before.
+    /// Reads a session id. Most headers have the same one as the header before.
     fn session(&mut self, last: &mut Option<(Uuid36, SessionId)>) -> Option<SessionId> {
         let (text, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -146,17 +146,17 @@ impl<'a> Rest<'a> {
             return Some(*session);
         }
         let id = Uuid::try_parse_ascii(text).ok()?;
-        // The general parser takes other spellings, which are not canonical.
+        // `try_parse_ascii` also accepts other spellings, which are not canonical.
         let mut canonical = Uuid::encode_buffer();
         (id.hyphenated().encode_lower(&mut canonical).as_bytes() == text).then_some(())?;
         *last = Some((*text, SessionId(id)));
         Some(SessionId(id))
     }
 
-    /// An integer without sign or leading zeros that a double holds exactly.
+    /// Reads an integer without sign and leading zeros that a double represents exactly.
     fn number(&mut self) -> Option<u64> {
         let (mut number, mut digits) = (0u64, 0);
-        // More digits than these are too many.
+        // 17 digits are enough to detect a number that is too large.
         while let Some(digit) = self.0.get(digits).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10)
             && digits < 17
         {

@@ -1,95 +1,100 @@
-//! How a batch goes through the rules.
+//! Applies the rules to a batch, then writes it.
 
 use std::collections::HashSet;
 
-use super::inbox::Standing;
-use super::line::{Entry, Line, Offer};
+use super::inbox::PostStatus;
+use super::proposal::{ChainEntry, Proposal, StoredHead};
 use super::rules::Rules;
 use crate::id::{Point, RecordId, SessionId};
-use crate::store::{Error, Part, Result};
+use crate::store::{BatchPart, Error, Result};
 
-/// The part of a batch that one session gets.
-pub trait Offered {
-    /// What it consists of.
-    type Entry: Entry;
+/// A part of a batch: the records for one session.
+pub trait Propose {
+    /// The type of its records.
+    type Entry: ChainEntry;
 
-    /// It, as the rules see it.
-    fn offer(&self) -> Offer<'_, Self::Entry>;
+    /// Returns the part as the rules see it.
+    fn proposal(&self) -> Proposal<'_, Self::Entry>;
 }
 
-impl Offered for Part {
+impl Propose for BatchPart {
     type Entry = crate::record::Record;
 
-    fn offer(&self) -> Offer<'_, Self::Entry> {
-        Offer { session: self.session, fence: self.fence, entries: &self.records }
+    fn proposal(&self) -> Proposal<'_, Self::Entry> {
+        Proposal { session: self.session, fence: self.fence, entries: &self.records }
     }
 }
 
-/// Where a store keeps things. It decides nothing.
-pub trait Shelf {
-    /// What is offered.
-    type Part: Offered;
-    /// Where a session lies, for whoever appends to it.
-    type Place;
-    /// A post's name.
+/// The storage of a store. It makes no decisions.
+pub trait CommitBackend {
+    /// The records proposed for one session.
+    type Part: Propose;
+    /// Where a session is stored; `append` gets it back from `session_head`.
+    type Location;
+    /// The id of a post.
     type Post;
 
-    /// A session, and where it lies.
-    fn line(&self, session: SessionId) -> Result<Option<(Line, Self::Place)>>;
+    /// The head of a session and where the session is stored; `None` when it is not in the store.
+    fn session_head(&self, session: SessionId) -> Result<Option<(StoredHead, Self::Location)>>;
 
-    /// The id of the record at a place.
+    /// The id of the record at `point`.
     fn id_at(&self, point: Point) -> Result<Option<RecordId>>;
 
-    /// Whether a session may begin with this part: a run has one.
-    fn may_begin(&self, part: &Self::Part) -> Result<()>;
+    /// Checks that a new session may start with this part. Fails when its run key already has a session.
+    fn check_start(&self, part: &Self::Part) -> Result<()>;
 
-    /// Appends what comes after the first `known` records of `part`.
-    fn append(&mut self, part: Self::Part, place: Option<Self::Place>, known: usize) -> Result<()>;
+    /// Appends the records of `part` after the first `known` ones, which are stored already.
+    fn append(&mut self, part: Self::Part, location: Option<Self::Location>, known: usize) -> Result<()>;
 
-    /// Where a post stands.
-    fn standing(&self, post: &Self::Post) -> Result<Standing>;
+    /// Reads whether a post is queued or consumed.
+    fn post_status(&self, post: &Self::Post) -> Result<PostStatus>;
 
-    /// Puts it elsewhere.
-    fn stand(&mut self, post: &Self::Post, standing: Standing) -> Result<()>;
+    /// Stores whether a post is queued or consumed.
+    fn set_post_status(&mut self, post: &Self::Post, status: PostStatus) -> Result<()>;
 }
 
-/// Checks everything, then writes everything, then empties the inbox of what the records say.
-pub fn commit<S: Shelf>(rules: &impl Rules, shelf: &mut S, parts: Vec<S::Part>, taken: &[S::Post]) -> Result<()> {
+/// Checks all parts, then writes them, then marks the consumed posts. Writes nothing when a check fails.
+pub fn commit<S: CommitBackend>(
+    rules: &impl Rules,
+    backend: &mut S,
+    parts: Vec<S::Part>,
+    consumed: &[S::Post],
+) -> Result<()> {
     one_part_a_session(&parts)?;
     let mut work = Vec::with_capacity(parts.len());
     for part in parts {
-        let offer = part.offer();
-        let found = shelf.line(offer.session)?;
-        let there = |seq| shelf.id_at(Point { session: offer.session, seq });
-        let known = rules.admit(&offer, found.as_ref().map(|(line, _)| line), there)?;
-        let new = known < offer.entries.len();
-        if new && found.is_none() {
-            shelf.may_begin(&part)?;
+        let proposal = part.proposal();
+        let found = backend.session_head(proposal.session)?;
+        let id_at = |seq| backend.id_at(Point { session: proposal.session, seq });
+        let known = rules.admit(&proposal, found.as_ref().map(|(head, _)| head), id_at)?;
+        let has_new = known < proposal.entries.len();
+        if has_new && found.is_none() {
+            backend.check_start(&part)?;
         }
-        if new {
-            work.push((part, found.map(|(_, place)| place), known));
+        if has_new {
+            work.push((part, found.map(|(_, location)| location), known));
         }
     }
-    for (part, place, known) in work {
-        shelf.append(part, place, known)?;
+    for (part, location, known) in work {
+        backend.append(part, location, known)?;
     }
-    for post in taken {
-        let before = shelf.standing(post)?;
-        let after = rules.taken(before);
+    for post in consumed {
+        let before = backend.post_status(post)?;
+        let after = rules.consumed(before);
         if after != before {
-            shelf.stand(post, after)?;
+            backend.set_post_status(post, after)?;
         }
     }
     Ok(())
 }
 
-/// Parts are checked against what is stored, not against each other.
-fn one_part_a_session<P: Offered>(parts: &[P]) -> Result<()> {
+/// Fails when two parts are for one session: parts are checked against the store, not against each other.
+fn one_part_a_session<P: Propose>(parts: &[P]) -> Result<()> {
     if parts.len() < 2 {
         return Ok(());
     }
     let mut seen = HashSet::with_capacity(parts.len());
-    match parts.iter().map(|part| part.offer().session).find(|session| !seen.insert(*session)) {
+    match parts.iter().map(|part| part.proposal().session).find(|session| !seen.insert(*session)) {
         None => Ok(()),
         Some(twice) => {
             Err(Error::machine("committing", format!("the batch has two parts for session {}", twice.short())))

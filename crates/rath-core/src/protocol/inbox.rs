@@ -1,13 +1,13 @@
-//! What becomes of posts.
+//! The states of a post.
 
-/// Where a post stands in a store.
+/// The status of a post in a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
-    /// The store has never heard of it.
+pub enum PostStatus {
+    /// The store does not know the post.
     #[default]
     Unknown,
-    /// It waits in its session's inbox.
+    /// The post is in the inbox of its session.
     Waiting,
-    /// A record says it. Its id stays known, so that it does not come again.
-    Taken,
+    /// A record contains it. The store keeps its id, so that the same post is not accepted again.
+    Consumed,
 }

@@ -1,17 +1,17 @@
-//! The rules by which a store decides what it takes, apart from where it keeps it.
+//! The rules by which a store decides what it accepts, separate from how it stores that.
 //!
-//! [`Rules`] are pure functions on what a store has and what it is offered: whether records follow the head, whether
-//! the fence is the current one, what is there already, who may have a session, what becomes of a post. [`commit`]
-//! carries a batch through them onto a [`Shelf`], which is a store's own room. Every store decides by these, and the
-//! simulator in `rath-testkit` drives the same functions through seeded schedules; so what it finds is a fault of the
-//! stores, and what it does not find was looked for in them.
+//! [`Rules`] are pure functions of a store's state and a [`Proposal`]: whether the records follow the head, whether the
+//! fencing token is current, which records are stored already, which process gets a lease, and how a post's status
+//! changes. [`commit`] applies them to a batch and writes the result to a [`CommitBackend`], the storage of one store.
+//! All stores use these functions, and the simulator in `rath-testkit` runs the same ones through seeded schedules, so
+//! its results hold for the stores.
 
 mod commit;
 mod inbox;
-mod line;
+mod proposal;
 mod rules;
 
-pub use commit::{Offered, Shelf, commit};
-pub use inbox::Standing;
-pub use line::{Entry, Line, Offer};
+pub use commit::{CommitBackend, Propose, commit};
+pub use inbox::PostStatus;
+pub use proposal::{ChainEntry, Proposal, StoredHead};
 pub use rules::{Protocol, Rules};

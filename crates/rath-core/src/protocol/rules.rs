@@ -1,53 +1,54 @@
-//! The decisions.
+//! The admission rules as a trait, so that the simulator can replace single ones.
 
-use super::inbox::Standing;
-use super::line::{self, Entry, Line, Offer};
+use super::inbox::PostStatus;
+use super::proposal::{self, ChainEntry, Proposal, StoredHead};
 use crate::id::RecordId;
-use crate::store::{Fence, Result};
+use crate::store::{FencingToken, Result};
 
-/// The decisions of a store. The methods as they stand here are the protocol; nobody replaces one but a simulator that
-/// wants to see the mistake found.
+/// The decisions of a store. The default methods are the protocol. Only the simulator overrides one, to check that it
+/// detects the mistake.
 pub trait Rules {
-    /// How many of the offered records are there already; the others may be appended. `there` looks up the id at a seq
-    /// before the last.
-    fn admit<E: Entry>(
+    /// Returns how many of the proposed records are stored already; the rest may be appended. `id_at` looks up the
+    /// stored id at a sequence number before the head.
+    fn admit<E: ChainEntry>(
         &self,
-        offer: &Offer<'_, E>,
-        line: Option<&Line>,
-        there: impl FnOnce(u64) -> Result<Option<RecordId>>,
+        proposal: &Proposal<'_, E>,
+        head: Option<&StoredHead>,
+        id_at: impl FnOnce(u64) -> Result<Option<RecordId>>,
     ) -> Result<usize> {
-        line::admit(offer, line, there)
+        proposal::admit(proposal, head, id_at)
     }
 
-    /// The fence of a new holder, or who stands in its way: the one who has the session and lives. `fence` is that of
-    /// the last holder.
-    fn grant<H>(&self, fence: Fence, living: Option<H>) -> Result<Fence, H> {
+    /// Returns the fencing token of a new lease; `fence` is that of the last one. Fails with the current holder while
+    /// that one is alive.
+    fn grant<H>(&self, fence: FencingToken, living: Option<H>) -> Result<FencingToken, H> {
         match living {
             Some(holder) => Err(holder),
             None => Ok(fence + 1),
         }
     }
 
-    /// Whether a session is free when it is given back under `given`: only who has it now can give it back.
-    fn gives_back(&self, fence: Fence, given: Fence, by_its_holder: bool) -> bool {
+    /// Whether a lease is released when its holder gives it back with the token `given`: only the current holder can.
+    fn may_release(&self, fence: FencingToken, given: FencingToken, by_its_holder: bool) -> bool {
         fence == given && by_its_holder
     }
 
-    /// Where a post stands after it came in.
-    fn posted(&self, before: Standing) -> Standing {
+    /// The status of a post after it was posted.
+    fn posted(&self, before: PostStatus) -> PostStatus {
         match before {
-            Standing::Unknown | Standing::Waiting => Standing::Waiting,
-            Standing::Taken => Standing::Taken,
+            PostStatus::Unknown | PostStatus::Waiting => PostStatus::Waiting,
+            PostStatus::Consumed => PostStatus::Consumed,
         }
     }
 
-    /// Where a post stands after a record said it. Also one that never came here is known from then on.
-    fn taken(&self, _before: Standing) -> Standing {
-        Standing::Taken
+    /// The status of a post after a record consumed it. This includes a post that was never posted to this store: it
+    /// counts as consumed from then on.
+    fn consumed(&self, _before: PostStatus) -> PostStatus {
+        PostStatus::Consumed
     }
 }
 
-/// The rules as they are.
+/// The rules without changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Protocol;
 

@@ -1,26 +1,27 @@
-//! Snapshots of another fold: what they are good for.
+//! Using snapshots that another version of the fold made.
 //!
-//! Records are the source of a state, and a snapshot saves reading them. Where bodies were erased it is the only source.
-//! A snapshot of an older or a newer fold serves for that: the records are folded again, and what hangs on bodies that
-//! are gone is taken from the snapshot, as far as its fold knew it. See docs/decisions/041-snapshots-are-migrated.md.
+//! The state is derived from records; a snapshot saves reading them. For erased bodies the snapshot is the only source.
+//! A snapshot of another fold version is used only for that: the records are folded again, and the parts that depend on
+//! erased bodies are copied from the snapshot, as far as its version knew them. See
+//! docs/decisions/041-snapshots-are-migrated.md.
 
 use super::{FOLD, Refold, State};
 use crate::kind::Kind;
 use crate::kind::parts::{BASE, FOLDED, Parts, SANDBOX, USAGE, WAITS, WORKSPACE};
 
-/// Kinds that fold 4 did not know.
+/// Kinds that fold version 4 did not know.
 pub(super) const FOLDED_LATER: &[Kind] = &[Kind::Awaited, Kind::Received, Kind::Arrived];
 
-/// A snapshot as this version can use it.
+/// A parsed snapshot.
 #[derive(Clone, Debug)]
 pub enum StoredState {
-    /// The state after its record.
+    /// The state after the snapshot's record.
     Current(State),
-    /// A state that another fold made.
+    /// A state that another fold version made.
     Other(OtherFold),
 }
 
-/// A state that another fold made.
+/// A state that another fold version made.
 #[derive(Clone, Debug)]
 pub struct OtherFold {
     fold: u32,
@@ -32,7 +33,7 @@ impl OtherFold {
         Self { fold, state }
     }
 
-    /// Its number.
+    /// The fold version.
     pub fn fold(&self) -> u32 {
         self.fold
     }
@@ -42,10 +43,10 @@ impl OtherFold {
         self.fold > FOLD
     }
 
-    /// The parts that it can tell.
+    /// The parts of the state that this fold version knew.
     fn known(&self) -> Parts {
         match self.fold {
-            // Steps had no keys, and calls no starts.
+            // Steps had no keys, and calls had no starts.
             0 | 1 => USAGE,
             2 => USAGE | WORKSPACE | BASE | SANDBOX,
             3 | 4 => FOLDED & !WAITS,
@@ -53,37 +54,37 @@ impl OtherFold {
         }
     }
 
-    /// The kinds that its fold did not know, where it knew all else as it is known now: behind none of these the state is
-    /// complete.
+    /// The kinds that this fold version did not know, if it is otherwise the same as the current one. If none of these
+    /// kinds occur before the snapshot, its state is complete.
     pub fn unknown_kinds(&self) -> Option<&'static [Kind]> {
         (self.fold == 4).then_some(FOLDED_LATER)
     }
 
-    /// The state, of a line on which none of the [kinds that its fold did not know](Self::unknown_kinds) stand.
+    /// The state, for a session in which none of the [unknown kinds](Self::unknown_kinds) occur.
     pub fn into_complete(self) -> State {
         self.state
     }
 }
 
 impl Refold {
-    /// Whether a snapshot of another fold can be what the records folded into, as far as it is read; what only it knows is
-    /// taken from it.
+    /// Whether a snapshot of another fold version is consistent with the records. Copies from it what only it knows.
     pub fn accepts_other(&mut self, other: &OtherFold) -> bool {
-        if other.unknown_kinds().is_some() && !self.later {
+        if other.unknown_kinds().is_some() && !self.has_later_kinds {
             return self.accepts(&other.state);
         }
         self.take_from(other);
         true
     }
 
-    /// Takes from a snapshot after this record what bodies that are gone said. All else the records have told.
+    /// Copies from a snapshot after the current record what erased bodies contributed. Everything else was derived from
+    /// the records.
     pub fn take_from(&mut self, other: &OtherFold) {
         let lost = self.lost;
         self.lost &= other.known();
         if self.lost != 0 {
-            let mut told = self.state.clone();
-            self.take_lost(&mut told, &other.state);
-            self.state = told;
+            let mut derived = self.state.clone();
+            self.copy_lost(&mut derived, &other.state);
+            self.state = derived;
         }
         self.lost = lost & !other.known();
     }

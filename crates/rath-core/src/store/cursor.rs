@@ -1,4 +1,4 @@
-//! A position in a store's commit order.
+//! Positions in a store's commit order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smallvec::SmallVec;
 
-/// A position in a store's commit order: everything up to it was read.
+/// A position in a store's commit order, after the records that were read.
 ///
-/// A cursor belongs to the store that made it and means nothing to another one. What is inside is the store's business:
-/// one store counts segments, another has a position in each of its shards. So cursors can be kept, sent as text
-/// (`Display` and [`FromStr`], for `Last-Event-ID` or `--since`) and handed back, and neither computed with nor put in
-/// order. The text of a cursor stays valid as long as its store exists: stores never merge or renumber segments, and
-/// erasures and garbage collections keep their numbers.
+/// A cursor is only valid in the store that created it, and its content is opaque: one store may count segments,
+/// another may have a position in each of its shards. Cursors can be kept, converted to text and back (`Display` and
+/// [`FromStr`], for `Last-Event-ID` or `--since`), but not computed or compared by order. The text of a cursor stays
+/// valid as long as its store exists: stores never merge or renumber segments, and erasure and garbage collection keep
+/// the numbers.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Cursor {
-    /// Without zeros at the end, so that equal positions are equal values.
+    /// Without trailing zeros, so that equal positions are equal values.
     numbers: SmallVec<[u64; 2]>,
 }
 
-/// How many numbers a cursor may consist of.
-const LONGEST: usize = 1024;
+/// The maximum count of numbers in a cursor.
+const MAX_NUMBERS: usize = 1024;
 
 impl Cursor {
     /// The position before the first record.
@@ -28,13 +28,13 @@ impl Cursor {
         Self::default()
     }
 
-    /// The position that these numbers name. Only for implementations of stores; a missing number is 0.
-    pub fn of_store(numbers: &[u64]) -> Self {
+    /// Creates a cursor from its numbers. Only for implementations of stores. Missing numbers count as 0.
+    pub fn from_numbers(numbers: &[u64]) -> Self {
         let end = numbers.iter().rposition(|number| *number != 0).map_or(0, |last| last + 1);
         Self { numbers: SmallVec::from_slice(&numbers[..end]) }
     }
 
-    /// The numbers that name it. Only for implementations of stores; a missing number is 0.
+    /// The numbers of the cursor. Only for implementations of stores. Missing numbers count as 0.
     pub fn numbers(&self) -> &[u64] {
         &self.numbers
     }
@@ -58,25 +58,25 @@ impl fmt::Debug for Cursor {
     }
 }
 
-/// A text that is not a cursor's.
+/// A text that is not a cursor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a cursor: a cursor is numbers with dots between them, as a store printed it")]
+#[error("{0:?} is not a cursor: use the text that a store printed, which is numbers separated by dots")]
 pub struct NotACursor(String);
 
 impl FromStr for Cursor {
     type Err = NotACursor;
 
     fn from_str(text: &str) -> Result<Self, NotACursor> {
-        let wrong = || NotACursor(text.chars().take(80).collect());
+        let invalid = || NotACursor(text.chars().take(80).collect());
         let mut numbers = SmallVec::<[u64; 2]>::new();
         for part in text.split('.') {
-            // `u64` would take a plus sign, too.
-            if numbers.len() == LONGEST || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(wrong());
+            // The parser of `u64` also accepts a plus sign.
+            if numbers.len() == MAX_NUMBERS || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(invalid());
             }
-            numbers.push(part.parse().map_err(|_| wrong())?);
+            numbers.push(part.parse().map_err(|_| invalid())?);
         }
-        Ok(Self::of_store(&numbers))
+        Ok(Self::from_numbers(&numbers))
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     fn the_text_of_a_cursor_is_stable() {
         for (numbers, text) in [(&[][..], "0"), (&[0, 0], "0"), (&[12, 0], "12"), (&[12, 3], "12.3"), (&[0, 7], "0.7")]
         {
-            let cursor = Cursor::of_store(numbers);
+            let cursor = Cursor::from_numbers(numbers);
             assert_eq!(cursor.to_string(), text);
             assert_eq!(text.parse(), Ok(cursor.clone()));
             assert_eq!(serde_json::from_str::<Cursor>(&serde_json::to_string(&cursor).unwrap()).unwrap(), cursor);

@@ -1,4 +1,4 @@
-//! Named folds over all records of a store, each with storage of its own.
+//! Projections: named folds over all records of a store, each with its own storage.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Bound, ControlFlow};
@@ -9,52 +9,52 @@ use crate::id::{Point, Reference, SessionId};
 use crate::kind::Kind;
 use crate::record::Record;
 
-/// A named fold over all records of a store, in commit order, with storage of its own.
+/// A named fold over all records of a store, in commit order, with its own storage.
 ///
-/// A store keeps the storage and how far the fold has come. It catches up before it answers
-/// ([`Store::project`]), so committing knows nothing of projections and costs nothing for them. What is in the storage can
-/// be folded from the records at any time: a store folds it again when the version changes or the storage is damaged
-/// or lost.
+/// The store keeps the storage and the position of the fold. It folds new records before each read
+/// ([`Store::project`]), so commits do no work for projections. The content of the storage is derived from the records:
+/// a store rebuilds it when the version changes or the storage is damaged or lost.
 pub trait Projection: Send + Sync {
-    /// Its name, which is also that of its storage: lower-case letters, digits and hyphens, at most 64.
+    /// The name of the projection and its storage: 1 to 64 lower-case letters, digits and hyphens.
     fn name(&self) -> &str;
 
-    /// Changes with what is stored and how. Storage of another version is emptied and filled again.
+    /// The version of the stored format. Storage of another version is cleared and rebuilt.
     fn version(&self) -> u32;
 
-    /// The kinds of the records that it folds; empty for all.
+    /// The kinds of records to fold; empty for all kinds.
     fn kinds(&self) -> &[Kind] {
         &[]
     }
 
-    /// Takes records in. Each comes once, in commit order; one that was erased comes without its body.
+    /// Folds records. Each record is passed once, in commit order; an erased record has no body.
     fn apply(&self, records: &[Record], storage: &mut dyn Storage) -> Result<()>;
 
-    /// Takes out everything that came from these records. Their bodies are gone already, so whatever is
-    /// stored must be found by session and seq. A program that does not know a projection removes its storage instead.
-    fn forget(&self, erased: &Erased, storage: &mut dyn Storage) -> Result<()>;
+    /// Removes everything that was derived from these records. Their bodies are gone already, so the stored entries
+    /// must be found by session and sequence number. A program that does not know a projection deletes its whole
+    /// storage instead.
+    fn forget(&self, erased: &ErasedSet, storage: &mut dyn Storage) -> Result<()>;
 }
 
-/// What an erasure destroyed.
+/// The records and sessions that an erasure destroyed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Erased {
-    /// Records that lost their bodies.
+pub struct ErasedSet {
+    /// The records that lost their bodies.
     pub records: Vec<Reference>,
-    /// Sessions that went whole, with all their records.
+    /// The sessions that were removed with all their records.
     pub sessions: HashSet<SessionId>,
 }
 
-impl Erased {
-    /// Whether the record at a place lost its body, or is gone.
+impl ErasedSet {
+    /// Whether the record at `point` lost its body or was removed.
     pub fn covers(&self, point: Point) -> bool {
         self.sessions.contains(&point.session) || self.records.iter().any(|record| record.point() == point)
     }
 }
 
-/// Is shown a key and its value, and says whether it wants the next one.
-pub type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+/// A callback that gets a key and its value, and decides whether to continue.
+pub type EntryVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// Where a projection keeps its entries: keys in the order of their bytes, each with a value.
+/// The storage of a projection: keys with values, ordered by the bytes of the keys.
 pub trait Storage {
     /// The value of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
@@ -65,12 +65,12 @@ pub trait Storage {
     /// Removes a key.
     fn delete(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Shows the entries whose keys begin with `prefix`, in order, until `each` has enough.
-    fn each(&self, prefix: &[u8], each: &mut EachEntry<'_>) -> Result<()>;
+    /// Calls `each` for the entries whose keys start with `prefix`, in order, until it returns `Break`.
+    fn each(&self, prefix: &[u8], each: &mut EntryVisitor<'_>) -> Result<()>;
 }
 
 impl dyn Storage + '_ {
-    /// The entries whose keys begin with `prefix`, in order.
+    /// The entries whose keys start with `prefix`, in order.
     pub fn all(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut all = Vec::new();
         self.each(prefix, &mut |key, value| {
@@ -81,7 +81,7 @@ impl dyn Storage + '_ {
     }
 }
 
-/// Storage in memory.
+/// In-memory storage.
 impl Storage for BTreeMap<Vec<u8>, Vec<u8>> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.get(key).cloned())
@@ -97,7 +97,7 @@ impl Storage for BTreeMap<Vec<u8>, Vec<u8>> {
         Ok(())
     }
 
-    fn each(&self, prefix: &[u8], each: &mut EachEntry<'_>) -> Result<()> {
+    fn each(&self, prefix: &[u8], each: &mut EntryVisitor<'_>) -> Result<()> {
         let from = self.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
         for (key, value) in from.take_while(|(key, _)| key.starts_with(prefix)) {
             if each(key, value).is_break() {
@@ -108,32 +108,32 @@ impl Storage for BTreeMap<Vec<u8>, Vec<u8>> {
     }
 }
 
-/// Reads the storage of a projection that has caught up.
-pub type Reading = Box<dyn FnOnce(&dyn Storage) -> Result<()> + Send>;
+/// A callback that reads the storage of an up-to-date projection.
+pub type ReadFn = Box<dyn FnOnce(&dyn Storage) -> Result<()> + Send>;
 
 impl dyn Store {
-    /// Brings a projection up to date and reads from its storage.
+    /// Brings a projection up to date and returns the result of `read` on its storage.
     pub fn projected<T: Send + 'static>(
         &self,
         projection: Arc<dyn Projection>,
         read: impl FnOnce(&dyn Storage) -> Result<T> + Send + 'static,
     ) -> BoxFuture<'_, Result<T>> {
-        let answer = Arc::new(Mutex::new(None));
-        let place = answer.clone();
-        let reading: Reading = Box::new(move |storage| {
-            let read = read(storage)?;
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+        let result = Arc::new(Mutex::new(None));
+        let slot = result.clone();
+        let reading: ReadFn = Box::new(move |storage| {
+            let value = read(storage)?;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
             Ok(())
         });
         Box::pin(async move {
             self.project(projection, reading).await?;
-            let read = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-            read.ok_or_else(|| Error::machine("reading a projection", "the store did not read it"))
+            let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+            value.ok_or_else(|| Error::machine("reading a projection", "the store did not call the reader"))
         })
     }
 }
 
-/// Fails when a projection's name cannot be that of its storage.
+/// Fails when the name of a projection is not valid.
 pub fn check_name(projection: &dyn Projection) -> Result<()> {
     let name = projection.name();
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

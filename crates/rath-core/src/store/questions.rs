@@ -1,13 +1,13 @@
-//! Which sessions have open questions, without folding every session.
+//! A projection of the sessions with open questions, so that not every session must be folded to find them.
 
-use super::{Erased, Projection, Result, Storage};
+use super::{ErasedSet, Projection, Result, Storage};
 use crate::body::{Answered, Asked};
 use crate::id::{Point, SessionId};
 use crate::kind::Kind;
 use crate::record::Record;
 
-/// The questions that may be open, by session and seq. A question whose answer was erased stays listed; the session's
-/// folded state says whether it is open.
+/// The questions that may be open, by session and sequence number. A question whose answer was erased stays listed; the
+/// session's folded state is authoritative.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenQuestions;
 
@@ -42,7 +42,8 @@ impl Projection for OpenQuestions {
         for record in records {
             let of_session = record.session().0.into_bytes();
             match record.kind() {
-                // What is needed to match an answer; nothing where the body was erased.
+                // The value is what an answer must match: the id of the question and the digest of the text. It is
+                // empty if the body was erased.
                 Kind::Asked => {
                     let shown = record.body::<Asked>().ok().map(|asked| asked.shown_digest.0);
                     let value = shown.map(|shown| [record.id().0.0, shown].concat());
@@ -57,7 +58,7 @@ impl Projection for OpenQuestions {
                         }
                     }
                 }
-                // The questions of the session are given up.
+                // A cancellation closes all questions of the session.
                 _ => {
                     for (key, _) in storage.all(&of_session)? {
                         storage.delete(&key)?;
@@ -68,7 +69,7 @@ impl Projection for OpenQuestions {
         Ok(())
     }
 
-    fn forget(&self, erased: &Erased, storage: &mut dyn Storage) -> Result<()> {
+    fn forget(&self, erased: &ErasedSet, storage: &mut dyn Storage) -> Result<()> {
         for session in &erased.sessions {
             for (key, _) in storage.all(session.0.as_bytes())? {
                 storage.delete(&key)?;
@@ -76,7 +77,7 @@ impl Projection for OpenQuestions {
         }
         for record in &erased.records {
             let key = key(record.point());
-            // The digest of what was shown goes; that something was asked is in the header.
+            // Removes the digest of the text. The kind is in the header, so the question itself may stay listed.
             if storage.get(&key)?.is_some() {
                 storage.put(&key, &[])?;
             }

@@ -1,4 +1,4 @@
-//! Waiting for changes of a store without asking it again and again.
+//! Waiting for changes of a store without polling it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::kind::Kind;
 
 /// What a [`Watcher`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum WatchTopic {
     /// Records were committed.
     Commits,
-    /// Something was posted to an inbox.
+    /// A post was put into an inbox.
     Posts,
 }
 
-/// Wakes those who wait for changes of one store. Each store has one.
+/// Wakes the watchers of one store. Each store has one notifier.
 #[derive(Default)]
 pub struct Notifier {
     commits: Channel,
@@ -29,7 +29,7 @@ pub struct Notifier {
 
 #[derive(Default)]
 struct Channel {
-    /// How often there was a change.
+    /// The number of changes so far.
     count: AtomicU64,
     watchers: Mutex<Watchers>,
 }
@@ -37,7 +37,7 @@ struct Channel {
 #[derive(Default)]
 struct Watchers {
     last: u64,
-    /// Each with its waker while it waits.
+    /// All watchers by id, with the waker of a waiting one.
     all: HashMap<u64, Option<Waker>>,
 }
 
@@ -56,80 +56,81 @@ impl Channel {
 }
 
 impl Notifier {
-    /// Wakes those who wait for `change`. To be called when it can be read.
-    pub fn notify(&self, change: Change) {
-        let channel = self.channel(change);
+    /// Wakes the watchers of `topic`. Call it only after the change is visible to readers.
+    pub fn notify(&self, topic: WatchTopic) {
+        let channel = self.channel(topic);
         channel.count.fetch_add(1, Ordering::AcqRel);
         let wakers: Vec<Waker> = channel.watchers().all.values_mut().filter_map(Option::take).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for changes from now on.
-    pub fn watch(self: &Arc<Self>, change: Change) -> Watcher {
-        let channel = self.channel(change);
+    /// Creates a watcher for changes from now on.
+    pub fn watch(self: &Arc<Self>, topic: WatchTopic) -> Watcher {
+        let channel = self.channel(topic);
         let seen = AtomicU64::new(channel.count.load(Ordering::Acquire));
-        Watcher { notifier: self.clone(), change, id: channel.enter(), seen }
+        Watcher { notifier: self.clone(), topic, id: channel.enter(), seen }
     }
 
-    /// Whether anything waits for `change`, or may do so.
-    pub fn is_watched(&self, change: Change) -> bool {
-        !self.channel(change).watchers().all.is_empty()
+    /// Whether `topic` has any watchers.
+    pub fn is_watched(&self, topic: WatchTopic) -> bool {
+        !self.channel(topic).watchers().all.is_empty()
     }
 
-    fn channel(&self, change: Change) -> &Channel {
-        match change {
-            Change::Commits => &self.commits,
-            Change::Posts => &self.posts,
+    fn channel(&self, topic: WatchTopic) -> &Channel {
+        match topic {
+            WatchTopic::Commits => &self.commits,
+            WatchTopic::Posts => &self.posts,
         }
     }
 }
 
-/// Waits for changes of a store, made by this process or another one. Several changes may wake it once.
+/// Waits for changes of a store, made by this process or another one. Several changes may complete one wait.
 ///
-/// The order that misses nothing: [`mark`](Self::mark), then read, then wait for [`changed`](Self::changed).
+/// To miss no change, first call [`mark`](Self::mark), then read, then wait for [`changed`](Self::changed).
 pub struct Watcher {
     notifier: Arc<Notifier>,
-    change: Change,
+    topic: WatchTopic,
     id: u64,
-    /// How many changes were taken note of.
+    /// The number of changes that were marked as seen.
     seen: AtomicU64,
 }
 
 impl Watcher {
-    /// Takes note of all changes until now: only later ones count.
+    /// Marks all changes so far as seen.
     pub fn mark(&self) {
-        let count = self.notifier.channel(self.change).count.load(Ordering::Acquire);
+        let count = self.notifier.channel(self.topic).count.load(Ordering::Acquire);
         self.seen.store(count, Ordering::Release);
     }
 
-    /// Comes with the next change since the last one that was taken note of, and takes note of it.
+    /// Completes at the next change that is not marked as seen, and marks all changes as seen. Completes at once if
+    /// there was such a change already.
     pub fn changed(&self) -> Changed<'_> {
         Changed(self)
     }
 }
 
 impl Clone for Watcher {
-    /// Another one that has taken note of as much.
+    /// Creates a watcher that has seen the same changes.
     fn clone(&self) -> Self {
-        let id = self.notifier.channel(self.change).enter();
+        let id = self.notifier.channel(self.topic).enter();
         let seen = AtomicU64::new(self.seen.load(Ordering::Acquire));
-        Self { notifier: self.notifier.clone(), change: self.change, id, seen }
+        Self { notifier: self.notifier.clone(), topic: self.topic, id, seen }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.notifier.channel(self.change).watchers().all.remove(&self.id);
+        self.notifier.channel(self.topic).watchers().all.remove(&self.id);
     }
 }
 
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watcher({:?})", self.change)
+        write!(f, "Watcher({:?})", self.topic)
     }
 }
 
-/// Waits for a change.
+/// The future returned by [`Watcher::changed`].
 #[derive(Debug)]
 pub struct Changed<'a>(&'a Watcher);
 
@@ -138,7 +139,7 @@ impl Future for Changed<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Self(watcher) = *self;
-        let channel = watcher.notifier.channel(watcher.change);
+        let channel = watcher.notifier.channel(watcher.topic);
         let mut watchers = channel.watchers();
         let count = channel.count.load(Ordering::Acquire);
         if watcher.seen.swap(count, Ordering::AcqRel) != count {
@@ -149,7 +150,7 @@ impl Future for Changed<'_> {
     }
 }
 
-/// The records of a store as they are committed, by this process and others.
+/// A stream of the records of a store, as they are committed by this process and others.
 pub struct Commits {
     store: Arc<dyn Store>,
     scan: Scan,
@@ -157,27 +158,27 @@ pub struct Commits {
 }
 
 impl dyn Store {
-    /// What is committed after `after`, in commit order: first what is there, then what comes. Nothing is missed, nothing
-    /// repeated, and nothing is read while nothing is committed.
+    /// Returns the records after `after` in commit order: first the stored ones, then new ones as they are committed.
+    /// No record is skipped or repeated. The store is read only after a commit.
     pub fn commits(self: &Arc<Self>, after: Cursor) -> Commits {
-        Commits { watcher: self.watch(Change::Commits), scan: Scan::store(after), store: self.clone() }
+        Commits { watcher: self.watch(WatchTopic::Commits), scan: Scan::store(after), store: self.clone() }
     }
 }
 
 impl Commits {
-    /// Only records of these kinds.
+    /// Returns only records of these kinds.
     #[must_use]
     pub fn kinds(mut self, kinds: &[Kind]) -> Self {
         self.scan = self.scan.kinds(kinds);
         self
     }
 
-    /// The next page that holds anything; waits for it. Dropping the future loses nothing.
+    /// Waits for the next page that is not empty. The future can be dropped without losing records.
     pub async fn next(&mut self) -> Result<Page> {
         loop {
             self.watcher.mark();
             let page = self.store.scan(self.scan.clone()).await?;
-            self.scan.of = super::Of::Store { after: page.cursor.clone() };
+            self.scan.range = super::ScanRange::Store { after: page.cursor.clone() };
             if !page.records.is_empty() {
                 return Ok(page);
             }

@@ -1,4 +1,4 @@
-//! What a call comes to: what the model is shown, what is recorded, and what happens next.
+//! [`ToolOutcome`]: the outcome of a call: what the model is shown, what is recorded, and what happens next.
 
 use std::any::Any;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::blob::Blob;
-use crate::body::{BackgroundCommand, CallOutcome, Exit, OutsideEffect, Refused, Stretch};
+use crate::body::{BackgroundCommand, CallOutcome, Exit, OutsideEffect, SandboxDenial, StreamChunk};
 use crate::error::Error;
 use crate::session::Session;
 
-/// What a call comes to.
+/// The outcome of a call.
 ///
 /// ```
 /// use rath_core::ToolOutcome;
@@ -23,131 +23,130 @@ use crate::session::Session;
 /// ```
 #[derive(Debug, Default)]
 pub struct ToolOutcome {
-    /// What the model is shown, part by part.
+    /// What the model is shown.
     pub content: Vec<ContentPart>,
-    /// Whether the model is told that the call failed.
+    /// Whether the result is marked as failed.
     pub failed: bool,
     /// What happens next.
-    pub then: Then,
-    /// What is recorded besides the content.
+    pub then: FollowUp,
+    /// What is recorded in addition to the content.
     pub evidence: Option<Box<Evidence>>,
-    /// The branch that the call worked on, from [`Call::branch`](crate::Call::branch), to be merged into the caller's
-    /// session.
+    /// The branch from [`Call::branch`](crate::Call::branch), to be merged into the caller's session.
     pub branch: Option<Session>,
-    /// An error that leaves the run open: the call is not over, and is made again when the run is resumed.
+    /// An error that leaves the run open. The call stays open and is repeated when the run is resumed.
     pub open: Option<Error>,
 }
 
 /// What happens after a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Then {
+pub enum FollowUp {
     /// The model is shown the content.
     #[default]
     Report,
-    /// A person is asked, with the content as the question. The model is shown the answer.
+    /// A person is asked, with the content as the question. Their answer is the result.
     Ask,
-    /// The model's turns in this step are over: the agent or workflow of this name goes on with the session. It is one
-    /// that the agent was given with `hands_off_to`.
+    /// The agent's step ends, and the agent or workflow of this name continues the session. It must be one of those
+    /// given to the agent with `hands_off_to`.
     HandOff(String),
 }
 
-/// A part of what the model is shown.
+/// A part of a tool result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContentPart {
     /// Text.
     Text(String),
     /// A JSON value, as text.
     Json(String),
-    /// A picture; the media type says of what kind.
+    /// An image. The blob's media type gives its format.
     Image(Blob),
     /// A file.
     File {
-        /// Its name.
+        /// The file's name.
         name: String,
-        /// Its content.
+        /// The file's content.
         content: Blob,
     },
 }
 
-/// What is recorded of a call besides what the model is shown.
+/// What is recorded of a call in addition to what the model is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// How it ended, where that is neither done nor failed.
+    /// How the call ended, if neither done nor failed.
     pub outcome: Option<CallOutcome>,
     /// The exit code or signal of a command.
     pub exit: Option<Exit>,
-    /// The whole output, by stream. Without any, the output is what the model is shown.
-    pub streams: Vec<Captured>,
-    /// In which order the streams were written.
-    pub order: Vec<Stretch>,
-    /// What changed outside the session's files.
+    /// The whole output by stream. If empty, the output is what the model is shown.
+    pub streams: Vec<CapturedStream>,
+    /// The order in which the streams were written.
+    pub order: Vec<StreamChunk>,
+    /// Effects outside the session's files.
     pub effects: Vec<OutsideEffect>,
-    /// Processes that outlived it and were killed.
-    pub left_behind: u64,
-    /// What the sandbox refused.
-    pub refused: Vec<Refused>,
+    /// The number of processes that outlived the command and were killed.
+    pub killed_orphans: u64,
+    /// What the sandbox denied.
+    pub refused: Vec<SandboxDenial>,
     /// The limit that was reached.
-    pub beyond: Option<String>,
-    /// Commands that run on in the background, or were found to have ended.
+    pub limit_exceeded: Option<String>,
+    /// Commands that still run in the background, or were found to have ended.
     pub background: Vec<BackgroundCommand>,
-    /// Ids under which the rest of an output that was shortened can be read.
-    pub continued: Vec<String>,
-    /// What should be known, for people.
+    /// Ids with which the rest of a shortened output can be read.
+    pub rest_ids: Vec<String>,
+    /// Remarks for people.
     pub remarks: Vec<String>,
 }
 
-/// What a stream held.
+/// The captured output of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedStream {
     /// Its name: `stdout`, `stderr`.
     pub stream: String,
-    /// What was kept of it.
+    /// The bytes that were kept.
     pub bytes: Vec<u8>,
-    /// How long it was, where not all was kept.
+    /// The length of the whole stream in bytes, if not all of it was kept.
     pub cut_from: Option<u64>,
 }
 
 impl ToolOutcome {
-    /// It did what was asked.
+    /// The call succeeded.
     pub fn done(text: impl Into<String>) -> Self {
         Self::default().with_text(text)
     }
 
-    /// It did not, and this says why in words that a model can act on.
+    /// The call failed. `text` should tell the model what it can do.
     pub fn failed(text: impl Into<String>) -> Self {
         Self { failed: true, ..Self::done(text) }
     }
 
-    /// A person is asked. Their answer is the result of the call. The tool is not called again for it.
+    /// Asks a person. The answer is the result of the call; the tool is not called again.
     pub fn ask(question: impl Into<String>) -> Self {
-        Self { then: Then::Ask, ..Self::done(question) }
+        Self { then: FollowUp::Ask, ..Self::done(question) }
     }
 
-    /// The agent or workflow called `to` goes on with the session after this turn. `text` is the result of the call.
+    /// Hands the session off to the agent or workflow called `to` after this turn. `text` is the result of the call.
     pub fn hand_off(to: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { then: Then::HandOff(to.into()), ..Self::done(text) }
+        Self { then: FollowUp::HandOff(to.into()), ..Self::done(text) }
     }
 
-    /// With a text behind the parts it has. An empty one adds nothing.
+    /// Adds a text. An empty text adds nothing.
     #[must_use]
     pub fn with_text(self, text: impl Into<String>) -> Self {
         let text = text.into();
         if text.is_empty() { self } else { self.with_part(ContentPart::Text(text)) }
     }
 
-    /// With a picture.
+    /// Adds an image.
     #[must_use]
     pub fn with_image(self, media_type: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.with_part(ContentPart::Image(Blob::new(bytes.into(), media_type)))
     }
 
-    /// With a file.
+    /// Adds a file.
     #[must_use]
     pub fn with_file(self, name: impl Into<String>, media_type: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.with_part(ContentPart::File { name: name.into(), content: Blob::new(bytes.into(), media_type) })
     }
 
-    /// With a value as JSON. A value that cannot be written as JSON makes it a failure.
+    /// Adds a value as JSON. If serialization fails, the outcome becomes a failure.
     #[must_use]
     pub fn with_json(self, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
@@ -156,28 +155,28 @@ impl ToolOutcome {
         }
     }
 
-    /// With another part.
+    /// Adds a part.
     #[must_use]
     pub fn with_part(mut self, part: ContentPart) -> Self {
         self.content.push(part);
         self
     }
 
-    /// With something that changed outside the session's files.
+    /// Adds an effect outside the session's files.
     #[must_use]
     pub fn with_effect(mut self, effect: OutsideEffect) -> Self {
         self.evidence.get_or_insert_default().effects.push(effect);
         self
     }
 
-    /// With the branch that the call worked on, to be merged into the caller's session.
+    /// Sets the branch to be merged into the caller's session.
     #[must_use]
     pub fn with_branch(mut self, branch: Session) -> Self {
         self.branch = Some(branch);
         self
     }
 
-    /// The text of all parts; pictures and files are named in brackets.
+    /// The text of all parts. Images and files are shown in brackets.
     pub fn text(&self) -> String {
         let parts: Vec<String> = self.content.iter().map(ToString::to_string).collect();
         parts.join("\n")
@@ -196,8 +195,8 @@ impl fmt::Display for ContentPart {
     }
 }
 
-/// The outcome of a call whose work on a branch failed. The branch that the error carries is merged, without its files.
-/// An error that leaves the run open, such as a question that waits for a person, leaves the call open too.
+/// The outcome of a call whose work on its branch failed. The branch that the error carries is merged without its
+/// files. An error that leaves the run open, such as a question that waits for a person, leaves the call open too.
 impl From<Error> for ToolOutcome {
     fn from(error: Error) -> Self {
         let failed = Self::failed(format!("It failed: {error}"));
@@ -208,17 +207,17 @@ impl From<Error> for ToolOutcome {
     }
 }
 
-/// What a tool's function may return.
+/// What a tool function may return.
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     note = "return text, `()`, `Json(value)`, a `ToolOutcome`, or a `Result` of one of these whose error is text or an error type"
 )]
 pub trait IntoOutcome {
-    /// As an outcome.
+    /// Converts into an outcome.
     fn into_outcome(self) -> ToolOutcome;
 }
 
-/// A value that the model is shown as JSON.
+/// A value that is shown to the model as JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
 
@@ -252,7 +251,7 @@ impl<T: Serialize> IntoOutcome for Json<T> {
     }
 }
 
-/// The error is shown as text. Of an [`Error`], the branch that it carries is kept: `ToolOutcome` is made from it.
+/// The error is shown as text. An [`Error`] is converted with `From`, which keeps the branch that it carries.
 impl<T: IntoOutcome, E: fmt::Display + 'static> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> ToolOutcome {
         match self {

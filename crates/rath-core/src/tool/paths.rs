@@ -1,10 +1,10 @@
-//! Which arguments of a tool are paths of files.
+//! [`PathArguments`]: which arguments of a tool are file paths.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Which arguments of a tool are paths. Policy rules about paths are decided by these.
+/// Which arguments of a tool are file paths. Policy rules about paths are matched against them.
 ///
 /// ```
 /// use rath_core::PathArguments;
@@ -16,28 +16,29 @@ use serde_json::{Map, Value};
 /// ```
 #[derive(Clone, Default)]
 pub enum PathArguments {
-    /// The tool does not say. Any text in its arguments may be a path: rules that deny or ask apply where a text could
-    /// be meant by them, rules that allow a path never do.
+    /// Unknown: any text in the arguments may be a path. Rules that deny or ask match if any text could match them;
+    /// rules that allow a path never match.
     #[default]
     Unknown,
-    /// The arguments with these names, and no others. A name may lead into objects and lists: `edits[].path`.
+    /// The arguments with these names. A name may lead into objects and lists: `edits[].path`.
     Named(Vec<String>),
-    /// What this function finds: for paths inside a text, such as those of a patch.
+    /// The paths that this function returns, for paths inside a text such as a patch.
     Found(fn(&Value) -> Vec<String>),
 }
 
 impl PathArguments {
-    /// The arguments with these names, separated by commas. Each is a text or a list of texts. An empty list of names
-    /// says that no argument is a path.
+    /// The arguments with these names, separated by commas. Each is a text or a list of texts. An empty `names` means
+    /// that no argument is a path.
     pub fn named(names: &str) -> Self {
         let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
         Self::Named(names.map(str::to_owned).collect())
     }
 
-    /// The paths in the arguments of a call. An argument that is missing stands for the workspace itself, `.`.
+    /// The paths in the arguments of a call. A missing argument means the workspace itself, `.`.
     ///
-    /// `None` if the paths cannot be told: the tool does not say which arguments they are, a named argument is neither
-    /// text nor a list of texts, or there is an argument that `schema` does not have (it may be another name of one).
+    /// `None` if the paths are unknown: for [`Unknown`](Self::Unknown), if a named argument is neither a text nor a
+    /// list of texts, or if there is an argument that `schema` does not have (it may be a misspelled name of a path
+    /// argument).
     pub fn in_call(&self, schema: &Value, arguments: &Value) -> Option<Vec<String>> {
         let names = match self {
             Self::Unknown => return None,
@@ -76,7 +77,7 @@ impl PathArguments {
     }
 }
 
-/// Adds the texts that `steps` lead to. `None` where there is something else.
+/// Adds the texts that `steps` lead to. `None` if they lead to anything else.
 fn collect(value: &Value, steps: &[&str], paths: &mut Vec<String>) -> Option<()> {
     match (value, steps) {
         (Value::Array(items), _) => items.iter().try_for_each(|item| collect(item, steps, paths)),
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_unknown() {
+    fn undeterminable_paths_are_unknown() {
         for (names, arguments) in [
             ("from", json!({ "from": 1 })),
             ("from", json!({ "from": { "dir": "a" } })),

@@ -1,10 +1,10 @@
-//! Deep and wide histories: everything that walks them is iterative and linear.
+//! Deep and wide histories: all walks over them are iterative and linear.
 
 use pollster::block_on;
-use rath_core::{Actor, How, Memory, Session};
+use rath_core::{Actor, How, InMemory, Session};
 
 fn root() -> Session {
-    Session::create(&Memory::new(), Actor::program("test"))
+    Session::create(&InMemory::new(), Actor::program("test"))
 }
 
 #[test]
@@ -13,7 +13,7 @@ fn a_hundred_thousand_generations() {
     session.user("the question").unwrap();
     for generation in 0..100_000 {
         let child = session.fork("deeper");
-        // Published now and then, as a long life would.
+        // Publish from time to time, as a long-lived session does.
         if generation % 1000 == 0 {
             block_on(session.publish()).unwrap();
         }
@@ -48,9 +48,9 @@ fn ten_thousand_diamonds() {
         b.assistant("right").unwrap();
         session = block_on(session.merge([a, b], How::Append)).unwrap();
     }
-    // The start, and per diamond two markers and two answers: nothing twice, nothing lost.
+    // The first message, and two markers and two answers per diamond: nothing twice, nothing missing.
     assert_eq!(block_on(session.context()).unwrap().len(), 1 + 4 * 10_000);
-    // created, user, and per diamond: merged, 2 × (forked, assistant); `closed` is behind no head.
+    // created, user, and per diamond: merged, 2 × (forked, assistant). No head descends from `closed`.
     let history = block_on(async { session.history().await.unwrap().all().await }).unwrap();
     assert_eq!(history.len(), 2 + 5 * 10_000);
 }
@@ -70,7 +70,7 @@ fn a_merge_of_a_thousand_is_several_records_in_one_commit() {
     let context = block_on(session.context()).unwrap();
     assert_eq!(context.len(), 1 + 2 * 1000);
     let answers: Vec<String> =
-        context.iter().map(|message| message.said.to_string()).filter(|text| text.starts_with("answer")).collect();
+        context.iter().map(|message| message.body.to_string()).filter(|text| text.starts_with("answer")).collect();
     assert_eq!(answers, (0..1000).map(|n| format!("answer {n}")).collect::<Vec<_>>());
     let merged = session.head().seq - 1;
     assert_eq!(merged, 1000u64.div_ceil(63));
@@ -93,7 +93,7 @@ fn a_criss_cross_shares_no_record_twice() {
     }
     for session in [&a, &b] {
         let context = block_on(session.context()).unwrap();
-        let mut said: Vec<String> = context.iter().map(|message| message.said.to_string()).collect();
+        let mut said: Vec<String> = context.iter().map(|message| message.body.to_string()).collect();
         said.retain(|text| text.starts_with("a ") || text.starts_with("b "));
         let mut once = said.clone();
         once.sort();

@@ -1,7 +1,7 @@
-//! Files as values: differences, grafts, merges, patches.
+//! Files as values: differences, changes, merges, patches.
 
 mod diff;
-mod garden;
 mod merge;
 mod merge_laws;
 mod patch;
+mod test_files;

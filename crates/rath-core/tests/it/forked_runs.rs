@@ -1,21 +1,21 @@
-//! Runs whose code changed and that go on on a fork; and other forks that a run has to find again.
+//! Runs that continue on a fork because their code changed, and other forks that resume must find.
 
 use std::sync::{Arc, Mutex};
 
 use rath_core::body::{Forked, Outcome, StepLeft};
-use rath_core::store::{Scan, Which};
+use rath_core::store::{Scan, SessionFilter};
 use rath_core::{
-    Actor, Conditions, Error, ErrorKind, How, Kind, Memory, OnDivergence, Result, Session, SessionId, Store, View,
+    Actor, Error, ErrorKind, How, InMemory, Kind, OnDivergence, Result, RunOptions, Session, SessionId, Store, View,
 };
-use rath_testkit::{Moment, Mortal};
+use rath_testkit::{CrashPoint, CrashingStore};
 
-/// What was really run, in order.
+/// The work that was really executed, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 const KEY: &str = "the way";
 
-fn forking() -> Conditions {
-    Conditions { on_divergence: OnDivergence::Fork, ..Actor::program("test").into() }
+fn forking() -> RunOptions {
+    RunOptions { on_divergence: OnDivergence::Fork, ..Actor::program("test").into() }
 }
 
 async fn input(session: &mut Session) -> Result<()> {
@@ -38,7 +38,7 @@ async fn say(session: Session, log: &Log, words: &'static str) -> Result<Session
     session.step(words, work).await
 }
 
-/// A run that has done its first step and waits in its second.
+/// A run that has finished its first step and waits in its second.
 async fn stopped_run(store: &Arc<dyn Store>) -> SessionId {
     let log = Log::default();
     let first = async |session: Session| {
@@ -58,7 +58,7 @@ async fn stopped_run(store: &Arc<dyn Store>) -> SessionId {
     }
 }
 
-/// The same with another way in the middle of the second step.
+/// The same workflow with different code in the middle of the second step.
 async fn changed(session: Session, log: &Log) -> Result<Session> {
     let session = say(session, log, "a plan").await?;
     let outer = async |session: Session| {
@@ -74,7 +74,7 @@ async fn changed(session: Session, log: &Log) -> Result<Session> {
 
 async fn forks_of(store: &Arc<dyn Store>, line: SessionId) -> Vec<(SessionId, Forked)> {
     let mut forks = Vec::new();
-    for row in store.sessions(Which::ChildrenOf(line).into()).await.unwrap() {
+    for row in store.sessions(SessionFilter::ChildrenOf(line).into()).await.unwrap() {
         let first = View::of(store, row.id, Some(0)).await.unwrap();
         forks.push((row.id, first.record().body().unwrap()));
     }
@@ -86,31 +86,33 @@ async fn records_of(store: &Arc<dyn Store>, line: SessionId, kind: Kind) -> usiz
 }
 
 #[test]
-fn killed_at_any_commit_it_goes_on_on_the_same_fork() {
+fn a_run_killed_at_any_commit_resumes_on_the_same_fork() {
     pollster::block_on(async {
         let (mut commits, mut deaths) = (0, 0);
         loop {
             let mut died = false;
-            for (moment, by_key) in [(Moment::Before, true), (Moment::After, true), (Moment::After, false)] {
-                let store: Arc<dyn Store> = Memory::new();
+            for (moment, by_key) in [(CrashPoint::Before, true), (CrashPoint::After, true), (CrashPoint::After, false)]
+            {
+                let store: Arc<dyn Store> = InMemory::new();
                 let original = stopped_run(&store).await;
                 let length = View::of(&store, original, None).await.unwrap().record().seq();
-                let mortal = Mortal::new(store.clone(), commits, moment);
+                let mortal = CrashingStore::new(store.clone(), commits, moment);
                 let dying: Arc<dyn Store> = mortal.clone();
                 let log = Log::default();
                 let code = async |session: Session| changed(session, &log).await;
                 if let Ok(session) = dying.begin_run(KEY, forking(), input).await {
-                    drop(session.go_on(&code).await);
+                    drop(session.execute(&code).await);
                 }
                 died |= mortal.is_dead();
                 deaths += u32::from(mortal.is_dead());
-                // By the key with the same wish, or by the name of the fork and nothing else.
-                let fork = forks_of(&store, original).await.into_iter().find(|(_, forked)| forked.instead.is_some());
+                // Resumed by its key with the same options, or by the fork's id with default options.
+                let fork =
+                    forks_of(&store, original).await.into_iter().find(|(_, forked)| forked.continued_from.is_some());
                 let session = match fork {
                     Some((fork, _)) if !by_key => store.resume(fork, Actor::program("test")).await.unwrap(),
                     _ => store.begin_run(KEY, forking(), input).await.unwrap(),
                 };
-                let session = session.go_on(&code).await.unwrap();
+                let session = session.execute(&code).await.unwrap();
                 let where_ = format!("killed {moment:?} commit {commits}");
                 assert_eq!(session.text().await.unwrap().as_deref(), Some("arrived"), "{where_}");
                 assert!(session.pending().is_empty(), "the steps around were left on the fork: {where_}");
@@ -122,15 +124,15 @@ fn killed_at_any_commit_it_goes_on_on_the_same_fork() {
                 assert_eq!((old.record().seq(), old.pending().asks.len()), (length, 1), "the old line waits as before");
                 for words in ["the new way", "to the left", "to the right", "arrived"] {
                     let ran = log.lock().unwrap().iter().filter(|ran| *ran == words).count();
-                    // What died before its step was left is run again, and nothing else.
+                    // Only work whose step was not finished is run again.
                     assert!((1..=2).contains(&ran), "{words} ran {ran} times: {where_}");
                 }
                 assert!(!log.lock().unwrap().contains(&"a plan".into()), "it was done before: {where_}");
-                // When it is over nothing is run, and nothing is added.
+                // Resuming the finished run executes nothing and adds no record.
                 let (id, head) = (session.id(), session.head());
                 drop(session);
                 let before = log.lock().unwrap().len();
-                let again = store.resume(id, Actor::program("test")).await.unwrap().go_on(&code).await.unwrap();
+                let again = store.resume(id, Actor::program("test")).await.unwrap().execute(&code).await.unwrap();
                 assert_eq!((again.head(), log.lock().unwrap().len()), (head, before), "{where_}");
             }
             if !died {
@@ -145,7 +147,7 @@ fn killed_at_any_commit_it_goes_on_on_the_same_fork() {
 #[test]
 fn code_that_changes_again_forks_the_fork() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let original = stopped_run(&store).await;
         let log = Log::default();
         let code = async |session: Session| {
@@ -155,7 +157,7 @@ fn code_that_changes_again_forks_the_fork() {
                 Err(error) => Err(error.with_sessions(vec![session])),
             }
         };
-        let waiting = store.begin_run(KEY, forking(), input).await.unwrap().go_on(&code).await.unwrap_err();
+        let waiting = store.begin_run(KEY, forking(), input).await.unwrap().execute(&code).await.unwrap_err();
         let ErrorKind::Waiting(second) = *waiting.kind() else { panic!("{waiting}") };
         drop(waiting);
         let third = async |session: Session| {
@@ -163,19 +165,19 @@ fn code_that_changes_again_forks_the_fork() {
             let outer = async |session: Session| say(session, &log, "the new way").await;
             say(session.step("go", outer).await?, &log, "home").await
         };
-        let stopped = store.resume(second, Actor::program("test")).await.unwrap().go_on(&third).await.unwrap_err();
+        let stopped = store.resume(second, Actor::program("test")).await.unwrap().execute(&third).await.unwrap_err();
         assert!(matches!(stopped.kind(), ErrorKind::Diverged(_)), "{stopped}");
         drop(stopped);
-        let session = store.resume(second, forking()).await.unwrap().go_on(&third).await.unwrap();
+        let session = store.resume(second, forking()).await.unwrap().execute(&third).await.unwrap();
         assert_eq!(session.origin().map(|origin| origin.session), Some(second));
         assert_eq!(session.text().await.unwrap().as_deref(), Some("home"));
         let id = session.id();
         drop(session);
-        // By its key it is found where it went last; the lines before it by their names.
-        let last = store.begin_run(KEY, forking(), input).await.unwrap().go_on(&third).await.unwrap();
+        // The key leads to the last continuation; earlier sessions are found by their ids.
+        let last = store.begin_run(KEY, forking(), input).await.unwrap().execute(&third).await.unwrap();
         assert_eq!(last.id(), id);
         drop(last);
-        let middle = store.resume(second, Actor::program("test")).await.unwrap().go_on(&code).await.unwrap_err();
+        let middle = store.resume(second, Actor::program("test")).await.unwrap().execute(&code).await.unwrap_err();
         assert!(matches!(*middle.kind(), ErrorKind::Waiting(id) if id == second), "{middle}");
         assert_eq!(forks_of(&store, original).await.len(), 1);
         assert_eq!(log.lock().unwrap().iter().filter(|words| *words == "the new way").count(), 1);
@@ -186,7 +188,7 @@ fn code_that_changes_again_forks_the_fork() {
 fn a_failure_on_the_fork_is_written_there() {
     pollster::block_on(async {
         for dropped in [false, true] {
-            let store: Arc<dyn Store> = Memory::new();
+            let store: Arc<dyn Store> = InMemory::new();
             let original = stopped_run(&store).await;
             let length = View::of(&store, original, None).await.unwrap().record().seq();
             let log = Log::default();
@@ -202,7 +204,7 @@ fn a_failure_on_the_fork_is_written_there() {
                 session.step("go", outer).await
             };
             let session = store.begin_run(KEY, forking(), input).await.unwrap();
-            let error = session.go_on(&failing).await.unwrap_err();
+            let error = session.execute(&failing).await.unwrap_err();
             assert!(error.is_recorded(), "{error}");
             let fork = error.sessions()[0].id();
             assert_ne!(fork, original);
@@ -211,10 +213,10 @@ fn a_failure_on_the_fork_is_written_there() {
             assert_eq!(records_of(&store, fork, Kind::Failed).await, 1);
             let left = store.scan(Scan::session(fork, 0, 99).kinds(&[Kind::StepLeft])).await.unwrap().records;
             let outcomes: Vec<_> = left.iter().map(|record| record.body::<StepLeft>().unwrap().outcome).collect();
-            // With the session went the record that the first was left.
+            // The record that the first step finished was lost with the dropped session.
             let first = if dropped { Outcome::Failed } else { Outcome::Done };
             assert_eq!(outcomes, [first, Outcome::Failed, Outcome::Failed], "the new way, go, run");
-            let again = store.resume(fork, Actor::program("test")).await.unwrap().go_on(&failing).await.unwrap_err();
+            let again = store.resume(fork, Actor::program("test")).await.unwrap().execute(&failing).await.unwrap_err();
             assert!(again.to_string().contains("no luck"), "{again}");
             assert_eq!(records_of(&store, fork, Kind::Failed).await, 1, "said once");
         }
@@ -222,9 +224,9 @@ fn a_failure_on_the_fork_is_written_there() {
 }
 
 #[test]
-fn samples_and_merges_that_changed_fork_too() {
+fn changed_samples_and_merges_also_fork() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let code = async |mut session: Session, what: &str, keeps: bool| {
             session.sample(what, || 7)?;
             let (one, other) = (session.fork("one"), session.fork("other"));
@@ -244,17 +246,17 @@ fn samples_and_merges_that_changed_fork_too() {
         for changed in [0, 1] {
             let session = store.begin_run(KEY, Actor::program("test"), input).await.unwrap();
             let stopped = match changed {
-                0 => session.go_on(&other_sample).await,
-                _ => session.go_on(&other_merge).await,
+                0 => session.execute(&other_sample).await,
+                _ => session.execute(&other_merge).await,
             };
             let error = stopped.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Diverged(_)), "{error}");
         }
-        let error = store.resume(original, forking()).await.unwrap().go_on(&other_merge).await.unwrap_err();
+        let error = store.resume(original, forking()).await.unwrap().execute(&other_merge).await.unwrap_err();
         let ErrorKind::Waiting(fork) = *error.kind() else { panic!("{error}") };
         drop(error);
         assert_eq!(records_of(&store, fork, Kind::Merged).await, 1);
-        let error = store.resume(original, forking()).await.unwrap().go_on(&other_sample).await.unwrap_err();
+        let error = store.resume(original, forking()).await.unwrap().execute(&other_sample).await.unwrap_err();
         let ErrorKind::Waiting(sampled) = *error.kind() else { panic!("{error}") };
         assert_eq!(records_of(&store, sampled, Kind::Sampled).await, 1);
     });
@@ -264,15 +266,15 @@ fn samples_and_merges_that_changed_fork_too() {
 fn forks_at_earlier_records_are_found_again() {
     pollster::block_on(async {
         for commits in 0..12 {
-            let store: Arc<dyn Store> = Memory::new();
-            let mortal = Mortal::new(store.clone(), commits, Moment::After);
+            let store: Arc<dyn Store> = InMemory::new();
+            let mortal = CrashingStore::new(store.clone(), commits, CrashPoint::After);
             let log = Log::default();
             let code = async |session: Session| {
                 let session = say(session, &log, "one").await?;
                 let early = session.head().point();
                 let session = say(session, &log, "two").await?;
                 let branch = session.fork("a branch");
-                // The same point, from two lines: each finds its own.
+                // Two sessions fork at the same point: each finds its own fork.
                 let ours = session.fork_at(early, "back").await?;
                 let theirs = branch.fork_at(early, "back").await?;
                 let ours = say(ours, &log, "ours").await?;
@@ -288,8 +290,8 @@ fn forks_at_earlier_records_are_found_again() {
             let (one, three) = (forks.iter().filter(|(_, f)| f.why == "back").count(), forks.len());
             assert_eq!((one, three), (2, 3));
         }
-        // Another point is another fork, and that is said.
-        let store: Arc<dyn Store> = Memory::new();
+        // Forking at another point is a divergence.
+        let store: Arc<dyn Store> = InMemory::new();
         let code = async |session: Session, back: u64| {
             let session = say(session, &Log::default(), "one").await?;
             let mut point = session.head().point();
@@ -311,9 +313,9 @@ fn forks_at_earlier_records_are_found_again() {
 }
 
 #[test]
-fn a_run_does_not_detach_in_the_middle() {
+fn detaching_inside_a_run_fails() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let code = async |session: Session| {
             let error = session.detach("a copy").await.unwrap_err();
             assert_eq!(error.code(), "detach-in-run");
@@ -327,9 +329,9 @@ fn a_run_does_not_detach_in_the_middle() {
 #[test]
 fn a_step_that_drops_its_session_does_not_miscount_forks() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let code = async |mut session: Session| {
-            session.equip(7_u32);
+            session.provide(7_u32);
             let one = say(session.fork("one"), &Log::default(), "first").await?;
             let dropping = async |session: Session| -> Result<Session> {
                 drop(session);
@@ -337,7 +339,7 @@ fn a_step_that_drops_its_session_does_not_miscount_forks() {
             };
             let error = session.step("luckless", dropping).await.unwrap_err();
             let session = error.into_sessions().remove(0);
-            assert_eq!(*session.equipment().get::<u32>().unwrap(), 7, "what it carries is kept");
+            assert_eq!(*session.resources().get::<u32>().unwrap(), 7, "what it carries is kept");
             let two = say(session.fork("two"), &Log::default(), "second").await?;
             let mut session = session.merge([one, two], How::Append).await?;
             match session.ask("Further?").await {
@@ -355,9 +357,9 @@ fn a_step_that_drops_its_session_does_not_miscount_forks() {
 }
 
 #[test]
-fn many_records_in_a_step_that_is_entered_without_waiting_are_read() {
+fn many_records_of_a_step_are_read_ahead() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let code = async |mut session: Session| {
             session.enter("a lot")?;
             for number in 0..700 {
@@ -376,7 +378,7 @@ fn many_records_in_a_step_that_is_entered_without_waiting_are_read() {
     });
 }
 
-/// Forks right before the code diverges, work on them, and merges of branches that the line which was left has merged.
+/// Forks directly before the divergence, work on them, and merges of branches that the abandoned session has merged.
 async fn forking_early(session: Session, log: &Log, words: Option<&'static str>, wait: bool) -> Result<Session> {
     let branch = say(session.fork("a branch"), log, "branch work").await?;
     let session = match words {
@@ -400,18 +402,18 @@ fn branches_from_before_the_divergence_are_found_and_merged_again() {
         let (mut commits, mut died) = (0, true);
         while died {
             died = false;
-            for moment in [Moment::Before, Moment::After] {
-                let store: Arc<dyn Store> = Memory::new();
+            for moment in [CrashPoint::Before, CrashPoint::After] {
+                let store: Arc<dyn Store> = InMemory::new();
                 let old = async |session: Session| forking_early(session, &Log::default(), None, true).await;
                 let waiting = store.run(KEY, Actor::program("test"), &old, input).await.unwrap_err();
                 let ErrorKind::Waiting(original) = *waiting.kind() else { panic!("{waiting}") };
                 drop(waiting);
                 let log = Log::default();
                 let new = async |session: Session| forking_early(session, &log, Some("look first"), true).await;
-                let mortal = Mortal::new(store.clone(), commits, moment);
+                let mortal = CrashingStore::new(store.clone(), commits, moment);
                 let dying: Arc<dyn Store> = mortal.clone();
                 if let Ok(session) = dying.begin_run(KEY, forking(), input).await {
-                    drop(session.go_on(&new).await);
+                    drop(session.execute(&new).await);
                 }
                 died |= mortal.is_dead();
                 let mut fork = None;
@@ -420,7 +422,7 @@ fn branches_from_before_the_divergence_are_found_and_merged_again() {
                         Some(fork) => store.resume(fork, Actor::program("test")).await.unwrap(),
                         None => store.begin_run(KEY, forking(), input).await.unwrap(),
                     };
-                    let error = session.go_on(&new).await.unwrap_err();
+                    let error = session.execute(&new).await.unwrap_err();
                     let ErrorKind::Waiting(id) = *error.kind() else { panic!("killed {moment:?} {commits}: {error}") };
                     assert!(fork.is_none_or(|fork| fork == id));
                     fork = Some(id);
@@ -429,9 +431,9 @@ fn branches_from_before_the_divergence_are_found_and_merged_again() {
                 assert!(!ran.contains(&"branch work".into()), "killed {moment:?} {commits}: {ran:?}");
                 let after = ran.iter().filter(|words| *words == "after").count();
                 assert!((1..=2).contains(&after), "{ran:?}");
-                assert_eq!(forks_of(&store, original).await.len(), 2, "the branch, and the line that went on");
+                assert_eq!(forks_of(&store, original).await.len(), 2, "the branch, and the continuation");
                 let again =
-                    store.resume(original, Actor::program("test")).await.unwrap().go_on(&old).await.unwrap_err();
+                    store.resume(original, Actor::program("test")).await.unwrap().execute(&old).await.unwrap_err();
                 assert!(matches!(*again.kind(), ErrorKind::Waiting(id) if id == original), "{again}");
             }
             commits += 1;
@@ -441,9 +443,9 @@ fn branches_from_before_the_divergence_are_found_and_merged_again() {
 }
 
 #[test]
-fn branches_that_diverge_are_left_together() {
+fn diverging_branches_continue_in_one_resume() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let code = async |session: Session, log: &Log, words: [&'static str; 2]| {
             let (one, other) = (session.fork("one"), session.fork("other"));
             let one = say(one, log, words[0]).await?;
@@ -466,21 +468,21 @@ fn branches_that_diverge_are_left_together() {
                 Some(fork) => store.resume(fork, Actor::program("test")).await.unwrap(),
                 None => store.begin_run(KEY, forking(), input).await.unwrap(),
             };
-            let error = session.go_on(&new).await.unwrap_err();
+            let error = session.execute(&new).await.unwrap_err();
             let ErrorKind::Waiting(id) = *error.kind() else { panic!("round {round}: {error}") };
             assert!(id != original && fork.is_none_or(|fork| fork == id), "round {round}");
             fork = Some(id);
         }
-        let waiting = store.resume(original, Actor::program("test")).await.unwrap().go_on(&old).await.unwrap_err();
+        let waiting = store.resume(original, Actor::program("test")).await.unwrap().execute(&old).await.unwrap_err();
         assert!(matches!(*waiting.kind(), ErrorKind::Waiting(id) if id == original), "{waiting}");
         assert_eq!(*log.lock().unwrap(), ["a", "b", "c", "d"], "each once");
     });
 }
 
 #[test]
-fn forks_are_counted_anew_on_the_line_that_goes_on() {
+fn forks_are_counted_from_zero_on_a_continuation() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let original = stopped_run(&store).await;
         let log = Log::default();
         let code = async |session: Session| {
@@ -500,7 +502,7 @@ fn forks_are_counted_anew_on_the_line_that_goes_on() {
         };
         for _ in 0..3 {
             let session = store.begin_run(KEY, forking(), input).await.unwrap();
-            let error = session.go_on(&code).await.unwrap_err();
+            let error = session.execute(&code).await.unwrap_err();
             assert!(matches!(*error.kind(), ErrorKind::Waiting(id) if id != original), "{error}");
         }
         assert_eq!(log.lock().unwrap().iter().filter(|words| *words == "branch work").count(), 1);
@@ -508,22 +510,22 @@ fn forks_are_counted_anew_on_the_line_that_goes_on() {
 }
 
 #[test]
-fn every_line_leads_to_the_first_of_its_run() {
+fn every_session_of_a_run_resumes_the_whole_run() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let session = stopped_run(&store).await;
         let ancestry = rath_core::Ancestry::of(&store, session).await.unwrap();
         assert_eq!(ancestry.root, session);
         let log = Log::default();
         let code = async |session: Session| changed(session, &log).await;
-        let fork = store.begin_run(KEY, forking(), input).await.unwrap().go_on(&code).await.unwrap();
+        let fork = store.begin_run(KEY, forking(), input).await.unwrap().execute(&code).await.unwrap();
         for (branch, _) in forks_of(&store, fork.id()).await {
             assert_eq!(rath_core::Ancestry::of(&store, branch).await.unwrap().root, session);
         }
     });
 }
 
-/// A step that is over and left a branch open, and one that waits on its second branch.
+/// A finished step that left a branch open, and a step that waits on its second branch.
 async fn explore(session: Session, log: &Log) -> Result<Session> {
     let leaving = async |session: Session| {
         let open = session.fork("left open");
@@ -546,9 +548,9 @@ async fn explore(session: Session, log: &Log) -> Result<Session> {
 }
 
 #[test]
-fn a_branch_is_opened_when_the_program_comes_to_it() {
+fn a_branch_is_opened_when_the_program_reaches_it() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let log = Log::default();
         let code = async |session: Session| explore(session, &log).await;
         let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
@@ -557,9 +559,9 @@ fn a_branch_is_opened_when_the_program_comes_to_it() {
         let root = View::of(&store, asking, None).await.unwrap().lineage().await.unwrap()[0].session;
         let branches = forks_of(&store, root).await;
         let branch = |why: &str| branches.iter().find(|(_, forked)| forked.why == why).unwrap().0;
-        // What a step that is over left open does not matter: another process may hold it.
+        // Branches of a finished step are not opened, so another process may have them open.
         let held = store.open(branch("left open"), Actor::program("another")).await.unwrap();
-        // What is held of an open step does not matter before the program uses it.
+        // A locked branch of an open step does not matter until the program uses it.
         let second = store.open(branch("two"), Actor::program("another")).await.unwrap();
         let reading = async |session: Session| {
             let within = async |session: Session| {
@@ -587,7 +589,7 @@ fn a_branch_is_opened_when_the_program_comes_to_it() {
 #[test]
 fn a_fork_at_a_record_of_a_merged_branch_is_found_again() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let log = Log::default();
         let code = async |session: Session| {
             let mut early = None;

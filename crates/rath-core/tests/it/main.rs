@@ -7,7 +7,7 @@ mod ancestry;
 mod continued_runs;
 mod files;
 mod forked_runs;
-mod memory;
+mod in_memory;
 mod merges;
 mod resume;
 mod session;

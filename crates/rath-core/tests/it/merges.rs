@@ -1,13 +1,13 @@
-//! Merges of many branches: in fork order, whatever finished first, and at a cost that grows with their number only.
+//! Merges of many branches: in fork order whichever finished first, and at a cost that grows only with their number.
 
 use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{Forked, Merged, Placed};
-use rath_core::files::{Entry, Forest, Name, Node, NodeKind, Tree, Version};
+use rath_core::files::{FilePath, Node, NodeKind, Tree, TreeEntry, TreeStore, Version};
 use rath_core::store::Scan;
-use rath_core::{Actor, Blob, ErrorKind, How, Kind, Memory, Result, Session, Store, View};
-use rath_testkit::{Moment, Mortal};
+use rath_core::{Actor, Blob, ErrorKind, How, InMemory, Kind, Result, Session, Store, View};
+use rath_testkit::{CrashPoint, CrashingStore};
 
 const KEY: &str = "many hands";
 
@@ -15,7 +15,7 @@ async fn input(session: &mut Session) -> Result<()> {
     session.user("Share the work.").map(|_| ())
 }
 
-/// Four branches from two places, merged in an order that `shuffle` gives, and a wait.
+/// Four branches from two points, merged in the order given by `shuffle`, and a question.
 async fn share(mut session: Session, shuffle: &[usize]) -> Result<Session> {
     let mut branches = Vec::new();
     for (at, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
@@ -34,7 +34,7 @@ async fn share(mut session: Session, shuffle: &[usize]) -> Result<Session> {
     }
 }
 
-/// What the merge says of its branches: why each was forked.
+/// The reasons for the forks, as recorded in the merge.
 async fn merged(store: &Arc<dyn Store>, id: rath_core::SessionId) -> Vec<String> {
     let scan = Scan::session(id, 0, 99).kinds(&[Kind::Merged]);
     let body: Merged = store.scan(scan).await.unwrap().records[0].body().unwrap();
@@ -46,8 +46,8 @@ fn branches_are_merged_in_fork_order_whichever_finished_first() {
     block_on(async {
         let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]];
         for (first, order) in orders.iter().enumerate() {
-            let store: Arc<dyn Store> = Memory::new();
-            // The branches finish in another order in every process.
+            let store: Arc<dyn Store> = InMemory::new();
+            // The branches finish in a different order in every process.
             for order in [order, &orders[(first + 1) % 3], &orders[(first + 2) % 3]] {
                 let code = async |session: Session| share(session, order).await;
                 let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
@@ -55,7 +55,7 @@ fn branches_are_merged_in_fork_order_whichever_finished_first() {
                 drop(waiting);
                 assert_eq!(merged(&store, id).await, ["a", "b", "c", "d"]);
                 let context = View::of(&store, id, None).await.unwrap().context().await.unwrap();
-                let said: Vec<_> = context.iter().map(|message| message.said.to_string()).collect();
+                let said: Vec<_> = context.iter().map(|message| message.body.to_string()).collect();
                 let answers: Vec<_> = said.iter().filter(|said| said.len() == 1).map(String::as_str).collect();
                 assert_eq!(answers, ["a", "b", "c", "d"], "{said:?}");
             }
@@ -64,9 +64,9 @@ fn branches_are_merged_in_fork_order_whichever_finished_first() {
 }
 
 #[test]
-fn another_set_of_branches_is_changed_code() {
+fn merging_another_set_of_branches_diverges() {
     block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let all = async |session: Session| share(session, &[0, 1, 2, 3]).await;
         assert!(store.run(KEY, Actor::program("test"), &all, input).await.is_err());
         let some = async |session: Session| share(session, &[0, 1, 2]).await;
@@ -76,12 +76,12 @@ fn another_set_of_branches_is_changed_code() {
 }
 
 #[test]
-fn killed_in_between_it_merges_the_same() {
+fn a_merge_killed_midway_gives_the_same_result() {
     block_on(async {
         let (mut commits, mut died) = (0, true);
         while died {
-            let store: Arc<dyn Store> = Memory::new();
-            let mortal = Mortal::new(store.clone(), commits, Moment::After);
+            let store: Arc<dyn Store> = InMemory::new();
+            let mortal = CrashingStore::new(store.clone(), commits, CrashPoint::After);
             let dying: Arc<dyn Store> = mortal.clone();
             let early = async |session: Session| share(session, &[3, 1, 0, 2]).await;
             drop(dying.run(KEY, Actor::program("test"), &early, input).await);
@@ -97,9 +97,9 @@ fn killed_in_between_it_merges_the_same() {
 }
 
 #[test]
-fn sessions_from_elsewhere_keep_their_place() {
+fn sessions_outside_the_run_keep_their_position() {
     block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let mut other = store.create(Actor::program("other"));
         other.user("from elsewhere").unwrap();
         other.publish().await.unwrap();
@@ -119,18 +119,18 @@ fn sessions_from_elsewhere_keep_their_place() {
     });
 }
 
-/// A version with one file of its own name and content beside a shared one.
+/// A version with a shared file and one of its own name and content.
 async fn version(store: &Arc<dyn Store>, own: &str) -> Version {
-    let forest = Forest::new(&**store);
+    let tree_store = TreeStore::new(&**store);
     let mut tree = Tree::default();
     for name in [own, "shared"] {
         let blob = Blob::new(name.as_bytes().to_vec(), "text/plain");
         let (sha256, size) = (blob.reference.digest, blob.reference.bytes);
         store.blob_put(vec![blob]).await.unwrap();
         let node = Node { kind: NodeKind::File, mode: 0o644, sha256, size };
-        tree.entries.push(Entry { name: Name::from(name), node });
+        tree.entries.push(TreeEntry { name: FilePath::from(name), node });
     }
-    Version { tree: forest.put(tree).await.unwrap(), rules: None }
+    Version { tree: tree_store.put(tree).await.unwrap(), rules: None }
 }
 
 fn placed(workspace: Version) -> Placed {
@@ -138,10 +138,10 @@ fn placed(workspace: Version) -> Placed {
     Placed { backend, isolated, origin: None, in_place, workspace: Some(workspace), base: None, setup: None, why: None }
 }
 
-/// How often the store is read in a merge of so many published branches.
+/// The number of store reads in a merge of `branches` published branches.
 async fn reads_of_a_merge(branches: usize, with_files: bool) -> u64 {
-    let memory: Arc<dyn Store> = Memory::new();
-    let mortal = Mortal::new(memory, u64::MAX, Moment::Before);
+    let memory: Arc<dyn Store> = InMemory::new();
+    let mortal = CrashingStore::new(memory, u64::MAX, CrashPoint::Before);
     let store: Arc<dyn Store> = mortal.clone();
     let mut session = store.create(Actor::program("test"));
     session.user("Share the work.").unwrap();
@@ -157,23 +157,23 @@ async fn reads_of_a_merge(branches: usize, with_files: bool) -> u64 {
             branch.append(placed(version(&store, &format!("own {at}")).await)).unwrap();
         }
         branch.publish().await.unwrap();
-        // As a later process has it: nothing at hand.
+        // As in a later process, with nothing cached.
         let id = branch.id();
         drop(branch);
         finished.push(store.open(id, Actor::program("test")).await.unwrap());
     }
     let before = mortal.reads();
-    let session = session.merge(finished, How::TakeIn { without_files: Vec::new() }).await.unwrap();
+    let session = session.merge(finished, How::FilesOnly { without_files: Vec::new() }).await.unwrap();
     let reads = mortal.reads() - before;
     if with_files {
         let merged = session.state().workspace.clone().unwrap();
-        assert_eq!(Forest::new(&*store).list(&merged).await.unwrap().len(), branches + 1);
+        assert_eq!(TreeStore::new(&*store).list(&merged).await.unwrap().len(), branches + 1);
     }
     reads
 }
 
 #[test]
-fn merging_many_branches_costs_what_they_are_many() {
+fn the_cost_of_a_merge_is_linear_in_its_branches() {
     block_on(async {
         for with_files in [false, true] {
             let (few, many) = (reads_of_a_merge(150, with_files).await, reads_of_a_merge(600, with_files).await);

@@ -1,15 +1,16 @@
-//! Runs that are killed at every commit, and go on.
+//! Runs that are killed at every commit and resumed.
 
 use std::sync::{Arc, Mutex};
 
 use rath_core::body::{Outcome, StepEntered, Verdict};
-use rath_core::store::{Post, Posted, Scan, Which};
+use rath_core::store::{Post, PostContent, Scan, SessionFilter};
 use rath_core::{
-    Actor, Conditions, Error, ErrorKind, How, Kind, Memory, OnDivergence, Result, Said, Session, Store, View, Workflow,
+    Actor, Error, ErrorKind, How, InMemory, Kind, MessageBody, OnDivergence, Result, RunOptions, Session, Store, View,
+    Workflow,
 };
-use rath_testkit::{Moment, Mortal};
+use rath_testkit::{CrashPoint, CrashingStore};
 
-/// What was really run, in order.
+/// The work that was really executed, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 fn note(log: &Log, what: &str) {
@@ -66,8 +67,8 @@ async fn input(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Runs until the run is over, answering what is asked.
-async fn to_the_end(store: &Arc<dyn Store>, log: &Log) -> Session {
+/// Resumes the run until it is finished, answering its questions.
+async fn run_to_end(store: &Arc<dyn Store>, log: &Log) -> Session {
     loop {
         match store.run("the way", Actor::program("test"), &workflow(log, ""), input).await {
             Ok(session) => return session,
@@ -86,28 +87,28 @@ async fn to_the_end(store: &Arc<dyn Store>, log: &Log) -> Session {
 async fn answer(store: &Arc<dyn Store>, id: rath_core::SessionId) {
     let ask = View::of(store, id, None).await.unwrap().pending().asks[0].clone();
     let verdict = Verdict::Text("left".into());
-    let what = Posted::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
+    let what = PostContent::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
     store.post(Post::new(id, Actor::person("ada"), what)).await.unwrap();
 }
 
-/// What the session says, without what is different in every run.
+/// The session's messages without what differs between runs.
 async fn transcript(session: &Session) -> Vec<String> {
     let context = session.context().await.unwrap();
-    let words = |said: &Said| match said {
-        Said::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
-        Said::User(user) if user.text.to_string().starts_with("number") => "number".into(),
+    let words = |said: &MessageBody| match said {
+        MessageBody::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
+        MessageBody::User(user) if user.text.to_string().starts_with("number") => "number".into(),
         said => format!("{} {said}", said.role()),
     };
-    context.iter().map(|message| words(&message.said)).collect()
+    context.iter().map(|message| words(&message.body)).collect()
 }
 
-/// The steps of a session and its branches, and that none was entered twice after it was left.
+/// Checks that no step of the session or its branches was entered again after it finished.
 async fn check_steps(store: &Arc<dyn Store>, session: &Session) {
     let mut lines = vec![session.id()];
     let mut at = 0;
     while let Some(line) = lines.get(at).copied() {
         at += 1;
-        lines.extend(store.sessions(Which::ChildrenOf(line).into()).await.unwrap().iter().map(|row| row.id));
+        lines.extend(store.sessions(SessionFilter::ChildrenOf(line).into()).await.unwrap().iter().map(|row| row.id));
         let scan = Scan::session(line, 0, u64::MAX - 1).kinds(&[Kind::StepEntered, Kind::Forked]);
         let records = store.scan(scan).await.unwrap().records;
         let names: Vec<_> = records.iter().filter_map(|record| record.body::<StepEntered>().ok()).collect();
@@ -122,9 +123,9 @@ async fn check_steps(store: &Arc<dyn Store>, session: &Session) {
 #[test]
 fn a_run_that_is_killed_at_any_commit_ends_like_one_that_was_not() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let log = Log::default();
-        let session = to_the_end(&store, &log).await;
+        let session = run_to_end(&store, &log).await;
         let wanted = transcript(&session).await;
         assert_eq!(wanted.last().map(String::as_str), Some("assistant arrived"));
         check_steps(&store, &session).await;
@@ -133,16 +134,16 @@ fn a_run_that_is_killed_at_any_commit_ends_like_one_that_was_not() {
         let (mut commits, mut killed) = (0, 0);
         loop {
             let mut died = false;
-            for moment in [Moment::Before, Moment::After] {
-                let store = Memory::new();
-                let mortal = Mortal::new(store.clone(), commits, moment);
+            for moment in [CrashPoint::Before, CrashPoint::After] {
+                let store = InMemory::new();
+                let mortal = CrashingStore::new(store.clone(), commits, moment);
                 let log = Log::default();
                 let dying: Arc<dyn Store> = mortal.clone();
                 let first = dying.run("the way", Actor::program("test"), &workflow(&log, ""), input).await;
                 drop(first);
                 died |= mortal.is_dead();
                 killed += 1;
-                let session = to_the_end(&store, &log).await;
+                let session = run_to_end(&store, &log).await;
                 assert_eq!(transcript(&session).await, wanted, "killed {moment:?} commit {commits}");
                 check_steps(&store, &session).await;
             }
@@ -156,13 +157,13 @@ fn a_run_that_is_killed_at_any_commit_ends_like_one_that_was_not() {
 }
 
 #[test]
-fn a_run_that_is_over_is_jumped_over() {
+fn a_finished_run_is_skipped() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let log = Log::default();
-        let wanted = transcript(&to_the_end(&store, &log).await).await;
+        let wanted = transcript(&run_to_end(&store, &log).await).await;
         let ran = log.lock().unwrap().len();
-        let session = to_the_end(&store, &log).await;
+        let session = run_to_end(&store, &log).await;
         assert_eq!(transcript(&session).await, wanted);
         assert_eq!(log.lock().unwrap().len(), ran, "nothing was run again");
         assert!(session.is_live() && session.pending().is_empty());
@@ -180,7 +181,7 @@ async fn waiting(store: &Arc<dyn Store>) -> rath_core::SessionId {
 #[test]
 fn changed_code_stops_with_both_sides() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let id = waiting(&store).await;
         let changed = async |session: Session| say(session, Log::default(), "another plan").await;
         let error = store.run("the way", Actor::program("test"), &changed, input).await.unwrap_err();
@@ -188,9 +189,9 @@ fn changed_code_stops_with_both_sides() {
         assert_eq!(diverged.point.session, id);
         assert!(diverged.recorded.contains("a plan") && diverged.now.contains("another plan"), "{diverged}");
         drop(error);
-        // What is recorded is as it was, and the code that made it still goes on with it.
+        // The records are unchanged, and the original code can still resume the run.
         answer(&store, id).await;
-        let session = to_the_end(&store, &Log::default()).await;
+        let session = run_to_end(&store, &Log::default()).await;
         assert_eq!(session.text().await.unwrap().as_deref(), Some("arrived"));
     });
 }
@@ -198,14 +199,14 @@ fn changed_code_stops_with_both_sides() {
 #[test]
 fn changed_words_between_steps_are_noticed() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let id = waiting(&store).await;
         answer(&store, id).await;
-        drop(to_the_end(&store, &Log::default()).await);
-        // The run is over, so its steps are not looked at; a fork of the code that differs behind the answer is not noticed
-        // there. Before the end it is: the record with the words is held against what the code says now.
-        let store = Memory::new();
-        let mortal = Mortal::new(store.clone(), u64::MAX, Moment::Before);
+        drop(run_to_end(&store, &Log::default()).await);
+        // The finished run's steps are not compared, so a difference after the answer is not noticed there. Before the
+        // end it is: the record with the words is compared with what the code appends now.
+        let store = InMemory::new();
+        let mortal = CrashingStore::new(store.clone(), u64::MAX, CrashPoint::Before);
         let id = waiting(&store).await;
         answer(&store, id).await;
         let dying: Arc<dyn Store> = mortal.clone();
@@ -229,18 +230,18 @@ fn changed_words_between_steps_are_noticed() {
     });
 }
 
-fn forking() -> Conditions {
-    Conditions { on_divergence: OnDivergence::Fork, ..Actor::program("test").into() }
+fn forking() -> RunOptions {
+    RunOptions { on_divergence: OnDivergence::Fork, ..Actor::program("test").into() }
 }
 
 #[test]
-fn a_diverged_run_goes_on_live_on_a_fork_if_that_is_wanted() {
+fn a_diverged_run_continues_on_a_fork_in_fork_mode() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let id = waiting(&store).await;
         let session = store.begin_run("the way", forking(), input).await.unwrap();
         let changed = async |session: Session| say(session, Log::default(), "another plan").await;
-        let session = session.go_on(&changed).await.unwrap();
+        let session = session.execute(&changed).await.unwrap();
         assert_ne!(session.id(), id);
         assert_eq!(session.origin().map(|origin| origin.session), Some(id));
         assert_eq!(session.text().await.unwrap().as_deref(), Some("another plan"));
@@ -249,9 +250,9 @@ fn a_diverged_run_goes_on_live_on_a_fork_if_that_is_wanted() {
 }
 
 #[test]
-fn a_failed_step_is_recorded_once_and_found_again() {
+fn a_failed_step_is_recorded_once_and_replayed() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let failing = async |session: Session| {
             let outer = async |session: Session| {
                 let inner = async |session: Session| -> Result<Session> { Err(Error::workflow("no luck", session)) };
@@ -279,7 +280,7 @@ fn a_failed_step_is_recorded_once_and_found_again() {
 #[test]
 fn a_session_that_the_code_dropped_is_found_in_the_store() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let careless = async |mut session: Session| {
             session.assistant("half done")?;
             session.publish().await?;
@@ -296,7 +297,7 @@ fn a_session_that_the_code_dropped_is_found_in_the_store() {
 #[test]
 fn one_answer_answers_one_question() {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let mut session = store.create(Actor::program("test"));
         let first = session.ask("May I?").await;
         assert!(matches!(first.unwrap_err().kind(), ErrorKind::Waiting(_)));
@@ -306,10 +307,10 @@ fn one_answer_answers_one_question() {
             Post::new(
                 id,
                 Actor::person("ada"),
-                Posted::Answer { asked: ask.record, shown_digest: digest, verdict, why: None },
+                PostContent::Answer { asked: ask.record, shown_digest: digest, verdict, why: None },
             )
         };
-        // An answer to something else that was shown does not count.
+        // An answer with the digest of something else is ignored.
         store.post(post(Verdict::Yes, rath_core::Digest::of(b"something else"))).await.unwrap();
         assert!(matches!(session.ask("May I?").await.unwrap_err().kind(), ErrorKind::Waiting(_)));
         let yes = post(Verdict::Yes, ask.shown_digest);

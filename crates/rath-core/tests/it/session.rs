@@ -1,16 +1,16 @@
-//! What a session promises, promise by promise.
+//! The guarantees of `Session`.
 
 use pollster::block_on;
 use rath_core::body::{Assistant, Block, Compressed, Merged, ModelResponded, Outcome, Rejected};
-use rath_core::store::Which;
-use rath_core::{Actor, Blob, Durability, How, INLINE_LIMIT, Kind, Memory, Said, Session, Time, Usage};
+use rath_core::store::SessionFilter;
+use rath_core::{Actor, Blob, Durability, How, INLINE_LIMIT, InMemory, Kind, MessageBody, Session, Time, Usage};
 
 fn session() -> Session {
-    Session::create(&Memory::new(), Actor::person("ada"))
+    Session::create(&InMemory::new(), Actor::person("ada"))
 }
 
 fn said(session: &Session) -> Vec<String> {
-    block_on(session.context()).unwrap().iter().map(|message| message.said.to_string()).collect()
+    block_on(session.context()).unwrap().iter().map(|message| message.body.to_string()).collect()
 }
 
 fn call(session: &mut Session, id: &str) {
@@ -19,7 +19,7 @@ fn call(session: &mut Session, id: &str) {
 }
 
 #[test]
-fn it_reads_like_a_transcript() {
+fn display_shows_a_transcript() {
     let mut session = session();
     session.set_title("Colours").unwrap();
     session.user("Which one?\nQuick.").unwrap();
@@ -43,19 +43,19 @@ fn keep_takes_the_chosen_context_and_records_the_rejected() {
     let (chosen, loser) = (a.id(), b.head());
     let session = block_on(session.merge([a, b], How::keep(chosen, "shorter"))).unwrap();
     assert_eq!(said(&session), ["ask", "from a"]);
-    let own = block_on(async { session.view().await?.own().await }).unwrap();
+    let own = block_on(async { session.view().await?.own_records().await }).unwrap();
     let rejected: Rejected = own.last().unwrap().body().unwrap();
     assert_eq!((rejected.branch, rejected.why.as_str()), (loser, "shorter"));
 }
 
 #[test]
-fn append_keeps_selfs_view_of_the_shared_prefix() {
+fn append_keeps_the_parents_view_of_the_shared_prefix() {
     let mut session = session();
     for n in 0..4 {
         session.user(format!("old {n}")).unwrap();
     }
     let mut branch = session.fork("b");
-    // Each side compresses the shared prefix its own way; the branch's summary of it does not come along.
+    // Each side compresses the shared prefix differently. The branch's summary of it is not merged.
     block_on(branch.compress(0, 3, "branch's summary")).unwrap();
     branch.assistant("new in branch").unwrap();
     block_on(session.compress(0, 2, "own summary")).unwrap();
@@ -67,7 +67,7 @@ fn append_keeps_selfs_view_of_the_shared_prefix() {
 }
 
 #[test]
-fn a_summary_that_reaches_into_the_branch_comes_along() {
+fn a_summary_that_reaches_into_the_branch_is_merged() {
     let mut session = session();
     session.user("shared").unwrap();
     let mut branch = session.fork("b");
@@ -78,7 +78,7 @@ fn a_summary_that_reaches_into_the_branch_comes_along() {
 }
 
 #[test]
-fn synthesize_leaves_the_result_in_place_of_the_branches() {
+fn synthesize_replaces_the_branches_with_the_result() {
     let mut session = session();
     session.user("ask").unwrap();
     let branches: Vec<Session> = (0..3)
@@ -97,7 +97,7 @@ fn synthesize_leaves_the_result_in_place_of_the_branches() {
     let said = said(&session);
     assert_eq!((said.len(), said[0].as_str(), said[2].as_str()), (3, "ask", "the best of 7 items"));
     assert!(said[1].contains("3 merged branches, 6 items"), "{said:?}");
-    assert_eq!(session.at_risk(), 0);
+    assert_eq!(session.unpublished_count(), 0);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn usage_counts_every_record_once() {
 }
 
 #[test]
-fn open_branches_are_not_merged_and_come_back_in_the_error() {
+fn merging_open_branches_fails_and_returns_them() {
     let mut session = session();
     session.user("ask").unwrap();
     let mut branch = session.fork("b");
@@ -180,7 +180,7 @@ fn at_shows_the_session_as_it_was() {
     block_on(session.compress(0, 2, "both")).unwrap();
     session.label("state", "late").unwrap();
     let view = block_on(session.at(3)).unwrap();
-    let texts: Vec<String> = block_on(view.context()).unwrap().iter().map(|m| m.said.to_string()).collect();
+    let texts: Vec<String> = block_on(view.context()).unwrap().iter().map(|m| m.body.to_string()).collect();
     assert_eq!(texts, ["one", "two"]);
     assert_eq!(view.state().labels["state"], "early");
     assert_eq!(said(&session), ["both"]);
@@ -190,7 +190,7 @@ fn at_shows_the_session_as_it_was() {
 }
 
 #[test]
-fn fork_at_refuses_what_is_not_behind() {
+fn fork_at_refuses_points_outside_the_history() {
     let mut session = session();
     session.user("one").unwrap();
     let stranger = Session::create(session.store(), Actor::person("bob"));
@@ -212,15 +212,15 @@ fn detached_sessions_copy_context_and_forget_history() {
     child.assistant("on my own").unwrap();
     block_on(child.publish()).unwrap();
     assert_eq!(child.origin(), None);
-    // The origin was never published; the copy stands on its own.
-    assert!(block_on(session.store().sessions(Which::Id(session.id()).into())).unwrap().is_empty());
+    // The origin was never published, and the copy does not depend on it.
+    assert!(block_on(session.store().sessions(SessionFilter::Id(session.id()).into())).unwrap().is_empty());
     let id = child.id();
     let store = session.store().clone();
     drop((session, child));
     let child = block_on(store.open(id, Actor::person("bob"))).unwrap();
     let context = block_on(child.context()).unwrap();
     assert_eq!(context.len(), 4);
-    let Said::User(user) = &context[0].said else { panic!("{context:?}") };
+    let MessageBody::User(user) = &context[0].body else { panic!("{context:?}") };
     let text = block_on(async { child.view().await.unwrap().content(&user.text).await }).unwrap();
     assert_eq!(text.len(), INLINE_LIMIT + 1);
     let twice = block_on(child.detach("again")).unwrap();
@@ -228,27 +228,27 @@ fn detached_sessions_copy_context_and_forget_history() {
 }
 
 #[test]
-fn durability_decides_when_records_settle() {
+fn durability_decides_when_records_are_published() {
     let mut session = session();
     session.enter("outer").unwrap();
     session.enter("inner").unwrap();
     session.leave(Outcome::Done).unwrap();
-    block_on(session.settle()).unwrap();
-    assert_eq!(session.at_risk(), 4);
+    block_on(session.publish_if_due()).unwrap();
+    assert_eq!(session.unpublished_count(), 4);
     session.leave(Outcome::Done).unwrap();
-    block_on(session.settle()).unwrap();
-    assert_eq!(session.at_risk(), 0);
+    block_on(session.publish_if_due()).unwrap();
+    assert_eq!(session.unpublished_count(), 0);
     session.set_durability(Durability::Record);
     session.note("one").unwrap();
-    block_on(session.settle()).unwrap();
-    assert_eq!(session.at_risk(), 0);
+    block_on(session.publish_if_due()).unwrap();
+    assert_eq!(session.unpublished_count(), 0);
     session.set_durability(Durability::Relaxed { every: std::time::Duration::from_secs(3600) });
     session.note("two").unwrap();
-    block_on(session.settle()).unwrap();
-    assert_eq!(session.at_risk(), 1);
+    block_on(session.publish_if_due()).unwrap();
+    assert_eq!(session.unpublished_count(), 1);
     session.set_durability(Durability::Relaxed { every: std::time::Duration::ZERO });
-    block_on(session.settle()).unwrap();
-    assert_eq!(session.at_risk(), 0);
+    block_on(session.publish_if_due()).unwrap();
+    assert_eq!(session.unpublished_count(), 0);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_body_begins_with_its_brace() {
 }
 
 #[test]
-fn a_merge_names_what_it_brought() {
+fn a_merge_names_the_records_it_adds() {
     let mut session = session();
     session.user("ask").unwrap();
     let base = session.head();
@@ -311,11 +311,11 @@ fn a_merge_names_what_it_brought() {
     assert_eq!(record.header().unwrap().parents[..], [own.id, theirs.id]);
     let body: Merged = record.body().unwrap();
     assert_eq!(body.base, Some(base));
-    assert_eq!((body.brought[0].session, body.brought[0].from, body.brought[0].to), (theirs.session, 0, 1));
+    assert_eq!((body.added[0].session, body.added[0].from, body.added[0].to), (theirs.session, 0, 1));
 }
 
 #[test]
-fn bad_merges_give_the_sessions_back() {
+fn failed_merges_return_the_sessions() {
     let first = session();
     let error = block_on(first.merge([], How::Append)).unwrap_err();
     assert_eq!(error.code(), "bad-merge");
@@ -346,25 +346,25 @@ fn values_and_futures_cross_threads() {
 }
 
 #[test]
-fn a_view_of_what_is_not_published_can_be_forked() {
+fn a_view_of_unpublished_records_can_be_forked() {
     let mut parent = session();
     parent.user("one").unwrap();
     parent.user("two").unwrap();
     let mut child = block_on(parent.at(1)).unwrap().fork(Actor::person("bob"), "from the first").unwrap();
     assert_eq!(said(&child), ["one"]);
     block_on(child.publish()).unwrap();
-    // The parent is there up to the fork point, and no further.
+    // The parent is stored up to the fork point and no further.
     let store = parent.store().clone();
-    assert_eq!(block_on(store.sessions(Which::Id(parent.id()).into())).unwrap()[0].seq, 1);
+    assert_eq!(block_on(store.sessions(SessionFilter::Id(parent.id()).into())).unwrap()[0].seq, 1);
     let mut early = block_on(parent.fork_at(rath_core::Point { session: parent.id(), seq: 0 }, "earlier")).unwrap();
     block_on(early.publish()).unwrap();
-    assert_eq!(block_on(store.sessions(Which::Id(parent.id()).into())).unwrap()[0].seq, 1);
+    assert_eq!(block_on(store.sessions(SessionFilter::Id(parent.id()).into())).unwrap()[0].seq, 1);
     drop(parent);
     assert_eq!(said(&child), ["one"]);
 }
 
 #[test]
-fn refusals_leave_everything_as_it_was() {
+fn failed_operations_change_nothing() {
     let mut session = session();
     session.enter("thinking").unwrap();
     let error = block_on(session.close("early")).unwrap_err();
@@ -383,7 +383,7 @@ fn refusals_leave_everything_as_it_was() {
 }
 
 #[test]
-fn what_operations_write_cannot_be_appended() {
+fn kinds_written_by_operations_cannot_be_appended() {
     let mut session = session();
     let head = session.head();
     assert_eq!(session.append(rath_core::body::Created::default()).unwrap_err().code(), "bad-body");
@@ -392,10 +392,10 @@ fn what_operations_write_cannot_be_appended() {
 }
 
 #[test]
-fn a_publish_that_nobody_waits_for_does_not_hold_the_session() {
+fn a_dropped_publish_does_not_lock_the_session() {
     let mut session = session();
     let (store, id) = (session.store().clone(), session.id());
-    // Polled once, then dropped, as a timeout does.
+    // Polled once and dropped, as by a timeout.
     let mut publishing = Box::pin(session.publish());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let _ = std::future::Future::poll(publishing.as_mut(), &mut context);
@@ -405,8 +405,8 @@ fn a_publish_that_nobody_waits_for_does_not_hold_the_session() {
 }
 
 #[test]
-fn files_come_with_a_message() {
-    let store = Memory::new();
+fn messages_can_have_attachments() {
+    let store = InMemory::new();
     let mut session = Session::create(&store, Actor::person("ada"));
     let picture = Blob::new(*b"\x89PNG", "image/png");
     session
@@ -416,7 +416,7 @@ fn files_come_with_a_message() {
     let id = session.id();
     drop(session);
     let session = block_on(store.open(id, Actor::person("ada"))).unwrap();
-    let said = block_on(session.context()).unwrap().remove(0).said.to_string();
+    let said = block_on(session.context()).unwrap().remove(0).body.to_string();
     let wanted = "Who is this?\n[attached: cat.png, image/png, 4 bytes]\n[attached: application/pdf, 4 bytes]";
     assert_eq!(said, wanted);
     let kept = block_on(store.blob_get(picture.reference.digest)).unwrap().unwrap();

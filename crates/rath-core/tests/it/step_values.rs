@@ -1,14 +1,14 @@
-//! What steps leave behind: values and errors that a resumed run reads back, and keys that no two branches share.
+//! The results of steps: values and errors that a resumed run gets again, and keys that differ between branches.
 
 use std::sync::{Arc, Mutex};
 
 use rath_core::body::StepLeft;
 use rath_core::store::Scan;
-use rath_core::{Actor, Conditions, Content, Error, ErrorKind, How, Kind, Memory, Result, Session, Store, View};
-use rath_testkit::{Moment, Mortal};
+use rath_core::{Actor, Content, Error, ErrorKind, How, InMemory, Kind, Result, RunOptions, Session, Store, View};
+use rath_testkit::{CrashPoint, CrashingStore};
 use serde::{Deserialize, Serialize};
 
-/// What was really run, in order.
+/// The work that was really executed, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 const KEY: &str = "the review";
@@ -36,7 +36,7 @@ async fn wait(mut session: Session) -> Result<Session> {
     }
 }
 
-/// A step that leaves a long value, one inside another that leaves a short one, and a wait.
+/// A step with a long value, a nested step with a short one, and a question.
 async fn review(session: Session, log: &Log) -> Result<Session> {
     let note = |what: &str| log.lock().unwrap().push(what.into());
     let (session, verdict) = session
@@ -62,21 +62,21 @@ async fn review(session: Session, log: &Log) -> Result<Session> {
     let (fork, score) = fork.step_value("score", async |session| Ok((session, 0.75))).await?;
     assert_eq!((score, fork.value::<f64>("score").await?), (0.75, Some(0.75)));
     let session = session.merge([fork], How::Append).await?;
-    assert_eq!(session.value::<f64>("score").await?, Some(0.25), "a branch keeps its values to itself");
+    assert_eq!(session.value::<f64>("score").await?, Some(0.25), "a branch does not replace the session's own values");
     wait(session).await
 }
 
 #[test]
-fn a_step_leaves_a_value_that_a_resumed_run_reads_back() {
+fn a_step_value_is_returned_on_resume() {
     pollster::block_on(async {
         let (mut commits, mut died) = (0, true);
         while died {
             died = false;
-            for moment in [Moment::Before, Moment::After] {
-                let store: Arc<dyn Store> = Memory::new();
+            for moment in [CrashPoint::Before, CrashPoint::After] {
+                let store: Arc<dyn Store> = InMemory::new();
                 let log = Log::default();
                 let code = async |session: Session| review(session, &log).await;
-                let mortal = Mortal::new(store.clone(), commits, moment);
+                let mortal = CrashingStore::new(store.clone(), commits, moment);
                 let dying: Arc<dyn Store> = mortal.clone();
                 drop(dying.run(KEY, Actor::program("test"), &code, input).await);
                 died |= mortal.is_dead();
@@ -94,9 +94,9 @@ fn a_step_leaves_a_value_that_a_resumed_run_reads_back() {
 }
 
 #[test]
-fn a_long_value_is_a_blob_and_a_short_one_stands_in_its_record() {
+fn long_values_are_blobs_and_short_ones_inline() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let log = Log::default();
         let code = async |session: Session| review(session, &log).await;
         let waiting = store.run(KEY, Actor::program("test"), &code, input).await.unwrap_err();
@@ -111,9 +111,9 @@ fn a_long_value_is_a_blob_and_a_short_one_stands_in_its_record() {
 }
 
 #[test]
-fn a_value_of_another_type_is_changed_code() {
+fn reading_a_value_as_another_type_diverges() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let then = async |session: Session| {
             let (session, _) = session.step_value("score", async |session| Ok((session, 7_u32))).await?;
             wait(session).await
@@ -129,7 +129,7 @@ fn a_value_of_another_type_is_changed_code() {
         drop(error);
         let waiting = store.run(KEY, Actor::program("test"), &then, input).await.unwrap_err();
         assert!(matches!(waiting.kind(), ErrorKind::Waiting(_)), "{waiting}");
-        // What JSON does not keep is refused before it is recorded.
+        // A value that JSON cannot represent is rejected before it is recorded.
         let lost =
             async |session: Session| Ok(session.step_value("score", async |session| Ok((session, f64::NAN))).await?.0);
         let error = store.run("another", Actor::program("test"), &lost, input).await.unwrap_err();
@@ -137,12 +137,12 @@ fn a_value_of_another_type_is_changed_code() {
     });
 }
 
-/// What a program can know of an error.
+/// What a program can find out about an error.
 fn facts(error: &Error) -> String {
     format!("{} | {error} | {} | {} | {:?}", error.code(), error.is_transient(), error.is_cancelled(), error.kind())
 }
 
-/// Catches the errors of steps and says what it knows of them.
+/// Catches the errors of steps and logs what it can find out about them.
 async fn catching(mut session: Session, log: &Log) -> Result<Session> {
     let model = |transient| ErrorKind::Model { model: "m".into(), why: "overloaded".into(), transient };
     let kinds: [fn() -> ErrorKind; 6] = [
@@ -165,7 +165,7 @@ async fn catching(mut session: Session, log: &Log) -> Result<Session> {
         let inner = async |session: Session| session.step("inner", |session| fail(session, model(transient))).await;
         session = catch(session.step("outer", inner).await.unwrap_err(), "nested");
     }
-    // The failure of a branch is on record there, and ends the step around it here.
+    // The failure of a branch is recorded there and ends the outer step here.
     let branching = async |session: Session| {
         let branch = session.fork("a branch");
         match branch.step("work", |session| fail(session, ErrorKind::Workflow("not on a branch".into()))).await {
@@ -180,7 +180,7 @@ async fn catching(mut session: Session, log: &Log) -> Result<Session> {
 #[test]
 fn an_error_is_the_same_when_it_happens_and_when_a_run_is_resumed() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let (live, resumed) = (Log::default(), Log::default());
         for log in [&live, &resumed, &resumed] {
             let code = async |session: Session| catching(session, log).await;
@@ -202,22 +202,22 @@ fn an_error_is_the_same_when_it_happens_and_when_a_run_is_resumed() {
 #[test]
 fn an_error_keeps_what_it_was_in_the_process_where_it_happened() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
+        let store: Arc<dyn Store> = InMemory::new();
         let failing = async |session: Session| -> Result<Session> {
             Err(Error::workflow(std::io::Error::other("the disk is on fire"), session))
         };
         let error = store.run(KEY, Actor::program("test"), &failing, input).await.unwrap_err();
         let Some(ErrorKind::Workflow(cause)) = error.cause() else { panic!("{error:?}") };
         assert!(cause.downcast_ref::<std::io::Error>().is_some());
-        assert!(!error.is_read_back());
+        assert!(!error.is_replayed());
         drop(error);
         let error = store.run(KEY, Actor::program("test"), &failing, input).await.unwrap_err();
-        assert!(error.cause().is_none() && error.is_read_back(), "{error:?}");
+        assert!(error.cause().is_none() && error.is_replayed(), "{error:?}");
         assert_eq!(error.to_string(), "the disk is on fire");
     });
 }
 
-/// Sibling branches, a fork of a fork and a fork at an earlier record enter steps of one name.
+/// Sibling branches, a fork of a fork and a fork at an earlier record enter steps of the same name.
 async fn siblings(session: Session, log: &Log) -> Result<Session> {
     let worker = async |session: Session| -> Result<Session> {
         session
@@ -245,11 +245,11 @@ async fn siblings(session: Session, log: &Log) -> Result<Session> {
 }
 
 #[test]
-fn no_two_branches_have_steps_of_one_key() {
+fn step_keys_differ_between_branches() {
     pollster::block_on(async {
         let mut of_runs = Vec::new();
         for _ in 0..2 {
-            let store: Arc<dyn Store> = Memory::new();
+            let store: Arc<dyn Store> = InMemory::new();
             for _ in 0..2 {
                 let log = Log::default();
                 let code = async |session: Session| siblings(session, &log).await;
@@ -267,13 +267,13 @@ fn no_two_branches_have_steps_of_one_key() {
 }
 
 #[test]
-fn what_is_recorded_once_is_done_once() {
+fn record_once_runs_its_work_once() {
     pollster::block_on(async {
         let (mut commits, mut died) = (0, true);
         while died {
             died = false;
-            for moment in [Moment::Before, Moment::After] {
-                let store: Arc<dyn Store> = Memory::new();
+            for moment in [CrashPoint::Before, CrashPoint::After] {
+                let store: Arc<dyn Store> = InMemory::new();
                 let log = Log::default();
                 let code = async |mut session: Session| {
                     let text: String = session
@@ -287,7 +287,7 @@ fn what_is_recorded_once_is_done_once() {
                     session.user(format!("{number}"))?;
                     wait(session).await
                 };
-                let mortal = Mortal::new(store.clone(), commits, moment);
+                let mortal = CrashingStore::new(store.clone(), commits, moment);
                 let dying: Arc<dyn Store> = mortal.clone();
                 drop(dying.run(KEY, Actor::program("test"), &code, input).await);
                 died |= mortal.is_dead();
@@ -296,7 +296,7 @@ fn what_is_recorded_once_is_done_once() {
                     assert!(matches!(waiting.kind(), ErrorKind::Waiting(_)), "{waiting}");
                 }
                 let made = log.lock().unwrap().len();
-                // It is made again only where the process died between making and recording it.
+                // The work is repeated only if the process died between the work and its record.
                 assert!(made == 1 || made == 2 && mortal.is_dead(), "made {made} times, killed {moment:?} {commits}");
             }
             commits += 1;
@@ -306,9 +306,9 @@ fn what_is_recorded_once_is_done_once() {
 }
 
 #[test]
-fn an_error_is_not_recorded_once() {
+fn record_once_does_not_record_errors() {
     pollster::block_on(async {
-        let mut session = Session::create(&(Memory::new() as Arc<dyn Store>), Actor::person("ada"));
+        let mut session = Session::create(&(InMemory::new() as Arc<dyn Store>), Actor::person("ada"));
         let failed = session.record_once::<u32, _, _>("x", async || Err(ErrorKind::Workflow("no".into()).into())).await;
         assert_eq!(failed.unwrap_err().to_string(), "no");
         assert_eq!(session.record_once("x", async || Ok(3_u32)).await.unwrap(), 3);
@@ -316,10 +316,10 @@ fn an_error_is_not_recorded_once() {
 }
 
 #[test]
-fn a_run_says_which_workflow_in_which_version_it_is_of() {
+fn a_run_records_its_workflow_name_and_version() {
     pollster::block_on(async {
-        let store: Arc<dyn Store> = Memory::new();
-        let named = |version: &str| Conditions::from(Actor::program("test")).workflow("review", version);
+        let store: Arc<dyn Store> = InMemory::new();
+        let named = |version: &str| RunOptions::from(Actor::program("test")).workflow("review", version);
         let code = async |session: Session| wait(session).await;
         let waiting = store.run(KEY, named("1"), &code, input).await.unwrap_err();
         assert!(matches!(waiting.kind(), ErrorKind::Waiting(_)), "{waiting}");
@@ -328,11 +328,11 @@ fn a_run_says_which_workflow_in_which_version_it_is_of() {
         let ErrorKind::Diverged(diverged) = error.kind() else { panic!("{error}") };
         assert!(diverged.to_string().contains("version: 1 was recorded, now it is 2"), "{diverged}");
         drop(error);
-        let other = Conditions::from(Actor::program("test")).workflow("deploy", "1");
+        let other = RunOptions::from(Actor::program("test")).workflow("deploy", "1");
         let error = store.run(KEY, other, &code, input).await.unwrap_err();
         assert!(error.to_string().contains("workflow: review was recorded, now it is deploy"), "{error}");
         drop(error);
-        // Code that does not say which it is goes on, and so does a run that did not say.
+        // Code without a workflow name can resume the run, and named code can resume a run without one.
         for conditions in [Actor::program("test").into(), named("1")] {
             let waiting = store.run(KEY, conditions, &code, input).await.unwrap_err();
             assert!(matches!(waiting.kind(), ErrorKind::Waiting(_)), "{waiting}");

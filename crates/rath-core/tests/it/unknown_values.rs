@@ -1,18 +1,18 @@
-//! Values of later versions in bodies that this version knows: they are carried, shown, and trusted with nothing.
+//! Enum values of later versions in bodies that this version knows are kept and shown, and never relied on.
 
 use pollster::block_on;
 use rath_core::body::{
-    About, Answered, Asked, Assistant, CallOutcome, CheckVerdict, Choice, Effect, Exit, Grant, Manner, MemoryScope,
-    MemoryStatus, Outcome, ReplayMode, Role, Scope, Verdict, WaitsFor, Why,
+    Answered, Asked, Assistant, CallOutcome, CheckVerdict, Choice, Effect, Exit, Grant, MemoryScope, MemoryStatus,
+    MergeStrategy, Outcome, QuestionKind, ReplayMode, RestoreReason, Role, Scope, Verdict, WaitKind,
 };
 use rath_core::files::{ConflictKind, Driver};
-use rath_core::store::{Post, Posted};
-use rath_core::{Actor, Memory, Session, Time, View};
+use rath_core::store::{Post, PostContent};
+use rath_core::{Actor, InMemory, Session, Time, View};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// An unknown name is read, shown and written back; every known one too.
+/// Unknown and known names are parsed, shown and written back unchanged.
 fn names<E>(known: &[E], unknown: impl Fn(&E) -> bool)
 where
     E: Serialize + DeserializeOwned + ToString + PartialEq + std::fmt::Debug,
@@ -39,8 +39,8 @@ fn names_of_later_versions_are_carried() {
     macro_rules! all {
         ($($enum:ident)*) => { $(names($enum::KNOWN, |value| matches!(value, $enum::Unknown(_)));)* };
     }
-    all!(Role Outcome Effect CallOutcome About Why Choice Driver);
-    all!(CheckVerdict MemoryScope MemoryStatus ReplayMode WaitsFor);
+    all!(Role Outcome Effect CallOutcome QuestionKind RestoreReason Choice Driver);
+    all!(CheckVerdict MemoryScope MemoryStatus ReplayMode WaitKind);
     assert_eq!(ConflictKind::KNOWN.len(), 7);
     let kind: ConflictKind = serde_json::from_str("\"submodule\"").unwrap();
     assert_eq!(
@@ -49,7 +49,7 @@ fn names_of_later_versions_are_carried() {
     );
 }
 
-/// A value with fields is carried when its name is not known, and an error when it is and its fields cannot be read.
+/// A value with fields is kept if its name is unknown; if the name is known and the fields are invalid, it is an error.
 fn values<E: Serialize + DeserializeOwned>(unknown: Value, known: &[Value], malformed: &[Value]) -> E {
     for value in known {
         let read: E = serde_json::from_value(value.clone()).unwrap();
@@ -82,9 +82,9 @@ fn values_with_fields_of_later_versions_are_carried() {
     );
     assert!(matches!(grant.scope, Scope::Unknown(_)));
     assert_eq!(grant.to_string(), "t (unknown: host)");
-    let manner: Manner =
+    let manner: MergeStrategy =
         values(json!({ "type": "vote", "of": 3 }), &[json!({ "type": "append" })], &[json!({ "type": "keep" })]);
-    assert!(matches!(manner, Manner::Unknown(_)));
+    assert!(matches!(manner, MergeStrategy::Unknown(_)));
     let turn: Assistant = values(
         json!({ "blocks": [{ "type": "sound", "seconds": 2.5 }, { "type": "text", "text": "Hear." }] }),
         &[],
@@ -100,15 +100,15 @@ fn an_unknown_effect_is_the_least_safe() {
     assert!(Effect::Irreversible.is_irreversible() && !Effect::Workspace.is_irreversible());
 }
 
-/// A line as a later version may write it.
-fn line_of_a_later_version() -> Session {
-    let mut session = Session::create(&Memory::new(), Actor::person("ada"));
+/// A session as a later version may write it.
+fn session_of_a_later_version() -> Session {
+    let mut session = Session::create(&InMemory::new(), Actor::person("ada"));
     session.append_json("step_entered", r#"{"name":"check","role":"validator"}"#).unwrap();
     let call =
         json!({ "blocks": [{ "type": "tool_use", "id": "c1", "name": "t", "arguments": "{}" }, { "type": "sound" }] });
     session.append_json("assistant", &call.to_string()).unwrap();
     session.append_json("tool_started", r#"{"call":"c1","tool":"t","effect":"reversible_by_hand"}"#).unwrap();
-    let asked = Asked::new(About::Question, Some("c1".into()), "so?");
+    let asked = Asked::new(QuestionKind::Question, Some("c1".into()), "so?");
     let shown_digest = asked.shown_digest;
     let question = session.append(asked).unwrap();
     let verdict = serde_json::from_str("\"perhaps\"").unwrap();
@@ -117,14 +117,14 @@ fn line_of_a_later_version() -> Session {
 }
 
 #[test]
-fn a_line_with_unknown_values_folds_publishes_and_reopens() {
-    let mut session = line_of_a_later_version();
+fn a_session_with_unknown_values_folds_publishes_and_reopens() {
+    let mut session = session_of_a_later_version();
     let call = &session.state().calls[0];
     assert!(call.started.as_ref().unwrap().effect.is_irreversible());
     block_on(session.publish()).unwrap();
     let view = block_on(View::of(session.store(), session.id(), None)).unwrap();
     assert_eq!(view.state(), session.state());
-    let texts: Vec<String> = block_on(view.context()).unwrap().iter().map(|message| message.said.to_string()).collect();
+    let texts: Vec<String> = block_on(view.context()).unwrap().iter().map(|message| message.body.to_string()).collect();
     assert_eq!(texts, ["→ t({}) [c1]\n[unknown: sound]"]);
     let lines = session.to_string();
     assert!(lines.contains("unknown: perhaps"), "{lines}");
@@ -139,19 +139,20 @@ fn a_line_with_unknown_values_folds_publishes_and_reopens() {
 }
 
 #[test]
-fn a_post_of_an_unknown_kind_waits() {
-    let store = Memory::new();
+fn a_post_of_an_unknown_kind_stays_in_the_inbox() {
+    let store = InMemory::new();
     let mut session = Session::create(&store, Actor::person("ada"));
     block_on(session.publish()).unwrap();
-    let what: Posted = serde_json::from_value(json!({ "post": "reprioritise", "to": 3 })).unwrap();
+    let what: PostContent = serde_json::from_value(json!({ "post": "reprioritise", "to": 3 })).unwrap();
     let later = Post { id: "p1".into(), session: session.id(), actor: Actor::person("bob"), time: Time(1), what };
     block_on(store.post(later.clone())).unwrap();
-    block_on(store.post(Post::new(session.id(), Actor::person("bob"), Posted::Message { text: "hi".into() }))).unwrap();
-    assert_eq!(block_on(session.take_posts()).unwrap(), None);
+    block_on(store.post(Post::new(session.id(), Actor::person("bob"), PostContent::Message { text: "hi".into() })))
+        .unwrap();
+    assert_eq!(block_on(session.consume_posts()).unwrap(), None);
     block_on(session.publish()).unwrap();
-    // The message was taken, and what nobody here knows waits.
+    // The message was consumed; the unknown post stays.
     assert_eq!(block_on(store.posts(session.id())).unwrap(), std::slice::from_ref(&later));
     assert_eq!(later.kind().as_str(), "reprioritise");
-    assert_eq!(session.take_post(&later).unwrap_err().code(), "bad-body");
+    assert_eq!(session.consume_post(&later).unwrap_err().code(), "bad-body");
     assert_eq!(block_on(session.context()).unwrap().len(), 1);
 }

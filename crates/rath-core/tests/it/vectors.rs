@@ -1,9 +1,10 @@
-//! Golden vectors: records as they are exported, checked by the library and by `docs/verify.py`, which must agree.
+//! Golden vectors: exported records, checked by the library and by `docs/verify.py`, which must agree.
 //!
-//! The files in `tests/vectors` are sound, those in `tests/vectors/tampered` are not; `heads.json` and
-//! `tampered/expected.json` say what must come out. Ids, salts and times are random, so they were written once:
-//! `RATH_REGENERATE_VECTORS=1 cargo test -p rath-core --test it vectors::regenerate` writes them anew, and with
-//! `=derived` only those that are made from others, with `=kinds` only the one of the kinds that the others do not hold.
+//! The files in `tests/vectors` are valid, those in `tests/vectors/tampered` are not. `heads.json` and
+//! `tampered/expected.json` contain the expected results. Ids, salts and times are random, so the files were written
+//! once: `RATH_REGENERATE_VECTORS=1 cargo test -p rath-core --test it vectors::regenerate` writes all of them again,
+//! `=derived` only those that are derived from others, and `=kinds` only the one with the kinds that the others do not
+//! contain.
 
 mod kinds;
 mod making;
@@ -18,18 +19,18 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rath_core::body::{Assistant, Block, ModelResponded, Outcome, ToolResult};
 use rath_core::store::{Query, Scan};
-use rath_core::verify::{Chain, Finding, Link, Report, What};
+use rath_core::verify::{ChainVerifier, Finding, FindingKind, ParentLink, VerifyReport};
 use rath_core::{
-    Actor, Blob, Digest, Header, How, Kind, Memory, Parts, Point, Record, RecordId, Recurring, Reference, Session,
-    SessionId, Store, Time, Usage, blob_references,
+    Actor, Blob, Digest, Header, HeaderCache, How, InMemory, Kind, Point, Record, RecordId, RecordParts, Reference,
+    Session, SessionId, Store, Time, Usage, blob_references,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use making::{erase, write_sound_vectors};
+use making::{erase, write_valid_vectors};
 use tampering::{Case, tampered};
 
-const SOUND: [&str; 7] =
+const VALID: [&str; 7] =
     ["plain.jsonl", "graph.jsonl", "unknown.jsonl", "erased.jsonl", "blob.jsonl", "files.jsonl", "kinds.jsonl"];
 
 // ---- The files -----------------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ impl Line {
         Reference { session, seq, id: self.id() }
     }
 
-    /// The record, taken as it is.
+    /// The record, without checks.
     fn record(&self, point: Point, generation: u64, kind: Kind) -> Record {
         let body = self.body.as_deref().unwrap_or_default();
         let bytes = [self.header.as_bytes(), body.as_bytes()].concat().into();
@@ -74,7 +75,8 @@ impl Line {
             const_hex::decode_to_slice(salt, &mut bytes).unwrap();
             (bytes, split..split + body.len() as u32)
         });
-        Record::unchecked(Parts { point, generation, kind: Some(kind), bytes, header: 0..split, body: salted }).unwrap()
+        Record::unchecked(RecordParts { point, generation, kind: Some(kind), bytes, header: 0..split, body: salted })
+            .unwrap()
     }
 }
 
@@ -107,21 +109,21 @@ fn to_json_text<T: Serialize>(value: &T) -> String {
     serde_json::to_string_pretty(value).unwrap() + "\n"
 }
 
-/// The last record of each session in each file, as the session itself named it.
+/// The expected last record of each session in each file.
 type Heads = BTreeMap<String, Vec<Reference>>;
 
-/// What a verifier must say about each tampered file.
+/// The expected finding for each tampered file.
 type Expectations = BTreeMap<String, Expected>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Expected {
-    /// The first finding; `None` where nothing can be found.
+    /// The first finding; `None` if the change cannot be detected.
     first: Option<Place>,
-    /// The heads to pin.
+    /// The heads to check against.
     heads: Vec<Reference>,
 }
 
-/// A finding without its words.
+/// A finding without its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     what: String,
@@ -137,16 +139,16 @@ impl Place {
 
 // ---- The two verifiers ---------------------------------------------------------------------------------------------
 
-/// What the library's `Chain` says of exported records.
-fn audit(lines: &[Line], heads: &[Reference]) -> Report {
-    let mut report = Report::default();
+/// Runs the library's `ChainVerifier` on exported records.
+fn audit(lines: &[Line], heads: &[Reference]) -> VerifyReport {
+    let mut report = VerifyReport::default();
     let arranged = arrange(lines, &mut report);
     report.sessions = arranged.len() as u64;
     let absent = heads.iter().filter(|head| arranged.iter().all(|(session, _)| *session != head.session));
     let absent: Vec<_> = absent.map(|head| (head.session, Vec::new())).collect();
     let mut links = Vec::new();
     for (session, records) in arranged.iter().chain(&absent) {
-        let mut chain = Chain::new(*session);
+        let mut chain = ChainVerifier::new(*session);
         for record in records {
             chain.check(record, &mut report.findings, &mut links);
         }
@@ -157,10 +159,10 @@ fn audit(lines: &[Line], heads: &[Reference]) -> Report {
     }
     let times: HashMap<RecordId, u64> =
         lines.iter().map(|line| (line.id(), loose(line).map_or(0, |header| header.time))).collect();
-    for Link { child, child_time, parent, .. } in links {
+    for ParentLink { child, child_time, parent, .. } in links {
         let (what, why) = match times.get(&parent) {
-            None => (What::BrokenParent, "its parent is not in the input"),
-            Some(time) if *time > child_time.0 => (What::Malformed, "its time is before its parent's"),
+            None => (FindingKind::BrokenParent, "its parent is not in the input"),
+            Some(time) if *time > child_time.0 => (FindingKind::Malformed, "its time is before that of its parent"),
             Some(_) => continue,
         };
         let (session, seq) = (Some(child.session), Some(child.seq));
@@ -169,7 +171,7 @@ fn audit(lines: &[Line], heads: &[Reference]) -> Report {
     report
 }
 
-/// What a header says, read with less care than a verifier takes: just enough to know where the record stands.
+/// The fields of a header that give a record's position, parsed less strictly than a verifier parses them.
 struct Loose {
     point: Point,
     kind: Kind,
@@ -189,26 +191,26 @@ fn loose(line: &Line) -> Option<Loose> {
     })
 }
 
-/// The records of each session, each at the place where it stands: behind its first parent if that came before it,
-/// else where its header says; taken in order, these are the places of the line. `verify.py` does the same.
-fn arrange(lines: &[Line], report: &mut Report) -> Vec<(SessionId, Vec<Record>)> {
-    struct Standing<'a> {
+/// Sorts the records of each session as `verify.py` does: a record comes after its first parent if that came before it
+/// in the file, or else at the position that its header gives.
+fn arrange(lines: &[Line], report: &mut VerifyReport) -> Vec<(SessionId, Vec<Record>)> {
+    struct Positioned<'a> {
         line: &'a Line,
         seq: u64,
         generation: u64,
         kind: Kind,
     }
-    let mut arranged: Vec<(SessionId, Vec<Standing<'_>>)> = Vec::new();
-    let mut stands: HashMap<RecordId, (Point, u64)> = HashMap::new();
+    let mut arranged: Vec<(SessionId, Vec<Positioned<'_>>)> = Vec::new();
+    let mut positions: HashMap<RecordId, (Point, u64)> = HashMap::new();
     for line in lines {
         let Some(Loose { point, kind, parents, .. }) = loose(line) else {
-            let why = "the header does not say where the record stands".into();
-            report.findings.push(Finding { what: What::Unreadable, session: None, seq: None, why });
+            let why = "the header does not give the position of the record".into();
+            report.findings.push(Finding { what: FindingKind::Unreadable, session: None, seq: None, why });
             continue;
         };
         report.records += 1;
         report.erased += u64::from(line.body.is_none());
-        let first = parents.first().and_then(|first| stands.get(first));
+        let first = parents.first().and_then(|first| positions.get(first));
         let Point { session, seq } = match first {
             Some((parent, _)) if kind != Kind::Forked => Point { seq: parent.seq + 1, ..*parent },
             _ => point,
@@ -218,18 +220,19 @@ fn arrange(lines: &[Line], report: &mut Report) -> Vec<(SessionId, Vec<Record>)>
             arranged.len() - 1
         });
         let own = &mut arranged[at].1;
-        // Generations are an index of the store, not part of an export: they are made up here so that they fit.
+        // Generations are not exported, so matching ones are generated here.
         let generation = match first {
-            Some(_) => parents.iter().filter_map(|id| stands.get(id)).map(|(_, above)| above + 1).max().unwrap_or(0),
+            Some(_) => parents.iter().filter_map(|id| positions.get(id)).map(|(_, above)| above + 1).max().unwrap_or(0),
             None => own.last().map_or(0, |last| last.generation + 1),
         };
-        stands.insert(line.id(), (Point { session, seq }, generation));
-        own.push(Standing { line, seq, generation, kind });
+        positions.insert(line.id(), (Point { session, seq }, generation));
+        own.push(Positioned { line, seq, generation, kind });
     }
-    let in_place = |(session, line): (SessionId, Vec<Standing<'_>>)| {
+    let in_place = |(session, line): (SessionId, Vec<Positioned<'_>>)| {
         let mut places: Vec<u64> = line.iter().map(|standing| standing.seq).collect();
         places.sort_unstable();
-        let at_place = |(it, seq): (Standing<'_>, u64)| it.line.record(Point { session, seq }, it.generation, it.kind);
+        let at_place =
+            |(it, seq): (Positioned<'_>, u64)| it.line.record(Point { session, seq }, it.generation, it.kind);
         (session, line.into_iter().zip(places).map(at_place).collect())
     };
     arranged.into_iter().map(in_place).collect()
@@ -239,7 +242,7 @@ fn places(findings: &Value) -> Vec<Place> {
     findings.as_array().unwrap().iter().map(|finding| serde_json::from_value(finding.clone()).unwrap()).collect()
 }
 
-/// Runs `docs/verify.py`; `None`, and a word about it, where there is no Python.
+/// Runs `docs/verify.py`. `None`, with a message on stderr, if Python is not installed.
 #[allow(clippy::disallowed_methods, reason = "the auditor's verifier is a program of its own")]
 fn verify_py(arguments: &[String]) -> Option<(i32, String)> {
     match std::process::Command::new("python3").arg(docs("verify.py")).args(arguments).output() {
@@ -252,15 +255,15 @@ fn verify_py(arguments: &[String]) -> Option<(i32, String)> {
     }
 }
 
-/// Holds what `verify.py` says of a file against what the library says.
-fn assert_python_agrees(name: &str, heads: &[Reference], report: &Report) {
+/// Compares the findings of `verify.py` on a file with those of the library.
+fn assert_python_agrees(name: &str, heads: &[Reference], report: &VerifyReport) {
     let mut arguments = vec!["--json".to_owned(), format!("--blobs={}", path_of("blobs"))];
     arguments.extend(heads.iter().map(|head| format!("--head={}@{}={}", head.session, head.seq, head.id)));
     arguments.push(path_of(name));
     let Some((code, output)) = verify_py(&arguments) else { return };
     let said: Value = serde_json::from_str(&output).unwrap();
     let known = serde_json::to_value(report).unwrap();
-    assert_eq!(code, if report.is_sound() { 0 } else { 3 }, "{name}: exit code, with {output}");
+    assert_eq!(code, if report.is_valid() { 0 } else { 3 }, "{name}: exit code, with {output}");
     for count in ["records", "sessions", "erased"] {
         assert_eq!(said[count], known[count], "{name}: {count}");
     }
@@ -270,9 +273,9 @@ fn assert_python_agrees(name: &str, heads: &[Reference], report: &Report) {
 // ---- Tests ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn sound_vectors_are_sound_in_both_verifiers() {
+fn valid_vectors_pass_both_verifiers() {
     let heads: Heads = read_json("heads.json");
-    for name in SOUND {
+    for name in VALID {
         let lines = read(name);
         assert_eq!(to_text(&lines), fs::read_to_string(directory().join(name)).unwrap(), "{name}");
         for heads in [&[][..], &heads[name]] {
@@ -288,7 +291,7 @@ fn sound_vectors_are_sound_in_both_verifiers() {
 
 #[test]
 fn records_keep_their_text() {
-    for name in SOUND {
+    for name in VALID {
         for line in read(name) {
             let Reference { session, seq, id } = line.reference();
             let record = line.record(Point { session, seq }, 0, Header::parse(line.header.as_bytes()).unwrap().kind);
@@ -300,7 +303,7 @@ fn records_keep_their_text() {
 #[test]
 fn headers_are_canonical() {
     let mut with_unknown_fields = 0;
-    for name in SOUND {
+    for name in VALID {
         for line in read(name) {
             assert_eq!(serde_jcs::to_string(&line.fields()).unwrap(), line.header, "{name}");
             let header = Header::parse(line.header.as_bytes()).unwrap();
@@ -315,8 +318,8 @@ fn headers_are_canonical() {
 }
 
 #[test]
-fn vectors_hold_every_kind_and_its_body_is_read() {
-    let lines: Vec<Line> = SOUND.iter().flat_map(|name| read(name)).collect();
+fn vectors_contain_every_kind_with_a_readable_body() {
+    let lines: Vec<Line> = VALID.iter().flat_map(|name| read(name)).collect();
     for kind in Kind::KNOWN {
         let of_kind: Vec<_> = lines.iter().filter(|line| line.fields()["kind"] == kind.as_str()).collect();
         let Some(line) = of_kind.iter().find(|line| line.body.is_some()) else { panic!("no vector holds {kind}") };
@@ -328,7 +331,7 @@ fn vectors_hold_every_kind_and_its_body_is_read() {
 }
 
 #[test]
-fn tampered_vectors_are_found_out_by_both_verifiers() {
+fn both_verifiers_detect_tampered_vectors() {
     let expectations: Expectations = read_json("tampered/expected.json");
     for (name, expected) in expectations {
         let name = format!("tampered/{name}");
@@ -351,7 +354,7 @@ fn verify_py_names_missing_and_altered_blobs() {
             named.push((at, directory().join("blobs").join(blob.digest.to_string())));
         }
     }
-    // The first stays away, the second has one bit flipped, the third is as it was.
+    // The first blob is missing, the second has one flipped bit, the third is unchanged.
     let mut content = fs::read(&named[1].1).unwrap();
     content[0] ^= 1;
     fs::write(blobs.join(named[1].1.file_name().unwrap()), content).unwrap();
@@ -366,14 +369,14 @@ fn verify_py_names_missing_and_altered_blobs() {
 }
 
 #[test]
-fn verify_py_says_what_it_did() {
+fn verify_py_reports_what_it_checked() {
     let run = |arguments: &[&str]| verify_py(&arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
     let (plain, altered) = (path_of("plain.jsonl"), path_of("tampered/altered_last_header.jsonl"));
     let expectations: Expectations = read_json("tampered/expected.json");
     let Reference { session, seq, id } = expectations["altered_last_header.jsonl"].heads[0];
 
     let Some((code, said)) = run(&[&plain]) else { return };
-    assert_eq!((code, said.as_str()), (0, "sound; records: 22, sessions: 1, erased: 0\n"));
+    assert_eq!((code, said.as_str()), (0, "valid; records: 22, sessions: 1, erased: 0\n"));
     let (code, said) = run(&[&altered, &format!("--head={session}={id}")]).unwrap();
     assert_eq!(code, 3);
     assert!(said.starts_with(&format!("{session}@{seq}: altered_record: ")), "{said}");
@@ -384,13 +387,13 @@ fn verify_py_says_what_it_did() {
 
 #[test]
 fn the_reference_shows_a_real_record_and_lists_every_kind() {
-    let reference = fs::read_to_string(docs("records.md")).unwrap();
+    let reference = fs::read_to_string(docs("reference/records.md")).unwrap();
     let Line { header, salt, body } = read("graph.jsonl").swap_remove(2);
     for text in [header, salt.unwrap(), body.unwrap()] {
-        assert!(reference.contains(&text), "docs/records.md does not show {text}");
+        assert!(reference.contains(&text), "docs/reference/records.md does not show {text}");
     }
     for kind in Kind::KNOWN {
-        assert!(reference.contains(&format!("| `{kind}` |")), "docs/records.md does not list {kind}");
+        assert!(reference.contains(&format!("| `{kind}` |")), "docs/reference/records.md does not list {kind}");
     }
 }
 
@@ -421,7 +424,7 @@ fn any_header() -> impl Strategy<Value = Header> {
     )
 }
 
-/// The header as a JSON value, by another way than the library's.
+/// The header as a JSON value, built without the library's code.
 fn as_value(header: &Header) -> Value {
     let mut value = json!({
         "v": header.v, "time": header.time, "session": header.session, "seq": header.seq, "parents": header.parents,
@@ -447,10 +450,10 @@ fn erased_record(header: &Header, bytes: &[u8]) -> Record {
     line.record(Point { session: header.session, seq: header.seq }, 0, header.kind.clone())
 }
 
-/// Whether a `Chain` takes the header for one in order. It remembers only such records as its last.
+/// Whether a `ChainVerifier` accepts the header. It only remembers accepted records as its last one.
 fn chain_accepts(header: &Header, bytes: &[u8]) -> bool {
     let record = erased_record(header, bytes);
-    let mut chain = Chain::new(header.session);
+    let mut chain = ChainVerifier::new(header.session);
     chain.check(&record, &mut Vec::new(), &mut Vec::new());
     chain.last().is_some_and(|last| last.id == record.id())
 }
@@ -462,14 +465,14 @@ proptest! {
         prop_assert_eq!(&bytes, &serde_jcs::to_vec(&as_value(&header)).unwrap());
         prop_assert_eq!(Header::parse(&bytes).unwrap(), header.clone());
         prop_assert!(chain_accepts(&header, &bytes));
-        // What is read of it without the rest is the same.
+        // The fields that can be read without parsing the rest are the same.
         let record = erased_record(&header, &bytes);
         prop_assert_eq!(record.time().unwrap(), header.time);
         prop_assert_eq!(record.first_parent(), header.parents.first().copied());
     }
 
     #[test]
-    fn a_header_that_was_read_ties_as_its_bytes_do(
+    fn a_parsed_header_has_the_same_links_as_its_bytes(
         header in any_header(),
         body in proptest::option::of("\\PC{0,40}"),
         fits in any::<bool>(),
@@ -486,19 +489,19 @@ proptest! {
         for body in [None, Some((salt, split..split + text.len() as u32))] {
             let parts = || {
                 let bytes = [bytes.as_bytes(), text.as_bytes()].concat().into();
-                Parts { point, generation: 3, kind: None, bytes, header: 0..split, body: body.clone() }
+                RecordParts { point, generation: 3, kind: None, bytes, header: 0..split, body: body.clone() }
             };
             let said = |record: Record| {
                 let fits = record.check_body().is_ok();
                 (record.reference(), record.kind().clone(), record.first_parent(), fits, record.generation())
             };
-            let (read, unread) = (Record::unchecked_with(&header, parts()), Record::unchecked(parts()));
+            let (read, unread) = (Record::unchecked_with_header(&header, parts()), Record::unchecked(parts()));
             prop_assert_eq!(said(read.unwrap()), said(unread.unwrap()));
         }
     }
 
     #[test]
-    fn what_the_plain_reader_takes_is_canonical_and_says_the_same(
+    fn headers_accepted_by_the_fast_parser_are_canonical(
         header in any_header(),
         (at, to) in (any::<proptest::sample::Index>(), "[0-9a-fA-F\"{},:\\-]"),
         (long, next) in ("[0-9]{1,20}", 0..1u64 << 53),
@@ -513,7 +516,7 @@ proptest! {
         neighbour[15] ^= 1;
         let neighbour = SessionId(uuid::Uuid::from_bytes(neighbour));
         let stranger = Header { actor: Actor::person("somebody else"), ..header.clone() };
-        let mut recurring = Recurring::default();
+        let mut recurring = HeaderCache::default();
         let of_many = [&header, &stranger, &stranger, &header];
         let actors = of_many.map(|header| Some(Header::parse_plain(&header.to_bytes(), &mut recurring)?.actor));
         if actors[0].is_some() {
@@ -531,9 +534,9 @@ proptest! {
             String::from_utf8(stranger.to_bytes()).unwrap().replace(",\"v\":1}", ",\"v\":2}"),
         ];
         for text in respelled {
-            // Alone, and behind the header as it was.
-            let mut recurring = Recurring::default();
-            let plain = Header::parse_plain(text.as_bytes(), &mut Recurring::default());
+            // Alone, and after the original header.
+            let mut recurring = HeaderCache::default();
+            let plain = Header::parse_plain(text.as_bytes(), &mut HeaderCache::default());
             let _ = Header::parse_plain(&bytes, &mut recurring);
             let behind = Header::parse_plain(text.as_bytes(), &mut recurring);
             let same_actor = |header: Header| Header { actor: Actor::new("", ""), ..header };
@@ -542,15 +545,15 @@ proptest! {
                 prop_assert_eq!(serde_json::from_str::<Header>(&text).unwrap(), plain.clone(), "{}", text);
                 prop_assert!(plain.is_canonical(text.as_bytes()), "{}", text);
                 let more = format!("{text},\"salt\"");
-                let begun = Header::begin_plain(more.as_bytes(), &mut Recurring::default());
+                let begun = Header::parse_plain_prefix(more.as_bytes(), &mut HeaderCache::default());
                 prop_assert_eq!(begun, Some((plain, text.len())));
-                prop_assert_eq!(Header::parse_plain(more.as_bytes(), &mut Recurring::default()), None);
+                prop_assert_eq!(Header::parse_plain(more.as_bytes(), &mut HeaderCache::default()), None);
             }
         }
     }
 
     #[test]
-    fn any_other_spelling_of_a_header_is_refused(header in any_header()) {
+    fn noncanonical_headers_are_rejected(header in any_header()) {
         let text = String::from_utf8(header.to_bytes()).unwrap();
         let without_v = text.strip_suffix(",\"v\":1}").unwrap().to_owned();
         let respelled = [
@@ -566,7 +569,7 @@ proptest! {
     }
 }
 
-/// Without the variable: what was derived from the sound vectors is still what the code below derives from them.
+/// Without the variable: checks that the code below still derives the same files from the valid vectors.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "only this test writes files, and only when it is asked to")]
 fn regenerate() {
@@ -578,7 +581,7 @@ fn regenerate() {
     }
     let write_derived = asked.is_some();
     if write_derived && asked.as_deref() != Some("derived") {
-        write_sound_vectors();
+        write_valid_vectors();
     }
     let (plain, graph) = (read("plain.jsonl"), read("graph.jsonl"));
     let mut derived = BTreeMap::from([("erased.jsonl".to_owned(), to_text(&erase(&plain, &[2, 5])))]);

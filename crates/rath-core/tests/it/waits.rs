@@ -1,11 +1,11 @@
-//! What a run waits for, pending until it came.
+//! Waits, which are pending until something is received.
 
 use pollster::block_on;
-use rath_core::body::{Awaited, Received, WaitsFor};
-use rath_core::{Actor, Memory, Session, View};
+use rath_core::body::{Awaited, Received, WaitKind};
+use rath_core::{Actor, InMemory, Session, View};
 
 fn awaited(id: &str) -> Awaited {
-    Awaited { id: id.into(), what: WaitsFor::Event, name: Some("build".into()), until: None, why: None }
+    Awaited { id: id.into(), what: WaitKind::Event, name: Some("build".into()), until: None, why: None }
 }
 
 fn received(id: &str) -> Received {
@@ -18,13 +18,13 @@ fn open(session: &Session) -> Vec<String> {
 
 #[test]
 fn a_wait_is_pending_until_it_is_received() {
-    let mut session = Session::create(&Memory::new(), Actor::person("ada"));
+    let mut session = Session::create(&InMemory::new(), Actor::person("ada"));
     session.append(awaited("one")).unwrap();
     session.append(awaited("two")).unwrap();
     assert_eq!(open(&session), ["one", "two"]);
     assert!(!session.pending().is_empty());
     session.append(received("one")).unwrap();
-    // What comes a second time, or was not waited for, changes nothing.
+    // Receiving something again, or something that is not awaited, changes nothing.
     session.append(received("one")).unwrap();
     session.append(received("three")).unwrap();
     assert_eq!(open(&session), ["two"]);
@@ -36,8 +36,8 @@ fn a_wait_is_pending_until_it_is_received() {
 }
 
 #[test]
-fn a_fork_sees_its_parents_waits_and_does_not_have_them() {
-    let mut session = Session::create(&Memory::new(), Actor::person("ada"));
+fn a_fork_inherits_its_parents_waits() {
+    let mut session = Session::create(&InMemory::new(), Actor::person("ada"));
     session.append(awaited("one")).unwrap();
     let mut branch = session.fork("meanwhile");
     assert_eq!((open(&branch), branch.state().waits.len()), (vec![], 1));
@@ -48,9 +48,9 @@ fn a_fork_sees_its_parents_waits_and_does_not_have_them() {
 }
 
 #[test]
-fn free_bodies_of_these_names_change_nothing() {
-    let mut session = Session::create(&Memory::new(), Actor::person("ada"));
-    // `append_json` holds what it knows against its type.
+fn untyped_bodies_of_these_kinds_change_nothing() {
+    let mut session = Session::create(&InMemory::new(), Actor::person("ada"));
+    // `append_json` checks bodies of known kinds.
     assert!(session.append_json("awaited", r#"{"whom":"bob"}"#).is_err());
     session.append_json("awaited", r#"{"id":"one","for":"the weather"}"#).unwrap();
     assert_eq!(open(&session), ["one"]);

@@ -1,7 +1,7 @@
-//! Random programs over sessions, against a plain model.
+//! Random programs over sessions, compared with a simple model.
 
 use proptest::prelude::*;
-use rath_core::Memory;
+use rath_core::InMemory;
 use rath_testkit::scaled;
 use rath_testkit::world::{World, ops};
 
@@ -10,7 +10,7 @@ proptest! {
 
     #[test]
     fn sessions_agree_with_their_model(ops in ops(60)) {
-        let mut world = World::new(Memory::new());
+        let mut world = World::new(InMemory::new());
         for op in &ops {
             world.apply(op);
         }
@@ -21,7 +21,7 @@ proptest! {
 
     #[test]
     fn sessions_agree_with_their_model_at_every_step(ops in ops(20)) {
-        let mut world = World::new(Memory::new());
+        let mut world = World::new(InMemory::new());
         for op in &ops {
             world.apply(op);
             world.check();

@@ -1,14 +1,14 @@
-//! Merges against a plain model, and what holds for all of them.
+//! Merges compared with a simple model, and properties of all merges.
 
 use std::collections::BTreeMap;
 
 use pollster::block_on;
 use proptest::prelude::*;
-use rath_core::files::{ConflictKind, Drivers, Name, merge};
+use rath_core::files::{ConflictKind, Drivers, FilePath, merge};
 
-use super::garden::{Bed, Garden, Plant, beds, leaves, put};
+use super::test_files::{DirEntry, DirTree, TestFiles, any_trees, leaves, put};
 
-/// A file of the model: a mode, and a text of three blocks far apart, or bytes that are none.
+/// A file of the model: a mode, and either a text of three separate blocks or binary content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leaf {
     mode: u32,
@@ -35,8 +35,8 @@ fn models() -> impl Strategy<Value = Model> {
     prop::collection::btree_map(prop::sample::select(PATHS), leaf, 0..PATHS.len())
 }
 
-fn planted(model: &Model) -> Bed {
-    let mut bed = Bed::new();
+fn written(model: &Model) -> DirTree {
+    let mut tree = DirTree::new();
     for (path, leaf) in model {
         let content = match leaf.content {
             Content::Text(blocks) => {
@@ -48,9 +48,9 @@ fn planted(model: &Model) -> Bed {
             }
             Content::Binary(byte) => vec![byte, 0, byte],
         };
-        put(&mut bed, &Name::from(*path), Plant::File(leaf.mode, content));
+        put(&mut tree, &FilePath::from(*path), DirEntry::File(leaf.mode, content));
     }
-    bed
+    tree
 }
 
 fn three_way<T: PartialEq + Copy>(base: T, ours: T, theirs: T) -> Option<T> {
@@ -61,7 +61,11 @@ fn three_way<T: PartialEq + Copy>(base: T, ours: T, theirs: T) -> Option<T> {
     }
 }
 
-fn foreseen(base: Option<Leaf>, ours: Option<Leaf>, theirs: Option<Leaf>) -> (Option<Leaf>, Option<ConflictKind>) {
+fn expected_merge(
+    base: Option<Leaf>,
+    ours: Option<Leaf>,
+    theirs: Option<Leaf>,
+) -> (Option<Leaf>, Option<ConflictKind>) {
     if let Some(settled) = three_way(base, ours, theirs) {
         return (settled, None);
     }
@@ -90,41 +94,41 @@ proptest! {
     fn every_path_is_as_the_model_says(base in models(), ours in models(), theirs in models()) {
         let (mut merged, mut conflicts) = (Model::new(), BTreeMap::new());
         for path in PATHS {
-            let (leaf, conflict) = foreseen(base.get(path).copied(), ours.get(path).copied(), theirs.get(path).copied());
+            let (leaf, conflict) = expected_merge(base.get(path).copied(), ours.get(path).copied(), theirs.get(path).copied());
             merged.extend(leaf.map(|leaf| (*path, leaf)));
-            conflicts.extend(conflict.map(|kind| (Name::from(*path), kind)));
+            conflicts.extend(conflict.map(|kind| (FilePath::from(*path), kind)));
         }
-        let garden = Garden::new();
-        let (found, merge) = garden.merge(&planted(&base), &planted(&ours), &planted(&theirs));
-        prop_assert_eq!(leaves(&found), leaves(&planted(&merged)));
+        let test_files = TestFiles::new();
+        let (found, merge) = test_files.merge(&written(&base), &written(&ours), &written(&theirs));
+        prop_assert_eq!(leaves(&found), leaves(&written(&merged)));
         prop_assert_eq!(merge.conflicts.into_iter().map(|c| (c.path, c.kind)).collect::<BTreeMap<_, _>>(), conflicts);
     }
 
     #[test]
-    fn a_side_that_changed_nothing_changes_nothing(base in beds(), changed in beds()) {
-        let garden = Garden::new();
+    fn a_side_that_changed_nothing_changes_nothing(base in any_trees(), changed in any_trees()) {
+        let test_files = TestFiles::new();
         for (ours, theirs) in [(&changed, &base), (&base, &changed), (&changed, &changed)] {
-            let (_, merge) = garden.merge(&base, ours, theirs);
-            prop_assert_eq!(&merge.version, &garden.plant(&changed));
+            let (_, merge) = test_files.merge(&base, ours, theirs);
+            prop_assert_eq!(&merge.version, &test_files.write(&changed));
             prop_assert!(merge.conflicts.is_empty());
         }
-        let [base, changed] = [&base, &changed].map(|bed| garden.plant(bed));
-        let nothing = garden.plant(&Bed::new());
-        let without = block_on(merge(&garden.forest(), None, &changed, &base, &Drivers::default(), None)).unwrap();
-        let with = block_on(merge(&garden.forest(), Some(&nothing), &changed, &base, &Drivers::default(), None)).unwrap();
+        let [base, changed] = [&base, &changed].map(|tree| test_files.write(tree));
+        let nothing = test_files.write(&DirTree::new());
+        let without = block_on(merge(&test_files.tree_store(), None, &changed, &base, &Drivers::default(), None)).unwrap();
+        let with = block_on(merge(&test_files.tree_store(), Some(&nothing), &changed, &base, &Drivers::default(), None)).unwrap();
         prop_assert_eq!(without, with);
     }
 
     #[test]
-    fn no_path_is_made_up_or_lost(base in beds(), ours in beds(), theirs in beds()) {
-        let garden = Garden::new();
-        let (found, merge) = garden.merge(&base, &ours, &theirs);
-        let (swapped, other) = garden.merge(&base, &theirs, &ours);
+    fn no_path_is_made_up_or_lost(base in any_trees(), ours in any_trees(), theirs in any_trees()) {
+        let test_files = TestFiles::new();
+        let (found, merge) = test_files.merge(&base, &ours, &theirs);
+        let (swapped, other) = test_files.merge(&base, &theirs, &ours);
         prop_assert_eq!(merge.conflicts.len(), other.conflicts.len());
         if merge.conflicts.is_empty() {
             prop_assert_eq!(&found, &swapped);
         }
-        let near = |path: &Name, other: &Name| {
+        let near = |path: &FilePath, other: &FilePath| {
             let (path, other) = (path.parts().collect::<Vec<_>>(), other.parts().collect::<Vec<_>>());
             path.starts_with(&other) || other.starts_with(&path)
         };
@@ -140,13 +144,13 @@ proptest! {
             }
         }
         for conflict in &merge.conflicts {
-            let stays = block_on(garden.forest().at(&merge.version, &conflict.path)).unwrap();
+            let stays = block_on(test_files.tree_store().at(&merge.version, &conflict.path)).unwrap();
             match conflict.kind {
                 ConflictKind::Mode => prop_assert_eq!(stays.map(|node| node.mode), conflict.ours.map(|node| node.mode)),
                 _ => prop_assert_eq!(stays.map(|node| node.sha256), conflict.ours.map(|node| node.sha256)),
             }
         }
-        let mut paths: Vec<&Name> = merge.conflicts.iter().map(|conflict| &conflict.path).collect();
+        let mut paths: Vec<&FilePath> = merge.conflicts.iter().map(|conflict| &conflict.path).collect();
         paths.dedup();
         prop_assert_eq!(paths.len(), merge.conflicts.len());
     }

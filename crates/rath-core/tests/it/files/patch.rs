@@ -1,31 +1,31 @@
 use pollster::block_on;
 use rath_core::files::{Patch, diff, patch};
 
-use super::garden::{Bed, Garden, Plant, bed_of, file};
+use super::test_files::{DirEntry, DirTree, TestFiles, file, tree_of};
 
-fn patched(before: &Bed, after: &Bed) -> Patch {
-    let garden = Garden::new();
-    let forest = garden.forest();
+fn patched(before: &DirTree, after: &DirTree) -> Patch {
+    let test_files = TestFiles::new();
+    let tree_store = test_files.tree_store();
     block_on(async {
-        let changes = diff(&forest, &garden.plant(before), &garden.plant(after)).await.unwrap();
-        patch(&forest, &changes).await.unwrap()
+        let changes = diff(&tree_store, &test_files.write(before), &test_files.write(after)).await.unwrap();
+        patch(&tree_store, &changes).await.unwrap()
     })
 }
 
 #[test]
 fn a_patch_reads_as_git_writes_it() {
-    let before = bed_of([
+    let before = tree_of([
         ("gone", file("x\n")),
-        ("kind", Plant::Link("elsewhere".into())),
+        ("kind", DirEntry::Link("elsewhere".into())),
         ("long", file("1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n")),
         ("mode", file("")),
         ("spa ced", file("no end")),
     ]);
-    let after = bed_of([
+    let after = tree_of([
         ("empty", file("")),
         ("kind", file("text\n")),
         ("long", file("1\n2\n3\n4\nfive\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n")),
-        ("mode", Plant::File(0o755, vec![])),
+        ("mode", DirEntry::File(0o755, vec![])),
         ("spa ced", file("end\n")),
         ("ün\"i", file("u\n")),
     ]);
@@ -95,28 +95,28 @@ new file mode 100644
     assert_eq!(stat[..6], expected);
 }
 
-/// What a patch cannot carry.
-fn odd() -> (Bed, Bed) {
-    let directory = |mode| Plant::Directory(mode, Bed::new());
-    let before = bed_of([
+/// Changes that a patch cannot contain.
+fn odd() -> (DirTree, DirTree) {
+    let directory = |mode| DirEntry::Directory(mode, DirTree::new());
+    let before = tree_of([
         ("binary", file("\0")),
-        ("secret", Plant::File(0o600, b"s\n".to_vec())),
+        ("secret", DirEntry::File(0o600, b"s\n".to_vec())),
         ("text", file("1\n")),
         ("void", directory(0o755)),
     ]);
-    let after = bed_of([
+    let after = tree_of([
         ("binary", file("\0\0")),
-        ("large", Plant::File(0o644, b"line\n".repeat(1 << 20))),
-        ("new\nline", Plant::File(0o640, b"n\n".to_vec())),
+        ("large", DirEntry::File(0o644, b"line\n".repeat(1 << 20))),
+        ("new\nline", DirEntry::File(0o640, b"n\n".to_vec())),
         ("nothing", directory(0o700)),
-        ("secret", Plant::File(0o640, b"s\n".to_vec())),
+        ("secret", DirEntry::File(0o640, b"s\n".to_vec())),
         ("text", file("2\n")),
     ]);
     (before, after)
 }
 
 #[test]
-fn what_a_patch_cannot_carry_is_named_before_it() {
+fn unsupported_changes_are_listed_before_the_patch() {
     let (before, after) = odd();
     let patch = patched(&before, &after);
     let text = String::from_utf8(patch.text).unwrap();
@@ -144,9 +144,9 @@ mod git {
     use std::process::{Command, Stdio};
 
     use proptest::prelude::*;
-    use rath_core::files::Name;
+    use rath_core::files::FilePath;
 
-    use super::super::garden::{Bed, Plant, any_bed, leaves};
+    use super::super::test_files::{DirEntry, DirTree, any_tree, leaves};
     use super::{odd, patched};
 
     #[allow(clippy::disallowed_methods, reason = "git is the judge of what git takes")]
@@ -164,18 +164,18 @@ mod git {
         found
     }
 
-    fn write(at: &Path, bed: &Bed) {
-        for (name, plant) in bed {
+    fn write(at: &Path, tree: &DirTree) {
+        for (name, entry) in tree {
             let path = at.join(OsStr::from_bytes(name.as_bytes()));
-            match plant {
-                Plant::File(mode, content) => {
+            match entry {
+                DirEntry::File(mode, content) => {
                     fs::write(&path, content).unwrap();
                     fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
                 }
-                Plant::Link(target) => std::os::unix::fs::symlink(OsStr::from_bytes(target), path).unwrap(),
-                // Git knows no empty directories, and makes no file where one is in the way.
-                Plant::Directory(_, below) if leaves(below).is_empty() => {}
-                Plant::Directory(_, below) => {
+                DirEntry::Link(target) => std::os::unix::fs::symlink(OsStr::from_bytes(target), path).unwrap(),
+                // Git does not track empty directories and cannot create a file where one is in the way.
+                DirEntry::Directory(_, below) if leaves(below).is_empty() => {}
+                DirEntry::Directory(_, below) => {
                     fs::create_dir(&path).unwrap();
                     write(&path, below);
                 }
@@ -183,27 +183,27 @@ mod git {
         }
     }
 
-    fn read(at: &Path) -> Bed {
-        let mut bed = Bed::new();
+    fn read(at: &Path) -> DirTree {
+        let mut tree = DirTree::new();
         for entry in fs::read_dir(at).unwrap().map(Result::unwrap).filter(|entry| entry.file_name() != ".git") {
             let kind = entry.file_type().unwrap();
-            let plant = match () {
-                () if kind.is_dir() => Plant::Directory(0o755, read(&entry.path())),
+            let node = match () {
+                () if kind.is_dir() => DirEntry::Directory(0o755, read(&entry.path())),
                 () if kind.is_symlink() => {
-                    Plant::Link(fs::read_link(entry.path()).unwrap().as_os_str().as_bytes().into())
+                    DirEntry::Link(fs::read_link(entry.path()).unwrap().as_os_str().as_bytes().into())
                 }
                 () => {
                     let runs = entry.metadata().unwrap().permissions().mode() & 0o100 != 0;
-                    Plant::File(if runs { 0o755 } else { 0o644 }, fs::read(entry.path()).unwrap())
+                    DirEntry::File(if runs { 0o755 } else { 0o644 }, fs::read(entry.path()).unwrap())
                 }
             };
-            bed.insert(Name::from(entry.file_name().as_bytes()), plant);
+            tree.insert(FilePath::from(entry.file_name().as_bytes()), node);
         }
-        bed
+        tree
     }
 
-    /// What git makes of `before` by the patch to `after`.
-    fn applied(before: &Bed, after: &Bed) -> Result<Bed, String> {
+    /// The result of applying the patch from `before` to `after` with git.
+    fn applied(before: &DirTree, after: &DirTree) -> Result<DirTree, String> {
         let place = tempfile::tempdir().unwrap();
         write(place.path(), before);
         assert!(git(place.path()).args(["init", "-q"]).status().unwrap().success());
@@ -218,15 +218,15 @@ mod git {
     }
 
     #[test]
-    fn git_passes_over_the_notes() {
+    fn git_ignores_the_notes() {
         if !is_installed() {
             return;
         }
         let (before, after) = odd();
         let after_git = applied(&before, &after).unwrap();
-        assert_eq!(after_git.get(&Name::from("text")), after.get(&Name::from("text")));
-        assert_eq!(after_git.get(&Name::from("binary")), before.get(&Name::from("binary")));
-        assert!(!after_git.contains_key(&Name::from("large")));
+        assert_eq!(after_git.get(&FilePath::from("text")), after.get(&FilePath::from("text")));
+        assert_eq!(after_git.get(&FilePath::from("binary")), before.get(&FilePath::from("binary")));
+        assert!(!after_git.contains_key(&FilePath::from("large")));
     }
 
     const NAMES: &[&[u8]] = &[
@@ -250,33 +250,33 @@ mod git {
         b"a => b",
     ];
 
-    fn beds() -> impl Strategy<Value = Bed> {
-        any_bed(NAMES, &[0o644, 0o755], &[0o755])
+    fn any_trees() -> impl Strategy<Value = DirTree> {
+        any_tree(NAMES, &[0o644, 0o755], &[0o755])
     }
 
-    /// Another bed, or the same one with its contents changed here and there.
-    fn pairs() -> impl Strategy<Value = (Bed, Bed)> {
+    /// Two trees: unrelated ones, or one and a copy with some changed contents.
+    fn pairs() -> impl Strategy<Value = (DirTree, DirTree)> {
         let line = prop::sample::select(&["", "x\n", "1\n", "\r\n", "}\n", "-- \n", "+\n", "\\ No\n"][..]);
         let texts = prop::collection::vec(line, 0..30);
         let end = prop::sample::select(&["", "end"][..]);
         let text = (texts, end).prop_map(|(lines, end)| (lines.concat() + end).into_bytes());
-        let edited = (beds(), prop::collection::vec((text.clone(), text), 6)).prop_map(|(before, texts)| {
+        let edited = (any_trees(), prop::collection::vec((text.clone(), text), 6)).prop_map(|(before, texts)| {
             let (mut old, mut new) = (before.clone(), before);
             for (at, (one, two)) in texts.into_iter().enumerate() {
-                let name = Name::from(NAMES[at * 3]);
-                old.insert(name.clone(), Plant::File(0o644, one));
-                new.insert(name, Plant::File(0o644, two));
+                let name = FilePath::from(NAMES[at * 3]);
+                old.insert(name.clone(), DirEntry::File(0o644, one));
+                new.insert(name, DirEntry::File(0o644, two));
             }
             (old, new)
         });
-        prop_oneof![(beds(), beds()), edited]
+        prop_oneof![(any_trees(), any_trees()), edited]
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(rath_testkit::scaled(150)))]
 
         #[test]
-        fn git_applies_it((before, after) in pairs()) {
+        fn git_applies_patches((before, after) in pairs()) {
             if !is_installed() {
                 return Ok(());
             }

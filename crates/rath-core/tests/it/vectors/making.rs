@@ -1,15 +1,15 @@
-//! Makes the sound vectors. Ids, salts and times are random: run once, then checked in.
+//! Makes the valid vectors. Ids, salts and times are random, so this was run once and the result is checked in.
 
 use rath_core::SandboxName;
 use rath_core::body::{
-    CallOutcome, Choice, Effect, Exit, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened,
-    ToolFinished, ToolStarted, Why,
+    CallOutcome, Choice, Effect, Exit, Placed, Resolved, RestoreReason, Restored, SandboxClosed, SandboxLost,
+    SandboxOpened, ToolFinished, ToolStarted,
 };
-use rath_core::files::{Changes, Entry, Forest, Name, Node, NodeKind, TREE, Tree, Version, diff};
+use rath_core::files::{Changes, FilePath, Node, NodeKind, TREE, Tree, TreeEntry, TreeStore, Version, diff};
 
 use super::*;
 
-pub(super) fn write_sound_vectors() {
+pub(super) fn write_valid_vectors() {
     let _ = fs::remove_dir_all(directory());
     fs::create_dir_all(directory().join("blobs")).unwrap();
     let mut heads = Heads::new();
@@ -18,25 +18,25 @@ pub(super) fn write_sound_vectors() {
         heads.insert(name.into(), of);
     };
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         make_plain(&store).await.unwrap();
         let plain = export(&store).await;
         write("plain.jsonl", &plain, heads_of(&store).await);
         write("erased.jsonl", &erase(&plain, &[2, 5]), heads_of(&store).await);
 
-        let store = Memory::new();
+        let store = InMemory::new();
         make_graph(&store).await.unwrap();
         write("graph.jsonl", &export(&store).await, heads_of(&store).await);
 
-        let store = Memory::new();
+        let store = InMemory::new();
         make_blob(&store).await.unwrap();
         write("blob.jsonl", &export(&store).await, heads_of(&store).await);
 
-        let store = Memory::new();
+        let store = InMemory::new();
         make_files(&store).await.unwrap();
         write("files.jsonl", &export(&store).await, heads_of(&store).await);
 
-        let store = Memory::new();
+        let store = InMemory::new();
         make_unknown(&store).await.unwrap();
         let mut lines = export(&store).await;
         add_unknown_fields(&mut lines);
@@ -45,11 +45,11 @@ pub(super) fn write_sound_vectors() {
     fs::write(directory().join("heads.json"), to_json_text(&heads)).unwrap();
 }
 
-/// Adds the vector of a later kind to those that are there, which stay as they are.
+/// Adds the vector with files without changing the existing ones.
 pub(super) fn add_files_vector() {
     let mut heads: Heads = read_json("heads.json");
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         make_files(&store).await.unwrap();
         fs::write(directory().join("files.jsonl"), to_text(&export(&store).await)).unwrap();
         heads.insert("files.jsonl".into(), heads_of(&store).await);
@@ -57,21 +57,21 @@ pub(super) fn add_files_vector() {
     fs::write(directory().join("heads.json"), to_json_text(&heads)).unwrap();
 }
 
-/// A session that works on files: every kind of placement and of calls, and a merge with a conflict.
+/// A session with files: every kind of placement record and of call record, and a merge with a conflict.
 async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
-    let forest = Forest::new(&**store);
+    let tree_store = TreeStore::new(&**store);
     let version = |text: &'static str| {
-        let forest = &forest;
+        let tree_store = &tree_store;
         async move {
             let content = Blob::new(text.as_bytes(), "application/octet-stream");
             let node =
                 Node { kind: NodeKind::File, mode: 0o644, sha256: content.reference.digest, size: text.len() as u64 };
-            forest.blobs().blob_put(vec![content]).await?;
-            let odd = Entry { name: Name::from(&b"odd \xff"[..]), node };
-            let src = forest.put(Tree { entries: vec![odd] }).await?;
+            tree_store.blobs().blob_put(vec![content]).await?;
+            let odd = TreeEntry { name: FilePath::from(&b"odd \xff"[..]), node };
+            let src = tree_store.put(Tree { entries: vec![odd] }).await?;
             let below = Node { kind: NodeKind::Directory, mode: 0o755, sha256: src.digest, size: src.bytes };
-            let entries = vec![Entry { name: "a.txt".into(), node }, Entry { name: "src".into(), node: below }];
-            Ok::<_, rath_core::Error>(Version { tree: forest.put(Tree { entries }).await?, rules: None })
+            let entries = vec![TreeEntry { name: "a.txt".into(), node }, TreeEntry { name: "src".into(), node: below }];
+            Ok::<_, rath_core::Error>(Version { tree: tree_store.put(Tree { entries }).await?, rules: None })
         }
     };
     let (first, ours, theirs) = (version("0\n").await?, version("ours\n").await?, version("theirs\n").await?);
@@ -111,7 +111,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
         line.append(ToolFinished {
             exit: Some(Exit::Code(0)),
             workspace: Some(after.clone()),
-            changed: Changes::of(diff(&forest, &first, after).await?),
+            changed: Changes::of(diff(&tree_store, &first, after).await?),
             ..ToolFinished::new(id, CallOutcome::Done)
         })?;
     }
@@ -120,7 +120,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     let changed = Changes::default();
     session.append(Resolved { path, choice: Choice::Theirs, side: None, workspace: theirs.clone(), changed })?;
     session.append(Restored {
-        why: Why::Undo,
+        why: RestoreReason::Undo,
         from: theirs,
         workspace: ours,
         point: None,
@@ -134,7 +134,7 @@ async fn make_files(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.publish().await
 }
 
-/// Everything in a store as lines; its blobs as files, and what is in the trees among them.
+/// Exports all records of a store as lines and its blobs, including the contents of file trees, as files.
 pub(super) async fn export(store: &Arc<dyn Store>) -> Vec<Line> {
     let page = store.scan(Scan::all()).await.unwrap();
     assert!(!page.more);
@@ -153,12 +153,12 @@ pub(super) async fn heads_of(store: &Arc<dyn Store>) -> Vec<Reference> {
     store.sessions(Query::default()).await.unwrap().iter().map(|row| row.head_reference()).collect()
 }
 
-/// Lets some time pass, so that a time can be altered a little and still lie between its neighbours.
+/// Sleeps, so that a record's time can be changed a little and still be between those of its neighbours.
 pub(super) fn pause() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// One session with every kind that a session writes by itself.
+/// One session with every kind of record that `Session` methods write.
 async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     let ada = Actor::person("Ada \"Λ\" 王\u{2028}C:\\ada\t\u{7}🦀").authenticated("ada@例え.jp", "os-user");
     let mut session = Session::create(store, ada);
@@ -202,7 +202,7 @@ async fn make_plain(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.close("done").await
 }
 
-/// Two forks appended, one of two others kept, one session detached.
+/// Two forks merged with `Append`, one of two others kept, and one detached session.
 async fn make_graph(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     let mut session = Session::create(store, Actor::person("ada"));
     session.enter("compare")?;
@@ -237,7 +237,7 @@ async fn make_graph(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.publish().await
 }
 
-/// Contents above the limit, one exactly at it, and a picture.
+/// Contents above the inline limit, one exactly at it, and an image.
 async fn make_blob(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     let mut session = Session::create(store, Actor::person("ada"));
     let long = |word: &str, bytes: usize| word.repeat(bytes / word.len() + 1);
@@ -260,10 +260,10 @@ async fn make_unknown(store: &Arc<dyn Store>) -> rath_core::Result<()> {
     session.publish().await
 }
 
-/// Records as a later version may write them: with more fields in header and actor.
+/// Records as a later version may write them, with additional fields in header and actor.
 pub(super) fn add_unknown_fields(lines: &mut Vec<Line>) {
     let mut fields = successor(lines.last().unwrap(), "user");
-    // Keys are sorted by UTF-16: U+1F600 begins with 0xD83D and stands before U+FB00.
+    // Keys are sorted by UTF-16 code units: U+1F600 starts with 0xD83D and sorts before U+FB00.
     fields["\u{1f600}"] = json!({"\u{fb00}": [], "\u{1f600}": {}, "": [true, false, null]});
     fields["\u{fb00}"] = json!("\u{8}\u{c}\n\r\t\u{1}\u{7f}\u{2028}\"\\/");
     fields["annex"] = json!({"body_digest": "of something else", "parents": ["of something else"]});
@@ -274,7 +274,7 @@ pub(super) fn add_unknown_fields(lines: &mut Vec<Line>) {
     fields["actor"]["device"] = json!("barometer");
     lines.push(sealed(fields, "{}"));
 
-    // Not unknown, but not to be had from a clock that works.
+    // A known field, but one that only a broken clock produces.
     let mut fields = successor(lines.last().unwrap(), "note");
     fields["time"] = lines.last().unwrap().fields()["time"].clone();
     fields["clock_behind"] = json!(1500);
@@ -289,7 +289,7 @@ pub(super) fn erase(lines: &[Line], places: &[usize]) -> Vec<Line> {
     lines
 }
 
-/// A header, still without its digest, that follows `line`.
+/// A header that follows `line`, without its digest.
 pub(super) fn successor(line: &Line, kind: &str) -> Value {
     let before = line.fields();
     json!({
@@ -299,7 +299,7 @@ pub(super) fn successor(line: &Line, kind: &str) -> Value {
     })
 }
 
-/// The record with this header and body, hashed as it should be.
+/// The record with this header and body and the correct hash.
 pub(super) fn sealed(mut fields: Value, body: &str) -> Line {
     let salt = *b"sixteen bytes...";
     fields["body_digest"] = json!(Digest::of_parts(&[&salt, body.as_bytes()]));

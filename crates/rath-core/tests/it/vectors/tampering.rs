@@ -1,4 +1,4 @@
-//! Makes the tampered vectors from the sound ones.
+//! Makes the tampered vectors from the valid ones.
 
 use super::making::*;
 use super::*;
@@ -10,7 +10,7 @@ pub(super) struct Case {
     pub(super) heads: Vec<Reference>,
 }
 
-/// The same record with fields of its header changed; canonical, but with another id.
+/// The same record with changed header fields: still canonical, but with another id.
 pub(super) fn altered(line: &Line, change: impl FnOnce(&mut Value)) -> Line {
     let mut fields = line.fields();
     change(&mut fields);
@@ -21,20 +21,20 @@ pub(super) fn later(fields: &mut Value) {
     fields["time"] = json!(fields["time"].as_u64().unwrap() + 1);
 }
 
-/// The same record with its header's text changed.
+/// The same record with changed header text.
 pub(super) fn respelled(line: &Line, from: &str, to: &str) -> Line {
     assert_eq!(line.header.matches(from).count(), 1, "{from} in {}", line.header);
     Line { header: line.header.replace(from, to), ..line.clone() }
 }
 
-/// The same lines, but for one.
+/// The same lines with one replaced.
 pub(super) fn with(lines: &[Line], at: usize, line: Line) -> Vec<Line> {
     let mut lines = lines.to_vec();
     lines[at] = line;
     lines
 }
 
-/// What can be done to records. Most cases do it to record 3 of the first six of `plain`.
+/// Tampering with records. Most cases change record 3 of the first six of `plain`.
 pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     const K: usize = 3;
     let base = &plain[..6];
@@ -61,7 +61,7 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     let swapped = Line { header: base[K].header.clone(), ..base[2].clone() };
     case("body_of_another", with(K, swapped), Some(("altered_body", 3)), &[]);
 
-    // Headers that look like headers, but have another id.
+    // Valid headers with another id.
     case("altered_header", with(K, altered(&base[K], later)), Some(("altered_record", 3)), &[]);
     case("altered_first_header", with(0, altered(&base[0], later)), Some(("altered_record", 0)), &[]);
     let last = with(5, altered(&base[5], later));
@@ -74,7 +74,7 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     let moved = altered(&base[K], |fields| fields["seq"] = json!(9));
     case("altered_seq", with(K, moved), Some(("reordered", 3)), &[]);
 
-    // Records that come, go and move.
+    // Records that are added, removed or moved.
     case("dropped", without(K), Some(("dropped", 3)), &[]);
     case("dropped_first", without(0), Some(("dropped", 0)), &[]);
     case("dropped_last", without(5), Some(("dropped", 5)), &[head]);
@@ -88,7 +88,7 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     case("duplicate_seq", twice, Some(("duplicate", 3)), &[]);
     case("doubled_line", [&base[..=K], &base[K..]].concat(), Some(("duplicate", 3)), &[]);
 
-    // Headers in another form.
+    // Headers in a non-canonical form.
     let malformed = Some(("malformed", 3));
     case("white_space", spelled("{\"actor\"", "{ \"actor\""), malformed, &[]);
     let v_first = respelled(&respelled(&base[K], ",\"v\":1}", "}"), "{\"actor\"", "{\"v\":1,\"actor\"");
@@ -102,7 +102,7 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     case("upper_case_digest", spelled(&digest, &digest.to_uppercase()), malformed, &[]);
     case("future_envelope", spelled("\"v\":1}", "\"v\":2}"), Some(("unreadable", 3)), &[]);
 
-    // Records that are hashed as they should be, and break a rule.
+    // Records with a correct hash that break a rule.
     let note = r#"{"text":"one more"}"#;
     let after_closed = sealed(successor(plain.last().unwrap(), "note"), note);
     case("after_closed", and_then(plain, after_closed), Some(("malformed", plain.len() as u64)), &[]);
@@ -118,7 +118,7 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     let two = json!([base[5].id(), base[4].id()]);
     case("note_of_two", next(&|fields| fields["parents"] = two.clone()), Some(("malformed", 6)), &[]);
 
-    // As deeply as readers of JSON read, brackets in texts not counted, and deeper.
+    // Nesting up to the limit of JSON parsers, not counting brackets in strings, and deeper.
     let nested = |levels: usize| {
         let inside = format!("{}\"]]\\\"{}\"{}", "[".repeat(levels - 2), "[{".repeat(levels), "]".repeat(levels - 2));
         and_then(base, sealed(successor(&base[5], "my.kind"), &format!("{{\"in\":[{inside}]}}")))
@@ -126,7 +126,8 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     case("nested_deeply", nested(127), None, &[]);
     case("nested_too_deeply", nested(128), Some(("malformed", 6)), &[]);
     case("nested_without_end", nested(5000), Some(("malformed", 6)), &[]);
-    // What one reader takes and another does not is no body, also where a name stands twice and the last one is good.
+    // Bodies that some parsers accept and others reject are invalid, also if a name is repeated and the last value is
+    // valid.
     let saying = |body: &str| and_then(base, sealed(successor(&base[5], "my.kind"), body));
     let twice = format!("{{\"in\":{}{},\"in\":0}}", "[".repeat(127), "]".repeat(127));
     let digits = format!("{{\"in\":1{}}}", "0".repeat(400));
@@ -149,7 +150,7 @@ pub(super) fn tampered(plain: &[Line], graph: &[Line]) -> Vec<Case> {
     cases
 }
 
-/// What can be done between sessions.
+/// Tampering with links between sessions.
 pub(super) fn tampered_graph(graph: &[Line]) -> Vec<Case> {
     let at = |kind: &str| graph.iter().position(|line| line.fields()["kind"] == kind).unwrap();
     let (merged, forked, said) = (at("merged"), at("forked"), at("assistant"));

@@ -1,43 +1,43 @@
-//! The trees of a store, read and written.
+//! Reads and writes the trees of a store.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Name, Node, NodeKind, Tree, Version};
+use super::{FilePath, Node, NodeKind, Tree, Version};
 use crate::blob::BlobRef;
 use crate::id::Digest;
 use crate::store::{Blobs, BoxFuture, Error, Result};
 
-/// Reads trees and contents of a store; a tree that was read is kept.
-pub struct Forest<'a> {
+/// Reads and writes trees and file contents in a store. Trees are cached.
+pub struct TreeStore<'a> {
     blobs: &'a dyn Blobs,
     read: Mutex<HashMap<Digest, Arc<Tree>>>,
 }
 
-impl<'a> Forest<'a> {
-    /// The trees in `blobs`.
+impl<'a> TreeStore<'a> {
+    /// Accesses the trees in `blobs`, with an empty cache.
     pub fn new(blobs: &'a dyn Blobs) -> Self {
         Self { blobs, read: Mutex::default() }
     }
 
-    /// The trees in `blobs`, of which some are at hand.
-    pub fn knowing(blobs: &'a dyn Blobs, known: HashMap<Digest, Arc<Tree>>) -> Self {
+    /// Accesses the trees in `blobs`, with `known` as the initial cache.
+    pub fn with_cache(blobs: &'a dyn Blobs, known: HashMap<Digest, Arc<Tree>>) -> Self {
         Self { blobs, read: known.into() }
     }
 
-    /// Where they are kept.
+    /// The underlying blobs.
     pub fn blobs(&self) -> &'a dyn Blobs {
         self.blobs
     }
 
-    /// The tree with this digest, if it is at hand.
-    pub fn known(&self, digest: Digest) -> Option<Arc<Tree>> {
+    /// The tree with this digest, if it is cached.
+    pub fn cached(&self, digest: Digest) -> Option<Arc<Tree>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()
     }
 
-    /// The tree with this digest.
+    /// Reads the tree with this digest.
     pub async fn tree(&self, digest: Digest) -> Result<Arc<Tree>> {
-        if let Some(tree) = self.known(digest) {
+        if let Some(tree) = self.cached(digest) {
             return Ok(tree);
         }
         let bytes = self.content(digest).await?;
@@ -47,13 +47,13 @@ impl<'a> Forest<'a> {
         Ok(tree)
     }
 
-    /// The bytes of a file, a link's target or a tree.
+    /// Reads the content of a file, the target of a link, or the bytes of a tree.
     pub async fn content(&self, digest: Digest) -> Result<Arc<[u8]>> {
         self.blobs.blob_get(digest).await?.ok_or_else(|| Error::NotFound(format!("content {digest}")))
     }
 
-    /// What stands at `path`; an empty path is the root itself.
-    pub async fn at(&self, version: &Version, path: &Name) -> Result<Option<Node>> {
+    /// The node at `path` in a version; `None` when nothing exists there, and for the empty path.
+    pub async fn at(&self, version: &Version, path: &FilePath) -> Result<Option<Node>> {
         let mut digest = version.id();
         let mut found = None;
         for name in path.parts() {
@@ -68,26 +68,26 @@ impl<'a> Forest<'a> {
         Ok(found)
     }
 
-    /// What is in a directory; nothing when there is none.
-    pub(super) async fn below(&self, directory: Option<Node>) -> Result<Arc<Tree>> {
+    /// Reads a directory; an empty tree for `None`.
+    pub(super) async fn read_dir(&self, directory: Option<Node>) -> Result<Arc<Tree>> {
         match directory {
             Some(directory) => self.tree(directory.sha256).await,
             None => Ok(Arc::default()),
         }
     }
 
-    /// Everything below a version's root, in the order of a walk: a directory before what is in it.
-    pub async fn list(&self, version: &Version) -> Result<Vec<(Name, Node)>> {
+    /// Lists everything below the root of a version. Each directory comes before its entries.
+    pub async fn list(&self, version: &Version) -> Result<Vec<(FilePath, Node)>> {
         let mut found = Vec::new();
-        self.list_into(Name::root(), version.id(), &mut found).await?;
+        self.list_into(FilePath::root(), version.id(), &mut found).await?;
         Ok(found)
     }
 
     fn list_into<'b>(
         &'b self,
-        path: Name,
+        path: FilePath,
         digest: Digest,
-        found: &'b mut Vec<(Name, Node)>,
+        found: &'b mut Vec<(FilePath, Node)>,
     ) -> BoxFuture<'b, Result<()>> {
         Box::pin(async move {
             let tree = self.tree(digest).await?;
@@ -102,7 +102,7 @@ impl<'a> Forest<'a> {
         })
     }
 
-    /// Writes a tree; the root of a version, when nothing is above it.
+    /// Writes a tree and returns its reference.
     pub async fn put(&self, tree: Tree) -> Result<BlobRef> {
         let blob = tree.to_blob();
         let reference = blob.reference.clone();
@@ -111,8 +111,8 @@ impl<'a> Forest<'a> {
         Ok(reference)
     }
 
-    /// Writes a directory.
-    pub(super) async fn plant(&self, mode: u32, tree: Tree) -> Result<Node> {
+    /// Writes a tree and returns its node as a directory with this mode.
+    pub(super) async fn write_dir(&self, mode: u32, tree: Tree) -> Result<Node> {
         let BlobRef { digest, bytes, .. } = self.put(tree).await?;
         Ok(Node { kind: NodeKind::Directory, mode, sha256: digest, size: bytes })
     }

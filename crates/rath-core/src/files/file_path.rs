@@ -1,4 +1,4 @@
-//! Names as a file system has them: bytes, mostly UTF-8.
+//! File names and paths as bytes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,31 +7,31 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// A file's name, or a path of names with `/` between them. Any bytes; written as text where they are UTF-8, else as
-/// `{"base64": …}`.
+/// A file name, or a path with `/` between names. It may contain any bytes. Serialized as a string if it is valid
+/// UTF-8, otherwise as `{"base64": …}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Box<[u8]>);
+pub struct FilePath(Box<[u8]>);
 
-impl Name {
-    /// The bytes.
+impl FilePath {
+    /// The bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As text, with replacement characters where it is none.
+    /// The path as text, with replacement characters for invalid UTF-8.
     pub fn lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// Whether it can be one entry of a directory.
+    /// Whether it is a valid name for a directory entry: not empty, not `.` or `..`, without `/` and NUL.
     pub fn is_legal_entry(&self) -> bool {
         let bytes = self.as_bytes();
         !bytes.is_empty() && bytes != b"." && bytes != b".." && !bytes.iter().any(|b| matches!(b, b'/' | 0))
     }
 
-    /// The path of `name` in the directory that this path names; an empty path is the root.
+    /// Appends `name` to the path. The empty path is the root.
     #[must_use]
-    pub fn join(&self, name: &Name) -> Name {
+    pub fn join(&self, name: &FilePath) -> FilePath {
         if self.0.is_empty() {
             return name.clone();
         }
@@ -39,54 +39,54 @@ impl Name {
         path.extend_from_slice(&self.0);
         path.push(b'/');
         path.extend_from_slice(&name.0);
-        Name(path.into())
+        FilePath(path.into())
     }
 
-    /// The root: a path without names.
-    pub fn root() -> Name {
-        Name(Box::default())
+    /// The empty path, which is the root.
+    pub fn root() -> FilePath {
+        FilePath(Box::default())
     }
 
-    /// The names of a path, in order.
-    pub fn parts(&self) -> impl Iterator<Item = Name> {
-        self.0.split(|b| *b == b'/').filter(|part| !part.is_empty()).map(Name::from)
+    /// The names in the path, in order.
+    pub fn parts(&self) -> impl Iterator<Item = FilePath> {
+        self.0.split(|b| *b == b'/').filter(|part| !part.is_empty()).map(FilePath::from)
     }
 
-    /// Directory and last name of a path.
-    pub fn split(&self) -> (Name, Name) {
+    /// Splits the path into the directory and the last name.
+    pub fn split(&self) -> (FilePath, FilePath) {
         match memchr::memrchr(b'/', &self.0) {
-            Some(at) => (Name::from(&self.0[..at]), Name::from(&self.0[at + 1..])),
-            None => (Name::root(), self.clone()),
+            Some(at) => (FilePath::from(&self.0[..at]), FilePath::from(&self.0[at + 1..])),
+            None => (FilePath::root(), self.clone()),
         }
     }
 }
 
-impl From<&[u8]> for Name {
+impl From<&[u8]> for FilePath {
     fn from(bytes: &[u8]) -> Self {
-        Name(bytes.into())
+        FilePath(bytes.into())
     }
 }
 
-impl From<Vec<u8>> for Name {
+impl From<Vec<u8>> for FilePath {
     fn from(bytes: Vec<u8>) -> Self {
-        Name(bytes.into())
+        FilePath(bytes.into())
     }
 }
 
-impl From<&str> for Name {
+impl From<&str> for FilePath {
     fn from(text: &str) -> Self {
-        Name(text.as_bytes().into())
+        FilePath(text.as_bytes().into())
     }
 }
 
-/// As a person reads it: text with control characters and foreign bytes written out.
-impl fmt::Display for Name {
+/// Formats the path for people: control characters and invalid bytes are escaped.
+impl fmt::Display for FilePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = String::with_capacity(self.0.len());
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c {
-                    // Those that turn the direction of a text too.
+                    // Escapes also the characters that change the text direction.
                     c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
                         shown.extend(c.escape_default());
                     }
@@ -101,7 +101,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for FilePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -114,7 +114,7 @@ enum Written<'a> {
     Bytes { base64: Cow<'a, str> },
 }
 
-impl Serialize for Name {
+impl Serialize for FilePath {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match std::str::from_utf8(&self.0) {
             Ok(text) => to.serialize_str(text),
@@ -123,16 +123,16 @@ impl Serialize for Name {
     }
 }
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de> Deserialize<'de> for FilePath {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         match Written::deserialize(from)? {
-            Written::Text(text) => Ok(Name::from(&*text)),
+            Written::Text(text) => Ok(FilePath::from(&*text)),
             Written::Bytes { base64 } => {
                 let bytes = BASE64_STANDARD.decode(base64.as_bytes()).map_err(serde::de::Error::custom)?;
-                // One name has one form, so that equal trees have equal digests.
+                // Each name has only one valid form, so that equal trees have equal digests.
                 match std::str::from_utf8(&bytes) {
                     Ok(_) => Err(serde::de::Error::custom("a name in base64 that is text")),
-                    Err(_) => Ok(Name::from(bytes)),
+                    Err(_) => Ok(FilePath::from(bytes)),
                 }
             }
         }

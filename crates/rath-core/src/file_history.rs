@@ -1,4 +1,4 @@
-//! The way files took along a line: which record changed them, from what to what.
+//! The history of a session's files: the records that changed them, with the versions before and after.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::files::{Changes, Version};
 use crate::id::{Point, RecordId, Reference};
 use crate::kind::Kind;
 use crate::reader::Reader;
-use crate::record::{Fault, Record};
+use crate::record::{Record, RecordError};
 use crate::summary;
 use crate::view::View;
 
-/// The kinds that say something about files, and those that name the step.
+/// The kinds of records that affect files, and the kind that names a step.
 const KINDS: &[Kind] = &[
     Kind::ToolStarted,
     Kind::ToolFinished,
@@ -24,35 +24,35 @@ const KINDS: &[Kind] = &[
     Kind::StepEntered,
 ];
 
-/// The events of one line, in order, and the names of the steps entered on it.
-pub(crate) struct Trail {
-    pub(crate) events: Vec<Arc<Event>>,
+/// The file events of one session, in order, and the names of its steps.
+pub(crate) struct FileHistory {
+    pub(crate) events: Vec<Arc<FileEvent>>,
     pub(crate) steps: HashMap<RecordId, String>,
-    /// The fork point.
+    /// The fork point of the session.
     pub(crate) origin: Option<Point>,
-    /// The last record looked at.
+    /// The sequence number up to which the session was read.
     pub(crate) to: u64,
 }
 
-/// A record that changed the files of its line.
-pub(crate) struct Event {
+/// A record that changed the files of its session.
+pub(crate) struct FileEvent {
     pub(crate) record: Record,
     pub(crate) before: Option<Version>,
     pub(crate) after: Version,
     pub(crate) changes: Changes,
-    /// Where the content comes from besides the line itself.
+    /// Other records whose files are a source of the content: merged heads, restored records.
     pub(crate) sources: Vec<Point>,
-    /// Whether nothing on the line itself is a source.
+    /// Whether the session's own previous version is not a source, as after a restore.
     pub(crate) jumps: bool,
-    /// The command of a call.
+    /// The command, for a tool call.
     command: Option<String>,
     pub(crate) outside: bool,
-    /// Whether its body is gone: what files there were before and after is all that is known of it.
+    /// Whether the body is erased. Then only the versions before and after are known.
     pub(crate) erased: bool,
 }
 
-impl Event {
-    /// What happened, in a line.
+impl FileEvent {
+    /// Describes the event in one line.
     pub(crate) fn what(&self) -> String {
         match &self.command {
             Some(command) => command.clone(),
@@ -64,36 +64,36 @@ impl Event {
     }
 }
 
-/// The last change to the files, and how to be where it had not happened.
+/// The last change to the files, and the version to restore to undo it.
 #[derive(Clone, Debug)]
 pub struct LastChange {
-    /// The record that made it.
+    /// The record that made the change.
     pub record: Reference,
-    /// What it was.
+    /// A description of the change.
     pub what: String,
-    /// The record before it.
+    /// The record before the change.
     pub before: Point,
-    /// The files after that one.
+    /// The files at that record.
     pub version: Version,
-    /// Whether somebody made it between two records.
+    /// Whether the change was made outside the session, between two records.
     pub outside: bool,
 }
 
 impl View {
-    /// The last record that changed the files, as one sees it who has taken back what came after: a restore counts as
-    /// being at the record it restored, so asking again goes further back.
+    /// Finds the last change to the files that was not undone. After a restore, the search continues at the restored
+    /// record, so repeated undo goes further back each time.
     pub async fn last_change(&self) -> Result<Option<LastChange>> {
         let mut at = self.reference().point();
         loop {
-            let trail = Trail::of(&self.reader, at).await?;
-            // A decision is a change even where it keeps what stands, and so is taking one back.
-            let changed = |event: &&Arc<Event>| {
+            let history = FileHistory::of(&self.reader, at).await?;
+            // Resolving a conflict and undoing a change count as changes even if the files stay the same.
+            let changed = |event: &&Arc<FileEvent>| {
                 *event.record.kind() == Kind::Resolved
                     || event.jumps
                     || event.before.as_ref().is_none_or(|before| !before.same_files(&event.after))
             };
-            let Some(event) = trail.events.iter().rev().find(changed) else {
-                match trail.origin {
+            let Some(event) = history.events.iter().rev().find(changed) else {
+                match history.origin {
                     Some(origin) => at = origin,
                     None => return Ok(None),
                 }
@@ -117,10 +117,10 @@ impl View {
     }
 }
 
-impl Trail {
-    /// Reads the events of a line up to a point.
+impl FileHistory {
+    /// Reads the events of a session up to a point.
     pub(crate) async fn of(reader: &Reader, to: Point) -> Result<Self> {
-        let origin = reader.line(to.session).await?.origin.map(|origin| origin.point());
+        let origin = reader.session_start(to.session).await?.origin.map(|origin| origin.point());
         let mut version = match origin {
             Some(origin) => reader.state_at(origin).await?.workspace,
             None => None,
@@ -136,7 +136,7 @@ impl Trail {
                     }
                     continue;
                 }
-                // What an erased body did to the files is told by the states on both sides.
+                // The effect of an erased record is the difference between the states before and after it.
                 if record.body_bytes().is_none() {
                     let after = reader.state_at(record.point()).await?.workspace;
                     let changed = after
@@ -147,7 +147,7 @@ impl Trail {
                     }
                     continue;
                 }
-                // One that was written freely before its kind had a type says nothing.
+                // A free-form body from before its kind had a body type is ignored.
                 if let Ok(Some(event)) = event(record, &version, &mut calls) {
                     version = Some(event.after.clone());
                     events.push(Arc::new(event));
@@ -161,9 +161,9 @@ impl Trail {
     }
 }
 
-/// A change of which nothing is known but that it was here.
-fn erased(record: Record, before: Option<Version>, after: Version) -> Event {
-    Event {
+/// The event of an erased record.
+fn erased(record: Record, before: Option<Version>, after: Version) -> FileEvent {
+    FileEvent {
         record,
         before,
         after,
@@ -176,12 +176,12 @@ fn erased(record: Record, before: Option<Version>, after: Version) -> Event {
     }
 }
 
-/// What a record says about files; `None` when it changes none.
+/// The event of a record; `None` when it changes no files.
 fn event(
     record: Record,
     before: &Option<Version>,
     calls: &mut HashMap<String, String>,
-) -> Result<Option<Event>, Fault> {
+) -> Result<Option<FileEvent>, RecordError> {
     let (mut sources, mut jumps, mut outside, mut command) = (Vec::new(), false, false, None);
     let (after, changes) = match record.kind() {
         Kind::ToolStarted => {
@@ -194,8 +194,8 @@ fn event(
             let body: ToolFinished = record.body()?;
             command = calls.remove(&body.call);
             if body.outcome == CallOutcome::Lost {
-                // Whoever came before the next record may have done it as well.
-                command = command.map(|command| format!("{command} (nobody saw it end: perhaps not this command)"));
+                // Another program may have changed the files before the next record.
+                command = command.map(|command| format!("{command} (outcome unknown: perhaps not this command)"));
             }
             (body.workspace, body.changed)
         }
@@ -224,5 +224,15 @@ fn event(
         _ => return Ok(None),
     };
     let Some(after) = after else { return Ok(None) };
-    Ok(Some(Event { record, before: before.clone(), after, changes, sources, jumps, command, outside, erased: false }))
+    Ok(Some(FileEvent {
+        record,
+        before: before.clone(),
+        after,
+        changes,
+        sources,
+        jumps,
+        command,
+        outside,
+        erased: false,
+    }))
 }

@@ -1,16 +1,16 @@
-//! What a request shows a model: what the agent brings, and the messages of a session, read when they are needed.
+//! [`ModelInput`]: the input of one model request. Messages are read from the session when they are needed.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::blob::Content;
-use crate::body::{Attached, ToolResult, User};
+use crate::body::{Attachment, ToolResult, User};
 use crate::context_view::{ContextView, StandardView};
 use crate::error::Result;
 use crate::id::{Digest, RecordId};
 use crate::injected::{self, Injected};
-use crate::message::{Message, Said};
+use crate::message::{Message, MessageBody};
 use crate::model::Parameters;
 use crate::reader::Reader;
 use crate::session::Session;
@@ -18,92 +18,93 @@ use crate::state::State;
 use crate::tool::ToolSpec;
 use crate::view::View;
 
-/// What a model is shown: what the agent brings, and the messages that its context view chooses.
+/// The input of one model request: what the agent adds (prompt, tools, parameters), and the messages that its context
+/// view chooses.
 #[derive(Debug)]
-pub struct Shown<'a> {
-    source: Source<'a>,
-    asking: Asking<'a>,
-    /// How many turns the model has had in this step.
+pub struct ModelInput<'a> {
+    source: InputSource<'a>,
+    spec: RequestSpec<'a>,
+    /// The number of model turns so far in this step.
     pub turn: u64,
-    /// Counts the requests for this turn, from 1.
+    /// The number of this request for the current turn, starting at 1.
     pub attempt: u32,
 }
 
-/// Where the messages are read: a session that is held, or a view of a stored one.
+/// Where the messages are read: an open session, or a view of a stored one.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
-    /// At the head of this session.
+pub enum InputSource<'a> {
+    /// The head of an open session.
     Session(&'a Session),
-    /// At this place.
+    /// A view of a stored session.
     View(&'a View),
 }
 
-impl<'a> From<&'a Session> for Source<'a> {
+impl<'a> From<&'a Session> for InputSource<'a> {
     fn from(session: &'a Session) -> Self {
         Self::Session(session)
     }
 }
 
-impl<'a> From<&'a View> for Source<'a> {
+impl<'a> From<&'a View> for InputSource<'a> {
     fn from(view: &'a View) -> Self {
         Self::View(view)
     }
 }
 
-/// What an agent adds to a request, in addition to the session.
+/// What an agent adds to a request, in addition to the session's messages.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking<'a> {
+pub struct RequestSpec<'a> {
     /// The agent's name.
     pub agent: &'a str,
-    /// Its prompt.
+    /// The agent's prompt.
     pub prompt: &'a str,
     /// The tools it may call.
     pub tools: &'a [ToolSpec],
-    /// What is asked for besides.
+    /// Sampling and output parameters.
     pub parameters: &'a Parameters,
-    /// Chooses the messages of the session.
+    /// The context view that chooses the session's messages.
     pub view: &'a dyn ContextView,
-    /// Messages that the view does not give.
+    /// Messages in addition to those of the view.
     pub injected: &'a [Injected],
     /// The digest of the agent's configuration: prompt, parameters, tools.
     pub config: Digest,
 }
 
-impl<'a> Deref for Shown<'a> {
-    type Target = Asking<'a>;
-    fn deref(&self) -> &Asking<'a> {
-        &self.asking
+impl<'a> Deref for ModelInput<'a> {
+    type Target = RequestSpec<'a>;
+    fn deref(&self) -> &RequestSpec<'a> {
+        &self.spec
     }
 }
 
-impl<'a> Shown<'a> {
-    /// What `asking` shows of a session as it is now, or as a view sees it.
-    pub fn of(source: impl Into<Source<'a>>, asking: Asking<'a>) -> Self {
+impl<'a> ModelInput<'a> {
+    /// The input for a request with `spec` at the current record of `source`.
+    pub fn of(source: impl Into<InputSource<'a>>, spec: RequestSpec<'a>) -> Self {
         let source = source.into();
         let (turn, attempt) = source.state().run().map_or((0, 1), |run| (run.turns, run.attempts + 1));
-        Self { source, asking, turn, attempt }
+        Self { source, spec, turn, attempt }
     }
 
-    /// The conversation, in order. Reads as much as there is.
+    /// Reads the messages, oldest first. Long texts stay references to blobs.
     pub async fn messages(&self) -> Result<Vec<Message>> {
         self.read(false).await
     }
 
-    /// The conversation with its long texts, which [`messages`](Self::messages) leaves where they are.
+    /// Like [`messages`](Self::messages), with long texts read from their blobs.
     pub async fn whole_messages(&self) -> Result<Vec<Message>> {
         self.read(true).await
     }
 
     async fn read(&self, whole: bool) -> Result<Vec<Message>> {
-        let held;
+        let session_view;
         let view = match self.source {
-            Source::Session(session) => {
-                held = session.view().await?;
-                &held
+            InputSource::Session(session) => {
+                session_view = session.view().await?;
+                &session_view
             }
-            Source::View(view) => view,
+            InputSource::View(view) => view,
         };
-        let messages = self.asking.view.messages(view).await?;
+        let messages = self.spec.view.messages(view).await?;
         let mut messages = injected::inject(view, messages, self.injected).await?;
         if whole {
             read_long_texts(&view.reader, &mut messages).await?;
@@ -111,32 +112,35 @@ impl<'a> Shown<'a> {
         Ok(messages)
     }
 
-    /// The pictures and documents that come with these messages, by digest.
+    /// The images and documents attached to these messages, by digest.
     pub async fn attached(&self, messages: &[Message]) -> Result<BTreeMap<Digest, Arc<[u8]>>> {
         let of_session;
         let reader = match self.source {
-            Source::Session(session) => {
+            InputSource::Session(session) => {
                 of_session = session.reader();
                 &of_session
             }
-            Source::View(view) => &view.reader,
+            InputSource::View(view) => &view.reader,
         };
         let mut files = BTreeMap::new();
         for message in messages {
-            let (Said::User(User { attached, .. }) | Said::Tool(ToolResult { attached, .. })) = &message.said else {
+            let (MessageBody::User(User { attached, .. }) | MessageBody::Tool(ToolResult { attached, .. })) =
+                &message.body
+            else {
                 continue;
             };
-            for Attached { content, .. } in attached {
+            for Attachment { content, .. } in attached {
                 files.insert(content.digest, reader.blob(content.digest).await?);
             }
         }
         Ok(files)
     }
 
-    /// The newest message with its long texts; its agent may not be said. Costs one or two records where a standard view shows a session.
+    /// The newest message with its long texts. Its `agent` may be missing. With a built-in view on an open session this
+    /// reads only one or two records.
     pub async fn latest(&self) -> Result<Option<Message>> {
-        if let (Source::Session(session), Some(standard), []) =
-            (self.source, StandardView::named(self.asking.view.name()), self.injected)
+        if let (InputSource::Session(session), Some(standard), []) =
+            (self.source, StandardView::named(self.spec.view.name()), self.injected)
             && let Some(latest) = session.newest_message(standard).await?
         {
             let mut latest: Vec<Message> = latest.into_iter().collect();
@@ -146,16 +150,16 @@ impl<'a> Shown<'a> {
         Ok(self.whole_messages().await?.pop())
     }
 
-    /// The head of the session: with the configuration, it determines what is shown.
+    /// The id of the session's current record. Together with the configuration it determines the messages.
     pub fn head(&self) -> RecordId {
         match self.source {
-            Source::Session(session) => session.head().id,
-            Source::View(view) => view.record().id(),
+            InputSource::Session(session) => session.head().id,
+            InputSource::View(view) => view.record().id(),
         }
     }
 }
 
-impl Source<'_> {
+impl InputSource<'_> {
     fn state(&self) -> &State {
         match self {
             Self::Session(session) => session.state(),
@@ -164,11 +168,11 @@ impl Source<'_> {
     }
 }
 
-/// Puts long texts in the place of the blobs that hold them. Each blob is read once.
+/// Replaces references to blobs with their text. Each blob is read once.
 async fn read_long_texts(reader: &Reader, messages: &mut [Message]) -> Result<()> {
     let mut long: BTreeMap<Digest, String> = BTreeMap::new();
     for message in &mut *messages {
-        message.said.contents(&mut |content| {
+        message.body.visit_text(&mut |content| {
             if let Content::Blob(blob) = content {
                 long.entry(blob.digest).or_default();
             }
@@ -181,7 +185,7 @@ async fn read_long_texts(reader: &Reader, messages: &mut [Message]) -> Result<()
         *text = String::from_utf8_lossy(&reader.blob(*digest).await?).into_owned();
     }
     for message in messages {
-        message.said.contents(&mut |content| {
+        message.body.visit_text(&mut |content| {
             if let Content::Blob(blob) = content {
                 *content = Content::Text(long.get(&blob.digest).cloned().unwrap_or_default());
             }
