@@ -1,18 +1,19 @@
-//! A library that is loaded before the C library (`LD_PRELOAD`) into a process that is put to the test.
+//! A library that is preloaded (`LD_PRELOAD`) into a process under test. It replaces functions of the C library.
 //!
-//! Below one directory, the root, it writes down every change of a file or a directory and every sync, in the order in
-//! which they happened, also over several processes ([`trace`]); `rath_testkit::power` builds from that what a disk may
-//! hold after a power cut. Nothing below the root is really synced: who loses power on purpose need not wait for disks.
-//! And it lets calls fail, or lie, as it is told ([`rules`]).
+//! It records every change of a file or directory below one directory, the root, and every sync, in the order in which
+//! they happened, across processes ([`trace`]). `rath_testkit::power` computes from the record what a disk may have
+//! after a power cut. Files below the root are not really synced, because the tests simulate the power cut. It also
+//! makes calls fail, or succeed without an effect, according to rules ([`rules`]).
 //!
-//! Told by environment: `RATH_FAULTS_ROOT` (the root, as `realpath` says it), `RATH_FAULTS_TRACE` (where to write),
-//! `RATH_FAULTS_RULES`. A process changes its rules by writing them into the file `faults` in the root. Without a root
-//! nothing happens. Programs that make system calls by themselves (rustix does) are not seen.
+//! Environment variables: `RATH_FAULTS_ROOT` is the root, as `realpath` returns it; without it the library does
+//! nothing. `RATH_FAULTS_TRACE` is the file for the record. `RATH_FAULTS_RULES` are the rules; a process changes them
+//! by writing to the file `faults` in the root. System calls that do not go through the C library, as in rustix, are
+//! not intercepted.
 
 #![cfg(target_os = "linux")]
 
 mod calls;
 mod entries;
-mod place;
+mod file_path;
 mod rules;
 mod trace;

@@ -1,13 +1,13 @@
-//! Which calls fail, and how.
+//! The rules: which calls fail, and how.
 //!
-//! A rule a line: `CALL NAME ANSWER [after N] [times N]`. CALL is `read`, `write`, `sync`, `open` or `entry` (making,
-//! renaming or removing a name). NAME is the end of a file's name. ANSWER is an error number, or `lie`: a sync that does
-//! nothing and says it did. The first N calls that fit are let through; then N fail, or all from there on. A line
-//! `clock SECONDS` shifts the clock.
+//! Each line is a rule: `CALL NAME RESULT [after N] [times N]`. CALL is `read`, `write`, `sync`, `open` or `entry`
+//! (creating, renaming or removing a directory entry). NAME is a suffix of the file name. RESULT is an error number, or
+//! `lie` for a sync that does nothing and reports success. With `after N`, the first N matching calls are not affected.
+//! With `times N`, the rule applies to N calls, otherwise to all. The line `clock SECONDS` shifts the clock.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What a rule is about.
+/// The calls that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Read,
@@ -17,12 +17,12 @@ pub(crate) enum Call {
     Entry,
 }
 
-/// How a call that fits is answered.
+/// The result of a call that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It fails with this error number.
+    /// The call fails with this error number.
     Errno(i32),
-    /// It says that all went well.
+    /// The call does nothing and reports success.
     Lie,
 }
 
@@ -34,17 +34,17 @@ struct Rule {
     times: u64,
 }
 
-/// The rules in force.
+/// The current rules.
 pub(crate) struct Rules(Vec<Rule>);
 
-/// Whether a rule is about reading: reads are many, and looked at only then.
+/// Whether a rule matches reads. Otherwise reads are not examined, because they are frequent.
 static READS: AtomicBool = AtomicBool::new(false);
 
-/// How many seconds the clock is shifted.
+/// By how many seconds the clock is shifted.
 static CLOCK: AtomicI64 = AtomicI64::new(0);
 
 impl Rules {
-    /// Reads rules. A line that is none is a fault of the test, which shall not pass by it.
+    /// Parses rules. Aborts the process at a line that is not a rule, so that a test with a wrong rule fails.
     pub(crate) fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let mut rules = Vec::new();
@@ -62,7 +62,7 @@ impl Rules {
         Self(rules)
     }
 
-    /// What happens to this call.
+    /// The fault for this call, if a rule matches.
     pub(crate) fn fault(&mut self, call: Call, name: &[u8]) -> Option<Fault> {
         let rule = self.0.iter_mut().find(|rule| rule.call == call && rule.times > 0 && name.ends_with(&rule.name))?;
         if rule.after > 0 {
@@ -74,12 +74,12 @@ impl Rules {
     }
 }
 
-/// Whether reads are to be looked at.
-pub(crate) fn about_reads() -> bool {
+/// Whether a rule matches reads.
+pub(crate) fn match_reads() -> bool {
     READS.load(Ordering::Acquire)
 }
 
-/// How many seconds the clock is shifted.
+/// By how many seconds the clock is shifted.
 pub(crate) fn clock_shift() -> i64 {
     CLOCK.load(Ordering::Acquire)
 }
@@ -111,7 +111,7 @@ fn rule(words: &[&str]) -> Option<Rule> {
 
 fn bad(line: &str) -> ! {
     let text = format!("rath-faults: {line:?} is not a rule\n");
-    // SAFETY: writes a text that lives, and ends.
+    // SAFETY: writes a valid buffer, then aborts.
     unsafe {
         libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len());
         libc::abort()

@@ -1,15 +1,15 @@
-//! What happened, in one file.
+//! The record of file operations, in one file.
 //!
-//! Each event: six numbers of eight bytes, little endian (what, inode, two more, length of the name, length of the data),
-//! then name and data. `rath_testkit::power` reads it.
+//! Each event is six integers of eight bytes, little endian (code, inode, two arguments, length of the name, length of
+//! the data), followed by the name and the data. `rath_testkit::power` reads the file.
 
 use std::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::rules::{Call, Fault, Rules};
 
-/// What an event says.
-pub(crate) enum What<'a> {
+/// A file operation.
+pub(crate) enum Event<'a> {
     Write { offset: u64, data: &'a [u8] },
     Truncate { length: u64 },
     Sync { failed: bool },
@@ -19,14 +19,14 @@ pub(crate) enum What<'a> {
     Rename { from: u64, old: &'a [u8], to: u64, new: &'a [u8] },
 }
 
-/// What the environment says.
+/// The configuration from the environment.
 pub(crate) struct Setup {
     root: Vec<u8>,
     trace: Option<c_int>,
     rules: Mutex<Rules>,
 }
 
-/// The setup; `None` where there is no root.
+/// The configuration; `None` if there is no root.
 pub(crate) fn setup() -> Option<&'static Setup> {
     static SETUP: OnceLock<Option<Setup>> = OnceLock::new();
     SETUP.get_or_init(Setup::from_environment).as_ref()
@@ -38,7 +38,7 @@ impl Setup {
         let trace = variable(c"RATH_FAULTS_TRACE").and_then(|path| {
             let path = std::ffi::CString::new(path).ok()?;
             let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
-            // SAFETY: opens a path that lives.
+            // SAFETY: the path is a valid C string.
             let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644) };
             c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
         });
@@ -47,30 +47,31 @@ impl Setup {
     }
 
     /// Whether a path is the root or below it.
-    pub(crate) fn holds(&self, path: &[u8]) -> bool {
+    pub(crate) fn contains(&self, path: &[u8]) -> bool {
         path.strip_prefix(&self.root[..]).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'/'))
     }
 
-    /// Lets nobody else change a file until it is dropped: what is written down happened in that order. Who asks knows
-    /// that the call is about a file below the root: a process that was just forked changes none.
-    pub(crate) fn alone(&self) -> Alone<'_> {
+    /// Takes the lock on all file operations below the root, in all processes, so that they are recorded in the order
+    /// in which they happen. Must be called only for operations below the root. A process that was just forked makes
+    /// none before `exec`, so it cannot deadlock.
+    pub(crate) fn lock(&self) -> Exclusive<'_> {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(fd) = self.trace {
-            // SAFETY: a number.
+            // SAFETY: takes no pointer.
             unsafe { libc::flock(fd, libc::LOCK_EX) };
         }
-        Alone { rules, trace: self.trace }
+        Exclusive { rules, trace: self.trace }
     }
 }
 
-/// One call at a time.
-pub(crate) struct Alone<'a> {
+/// The lock on all file operations below the root.
+pub(crate) struct Exclusive<'a> {
     rules: MutexGuard<'a, Rules>,
     trace: Option<c_int>,
 }
 
-impl Alone<'_> {
-    /// What shall happen to a call.
+impl Exclusive<'_> {
+    /// The fault for a call, if a rule matches.
     pub(crate) fn fault(&mut self, call: Call, name: &[u8]) -> Option<Fault> {
         self.rules.fault(call, name)
     }
@@ -79,48 +80,48 @@ impl Alone<'_> {
         *self.rules = Rules::parse(text);
     }
 
-    /// Writes down what happened to an inode.
-    pub(crate) fn tell(&self, inode: u64, what: &What<'_>) {
+    /// Records an operation on an inode.
+    pub(crate) fn record(&self, inode: u64, event: &Event<'_>) {
         let Some(fd) = self.trace else { return };
         let joined;
-        let (code, a, b, name, data): (u64, u64, u64, &[u8], &[u8]) = match what {
-            What::Write { offset, data } => (1, *offset, 0, &[], data),
-            What::Truncate { length } => (2, *length, 0, &[], &[]),
-            What::Sync { failed } => (3, u64::from(*failed), 0, &[], &[]),
-            What::Create { parent, name, directory } => (4, *parent, u64::from(*directory), name, &[]),
-            What::Link { parent, name } => (5, *parent, 0, name, &[]),
-            What::Unlink { parent, name } => (6, *parent, 0, name, &[]),
-            What::Rename { from, old, to, new } => {
+        let (code, a, b, name, data): (u64, u64, u64, &[u8], &[u8]) = match event {
+            Event::Write { offset, data } => (1, *offset, 0, &[], data),
+            Event::Truncate { length } => (2, *length, 0, &[], &[]),
+            Event::Sync { failed } => (3, u64::from(*failed), 0, &[], &[]),
+            Event::Create { parent, name, directory } => (4, *parent, u64::from(*directory), name, &[]),
+            Event::Link { parent, name } => (5, *parent, 0, name, &[]),
+            Event::Unlink { parent, name } => (6, *parent, 0, name, &[]),
+            Event::Rename { from, old, to, new } => {
                 joined = [old, &b"/"[..], new].concat();
                 (7, *from, *to, &joined, &[])
             }
         };
-        let mut event = Vec::with_capacity(48 + name.len() + data.len());
+        let mut bytes = Vec::with_capacity(48 + name.len() + data.len());
         for number in [code, inode, a, b, name.len() as u64, data.len() as u64] {
-            event.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(&number.to_le_bytes());
         }
-        event.extend_from_slice(name);
-        event.extend_from_slice(data);
-        // SAFETY: writes bytes that live.
-        unsafe { libc::syscall(libc::SYS_write, fd, event.as_ptr(), event.len()) };
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(data);
+        // SAFETY: writes a valid buffer.
+        unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         if let Some(fd) = self.trace {
-            // SAFETY: a number.
+            // SAFETY: takes no pointer.
             unsafe { libc::flock(fd, libc::LOCK_UN) };
         }
     }
 }
 
 fn variable(name: &CStr) -> Option<Vec<u8>> {
-    // SAFETY: the environment is read once, before the program changes it.
+    // SAFETY: the environment is read once, at the first call, before the program changes it.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
     }
-    // SAFETY: what is not null is a string of C.
+    // SAFETY: `getenv` returns null or a C string.
     Some(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec())
 }

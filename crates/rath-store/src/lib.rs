@@ -1,9 +1,10 @@
-//! Where sessions are kept.
+//! The store on disk.
 //!
-//! [`Embedded`] is the default: one directory with a SQLite database for records and append-only packs for blobs.
-//! Any number of processes may read it; each session has one writer at a time; writers of different sessions work
-//! side by side. A published tail is one row, a *segment*; commits of several sessions share one sync.
-//! [`Question`]s are answered from an index of words that catches up when somebody asks.
+//! [`Embedded`] is the default store: one directory with a SQLite database for records and append-only packs for blobs.
+//! Any number of processes may read it. Each session has one writer at a time, and different sessions can be written
+//! concurrently. The records of one publish are one row, a *segment*; commits of several sessions share one sync.
+//! [`Embedded::search`] answers a [`SearchQuery`] from a full-text index, which is updated when a search needs it.
+//! [`Embedded::collect`] removes unreferenced blobs, and [`Embedded::destroy`] carries out an [`ErasePlan`].
 //!
 //! ```
 //! use rath_core::{Actor, Session};
@@ -14,9 +15,9 @@
 //! let store = Embedded::create(&path)?;
 //! let mut session = Session::create(&store, Actor::person("ada"));
 //! session.user("Remember this.")?;
-//! session.publish().await?; // acknowledged: it survives the process and the machine
+//! session.publish().await?; // durable: it survives a crash of the process or the machine
 //! let id = session.id();
-//! drop((session, store)); // a store that goes has given back what its sessions held
+//! drop((session, store)); // closing the store releases the leases of its sessions
 //!
 //! let again = Embedded::open(&path)?;
 //! let session = Session::open(&again, id, Actor::person("ada")).await?;
@@ -25,6 +26,7 @@
 //! # }).unwrap();
 //! ```
 
+mod compress;
 mod embedded;
 mod packing;
 mod packs;
@@ -32,7 +34,12 @@ mod pool;
 mod projection;
 mod search;
 pub mod segment;
-mod squeeze;
 
-pub use embedded::{Backup, Destroyed, Doomed, Embedded, FORMAT, Garbage, Health, Kept, PackHealth, Quiet, Raised};
-pub use search::{By, Found, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question, SearchHealth};
+pub use embedded::{
+    Embedded, EraseLock, ErasePlan, EraseReport, FORMAT, FormatBackup, FormatUpgrade, GcReport, KeptBlob, PackHealth,
+    StoreHealth,
+};
+pub use search::{
+    ActorFilter, MatchedPassage, Passage, Pattern, PatternError, SearchHealth, SearchHit, SearchOrder, SearchQuery,
+    SearchResults,
+};

@@ -1,63 +1,64 @@
-//! Records on their way to the writer, laid out by several processors while it writes what came before.
+//! Encodes the records of a commit into segments on several processors, while the writer still executes earlier
+//! requests.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 
 use rath_core::Record;
-use rath_core::protocol::{Offer, Offered};
-use rath_core::store::{Error, Part, Result};
+use rath_core::protocol::{Proposal, Propose};
+use rath_core::store::{BatchPart, Error, Result};
 
-use crate::pool::SQUEEZERS;
+use crate::pool::COMPRESSION_POOL;
 use crate::segment::{Segment, cut};
 
-/// As many segments are laid out before it is their turn.
-const MANY: usize = 8;
+/// The least number of segments for which the thread pool is used.
+const MIN_SEGMENTS: usize = 8;
 
-/// A part of a batch, with what it is laid out as, where that was begun.
+/// A session's part of a batch. `packing` is its segments, if their encoding was started in the pool.
 pub(crate) struct Prepared {
-    pub(crate) part: Part,
+    pub(crate) part: BatchPart,
     pub(crate) packing: Option<Packing>,
 }
 
 impl Prepared {
-    pub(crate) fn new(part: Part) -> Self {
-        Self { packing: Packing::begin(&part.records), part }
+    pub(crate) fn new(part: BatchPart) -> Self {
+        Self { packing: Packing::start(&part.records), part }
     }
 }
 
-impl Offered for Prepared {
+impl Propose for Prepared {
     type Entry = Record;
 
-    fn offer(&self) -> Offer<'_, Record> {
-        self.part.offer()
+    fn proposal(&self) -> Proposal<'_, Record> {
+        self.part.proposal()
     }
 }
 
-/// Segments that are being laid out.
+/// Segments that the pool is encoding.
 pub(crate) struct Packing {
-    /// Each with its place, as it is done.
+    /// The finished segments with their indexes, in the order in which they are finished.
     done: Receiver<(usize, Segment)>,
     count: usize,
 }
 
 impl Packing {
-    /// Begins to lay records out, where they are many.
-    fn begin(records: &[Record]) -> Option<Self> {
-        let stretches = cut(records);
-        let count = stretches.len();
-        if count < MANY {
+    /// Starts to encode records; `None` if they are few.
+    fn start(records: &[Record]) -> Option<Self> {
+        let runs = cut(records);
+        let count = runs.len();
+        if count < MIN_SEGMENTS {
             return None;
         }
         let (send, done) = channel();
-        for (at, stretch) in stretches.into_iter().enumerate() {
-            let (send, stretch) = (send.clone(), stretch.to_vec());
-            // Who does not want it any more is gone.
-            SQUEEZERS.spawn(move || drop(send.send((at, Segment::of(&stretch)))))?;
+        for (at, run) in runs.into_iter().enumerate() {
+            let (send, run) = (send.clone(), run.to_vec());
+            // The send fails if the commit was abandoned.
+            COMPRESSION_POOL.spawn(move || drop(send.send((at, Segment::of(&run)))))?;
         }
         Some(Self { done, count })
     }
 
-    /// Hands over the segments, in order.
+    /// Calls `take` with each segment, in order.
     pub(crate) fn each(self, mut take: impl FnMut(Segment) -> Result<()>) -> Result<()> {
         let (mut early, mut next) = (BTreeMap::new(), 0);
         for (at, segment) in self.done {
@@ -69,7 +70,7 @@ impl Packing {
         }
         match next == self.count {
             true => Ok(()),
-            false => Err(Error::machine("laying out records", "a thread broke down")),
+            false => Err(Error::machine("encoding records", "a thread of the pool panicked")),
         }
     }
 }
@@ -79,27 +80,33 @@ mod tests {
     use std::sync::Barrier;
 
     use pollster::block_on;
-    use rath_core::store::FIRST_FENCE;
-    use rath_core::{Actor, Memory, Session};
+    use rath_core::store::FIRST_FENCING_TOKEN;
+    use rath_core::{Actor, InMemory, Session};
 
     use super::*;
     use crate::segment::pack;
     use rath_workspace::FILES;
 
-    /// As many notes as go into that many segments, each of which is long enough to be squeezed.
+    /// Notes that fill this many segments, each long enough to be compressed.
     fn records(segments: usize) -> Vec<Record> {
-        let store = Memory::new();
+        let store = InMemory::new();
         let mut session = Session::create(&store, Actor::program("test"));
         for n in 0..segments * 64 {
             session.note(format!("{n} {}", "x".repeat(4096))).unwrap();
         }
         block_on(session.publish()).unwrap();
-        block_on(async { session.view().await?.own().await }).unwrap()
+        block_on(async { session.view().await?.own_records().await }).unwrap()
     }
 
     fn prepared(records: &[Record]) -> Prepared {
         let session = records[0].session();
-        Prepared::new(Part { session, fence: FIRST_FENCE, hold: false, records: records.to_vec(), snapshot: None })
+        Prepared::new(BatchPart {
+            session,
+            fence: FIRST_FENCING_TOKEN,
+            keep_lease: false,
+            records: records.to_vec(),
+            snapshot: None,
+        })
     }
 
     fn rows(segments: &[Segment]) -> Vec<(u64, u64, &[u8])> {
@@ -107,23 +114,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_laid_out_ahead_and_as_the_writer_would() {
-        let records = records(2 * MANY);
-        let packing = prepared(&records).packing.expect("it is long");
+    fn the_pool_encodes_long_batches_as_the_writer_would() {
+        let records = records(2 * MIN_SEGMENTS);
+        let packing = prepared(&records).packing.expect("the batch is long");
         let mut segments = Vec::new();
         let push = |segment| {
             segments.push(segment);
             Ok(())
         };
         packing.each(push).unwrap();
-        assert!(segments.len() >= MANY);
+        assert!(segments.len() >= MIN_SEGMENTS);
         assert_eq!(rows(&segments), rows(&pack(&records)));
         assert!(prepared(&records[..64]).packing.is_none());
     }
 
     #[test]
-    fn what_cannot_be_put_ends_it() {
-        let packing = prepared(&records(2 * MANY)).packing.expect("it is long");
+    fn a_failing_write_stops_the_packing() {
+        let packing = prepared(&records(2 * MIN_SEGMENTS)).packing.expect("the batch is long");
         let mut put = 0;
         let full = |_| {
             put += 1;
@@ -133,17 +140,18 @@ mod tests {
         assert_eq!(put, 3);
     }
 
-    /// The writer waits for this while threads for files wait for the writer.
+    /// Encoding must not need the threads for files: all of them may be waiting for the writer, which waits for the
+    /// encoding.
     #[test]
-    fn nobody_who_waits_for_the_writer_is_waited_for() {
-        let records = records(2 * MANY);
+    fn encoding_does_not_use_threads_that_wait_for_the_writer() {
+        let records = records(2 * MIN_SEGMENTS);
         let threads = FILES.run(rayon::current_num_threads);
         let barrier = Barrier::new(threads + 1);
         let mut count = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| FILES.run(|| rayon::broadcast(|_| (barrier.wait(), barrier.wait()))));
             barrier.wait();
-            let packing = prepared(&records).packing.expect("it is long");
+            let packing = prepared(&records).packing.expect("the batch is long");
             let add = |segment: Segment| {
                 count += segment.count;
                 Ok(())

@@ -1,9 +1,11 @@
-//! Threads for what takes several processors.
+//! Thread pools for work that uses several processors.
 
 use rath_workspace::Pool;
 
-/// Unfolds what was read. Not where things are squeezed: who reads does not wait for who writes much.
-pub(crate) static UNFOLDERS: Pool = Pool::new("rath-unfold", 0);
+/// Decompresses segments that were read. Separate from [`COMPRESSION_POOL`], so that readers do not wait for a large
+/// write.
+pub(crate) static DECOMPRESSION_POOL: Pool = Pool::new("rath-decompress", 0);
 
-/// Squeezes what is about to be written. The writer of a store waits for it, so nothing that runs here waits for a store.
-pub(crate) static SQUEEZERS: Pool = Pool::new("rath-squeeze", 0);
+/// Compresses what is about to be written. The writer of a store waits for it, so a task in this pool must not wait for
+/// a store.
+pub(crate) static COMPRESSION_POOL: Pool = Pool::new("rath-compress", 0);

@@ -1,12 +1,12 @@
-//! How the records of a published tail are laid out in one row.
+//! Segments: the encoding of the records of one publish in one row of the database.
 //!
 //! Segments are numbered in commit order, and cursors are made of their numbers. So segments are never merged, split or
-//! renumbered, and no number is given twice: an erasure of records rewrites its segment in place, one of whole sessions
-//! leaves a gap, and neither takes away the newest segment of the store.
+//! renumbered, and no number is used twice. Erasing records rewrites their segment in place. Removing whole sessions
+//! leaves gaps in the numbers. Neither removes the newest segment of the store.
 //!
-//! Each record: kind code (1 byte), flags (1), header length and body length (4 each, little endian), salt (16, not
-//! when erased), header, body. The bytes that are hashed stand there as they were first written. Where they are many,
-//! as after an import, the row holds all of that as one zstd frame.
+//! Each record is encoded as: kind code (1 byte), flags (1), header length and body length (4 each, little endian),
+//! salt (16, absent if erased), header, body. The header and the body are the bytes that were hashed. If a segment is
+//! long, as after an import, the row is one zstd frame of all that.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,50 +14,54 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use rath_core::store::{Error, Result};
-use rath_core::{Fault, Kind, Malformed, Parts, Point, Record, Salt, SessionId};
+use rath_core::{Kind, Malformed, Point, Record, RecordError, RecordParts, Salt, SessionId};
 use zstd::zstd_safe;
 
-use crate::squeeze::{squeeze, unsqueeze};
+use crate::compress;
 
-/// A segment is cut before it has more bytes, or more records, than this.
+/// The most bytes of a segment before compression. Only a single longer record exceeds it.
 const MAX_BYTES: usize = 256 * 1024;
+
+/// The most records of a segment.
 const MAX_RECORDS: usize = 1024;
 
-/// As many bytes are squeezed. What a turn brings is shorter, and its time counts more than its room.
-const WORTH_SQUEEZING: usize = 32 * 1024;
+/// The least bytes of a segment that is compressed. One turn of an agent is shorter, and its latency matters more than
+/// its size.
+const COMPRESS_FROM: usize = 32 * 1024;
 
-/// How a zstd frame begins. No record does: nobody sets such flags.
+/// The first bytes of a zstd frame. No uncompressed segment starts with them, because its second byte is flags, which
+/// are 0 or 1.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// What was squeezed has no more bytes than this. A longer record stands alone, as it is.
-const MAX_SQUEEZED: usize = 2 * MAX_BYTES;
+/// The most bytes that are compressed to a frame. A longer record is a segment of its own and stays uncompressed.
+const MAX_COMPRESSED: usize = 2 * MAX_BYTES;
 
 const ERASED: u8 = 1;
 const PREFIX: usize = 10;
 
-/// Contiguous records of one session, ready to be stored.
+/// Consecutive records of one session, encoded for a row of the database.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The first record's place.
+    /// The seq of the first record.
     pub first_seq: u64,
-    /// How many there are.
+    /// The number of records.
     pub count: u64,
-    /// The first record's generation; each next one's is one more.
+    /// The generation of the first record. It increases by one with each record.
     pub generation: u64,
-    /// Their kinds, as bits.
+    /// The kinds of the records, as a mask of [`Kind::bit`]s.
     pub kinds: u64,
-    /// What the row holds: see [`unfold`].
+    /// The stored bytes, maybe compressed: see [`decompress`].
     pub data: Vec<u8>,
 }
 
-/// Lays `records` out. A record whose generation jumps (a merge) begins a new segment.
+/// Encodes `records` as segments. A record whose generation is not the next one (a merge) starts a new segment.
 pub fn pack(records: &[Record]) -> Vec<Segment> {
     cut(records).into_iter().map(Segment::of).collect()
 }
 
-/// The stretches of `records` that stand together.
+/// Splits `records` into the runs that become one segment each.
 pub(crate) fn cut(records: &[Record]) -> Vec<&[Record]> {
-    let mut stretches = Vec::new();
+    let mut runs = Vec::new();
     let (mut start, mut size) = (0, 0);
     for (end, two) in records.windows(2).enumerate().map(|(at, two)| (at + 1, two)) {
         let [last, next] = two else { continue };
@@ -67,29 +71,29 @@ pub(crate) fn cut(records: &[Record]) -> Vec<&[Record]> {
             && size + next.size() <= MAX_BYTES
             && end - start < MAX_RECORDS;
         if !fits {
-            stretches.push(&records[start..end]);
+            runs.push(&records[start..end]);
             (start, size) = (end, 0);
         }
     }
-    stretches.extend(records.get(start..).filter(|rest| !rest.is_empty()));
-    stretches
+    runs.extend(records.get(start..).filter(|rest| !rest.is_empty()));
+    runs
 }
 
-/// How many bytes a record takes in a segment.
+/// The length of an encoded record, in bytes.
 fn stored_size(record: &Record) -> usize {
     let body = record.salted_body().map_or(0, |(salt, body)| salt.len() + body.len());
     PREFIX + record.header_bytes().len() + body
 }
 
 impl Segment {
-    /// Of records that stand together.
+    /// Encodes one run of [`cut`].
     pub(crate) fn of(records: &[Record]) -> Self {
         let size = records.iter().map(stored_size).sum();
-        let squeezed = match (WORTH_SQUEEZING..=MAX_SQUEEZED).contains(&size) {
-            true => squeezed(records),
+        let compressed = match (COMPRESS_FROM..=MAX_COMPRESSED).contains(&size) {
+            true => compressed(records),
             false => None,
         };
-        let data = squeezed.unwrap_or_else(|| {
+        let data = compressed.unwrap_or_else(|| {
             let mut data = Vec::with_capacity(size);
             records.iter().for_each(|record| push(&mut data, record));
             data
@@ -105,41 +109,42 @@ impl Segment {
     }
 }
 
-/// Records as one frame, where that has fewer bytes.
-fn squeezed(records: &[Record]) -> Option<Vec<u8>> {
+/// Encodes records as one frame; `None` if the frame is not shorter.
+fn compressed(records: &[Record]) -> Option<Vec<u8>> {
     thread_local! {
-        // Of many segments each is laid out in the same room.
-        static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        // Reused for all segments that this thread encodes.
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    ROOM.with_borrow_mut(|data| {
+    BUFFER.with_borrow_mut(|data| {
         data.clear();
         records.iter().for_each(|record| push(data, record));
-        squeeze(data).ok().filter(|frame| frame.len() < data.len())
+        compress::compress(data).ok().filter(|frame| frame.len() < data.len())
     })
 }
 
-/// How many bytes of records a row holds as a frame; `None` where it holds them as they are.
-pub(crate) fn in_frame(row: &[u8]) -> Option<usize> {
+/// The decompressed length of a row; `None` if the row is not compressed.
+pub(crate) fn frame_length(row: &[u8]) -> Option<usize> {
     if !row.starts_with(&FRAME) {
         return None;
     }
-    // Behind the frame there is nothing.
+    // The frame must be the whole row.
     let is_whole = zstd_safe::find_frame_compressed_size(row) == Ok(row.len());
     let size = zstd_safe::get_frame_content_size(row).ok().flatten().filter(|_| is_whole)?;
-    usize::try_from(size).ok().filter(|size| *size <= MAX_SQUEEZED)
+    usize::try_from(size).ok().filter(|size| *size <= MAX_COMPRESSED)
 }
 
-/// The records that a row holds, one after another. What cannot be read stays as it is: no record begins so.
-pub fn unfold(row: &[u8]) -> Cow<'_, [u8]> {
-    match in_frame(row).map(|size| unsqueeze(row, size as u64)) {
+/// The encoded records of a row. A frame that cannot be decompressed is returned as it is; decoding it fails, because
+/// no record starts like a frame.
+pub fn decompress(row: &[u8]) -> Cow<'_, [u8]> {
+    match frame_length(row).map(|size| compress::decompress(row, size as u64)) {
         Some(Ok(data)) => Cow::Owned(data),
         _ => Cow::Borrowed(row),
     }
 }
 
-/// The same, for records that share them.
-pub(crate) fn unfold_shared(row: &[u8]) -> Bytes {
-    match unfold(row) {
+/// Like [`decompress`], as shared bytes that the decoded records refer to.
+pub(crate) fn decompress_shared(row: &[u8]) -> Bytes {
+    match decompress(row) {
         Cow::Owned(data) => data.into(),
         Cow::Borrowed(data) => Bytes::copy_from_slice(data),
     }
@@ -161,7 +166,8 @@ fn push(data: &mut Vec<u8>, record: &Record) {
     }
 }
 
-/// The wanted ones, by seq and kind code, among the records of a segment; each body is checked against its header.
+/// Decodes the records of a segment for which `wanted` returns `true`. Its argument is the seq and the kind code. Each
+/// body is checked against its header.
 pub fn read(
     session: SessionId,
     first_seq: u64,
@@ -170,51 +176,52 @@ pub fn read(
     wanted: impl Fn((u64, u8)) -> bool,
 ) -> Result<Vec<Record>> {
     let mut records = Vec::new();
-    for (i, slot) in Slots::of(data).enumerate() {
+    for (i, entry) in SegmentEntries::of(data).enumerate() {
         let point = Point { session, seq: first_seq.wrapping_add(i as u64) };
         let tampered = |why| Error::Tampered { point, why };
-        let slot = slot.map_err(|torn| tampered(Fault::Header(Malformed::NotAHeader(torn.to_string()))))?;
-        if !wanted((point.seq, slot.code)) {
+        let entry =
+            entry.map_err(|truncated| tampered(RecordError::Header(Malformed::NotAHeader(truncated.to_string()))))?;
+        if !wanted((point.seq, entry.code)) {
             continue;
         }
-        let code = slot.code;
-        let parts = slot.parts(session, point.seq, generation.wrapping_add(i as u64), data);
+        let code = entry.code;
+        let parts = entry.parts(session, point.seq, generation.wrapping_add(i as u64), data);
         let record = Record::from_parts(parts).map_err(tampered)?;
         if !record.kind().may_have_code(code) {
-            return Err(tampered(Fault::Code { code, kind: record.kind().clone() }));
+            return Err(tampered(RecordError::Code { code, kind: record.kind().clone() }));
         }
         records.push(record);
     }
     Ok(records)
 }
 
-/// The places of one record's parts in a segment.
+/// The positions of one record's parts in a segment.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct SegmentEntry {
     pub(crate) code: u8,
     pub(crate) header: Range<u32>,
     pub(crate) body: Option<(Salt, Range<u32>)>,
 }
 
-/// Bytes that do not end where a record does.
+/// The segment ends in the middle of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the segment is torn at byte {at}")]
-pub(crate) struct Torn {
+#[error("the segment is truncated: the record at byte {at} is not complete")]
+pub(crate) struct TruncatedSegment {
     at: usize,
 }
 
-/// The records of a segment, one after another.
-pub(crate) struct Slots<'a> {
+/// Iterates over the records of a decompressed segment.
+pub(crate) struct SegmentEntries<'a> {
     data: &'a [u8],
     at: usize,
 }
 
-impl<'a> Slots<'a> {
+impl<'a> SegmentEntries<'a> {
     pub(crate) fn of(data: &'a [u8]) -> Self {
         Self { data, at: 0 }
     }
 
-    fn read(&mut self) -> Option<Slot> {
+    fn read(&mut self) -> Option<SegmentEntry> {
         let data = self.data;
         let prefix: &[u8; PREFIX] = data.get(self.at..self.at + PREFIX)?.try_into().ok()?;
         let length = |at: usize| u32::from_le_bytes([prefix[at], prefix[at + 1], prefix[at + 2], prefix[at + 3]]);
@@ -234,30 +241,30 @@ impl<'a> Slots<'a> {
         }
         self.at = body.end;
         let range = |range: Range<usize>| range.start as u32..range.end as u32;
-        Some(Slot { code: prefix[0], header: range(header), body: salt.map(|salt| (salt, range(body))) })
+        Some(SegmentEntry { code: prefix[0], header: range(header), body: salt.map(|salt| (salt, range(body))) })
     }
 }
 
-impl Iterator for Slots<'_> {
-    type Item = std::result::Result<Slot, Torn>;
+impl Iterator for SegmentEntries<'_> {
+    type Item = std::result::Result<SegmentEntry, TruncatedSegment>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.data.len() {
             return None;
         }
         let at = self.at;
-        let slot = self.read();
-        if slot.is_none() {
+        let entry = self.read();
+        if entry.is_none() {
             self.at = self.data.len();
         }
-        Some(slot.ok_or(Torn { at }))
+        Some(entry.ok_or(TruncatedSegment { at }))
     }
 }
 
-impl Slot {
-    /// The stored parts, for [`Record`].
-    pub(crate) fn parts(self, session: SessionId, seq: u64, generation: u64, bytes: &Bytes) -> Parts {
-        Parts {
+impl SegmentEntry {
+    /// The parts that a [`Record`] is made of.
+    pub(crate) fn parts(self, session: SessionId, seq: u64, generation: u64, bytes: &Bytes) -> RecordParts {
+        RecordParts {
             point: Point { session, seq },
             generation,
             kind: Kind::from_code(self.code),

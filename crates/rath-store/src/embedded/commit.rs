@@ -1,137 +1,151 @@
-//! What the writer does inside its transaction.
+//! The operations of the writer inside its transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use rath_core::body::Created;
-use rath_core::protocol::{self, Line, Protocol, Rules as _, Shelf, Standing};
-use rath_core::store::{Error, FIRST_FENCE, Fence, Holder, Part, Post, Result, Trouble};
-use rath_core::{Blob, Digest, Fault, Kind, OPERATOR, Point, Record, RecordId, SessionId, State};
+use rath_core::protocol::{self, CommitBackend, PostStatus, Protocol, Rules as _, StoredHead};
+use rath_core::store::{BatchPart, Error, FIRST_FENCING_TOKEN, FencingToken, Holder, IoErrorKind, Post, Result};
+use rath_core::{Blob, Digest, Kind, OPERATOR, Point, Record, RecordError, RecordId, SessionId, State};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::doubt::Doubt;
-use super::holder::{self, Liveness};
-use super::log::Log;
+use super::change_signal::ChangeSignals;
+use super::deferred_blobs::DeferredBlobs;
+use super::holder::{self, HolderLock};
 use super::schema::{self, sql};
-use super::signal::Signals;
-use super::soon::Soon;
+use super::suspect_wal::SuspectWal;
+use super::wal::WalLength;
 use super::writer::Shared;
-use super::{Paths, blobs, inbox, read, riders, runs, take};
+use super::{Paths, blobs, inbox, inline_blobs, read, revoke, runs};
 use crate::packing::Prepared;
-use crate::packs::{PACK_LIMIT, PackWriter, Squeezed};
+use crate::packs::{CompressedBlob, PACK_LIMIT, PackWriter};
 use crate::segment::{self, Segment};
 
-/// Applies jobs to the database.
+/// Executes write requests on the write connection.
 pub(super) struct Committer {
     pub(super) db: Connection,
     paths: Paths,
-    liveness: Liveness,
-    log: Log,
-    /// Whether all that is in the log was synced, as far as this process wrote it.
-    lasts: bool,
+    holder_lock: HolderLock,
+    wal: WalLength,
+    /// Whether everything that this process wrote to the WAL was synced.
+    wal_is_synced: bool,
     pack: Option<(i64, PackWriter)>,
-    soon: Arc<Soon>,
-    /// Whether commits are synced now.
-    synced: bool,
-    doubt: Doubt,
-    pub(super) signals: Arc<Signals>,
-    /// Sessions that could not be given back: the next group tries again.
-    pub(super) kept: Vec<(SessionId, Fence)>,
+    deferred: Arc<DeferredBlobs>,
+    /// Whether commits of the connection are synced.
+    sync_commits: bool,
+    suspect_wal: SuspectWal,
+    pub(super) signals: Arc<ChangeSignals>,
+    /// Leases whose release failed. The next group of requests releases them.
+    pub(super) unreleased: Vec<(SessionId, FencingToken)>,
 }
 
 impl Committer {
-    pub(super) fn new(mut db: Connection, paths: Paths, shared: Shared, liveness: Liveness) -> Result<Self> {
-        let log = Log::of(&mut db)?;
-        let Shared { soon, doubt, signals } = shared;
-        let (pack, kept) = (None, Vec::new());
-        Ok(Self { db, paths, liveness, log, lasts: false, pack, soon, synced: true, doubt, signals, kept })
+    pub(super) fn new(mut db: Connection, paths: Paths, shared: Shared, holder_lock: HolderLock) -> Result<Self> {
+        let wal = WalLength::watch(&mut db)?;
+        let Shared { deferred, suspect_wal, signals } = shared;
+        let (pack, unreleased) = (None, Vec::new());
+        Ok(Self {
+            db,
+            paths,
+            holder_lock,
+            wal,
+            wal_is_synced: false,
+            pack,
+            deferred,
+            sync_commits: true,
+            suspect_wal,
+            signals,
+            unreleased,
+        })
     }
 
-    /// This process.
-    fn me(&self) -> &Holder {
-        &self.liveness.holder
+    /// The holder entry of this process.
+    fn this_holder(&self) -> &Holder {
+        &self.holder_lock.holder
     }
 
-    /// Says why nothing can be written, where somebody else does.
-    pub(super) fn explain(&self, error: Error) -> Error {
+    /// Adds to a `Busy` error which process holds the write lock.
+    pub(super) fn name_writer(&self, error: Error) -> Error {
         match error {
-            Error::Machine { doing, trouble: Trouble::Busy, .. } => {
-                Error::trouble(doing, Trouble::Busy, take::who_writes(&self.paths.database))
+            Error::Machine { doing, kind: IoErrorKind::Busy, .. } => {
+                Error::with_kind(doing, IoErrorKind::Busy, revoke::who_writes(&self.paths.database))
             }
             error => error,
         }
     }
 
-    /// At the end of an orderly life the sessions are free at once.
-    pub(super) fn give_back(&mut self) {
-        if self.settle().is_err() {
-            // The last one out moves the log and removes it, which is then all that is left of some pages.
+    /// Releases all leases of this process, when the store is closed.
+    pub(super) fn release_all(&mut self) {
+        if self.repair().is_err() {
+            // The last connection to close checkpoints the WAL and removes it. A suspect WAL may be the only copy of
+            // some pages.
             let _ = self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
-        let _ = schema::synced(&self.db, false);
-        let _ = self.db.execute("UPDATE sessions SET holder = NULL WHERE holder = ?1", [&self.me().id]);
+        let _ = schema::set_synchronous(&self.db, false);
+        let _ = self.db.execute("UPDATE sessions SET holder = NULL WHERE holder = ?1", [&self.this_holder().id]);
     }
 
-    /// Chooses whether the next commit is synced. What dies with the process anyway need not be.
+    /// Sets whether the next commit is synced. Leases and other data that end with the process need no sync.
     pub(super) fn set_sync(&mut self, sync: bool) -> rusqlite::Result<()> {
-        if sync != self.synced {
-            schema::synced(&self.db, sync)?;
-            self.synced = sync;
+        if sync != self.sync_commits {
+            schema::set_synchronous(&self.db, sync)?;
+            self.sync_commits = sync;
         }
         Ok(())
     }
 
-    /// Whether nothing is left to be done before the next commit.
-    pub(super) fn owes_nothing(&self) -> bool {
-        self.kept.is_empty() && !self.doubt.is_there()
+    /// Whether no lease waits for its release and no file is suspect.
+    pub(super) fn has_no_backlog(&self) -> bool {
+        self.unreleased.is_empty() && !self.suspect_wal.is_suspect()
     }
 
-    /// Whether blobs were appended that are not synced.
+    /// Whether blobs were appended to a pack and not synced.
     pub(super) fn has_unsynced_blobs(&self) -> bool {
         self.pack.as_ref().is_some_and(|(_, pack)| pack.is_dirty())
     }
 
-    /// Makes what the jobs before it wrote durable, and visible to others.
+    /// Syncs the packs and commits the open transaction.
     pub(super) fn finish(&mut self) -> Result<()> {
-        self.lasts = false;
+        self.wal_is_synced = false;
         self.sync_packs()?;
         let done = self.db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(sql);
-        self.doubt.of_log(done)?;
-        if self.synced {
-            // A sync of somebody else may have failed meanwhile, and be what this one stands on.
-            self.settle()?;
+        self.suspect_wal.check_wal(done)?;
+        if self.sync_commits {
+            // Another connection's sync may have failed since the transaction started. This commit follows that data in
+            // the WAL.
+            self.repair()?;
         }
-        self.lasts = self.synced;
+        self.wal_is_synced = self.sync_commits;
         Ok(())
     }
 
-    /// Moves a long log into the database, and says whether there was one. The log is synced first where the last commit
-    /// was not: SQLite would sync it too, but a failure there puts the pages of the database in doubt as well, and not
-    /// only the log. Blobs alone are committed without a sync, and there may be many such commits in a row.
-    pub(super) fn tidy(&mut self) -> bool {
-        let is_due = self.log.is_long() && !self.doubt.is_there();
-        if is_due && (self.lasts || self.doubt.sync_log(&self.db).is_ok()) {
-            let _ = self.doubt.shorten_log(&self.db);
+    /// Checkpoints the WAL if it is long. Returns whether it was. If the last commit was not synced, the WAL is synced
+    /// first, here and not by SQLite's checkpoint: if a checkpoint fails, the whole database is suspect, and not only
+    /// the WAL. Commits of blobs alone are not synced, and there may be many of them in a row.
+    pub(super) fn maintain(&mut self) -> bool {
+        let is_due = self.wal.is_long() && !self.suspect_wal.is_suspect();
+        if is_due && (self.wal_is_synced || self.suspect_wal.sync_wal(&self.db).is_ok()) {
+            let _ = self.suspect_wal.checkpoint_wal(&self.db);
         }
         is_due
     }
 
-    /// Leaves nothing in doubt.
-    pub(super) fn settle(&self) -> Result<()> {
-        self.doubt.settle(&self.db)
+    /// Rewrites suspect files.
+    pub(super) fn repair(&self) -> Result<()> {
+        self.suspect_wal.repair(&self.db)
     }
 
-    pub(super) fn commit(&mut self, parts: Vec<Prepared>, taken: &[String]) -> Result<()> {
-        protocol::commit(&Protocol, self, parts, taken)
+    pub(super) fn commit(&mut self, parts: Vec<Prepared>, consumed: &[String]) -> Result<()> {
+        protocol::commit(&Protocol, self, parts, consumed)
     }
 
-    /// Leaves a post in its session's inbox.
+    /// Puts a post into its session's inbox.
     pub(super) fn post(&self, post: &Post) -> Result<()> {
-        if self.line(post.session)?.is_none() {
+        if self.session_head(post.session)?.is_none() {
             return Err(Error::NotFound(format!("session {}", post.session)));
         }
-        let before = inbox::standing(&self.db, &post.id)?;
+        let before = inbox::status(&self.db, &post.id)?;
         match Protocol.posted(before) == before {
             true => Ok(()),
             false => inbox::put(&self.db, post),
@@ -148,16 +162,16 @@ impl Committer {
             None => self.insert(&part, &new[0], last)?,
         };
         if new.iter().any(|record| record.kind().changes_names()) {
-            self.rename(no, new)?;
+            self.update_names(no, new)?;
         }
         let put = |segment| self.put_segment(no, &segment);
         match packing.filter(|_| known == 0) {
             Some(packing) => packing.each(put)?,
             None => segment::pack(new).into_iter().try_for_each(put)?,
         }
-        let brought = new.iter().filter_map(|record| Some((record.seq(), record.snapshot()?)));
+        let carried = new.iter().filter_map(|record| Some((record.seq(), record.snapshot()?)));
         let due = part.snapshot.as_deref().map(|snapshot| (last.seq(), snapshot));
-        for (seq, snapshot) in brought.chain(due) {
+        for (seq, snapshot) in carried.chain(due) {
             let insert = "INSERT OR REPLACE INTO snapshots (session, seq, state) VALUES (?1, ?2, ?3)";
             self.db
                 .prepare_cached(insert)
@@ -205,9 +219,9 @@ impl Committer {
         Ok(no)
     }
 
-    fn insert(&self, part: &Part, first: &Record, last: &Record) -> Result<i64> {
+    fn insert(&self, part: &BatchPart, first: &Record, last: &Record) -> Result<i64> {
         if let Some(key) = run_of(first)? {
-            runs::begin(&self.db, key, part.session)?;
+            runs::insert(&self.db, key, part.session)?;
         }
         let origin = first.origin().map_err(|why| tampered(first, why))?;
         let born = first.time().map_err(|why| tampered(first, why.into()))?;
@@ -231,15 +245,16 @@ impl Committer {
                     origin.map(|origin| origin.seq as i64),
                     origin.map(|origin| origin.id.0.0),
                     *last.kind() == Kind::Closed,
-                    FIRST_FENCE as i64,
-                    part.hold.then_some(&self.me().id)
+                    FIRST_FENCING_TOKEN as i64,
+                    part.keep_lease.then_some(&self.this_holder().id)
                 ])
             })
             .map_err(sql)
     }
 
-    /// Title and labels are columns, so that a list needs no bodies. They change rarely.
-    fn rename(&self, no: i64, new: &[Record]) -> Result<()> {
+    /// Updates the title and the labels of a session, which are columns so that listing sessions needs no record
+    /// bodies.
+    fn update_names(&self, no: i64, new: &[Record]) -> Result<()> {
         let (title, labels): (Option<String>, Option<String>) = self
             .db
             .query_row("SELECT title, labels FROM sessions WHERE no = ?1", [no], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -258,40 +273,41 @@ impl Committer {
         Ok(())
     }
 
-    /// Puts what waits for a commit into the one under way. Returns how many there are: they [arrived](Soon::arrived)
-    /// when it is made.
-    pub(super) fn bring_soon(&mut self) -> Result<usize> {
-        let waiting = self.soon.all();
+    /// Stores the deferred blobs in the open transaction. Returns how many there are. After the commit, the caller
+    /// passes that number to [`deferred_committed`](Self::deferred_committed).
+    pub(super) fn put_deferred(&mut self) -> Result<usize> {
+        let waiting = self.deferred.all();
         self.put_blobs(waiting.iter())?;
         Ok(waiting.len())
     }
 
-    /// So many of those that waited are in the database.
-    pub(super) fn arrived(&self, count: usize) {
-        self.soon.arrived(count);
+    /// Removes the first `count` deferred blobs from the queue.
+    pub(super) fn deferred_committed(&self, count: usize) {
+        self.deferred.committed(count);
     }
 
-    /// Whether blobs wait for a commit.
-    pub(super) fn has_soon(&self) -> bool {
-        !self.soon.is_empty()
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
     }
 
     fn put_blobs<'b>(&mut self, blobs: impl Iterator<Item = &'b Blob>) -> Result<()> {
-        let (mut seen, mut squeezed) = (HashSet::new(), Vec::new());
+        let (mut seen, mut compressed) = (HashSet::new(), Vec::new());
         for blob in blobs {
-            if seen.insert(blob.reference.digest) && !self.holds(&blob.reference.digest)? {
-                squeezed.push(Squeezed::new(blob).map_err(|error| Error::machine("squeezing a blob", error))?);
+            if seen.insert(blob.reference.digest) && !self.has_blob(&blob.reference.digest)? {
+                compressed
+                    .push(CompressedBlob::new(blob).map_err(|error| Error::machine("compressing a blob", error))?);
             }
         }
-        let (riders, others) = riders::part(squeezed);
-        for blob in &riders {
-            riders::board(&self.db, blob).map_err(sql)?;
+        let (inline, others) = inline_blobs::split(compressed);
+        for blob in &inline {
+            inline_blobs::insert(&self.db, blob).map_err(sql)?;
         }
         self.append_blobs(&others.iter().collect::<Vec<_>>())
     }
 
-    /// Whether a blob is there. A pack that was cut or lost does not hold it, whatever the index says.
-    fn holds(&self, digest: &Digest) -> Result<bool> {
+    /// Whether a blob is stored. If the index lists it in a pack that is missing or too short, deletes its row and
+    /// returns `false`.
+    fn has_blob(&self, digest: &Digest) -> Result<bool> {
         let Some(place) = blobs::place(&self.db, digest)? else { return Ok(false) };
         if place.is_there(&self.paths.packs) {
             return Ok(true);
@@ -300,19 +316,19 @@ impl Committer {
         Ok(false)
     }
 
-    /// Appends those blobs that are not there.
-    pub(super) fn put_squeezed(&mut self, blobs: &[Squeezed]) -> Result<()> {
+    /// Stores the blobs that are not stored yet.
+    pub(super) fn put_compressed(&mut self, blobs: &[CompressedBlob]) -> Result<()> {
         let (mut seen, mut new) = (HashSet::new(), Vec::with_capacity(blobs.len()));
         for blob in blobs {
-            if seen.insert(blob.digest) && !self.holds(&blob.digest)? {
+            if seen.insert(blob.digest) && !self.has_blob(&blob.digest)? {
                 new.push(blob);
             }
         }
         self.append_blobs(&new)
     }
 
-    /// Appends blobs that are not there.
-    fn append_blobs(&mut self, new: &[&Squeezed]) -> Result<()> {
+    /// Appends blobs to a pack and indexes them. The caller has checked that they are not stored yet.
+    fn append_blobs(&mut self, new: &[&CompressedBlob]) -> Result<()> {
         if new.is_empty() {
             return Ok(());
         }
@@ -332,7 +348,7 @@ impl Committer {
 
     fn open_pack(&mut self) -> Result<(i64, &mut PackWriter)> {
         if self.pack.as_ref().is_none_or(|(_, pack)| pack.length >= PACK_LIMIT) {
-            // The full one may hold blobs of the transaction under way.
+            // The full pack may have blobs of the open transaction.
             self.sync_packs()?;
             self.pack = Some(self.find_pack()?);
         }
@@ -348,7 +364,7 @@ impl Committer {
         let rows = query.query_map([PACK_LIMIT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let known: Vec<(i64, String, i64)> = rows.and_then(Iterator::collect).map_err(sql)?;
         for (no, name, length) in known {
-            if let Some(pack) = PackWriter::adopt(&self.paths.packs, &name, length as u64).map_err(writing)? {
+            if let Some(pack) = PackWriter::open(&self.paths.packs, &name, length as u64).map_err(writing)? {
                 return Ok((no, pack));
             }
         }
@@ -358,7 +374,7 @@ impl Committer {
         Ok((self.db.last_insert_rowid(), pack))
     }
 
-    /// Blobs are durable before the commit that names them.
+    /// Syncs the open pack, because blobs must be durable before the commit that refers to them.
     pub(super) fn sync_packs(&mut self) -> Result<()> {
         match &mut self.pack {
             Some((_, pack)) => pack.sync().map_err(|error| Error::machine("syncing a pack", error)),
@@ -366,20 +382,20 @@ impl Committer {
         }
     }
 
-    /// Goes on with another pack, after what this one holds was made durable.
-    pub(super) fn leave_pack(&mut self) -> Result<()> {
+    /// Syncs and closes the open pack. The next blob opens another one.
+    pub(super) fn sync_and_close_pack(&mut self) -> Result<()> {
         let synced = self.sync_packs();
-        self.forget_pack();
+        self.abandon_pack();
         synced
     }
 
-    /// After a rollback the index knows nothing of what was appended: another pack is begun.
-    pub(super) fn forget_pack(&mut self) {
+    /// Closes the open pack after a rollback: the index does not list what was appended to it, so its length is wrong.
+    pub(super) fn abandon_pack(&mut self) {
         self.pack = None;
     }
 
-    /// The row of a session, its fence, and the living one who has it.
-    fn held(&self, session: SessionId) -> Result<Option<(i64, Fence, Option<Holder>)>> {
+    /// The row number of a session, its fencing token, and the live process that holds its lease.
+    fn lease_of(&self, session: SessionId) -> Result<Option<(i64, FencingToken, Option<Holder>)>> {
         let query = "SELECT no, fence, holder FROM sessions WHERE id = ?1";
         let row: Option<(i64, i64, Option<String>)> = self
             .db
@@ -388,17 +404,18 @@ impl Committer {
                 query.query_row([session.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
             })
             .map_err(sql)?;
-        let living = |id: String| match id == self.me().id {
-            true => Some(self.me().clone()),
+        let living = |id: String| match id == self.this_holder().id {
+            true => Some(self.this_holder().clone()),
             false => holder::living(&self.paths.holders, &id),
         };
         Ok(row.map(|(no, fence, held_by)| (no, fence as u64, held_by.and_then(living))))
     }
 
-    /// Takes a session from whoever holds it, for nobody: the fence moves on, and what that holder writes is refused.
-    pub(super) fn take(&self, session: SessionId) -> Result<Option<Holder>> {
+    /// Revokes the lease of a session and returns its holder. The fencing token increases, so commits by that holder
+    /// fail.
+    pub(super) fn revoke(&self, session: SessionId) -> Result<Option<Holder>> {
         let unknown = || Error::NotFound(format!("session {session}"));
-        let (no, _, held_by) = self.held(session)?.ok_or_else(unknown)?;
+        let (no, _, held_by) = self.lease_of(session)?.ok_or_else(unknown)?;
         if held_by.is_some() {
             self.db
                 .prepare_cached("UPDATE sessions SET holder = NULL, fence = fence + 1 WHERE no = ?1")
@@ -408,20 +425,20 @@ impl Committer {
         Ok(held_by)
     }
 
-    pub(super) fn lease(&self, session: SessionId) -> Result<Fence> {
+    pub(super) fn lease(&self, session: SessionId) -> Result<FencingToken> {
         let unknown = || Error::NotFound(format!("session {session}"));
-        let (no, fence, living) = self.held(session)?.ok_or_else(unknown)?;
-        let fence = Protocol.grant(fence, living).map_err(|holder| Error::Held { session, holder })?;
+        let (no, fence, living) = self.lease_of(session)?.ok_or_else(unknown)?;
+        let fence = Protocol.grant(fence, living).map_err(|holder| Error::Locked { session, holder })?;
         self.db
             .prepare_cached("UPDATE sessions SET holder = ?2, fence = ?3 WHERE no = ?1")
-            .and_then(|mut update| update.execute(params![no, self.me().id, fence as i64]))
+            .and_then(|mut update| update.execute(params![no, self.this_holder().id, fence as i64]))
             .map_err(sql)?;
         Ok(fence)
     }
 
-    pub(super) fn release(&self, session: SessionId, given: Fence) -> Result<()> {
-        let Some((no, fence, living)) = self.held(session)? else { return Ok(()) };
-        if !Protocol.gives_back(fence, given, living.is_some_and(|holder| holder.id == self.me().id)) {
+    pub(super) fn release(&self, session: SessionId, given: FencingToken) -> Result<()> {
+        let Some((no, fence, living)) = self.lease_of(session)? else { return Ok(()) };
+        if !Protocol.may_release(fence, given, living.is_some_and(|holder| holder.id == self.this_holder().id)) {
             return Ok(());
         }
         self.db
@@ -432,30 +449,31 @@ impl Committer {
     }
 }
 
-impl Shelf for Committer {
+impl CommitBackend for Committer {
     type Part = Prepared;
-    /// Its number.
-    type Place = i64;
+    /// The row number of the session.
+    type Location = i64;
     type Post = String;
 
-    fn line(&self, session: SessionId) -> Result<Option<(Line, i64)>> {
+    fn session_head(&self, session: SessionId) -> Result<Option<(StoredHead, i64)>> {
         let query = "SELECT no, head, seq, closed, fence FROM sessions WHERE id = ?1";
         let mut query = self.db.prepare_cached(query).map_err(sql)?;
         let row = query.query_row([session.0.as_bytes()], |row| {
-            let line = Line {
-                head: RecordId(Digest(row.get(1)?)),
+            let head = StoredHead {
+                id: RecordId(Digest(row.get(1)?)),
                 seq: row.get::<_, i64>(2)? as u64,
                 closed: row.get(3)?,
                 fence: row.get::<_, i64>(4)? as u64,
             };
-            Ok((line, row.get(0)?))
+            Ok((head, row.get(0)?))
         });
         let found = row.optional().map_err(sql)?;
-        // The store's own account goes on, also where somebody closed it.
+        // The operator session is the store's audit session. It stays open even if an older version recorded `closed`
+        // in it.
         match found {
-            Some((line @ Line { closed: true, .. }, no)) => {
+            Some((head @ StoredHead { closed: true, .. }, no)) => {
                 let closed = !runs::is(&self.db, OPERATOR, session)?;
-                Ok(Some((Line { closed, ..line }, no)))
+                Ok(Some((StoredHead { closed, ..head }, no)))
             }
             found => Ok(found),
         }
@@ -465,7 +483,7 @@ impl Shelf for Committer {
         Ok(read::at(&self.db, point)?.map(|record| record.id()))
     }
 
-    fn may_begin(&self, Prepared { part, .. }: &Prepared) -> Result<()> {
+    fn check_start(&self, Prepared { part, .. }: &Prepared) -> Result<()> {
         match part.records.first().map(run_of).transpose()?.flatten() {
             Some(key) => runs::check(&self.db, key, part.session),
             None => Ok(()),
@@ -476,14 +494,14 @@ impl Shelf for Committer {
         self.write(part, place, known)
     }
 
-    fn standing(&self, post: &String) -> Result<Standing> {
-        inbox::standing(&self.db, post)
+    fn post_status(&self, post: &String) -> Result<PostStatus> {
+        inbox::status(&self.db, post)
     }
 
-    fn stand(&mut self, post: &String, standing: Standing) -> Result<()> {
-        match standing {
-            Standing::Taken => inbox::take(&self.db, post),
-            Standing::Unknown | Standing::Waiting => Ok(()),
+    fn set_post_status(&mut self, post: &String, status: PostStatus) -> Result<()> {
+        match status {
+            PostStatus::Consumed => inbox::consume(&self.db, post),
+            PostStatus::Unknown | PostStatus::Waiting => Ok(()),
         }
     }
 }
@@ -492,7 +510,7 @@ fn writing(error: std::io::Error) -> Error {
     Error::machine("writing a blob", error)
 }
 
-/// The run that a session was created for, as its first record says.
+/// The key of the run that a session was created for, from its first record.
 fn run_of(first: &Record) -> Result<Option<String>> {
     if *first.kind() != Kind::Created || first.body_bytes().is_none() {
         return Ok(None);
@@ -500,6 +518,6 @@ fn run_of(first: &Record) -> Result<Option<String>> {
     Ok(first.body::<Created>().map_err(|why| tampered(first, why))?.run)
 }
 
-fn tampered(record: &Record, why: Fault) -> Error {
+fn tampered(record: &Record, why: RecordError) -> Error {
     Error::Tampered { point: record.point(), why }
 }

@@ -1,8 +1,9 @@
-//! Blobs that no record names, found by walking from every record, and the room they take.
+//! Garbage collection: removes the blobs that no record refers to. It marks the reachable blobs from all records and
+//! sweeps the rest.
 //!
-//! Nothing is collected while a process saves files (`Blobs::gc_guard`): between a save and the record that names its
-//! version, the blobs have no name. What is marked is marked at one moment; what was committed since is marked again under the
-//! write lock, before anything goes.
+//! It does not run while a process saves files (`Blobs::gc_guard`), because between a save and the record with its
+//! version nothing refers to the new blobs. The first mark phase runs without the write lock. Records that were
+//! committed since are marked under the write lock, before the sweep.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -17,36 +18,36 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Embedded, anew, blobs, lines, read, riders};
-use crate::packs::{self, Held, PackWriter, Place};
+use super::{Embedded, blobs, inline_blobs, integrity, read, vacuum};
+use crate::packs::{self, BlobContent, PackWriter, Place};
 
-/// A pack with less than this part alive is written anew.
-const WORTH_KEEPING: f64 = 0.7;
+/// A pack is rewritten if the fraction of its bytes that is live is less than this.
+const MIN_LIVE: f64 = 0.7;
 
-/// What a collection found and did.
+/// The result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Garbage {
-    /// Blobs that a record or a tree names.
+pub struct GcReport {
+    /// The number of reachable blobs.
     pub live: u64,
-    /// Bytes they take.
+    /// The stored bytes of the reachable blobs.
     pub live_bytes: u64,
-    /// Of those, bytes of versions: trees and contents of files.
+    /// The part of `live_bytes` that belongs to versions: trees and contents of files.
     pub version_bytes: u64,
-    /// Blobs that nothing names.
+    /// The number of unreachable blobs.
     pub dead: u64,
-    /// Bytes they take.
+    /// The stored bytes of the unreachable blobs.
     pub dead_bytes: u64,
-    /// Packs written anew or removed.
+    /// The number of packs that were rewritten or removed.
     pub packs: u64,
-    /// Bytes that were given back to the disk.
+    /// The bytes by which the files became shorter.
     pub freed: u64,
 }
 
-/// Shares the lock that a collection takes alone; waits for one that is running.
-pub(super) fn keep_away(store: &Path) -> Result<FileLock> {
+/// Takes the collector's lock in shared mode, so that no collection runs. Waits for a running collection.
+pub(super) fn lock_against_gc(store: &Path) -> Result<FileLock> {
     let path = lock_path(store);
     FileLock::shared(&path)
-        .map_err(|error| Error::machine(format!("locking {} against a collection", path.display()), error))
+        .map_err(|error| Error::machine(format!("locking {} against garbage collection", path.display()), error))
 }
 
 pub(super) fn lock_path(store: &Path) -> PathBuf {
@@ -58,47 +59,48 @@ pub(super) fn lock_file(store: &Path) -> Result<File> {
     FileLock::open(&path).map_err(|error| Error::machine(format!("opening {}", path.display()), error))
 }
 
-/// What is reachable.
+/// The result of the mark phase.
 #[derive(Default)]
 struct Marks {
     live: HashSet<Digest>,
     versions: HashSet<Digest>,
-    /// What was looked into, and whether as a tree.
+    /// The blobs that were read for references, and whether as a tree.
     opened: HashSet<(Digest, bool)>,
-    /// How far the records were looked at.
+    /// The position up to which records were read.
     cursor: Cursor,
 }
 
 impl Embedded {
-    /// Says what nothing names any more; with `dry` unset, removes it. `progress` hears how many records were read.
-    pub fn collect(&self, dry: bool, progress: &mut dyn FnMut(u64)) -> Result<Garbage> {
-        // Who only looks writes nothing, and may look where nothing can be written.
+    /// Removes the blobs that nothing refers to. With `dry`, only counts them. Calls `progress` with the number of
+    /// records read so far.
+    pub fn collect(&self, dry: bool, progress: &mut dyn FnMut(u64)) -> Result<GcReport> {
+        // A dry run takes no lock and writes nothing, so it works on a read-only store.
         let lock = if dry { None } else { Some(lock_file(&self.paths.root)?) };
         if lock.as_ref().is_some_and(|lock| lock.try_lock().is_err()) {
             return Err(Error::machine(
                 "collecting garbage",
-                "somebody is working on files of this store; try again later",
+                "another process is saving files to this store; try again later",
             ));
         }
         if !dry {
-            // What waits for a record may stand on what none names yet.
-            self.let_writer_catch_up();
+            // Deferred blobs may refer to blobs that no record refers to yet, so they are stored first.
+            self.flush_writer();
         }
         let mut marks = Marks::default();
-        // What is not listed would not be found, and what it names would go.
-        self.read(lines::check)?;
+        // If rows are missing, blobs of the missing records would be removed.
+        self.read(integrity::check)?;
         self.read(|db| self.mark(db, &mut marks, progress))?;
-        self.mark_beside(&mut marks)?;
+        self.mark_outside_records(&mut marks)?;
         if dry {
-            return self.read(|db| weigh(db, &marks).map(|(garbage, _)| garbage));
+            return self.read(|db| count_blobs(db, &marks).map(|(garbage, _)| garbage));
         }
-        // What a workspace remembers of contents may be about to go: it looks again.
+        // The indexes of workspaces list stored contents, which may be removed now. The workspaces rebuild them.
         for state in workspaces(&self.paths.root) {
             let _ = forget_index(&state);
         }
         let db = self.connect_to_write()?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
-        let swept = lines::check(&db);
+        let swept = integrity::check(&db);
         let swept = swept.and_then(|()| self.mark(&db, &mut marks, progress)).and_then(|()| sweep(&db, &marks));
         let mut garbage = match swept {
             Ok(garbage) => garbage,
@@ -107,15 +109,15 @@ impl Embedded {
                 return Err(error);
             }
         };
-        self.doubt.commit(&db)?;
+        self.suspect_wal.commit(&db)?;
         self.compact(&db, &mut garbage)?;
-        // It needs room, which may be what is missing.
-        garbage.freed += anew::write_if_worth_it(&db, &self.doubt).unwrap_or(0);
-        self.doubt.shorten_log(&db)?;
+        // A failure is ignored: the rebuild needs free space, and a full disk may be the reason for the collection.
+        garbage.freed += vacuum::run_if_worth_it(&db, &self.suspect_wal).unwrap_or(0);
+        self.suspect_wal.checkpoint_wal(&db)?;
         Ok(garbage)
     }
 
-    /// Marks what records after the cursor name.
+    /// Marks the blobs that records after the cursor refer to.
     fn mark(&self, db: &Connection, marks: &mut Marks, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let mut seen = 0;
         loop {
@@ -134,7 +136,7 @@ impl Embedded {
         }
     }
 
-    /// Marks a blob; of a tree, everything below it; of a joined one, its pieces.
+    /// Marks a blob and everything that it refers to: the entries of a tree, the pieces of a joined blob.
     fn mark_blob(&self, db: &Connection, blob: &BlobRef, marks: &mut Marks) -> Result<()> {
         let mut open = vec![(blob.digest, blob.media_type == TREE, false, blob.bytes)];
         while let Some((digest, tree, of_version, bytes)) = open.pop() {
@@ -144,20 +146,20 @@ impl Embedded {
                 marks.versions.insert(digest);
             }
             let may_be_joined = bytes > 1 << 20;
-            // A file may hold the bytes of a tree: it is looked into as both.
+            // A file may have the same bytes as a tree, so a blob can be read in both roles.
             if !(tree || may_be_joined) || !marks.opened.insert((digest, tree)) {
                 continue;
             }
-            let held = blobs::held(db, &self.paths.packs, &digest)?;
-            if let Some(Held::Pieces(pieces)) = &held {
+            let held = blobs::content(db, &self.paths.packs, &digest)?;
+            if let Some(BlobContent::Pieces(pieces)) = &held {
                 open.extend(pieces.iter().map(|piece| (piece.digest, false, of_version, 0)));
             }
             let bytes = match held {
-                Some(Held::Bytes(bytes)) if tree => bytes.into(),
-                Some(Held::Pieces(_)) if tree => blobs::get(db, &self.paths.packs, &digest)?.unwrap_or_default(),
+                Some(BlobContent::Bytes(bytes)) if tree => bytes.into(),
+                Some(BlobContent::Pieces(_)) if tree => blobs::get(db, &self.paths.packs, &digest)?.unwrap_or_default(),
                 _ => continue,
             };
-            // A damaged tree hides what is below it: then nothing may be collected.
+            // The entries of a damaged tree are unknown, so nothing may be removed.
             let tree = Tree::decode(&bytes);
             let tree = tree.map_err(|why| Error::BlobAltered { digest, why: why.to_string() })?;
             for entry in tree.entries {
@@ -167,19 +169,20 @@ impl Embedded {
         Ok(())
     }
 
-    /// What is named beside records: by workspaces, and by folded states whose record was erased.
-    fn mark_beside(&self, marks: &mut Marks) -> Result<()> {
-        for blob in remembered(&self.paths.root, &|_| false)? {
+    /// Marks the blobs that workspaces and snapshots refer to. A snapshot may be the only reference after its records
+    /// were erased.
+    fn mark_outside_records(&self, marks: &mut Marks) -> Result<()> {
+        for blob in workspace_blobs(&self.paths.root, &|_| false)? {
             self.read(|db| self.mark_blob(db, &blob, marks))?;
         }
-        for blob in self.folded_blobs()? {
+        for blob in self.snapshot_blobs()? {
             self.read(|db| self.mark_blob(db, &blob, marks))?;
         }
         Ok(())
     }
 
-    /// The blobs that folded states name, each once.
-    pub fn folded_blobs(&self) -> Result<Vec<BlobRef>> {
+    /// The blobs that snapshots refer to, each once.
+    pub fn snapshot_blobs(&self) -> Result<Vec<BlobRef>> {
         self.read(|db| {
             let (mut blobs, mut seen) = (Vec::new(), HashSet::new());
             let mut query = db.prepare("SELECT state FROM snapshots").map_err(sql)?;
@@ -193,8 +196,8 @@ impl Embedded {
         })
     }
 
-    /// Writes packs anew that are mostly dead, and removes those that are dead.
-    fn compact(&self, db: &Connection, garbage: &mut Garbage) -> Result<()> {
+    /// Rewrites packs that are mostly unreachable, and removes those that are completely unreachable.
+    fn compact(&self, db: &Connection, garbage: &mut GcReport) -> Result<()> {
         let mut packs = db
             .prepare(
                 "SELECT p.no, p.name, p.length, coalesce(sum(b.stored), 0) FROM packs p
@@ -208,21 +211,21 @@ impl Embedded {
             let path = self.paths.packs.join(name);
             let Ok(file) = File::open(&path) else { continue };
             let length = file.metadata().map(|meta| meta.len()).unwrap_or(0);
-            // One that a process writes to is left alone.
-            if length == 0 || *live as f64 >= length as f64 * WORTH_KEEPING || file.try_lock().is_err() {
+            // A pack that a process appends to is skipped.
+            if length == 0 || *live as f64 >= length as f64 * MIN_LIVE || file.try_lock().is_err() {
                 continue;
             }
-            let kept = self.move_out(db, *no, name)?;
+            let kept = self.rewrite_pack(db, *no, name)?;
             fs::remove_file(&path).map_err(|error| Error::machine(format!("removing {}", path.display()), error))?;
             garbage.packs += 1;
             garbage.freed += length.saturating_sub(kept);
         }
-        self.remove_strays(&packs.into_iter().map(|(_, name, ..)| name).collect(), garbage);
+        self.remove_unlisted_packs(&packs.into_iter().map(|(_, name, ..)| name).collect(), garbage);
         Ok(())
     }
 
-    /// Packs that a crash left without an index.
-    fn remove_strays(&self, listed: &HashSet<String>, garbage: &mut Garbage) {
+    /// Removes packs that are not in the table of packs. A crash can leave one.
+    fn remove_unlisted_packs(&self, listed: &HashSet<String>, garbage: &mut GcReport) {
         for entry in fs::read_dir(&self.paths.packs).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(file) = File::open(entry.path()) else { continue };
@@ -239,9 +242,10 @@ impl Embedded {
         }
     }
 
-    /// Moves what lives in a pack to a new one. Returns how many bytes that is.
-    pub(super) fn move_out(&self, db: &Connection, no: i64, name: &str) -> Result<u64> {
-        let io = |error| Error::machine("writing a pack anew", error);
+    /// Copies the indexed entries of a pack to a new pack, and removes the old one from the index. Returns the length
+    /// of the new pack.
+    pub(super) fn rewrite_pack(&self, db: &Connection, no: i64, name: &str) -> Result<u64> {
+        let io = |error| Error::machine("rewriting a pack", error);
         let mut rows =
             db.prepare("SELECT digest, offset, stored FROM blobs WHERE pack = ?1 ORDER BY offset").map_err(sql)?;
         let place = |row: &rusqlite::Row<'_>| {
@@ -279,14 +283,14 @@ impl Embedded {
             db.execute("DELETE FROM packs WHERE no = ?1", [no])?;
             Ok(())
         };
-        if let Err(error) = update().map_err(sql).and_then(|()| self.doubt.commit(db)) {
+        if let Err(error) = update().map_err(sql).and_then(|()| self.suspect_wal.commit(db)) {
             let _ = db.execute_batch("ROLLBACK");
             return Err(error);
         }
         Ok(pack.map_or(0, |pack| pack.length))
     }
 
-    /// The version whose digest begins with these digits.
+    /// The version whose digest starts with these hex digits; `None` if there is none or several.
     pub fn version(&self, prefix: &str) -> Result<Option<Version>> {
         let from = format!("{prefix:0<64}").parse::<Digest>();
         let to = format!("{prefix:f<64}").parse::<Digest>();
@@ -300,7 +304,7 @@ impl Embedded {
             let mut found = None;
             for row in rows {
                 let (digest, bytes) = row.map_err(sql)?;
-                if let Some(Held::Bytes(content)) = blobs::held(db, &self.paths.packs, &digest)?
+                if let Some(BlobContent::Bytes(content)) = blobs::content(db, &self.paths.packs, &digest)?
                     && Tree::decode(&content).is_ok()
                 {
                     if found.is_some() {
@@ -315,27 +319,27 @@ impl Embedded {
     }
 }
 
-/// Where workspaces of this store remember what they saw.
+/// The state directories of the workspaces of this store.
 fn workspaces(root: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(root.join("workspaces")).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// What workspaces are about to need: versions between which a restore was interrupted, and those last seen. `gone` says
-/// which of the files that remember it do not count.
-pub(super) fn remembered(root: &Path, gone: &dyn Fn(&Path) -> bool) -> Result<Vec<BlobRef>> {
+/// The blobs that workspaces refer to: the versions of an interrupted restore, and the version that each workspace had
+/// last. State files for which `is_removed` returns `true` are skipped.
+pub(super) fn workspace_blobs(root: &Path, is_removed: &dyn Fn(&Path) -> bool) -> Result<Vec<BlobRef>> {
     let mut blobs = Vec::new();
     for state in workspaces(root) {
         for entry in fs::read_dir(&state).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let remembers = name == "restoring" || name.starts_with("at-") || name.starts_with("going-");
-            if remembers && !gone(&entry.path()) {
+            if remembers && !is_removed(&entry.path()) {
                 let unreadable = |error: std::io::Error| {
-                    let doing = format!("reading {}, which names versions to keep", entry.path().display());
+                    let doing = format!("reading {}, which refers to versions", entry.path().display());
                     Error::machine(doing, error)
                 };
                 let text = fs::read(entry.path()).map_err(unreadable)?;
-                // What it names is not known: then nothing may go.
+                // The references of a damaged file are unknown, so nothing may be removed.
                 serde_json::from_slice::<serde::de::IgnoredAny>(&text).map_err(|error| unreadable(error.into()))?;
                 blobs.extend(blob_references(&text));
             }
@@ -344,9 +348,9 @@ pub(super) fn remembered(root: &Path, gone: &dyn Fn(&Path) -> bool) -> Result<Ve
     Ok(blobs)
 }
 
-/// Counts what lives and what does not; hands over the dead.
-fn weigh(db: &Connection, marks: &Marks) -> Result<(Garbage, Vec<Digest>)> {
-    let mut garbage = Garbage::default();
+/// Counts reachable and unreachable blobs, and returns the unreachable ones.
+fn count_blobs(db: &Connection, marks: &Marks) -> Result<(GcReport, Vec<Digest>)> {
+    let mut garbage = GcReport::default();
     let mut dead = Vec::new();
     let mut rows = db.prepare("SELECT digest, stored FROM blobs").map_err(sql)?;
     let mut rows = rows.query([]).map_err(sql)?;
@@ -365,12 +369,12 @@ fn weigh(db: &Connection, marks: &Marks) -> Result<(Garbage, Vec<Digest>)> {
     Ok((garbage, dead))
 }
 
-fn sweep(db: &Connection, marks: &Marks) -> Result<Garbage> {
-    let (garbage, dead) = weigh(db, marks)?;
+fn sweep(db: &Connection, marks: &Marks) -> Result<GcReport> {
+    let (garbage, dead) = count_blobs(db, marks)?;
     let mut delete = db.prepare("DELETE FROM blobs WHERE digest = ?1").map_err(sql)?;
     for digest in dead {
         delete.execute([digest.0]).map_err(sql)?;
     }
-    riders::put_off_strangers(db)?;
+    inline_blobs::delete_unreferenced(db)?;
     Ok(garbage)
 }

@@ -1,4 +1,4 @@
-//! How a store is doing: sizes, leftovers, lag.
+//! The health report of a store: sizes, leftovers, outdated indexes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,67 +10,69 @@ use rath_core::store::Result;
 use serde::Serialize;
 
 use super::schema::sql;
-use super::{Backup, Embedded, holder, ids, lines, raise, schema};
+use super::{Embedded, FormatBackup, holder, ids, integrity, schema, upgrade};
 use crate::search::SearchHealth;
 
-/// What `rath doctor` tells.
+/// The health of a store, as `rath doctor` shows it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Health {
-    /// The store's format.
+pub struct StoreHealth {
+    /// The format of the store.
     pub format: i64,
     /// The version of SQLite in use.
     pub sqlite: String,
-    /// Sessions.
+    /// The number of sessions.
     pub sessions: u64,
-    /// Of those, closed.
+    /// The number of closed sessions.
     pub closed: u64,
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Published tails.
+    /// The number of segments. Each publish is at least one segment.
     pub segments: u64,
-    /// Bytes of the database.
+    /// The length of the database file.
     pub database_bytes: u64,
-    /// Bytes of its log that are not in the database yet.
+    /// The length of the write-ahead log.
     pub log_bytes: u64,
-    /// Packs.
+    /// The packs.
     pub packs: Vec<PackHealth>,
-    /// Segments that the index of record ids has not seen yet.
+    /// The number of segments that are not in the index of record ids yet.
     pub ids_behind: u64,
     /// The search index.
     pub search: SearchHealth,
-    /// Lock files of processes that are gone.
+    /// The ids of holders whose process has ended and whose lock file remained.
     pub dead_holders: Vec<String>,
-    /// Sessions held by a process that is gone. They are free to take.
+    /// The number of sessions whose lease belongs to a process that has ended. Any process can lease them.
     pub orphaned: u64,
-    /// Bytes that may still be written to the disk that the store is on, where the system says so.
-    pub room: Option<u64>,
-    /// Databases of older formats, kept when the store was raised.
-    pub backups: Vec<Backup>,
-    /// Files in the directory of packs that the index does not name.
+    /// The free bytes on the disk of the store, if the file system reports them.
+    #[serde(rename = "room")]
+    pub free_disk: Option<u64>,
+    /// Backups of the database from upgrades of the store's format.
+    pub backups: Vec<FormatBackup>,
+    /// Files in the directory of packs that are not in the table of packs.
     pub unnamed_packs: Vec<String>,
-    /// What stands in the store's directory and is not part of a store.
-    pub strangers: Vec<String>,
-    /// What SQLite says about its file; empty when it is well.
+    /// Files in the store's directory that are not part of a store.
+    #[serde(rename = "strangers")]
+    pub unknown_files: Vec<String>,
+    /// The damage that SQLite's `quick_check` and the check for missing rows found.
     pub damage: Vec<String>,
 }
 
-/// One pack.
+/// The health of one pack.
 #[derive(Clone, Debug, Serialize)]
 pub struct PackHealth {
-    /// Its file name.
+    /// The file name.
     pub name: String,
-    /// Bytes on disk; `None` when the file is gone.
+    /// The length of the file; `None` if it is missing.
     pub bytes: Option<u64>,
-    /// Bytes the index names.
+    /// The length according to the table of packs.
     pub indexed: u64,
-    /// Why its file cannot be read, where it is there.
+    /// Why the file exists but cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 
 impl Embedded {
-    /// Looks at the store without changing anything.
-    pub fn health(&self) -> Result<Health> {
+    /// Reports the health of the store. Changes nothing.
+    pub fn health(&self) -> Result<StoreHealth> {
         let size = |path: &Path| fs::metadata(path).map(|meta| meta.len()).unwrap_or(0);
         let dead_holders = holder::dead(&self.paths.holders);
         let search = self.search_health()?;
@@ -102,8 +104,8 @@ impl Embedded {
                 packs.map(|row| row.map(pack)).collect::<rusqlite::Result<_>>().map_err(sql)?;
             let mut unnamed_packs = names(&self.paths.packs);
             unnamed_packs.retain(|name| packs.iter().all(|pack| pack.name != *name));
-            let mut strangers = names(&self.paths.root);
-            strangers.retain(|name| !is_part(name));
+            let mut unknown_files = names(&self.paths.root);
+            unknown_files.retain(|name| !is_part(name));
             let last = count("SELECT coalesce(max(cursor), 0) FROM segments")?;
             let mut check = db.prepare("PRAGMA quick_check(10)").map_err(sql)?;
             let mut damage: Vec<String> = match check.query_map([], |row| row.get::<_, String>(0)) {
@@ -113,9 +115,9 @@ impl Embedded {
                     .collect(),
                 Err(error) => vec![error.to_string()],
             };
-            damage.extend(lines::check_list(db).err().map(|error| error.to_string()));
-            damage.extend(lines::faults(db).unwrap_or_else(|error| vec![error.to_string()]));
-            Ok(Health {
+            damage.extend(integrity::check_session_list(db).err().map(|error| error.to_string()));
+            damage.extend(integrity::faults(db).unwrap_or_else(|error| vec![error.to_string()]));
+            Ok(StoreHealth {
                 format: schema::format(db)?,
                 sqlite: rusqlite::version().into(),
                 sessions: count("SELECT count(*) FROM sessions NOT INDEXED")?,
@@ -129,16 +131,16 @@ impl Embedded {
                 search,
                 dead_holders,
                 orphaned,
-                room: room(&self.paths.root),
-                backups: raise::backups(&self.paths.database),
+                free_disk: free_disk(&self.paths.root),
+                backups: upgrade::backups(&self.paths.database),
                 unnamed_packs,
-                strangers,
+                unknown_files,
                 damage,
             })
         })
     }
 
-    /// The bytes of each session's records, as they are stored.
+    /// The stored bytes of the records of each session.
     pub fn sizes(&self) -> Result<HashMap<SessionId, u64>> {
         self.read(|db| {
             let query = "SELECT s.id, g.bytes FROM sessions s
@@ -151,20 +153,20 @@ impl Embedded {
         })
     }
 
-    /// Moves the log into the database and cuts it off.
+    /// Checkpoints the write-ahead log into the database and truncates it.
     pub fn checkpoint(&self) -> Result<()> {
-        self.doubt.empty_log(&self.connect_to_write()?)
+        self.suspect_wal.truncate_wal(&self.connect_to_write()?)
     }
 }
 
-/// What is left on the disk for who is not root.
-fn room(path: &Path) -> Option<u64> {
+/// The bytes that a user other than root can still write to the disk.
+fn free_disk(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
-    // A file system that counts nothing has no blocks at all.
+    // A file system that does not report its size has 0 blocks.
     (disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// The names of what is in a directory, in order.
+/// The sorted names of the files in a directory.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -172,7 +174,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What a store is made of, beside its databases and their copies.
+/// The files of a store, except its databases and their backups.
 const PARTS: &[&str] = &[
     "packs",
     "holders",

@@ -1,4 +1,5 @@
-//! A process that writes to the store, known by a lock that dies with it.
+//! Holders: processes that have leases. Each has a lock file in `holders/`, and the kernel releases the lock when the
+//! process ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -7,23 +8,23 @@ use std::path::{Path, PathBuf};
 use rath_core::Time;
 use rath_core::store::{Error, Holder, Result};
 
-/// This process as a holder. Dropping it, or dying, ends its leases.
-pub(super) struct Liveness {
+/// The lock file of this process. Its leases end when this is dropped or the process ends.
+pub(super) struct HolderLock {
     pub(super) holder: Holder,
     path: PathBuf,
-    /// Locked as long as we live.
+    /// The locked file.
     _lock: File,
 }
 
-impl Liveness {
-    /// Enters this process among the holders.
-    pub(super) fn begin(dir: &Path, program: &str) -> Result<Self> {
+impl HolderLock {
+    /// Creates and locks the file of this process.
+    pub(super) fn create(dir: &Path, program: &str) -> Result<Self> {
         let enter = || -> io::Result<Self> {
             fs::create_dir_all(dir)?;
-            sweep(dir);
+            remove_dead(dir);
             let id = rath_core::fresh_name();
             let holder = Holder { id, process: std::process::id(), program: program.into(), since: Time::now() };
-            // The file is locked before it gets its name, so nobody takes it for a dead one in between.
+            // The file is locked before it gets its name, so that no process takes it for the file of a dead holder.
             let path = dir.join(format!("{}.lock", holder.id));
             let unnamed = dir.join(format!("{}.new", holder.id));
             let mut lock = File::create_new(&unnamed)?;
@@ -32,24 +33,24 @@ impl Liveness {
             fs::rename(&unnamed, &path)?;
             Ok(Self { holder, path, _lock: lock })
         };
-        enter().map_err(|error| Error::machine(format!("entering {}", dir.display()), error))
+        enter().map_err(|error| Error::machine(format!("creating a lock file in {}", dir.display()), error))
     }
 }
 
-impl Drop for Liveness {
+impl Drop for HolderLock {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The holder called `id`, if it lives.
+/// The holder with this id, if its process is alive.
 pub(super) fn living(dir: &Path, id: &str) -> Option<Holder> {
     let path = dir.join(format!("{id}.lock"));
     let unknown = || Some(Holder { id: id.into(), process: 0, program: "unknown".into(), since: Time(0) });
     let lock = match File::open(&path) {
         Ok(lock) => lock,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        // Whoever cannot be asked is taken to live.
+        // A holder whose lock cannot be tested counts as alive.
         Err(_) => return unknown(),
     };
     match lock.try_lock_shared() {
@@ -58,7 +59,7 @@ pub(super) fn living(dir: &Path, id: &str) -> Option<Holder> {
     }
 }
 
-/// The ids of the dead among the holders.
+/// The ids of holders whose process has ended.
 pub(super) fn dead(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -66,12 +67,12 @@ pub(super) fn dead(dir: &Path) -> Vec<String> {
     ids.filter(|id| living(dir, id).is_none()).collect()
 }
 
-/// Removes what dead holders left.
-fn sweep(dir: &Path) {
+/// Removes the files of dead holders.
+fn remove_dead(dir: &Path) {
     for id in dead(dir) {
         let _ = fs::remove_file(dir.join(format!("{id}.lock")));
     }
-    // A file that never got its name; an hour is long enough to give it one.
+    // Files without their final name that are older than one hour, left by a crash.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().filter(|age| age.as_secs() > 3600);
         if entry.path().extension().is_some_and(|end| end == "new") && old().is_some() {

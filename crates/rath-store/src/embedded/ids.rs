@@ -1,20 +1,20 @@
-//! The index from record ids to segments: a projection, caught up when somebody asks by id.
+//! The index from record ids to segments. It is updated when a record is looked up by id.
 
 use rath_core::store::{Error, Result};
 use rath_core::{Digest, Record, SessionId};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::Embedded;
-use super::job::Job;
-use super::lines;
+use super::integrity;
 use super::read::SegmentRow;
 use super::schema::sql;
-use crate::segment::{self, Slots};
+use super::write_request::WriteRequest;
+use crate::segment::{self, SegmentEntries};
 
-/// How many records a prefix may name before we stop looking.
-const MATCHES: usize = 10;
+/// The most records that a lookup by prefix returns.
+const MAX_MATCHES: usize = 10;
 
-/// Reads every header since the last time and enters its id.
+/// Inserts the ids of all records since the last update.
 pub(super) fn catch_up(db: &Connection) -> Result<()> {
     let mut cursor = cursor(db)?;
     let mut segments =
@@ -25,9 +25,9 @@ pub(super) fn catch_up(db: &Connection) -> Result<()> {
         cursor = row.get(0).map_err(sql)?;
         let data = row.get_ref(1).map_err(sql)?;
         let data = data.as_blob().map_err(|error| Error::machine("reading a segment", error))?;
-        let data = segment::unfold(data);
-        for slot in Slots::of(&data).flatten() {
-            let id = Digest::of(&data[slot.header.start as usize..slot.header.end as usize]);
+        let data = segment::decompress(data);
+        for entry in SegmentEntries::of(&data).flatten() {
+            let id = Digest::of(&data[entry.header.start as usize..entry.header.end as usize]);
             insert.execute(params![front(&id), cursor]).map_err(sql)?;
         }
     }
@@ -35,13 +35,13 @@ pub(super) fn catch_up(db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// How far the index has come.
+/// The number of the last indexed segment.
 pub(super) fn cursor(db: &Connection) -> Result<i64> {
     let cursor = db.query_row("SELECT cursor FROM projections WHERE name = 'ids'", [], |row| row.get(0));
     Ok(cursor.optional().map_err(sql)?.unwrap_or(0))
 }
 
-/// The first eight bytes of an id, in an order that SQLite keeps.
+/// The first eight bytes of an id, as a signed integer that sorts like the bytes.
 pub(super) fn front(id: &Digest) -> i64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&id.0[..8]);
@@ -49,16 +49,16 @@ pub(super) fn front(id: &Digest) -> i64 {
 }
 
 impl Embedded {
-    /// Makes the index of record ids anew; returns how many records are in it.
-    pub fn reindex_ids(&self) -> Result<u64> {
+    /// Rebuilds the index of record ids. Returns the number of indexed records.
+    pub fn rebuild_id_index(&self) -> Result<u64> {
         let db = self.connect_to_write()?;
         let made = rusqlite::Transaction::new_unchecked(&db, TransactionBehavior::Immediate).map_err(sql)?;
         made.execute_batch("DELETE FROM ids; DELETE FROM projections WHERE name = 'ids'").map_err(sql)?;
         catch_up(&made)?;
         let count = made.query_row("SELECT coalesce(sum(count), 0) FROM segments", [], |row| row.get::<_, i64>(0));
         let count = count.map_err(sql)? as u64;
-        self.doubt.of_log(made.commit().map_err(sql))?;
-        self.doubt.shorten_log(&db)?;
+        self.suspect_wal.check_wal(made.commit().map_err(sql))?;
+        self.suspect_wal.checkpoint_wal(&db)?;
         Ok(count)
     }
 
@@ -76,7 +76,7 @@ impl Embedded {
             Ok(last.unwrap_or(0) > cursor(db)?)
         })?;
         if behind
-            && let Err(error) = self.write(|reply| Job::CatchUpIds { reply }).await
+            && let Err(error) = self.write(|reply| WriteRequest::CatchUpIds { reply }).await
             && !matches!(error, Error::Machine { .. })
         {
             return Err(error);
@@ -88,12 +88,12 @@ impl Embedded {
                 JOIN segments g ON g.cursor = i.segment LEFT JOIN sessions s ON s.no = g.session
                 WHERE i.prefix BETWEEN ?1 AND ?2 LIMIT 40";
             let mut found = matching(db, indexed, params![low, high], prefix)?;
-            // What the index has not seen, where it cannot be written.
+            // Segments that are not indexed, because the index could not be written.
             let unseen = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
                 LEFT JOIN sessions s ON s.no = g.session WHERE g.cursor > ?1 ORDER BY g.cursor";
             found.extend(matching(db, unseen, params![cursor(db)?], prefix)?);
             found.dedup_by_key(|record| record.id());
-            found.truncate(MATCHES);
+            found.truncate(MAX_MATCHES);
             Ok(found)
         })
     }
@@ -105,15 +105,17 @@ fn matching(db: &Connection, query: &str, values: &[&dyn rusqlite::ToSql], prefi
     let mut rows = query.query(values).map_err(sql)?;
     let mut found: Vec<Record> = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        let Some(id) = row.get(4).map_err(sql)? else {
+            return Err(integrity::missing_session(row.get(0).map_err(sql)?));
+        };
         let records = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?.records()?;
         for record in records.into_iter().filter(|record| record.id().to_string().starts_with(prefix)) {
-            // Two records of one segment make it come twice.
+            // A segment with two matching records is selected twice.
             if found.iter().all(|known| known.id() != record.id()) {
                 found.push(record);
             }
         }
-        if found.len() >= MATCHES {
+        if found.len() >= MAX_MATCHES {
             break;
         }
     }

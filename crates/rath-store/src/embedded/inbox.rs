@@ -1,28 +1,28 @@
-//! What others leave for whoever holds a session.
+//! The inboxes: posts from other processes to sessions.
 
 use std::collections::HashSet;
 
 use rath_core::SessionId;
-use rath_core::protocol::Standing;
-use rath_core::store::{Error, Post, Result, Trouble};
-use rath_core::verify::What;
+use rath_core::protocol::PostStatus;
+use rath_core::store::{Error, IoErrorKind, Post, Result};
+use rath_core::verify::FindingKind;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, sql};
 
-/// Where a post stands.
-pub(super) fn standing(db: &Connection, id: &str) -> Result<Standing> {
+/// The status of a post.
+pub(super) fn status(db: &Connection, id: &str) -> Result<PostStatus> {
     let query = db.prepare_cached("SELECT taken FROM posts WHERE id = ?1");
-    let taken: Option<bool> =
+    let consumed: Option<bool> =
         query.and_then(|mut query| query.query_row([id], |row| row.get(0)).optional()).map_err(sql)?;
-    Ok(match taken {
-        None => Standing::Unknown,
-        Some(false) => Standing::Waiting,
-        Some(true) => Standing::Taken,
+    Ok(match consumed {
+        None => PostStatus::Unknown,
+        Some(false) => PostStatus::Waiting,
+        Some(true) => PostStatus::Consumed,
     })
 }
 
-/// Puts a post there.
+/// Stores a post.
 pub(super) fn put(db: &Connection, post: &Post) -> Result<()> {
     let body = serde_json::to_vec(post).map_err(|error| Error::machine("writing a post", error))?;
     db.prepare_cached("INSERT INTO posts (id, session, body) VALUES (?1, ?2, ?3)")
@@ -31,15 +31,17 @@ pub(super) fn put(db: &Connection, post: &Post) -> Result<()> {
     Ok(())
 }
 
-/// Empties a post that a record says now. Its id stays known, also if it never came here.
-pub(super) fn take(db: &Connection, id: &str) -> Result<()> {
-    let take = "INSERT INTO posts (id, session, body, taken) VALUES (?1, x'', x'', 1)
+/// Marks a post as consumed and empties it, in the commit of the record that it became. A post that never arrived gets
+/// a row too, so that it is not delivered later.
+pub(super) fn consume(db: &Connection, id: &str) -> Result<()> {
+    let consume = "INSERT INTO posts (id, session, body, taken) VALUES (?1, x'', x'', 1)
         ON CONFLICT (id) DO UPDATE SET taken = 1, body = x''";
-    db.prepare_cached(take).and_then(|mut take| take.execute([id])).map_err(sql)?;
+    db.prepare_cached(consume).and_then(|mut consume| consume.execute([id])).map_err(sql)?;
     Ok(())
 }
 
-/// What waits for a session, oldest first. Asked at every turn, and mostly there is nothing: the index says so.
+/// The queued posts of a session, oldest first. Every turn of an agent reads them; a partial index makes the usual
+/// empty result fast.
 pub(super) fn waiting(db: &Connection, session: SessionId) -> Result<Vec<Post>> {
     let query = "SELECT id, body FROM posts WHERE session = ?1 AND taken = 0 ORDER BY no";
     let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else { return Ok(Vec::new()) };
@@ -48,13 +50,14 @@ pub(super) fn waiting(db: &Connection, session: SessionId) -> Result<Vec<Post>> 
     while let Some(row) = rows.next().map_err(sql)? {
         let id: String = row.get(0).map_err(sql)?;
         let body = row.get_ref(1).map_err(sql)?.as_blob().unwrap_or_default();
-        let damaged = |why| Error::trouble(format!("reading post {id} to session {session}"), Trouble::Damaged, why);
-        posts.push(read(&id, session, body).map_err(damaged)?);
+        let damaged =
+            |why| Error::with_kind(format!("reading post {id} to session {session}"), IoErrorKind::Damaged, why);
+        posts.push(parse(&id, session, body).map_err(damaged)?);
     }
     Ok(posts)
 }
 
-/// The sessions for which posts wait.
+/// The sessions with queued posts.
 pub(super) fn sessions_with_posts(db: &Connection) -> Result<HashSet<SessionId>> {
     let query = "SELECT DISTINCT session FROM posts WHERE taken = 0";
     let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else {
@@ -64,30 +67,30 @@ pub(super) fn sessions_with_posts(db: &Connection) -> Result<HashSet<SessionId>>
     rows.collect::<rusqlite::Result<_>>().map_err(sql)
 }
 
-/// A post as it was put there, under its own name and into its own inbox.
-fn read(id: &str, session: SessionId, body: &[u8]) -> std::result::Result<Post, String> {
+/// Parses a post. Its id and session must be those of its row.
+fn parse(id: &str, session: SessionId, body: &[u8]) -> std::result::Result<Post, String> {
     let post: Post = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     match post.id == id && post.session == session {
         true => Ok(post),
-        false => Err(format!("it is post {} to session {}", post.id, post.session.short())),
+        false => Err(format!("the row has the text of post {} to session {}", post.id, post.session.short())),
     }
 }
 
-/// What is wrong in the inboxes, or in those of these sessions: whose it is, and what. A post has no digest, so what it
-/// says is not vouched for before a record says it.
-pub(super) fn wrong(
+/// Checks the inboxes, of all sessions or of those in `only`. Returns the session, the kind and the description of each
+/// fault. A post has no digest, so its text is authenticated only by the record that it becomes.
+pub(super) fn faults(
     db: &Connection,
     only: Option<&HashSet<SessionId>>,
-) -> Result<Vec<(Option<SessionId>, What, String)>> {
-    // All are read, once for however many sessions: the index lists what waits, not what pretends to be taken.
+) -> Result<Vec<(Option<SessionId>, FindingKind, String)>> {
+    // All rows are read: the index lists only queued posts, and a consumed post with a body is a fault.
     let query = "SELECT p.id, p.session, p.body, p.taken, s.no FROM posts p LEFT JOIN sessions s ON s.id = p.session
         ORDER BY p.no";
     let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else { return Ok(Vec::new()) };
     let mut rows = query.query([]).map_err(sql)?;
-    let mut wrong = Vec::new();
+    let mut faults = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
         let id = row.get_ref(0).map_err(sql)?;
-        let id = id.as_str().map_or_else(|_| "without a name".to_owned(), str::to_owned);
+        let id = id.as_str().map_or_else(|_| "without an id".to_owned(), str::to_owned);
         let session = row.get(1).map(|bytes| SessionId(uuid::Uuid::from_bytes(bytes))).ok();
         if only.is_some_and(|only| session.is_none_or(|session| !only.contains(&session))) {
             continue;
@@ -97,15 +100,15 @@ pub(super) fn wrong(
         let body = body.as_blob().unwrap_or_default();
         let what = match (row.get(3), session) {
             (Ok(1), _) if body.is_empty() => continue,
-            (Ok(1), _) => (What::Index, format!("post {id} was taken, and still says something")),
-            (Ok(0), Some(session)) if listed => match read(&id, session, body) {
+            (Ok(1), _) => (FindingKind::Index, format!("post {id} was consumed, but still has a body")),
+            (Ok(0), Some(session)) if listed => match parse(&id, session, body) {
                 Ok(_) => continue,
-                Err(why) => (What::Unreadable, format!("post {id}, which waits in its inbox, cannot be read: {why}")),
+                Err(why) => (FindingKind::Unreadable, format!("queued post {id} cannot be read: {why}")),
             },
-            (Ok(0), _) => (What::Index, format!("post {id} waits for a session that is not in the store")),
-            _ => (What::Index, format!("post {id} neither waits nor was it taken")),
+            (Ok(0), _) => (FindingKind::Index, format!("post {id} is queued for a session that is not in the store")),
+            _ => (FindingKind::Index, format!("post {id} is neither queued nor consumed")),
         };
-        wrong.push((session, what.0, what.1));
+        faults.push((session, what.0, what.1));
     }
-    Ok(wrong)
+    Ok(faults)
 }

@@ -1,9 +1,9 @@
-//! Which user of which machine writes to a store: noted beside the database, so that a store that was copied from elsewhere
-//! is known.
+//! Records which user of which machine writes to a store, so that a store that was copied from another machine or user
+//! is recognized.
 //!
-//! A machine is known by `/etc/machine-id`, a user by the user id and the home directory, where what a person configured
-//! and allowed lies. Both are noted as digests. Whoever changes the files of a store can change this note, too, but cannot
-//! know what it must say on another machine.
+//! A machine is identified by `/etc/machine-id`. A user is identified by the user id and the home directory, which has
+//! the user's configuration and permissions. `written-by.json` has digests of both. An attacker who can change the
+//! files of a store can change this file too, but does not know the digests of another machine.
 
 use std::fs;
 use std::io::ErrorKind::NotFound;
@@ -15,10 +15,10 @@ use rath_core::Digest;
 use rath_core::store::{Error, Provenance, Result};
 use serde::{Deserialize, Serialize};
 
-/// Where it is noted.
-const NOTE: &str = "written-by.json";
+/// The name of the file.
+const FILE: &str = "written-by.json";
 
-/// Where the machine's id may be.
+/// The possible paths of the machine id.
 const MACHINE: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ struct Writer {
 impl Writer {
     fn here() -> Self {
         let id = MACHINE.iter().find_map(|path| fs::read_to_string(path).ok().filter(|id| !id.trim().is_empty()));
-        // Without an id, machines without one are taken for the same.
+        // All machines without an id count as the same machine.
         let machine = id.unwrap_or_default();
         let home = std::env::home_dir().unwrap_or_default();
         let digest = |parts: [&[u8]; 3]| {
@@ -45,13 +45,13 @@ impl Writer {
     }
 }
 
-fn note(root: &Path) -> PathBuf {
-    root.join(NOTE)
+fn path_in(root: &Path) -> PathBuf {
+    root.join(FILE)
 }
 
-/// Who wrote to the store at `root`.
+/// Where the store at `root` was written.
 pub(super) fn of(root: &Path, database: &Path) -> Result<Provenance> {
-    let path = note(root);
+    let path = path_in(root);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == NotFound => {
@@ -67,14 +67,14 @@ pub(super) fn of(root: &Path, database: &Path) -> Result<Provenance> {
     Ok(match serde_json::from_slice::<Writer>(&bytes) {
         Ok(writer) if writer == here => Provenance::Here,
         Ok(writer) if writer.machine == here.machine => Provenance::Elsewhere("another user".into()),
-        // Also one that cannot be read.
+        // A file that cannot be parsed counts as another machine's.
         _ => Provenance::Elsewhere("another machine".into()),
     })
 }
 
-/// Notes that this user of this machine writes to it.
+/// Records that this user of this machine writes to the store.
 pub(super) fn claim(root: &Path) -> Result<()> {
-    let path = note(root);
+    let path = path_in(root);
     let unfinished = path.with_extension(format!("json.{}.new", rath_core::fresh_name()));
     let bytes = serde_json::to_vec(&Writer::here()).unwrap_or_default();
     let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, &path));

@@ -1,25 +1,25 @@
-//! Records from the database.
+//! Reading records from the database.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use rath_core::store::{Cursor, Error, Of, Page, Result, Scan};
-use rath_core::{Fault, Malformed, Point, Record, SessionId, kind_mask};
+use rath_core::store::{Cursor, Error, Page, Result, Scan, ScanRange};
+use rath_core::{Malformed, Point, Record, RecordError, SessionId, kind_mask};
 use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, Rows, params};
 
-use super::lines;
+use super::integrity;
 use super::schema::{LINEAGE, sql};
-use crate::pool::UNFOLDERS;
-use crate::segment::{self, Slots};
+use crate::pool::DECOMPRESSION_POOL;
+use crate::segment::{self, SegmentEntries};
 
-/// A page is cut when its segments have this many bytes.
+/// A page ends when its segments have this many bytes.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// For a page of the whole store this many segments are looked at, wanted or not.
+/// The most segments that one page of the whole store considers, including those without a wanted record.
 const PAGE_SEGMENTS: i64 = 4096;
 
-/// A row of `segments`, with its session's id.
+/// A decompressed row of `segments`, with the id of its session.
 pub(crate) struct SegmentRow {
     pub(crate) cursor: i64,
     pub(crate) session: SessionId,
@@ -32,47 +32,51 @@ pub(super) const COLUMNS: &str = "cursor, first_seq, generation, data, count";
 
 impl SegmentRow {
     pub(crate) fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
-        Ok(FoldedRow::read(row, session)?.unfold())
+        Ok(CompressedRow::read(row, session)?.decompress())
     }
 
-    /// Its records, each body checked against its header.
+    /// All records. Each body is checked against its header.
     pub(super) fn records(&self) -> Result<Vec<Record>> {
         self.filtered(|_| true)
     }
 
-    /// Its record at a place.
+    /// The record with this seq.
     pub(crate) fn record(&self, seq: u64) -> Result<Option<Record>> {
         Ok(self.filtered(|(there, _)| there == seq)?.pop())
     }
 
-    /// Its records; what was altered is passed over.
+    /// The records that can be read. Altered records are skipped.
     pub(crate) fn readable(&self) -> Vec<Record> {
-        let slots = Slots::of(&self.data).map_while(std::result::Result::ok).enumerate();
-        let record = |(i, slot): (usize, crate::segment::Slot)| {
-            let parts =
-                slot.parts(self.session, self.first_seq + i as u64, self.generation.wrapping_add(i as u64), &self.data);
+        let entries = SegmentEntries::of(&self.data).map_while(std::result::Result::ok).enumerate();
+        let record = |(i, entry): (usize, crate::segment::SegmentEntry)| {
+            let parts = entry.parts(
+                self.session,
+                self.first_seq + i as u64,
+                self.generation.wrapping_add(i as u64),
+                &self.data,
+            );
             Record::from_parts(parts).ok()
         };
-        slots.filter_map(record).collect()
+        entries.filter_map(record).collect()
     }
 
-    /// The wanted ones among its records, by seq and kind code.
+    /// The records for which `wanted` returns `true`. Its argument is the seq and the kind code.
     fn filtered(&self, wanted: impl Fn((u64, u8)) -> bool) -> Result<Vec<Record>> {
         segment::read(self.session, self.first_seq, self.generation, &self.data, wanted)
     }
 }
 
-/// A row of `segments` that was not unfolded yet.
-struct FoldedRow {
+/// A row of `segments` that is not decompressed yet.
+struct CompressedRow {
     segment: SegmentRow,
-    /// A frame, for which the segment has nothing yet, and how many bytes it unfolds into.
+    /// The frame and its decompressed length, if the row is compressed. `segment.data` is empty then.
     frame: Option<(Vec<u8>, usize)>,
 }
 
-impl FoldedRow {
+impl CompressedRow {
     fn read(row: &SqlRow<'_>, session: SessionId) -> rusqlite::Result<Self> {
         let stored = row.get_ref(3)?.as_blob()?;
-        let frame = segment::in_frame(stored).map(|bytes| (stored.to_vec(), bytes));
+        let frame = segment::frame_length(stored).map(|bytes| (stored.to_vec(), bytes));
         let segment = SegmentRow {
             cursor: row.get(0)?,
             session,
@@ -83,32 +87,33 @@ impl FoldedRow {
         Ok(Self { segment, frame })
     }
 
-    /// How many bytes it takes up, or will. A frame says what it likes.
+    /// The memory that the row takes when it is decompressed. The length in a frame may be wrong, so it is at least
+    /// that of the frame.
     fn bytes(&self) -> usize {
         self.frame.as_ref().map_or(self.segment.data.len(), |(frame, bytes)| frame.len().max(*bytes))
     }
 
-    fn unfold(self) -> SegmentRow {
+    fn decompress(self) -> SegmentRow {
         match self.frame {
-            Some((frame, _)) => SegmentRow { data: segment::unfold_shared(&frame), ..self.segment },
+            Some((frame, _)) => SegmentRow { data: segment::decompress_shared(&frame), ..self.segment },
             None => self.segment,
         }
     }
 }
 
-/// The next rows, as many as hold that many records or bytes.
-fn gather(rows: &mut Rows<'_>, session: SessionId, (records, bytes): (usize, usize)) -> Result<Vec<FoldedRow>> {
-    let (mut gathered, mut counted, mut size) = (Vec::new(), 0usize, 0);
+/// Reads rows until they have at least this many records or bytes.
+fn read_rows(rows: &mut Rows<'_>, session: SessionId, (records, bytes): (usize, usize)) -> Result<Vec<CompressedRow>> {
+    let (mut found, mut counted, mut size) = (Vec::new(), 0usize, 0);
     while counted < records
         && size < bytes
         && let Some(row) = rows.next().map_err(sql)?
     {
-        let folded = FoldedRow::read(row, session).map_err(sql)?;
+        let compressed = CompressedRow::read(row, session).map_err(sql)?;
         counted = counted.saturating_add(row.get::<_, i64>(4).unwrap_or(1).max(1) as usize);
-        size += folded.bytes();
-        gathered.push(folded);
+        size += compressed.bytes();
+        found.push(compressed);
     }
-    Ok(gathered)
+    Ok(found)
 }
 
 fn number(db: &Connection, session: SessionId) -> Result<Option<i64>> {
@@ -121,7 +126,7 @@ fn known(db: &Connection, session: SessionId) -> Result<i64> {
     number(db, session)?.ok_or_else(|| Error::NotFound(format!("session {session}")))
 }
 
-/// The segment that holds a place.
+/// The segment with the record at `point`.
 pub(crate) fn segment_at(db: &Connection, point: Point) -> Result<Option<SegmentRow>> {
     let Some(no) = number(db, point.session)? else { return Ok(None) };
     let query = format!(
@@ -135,36 +140,36 @@ pub(crate) fn segment_at(db: &Connection, point: Point) -> Result<Option<Segment
         .map_err(sql)
 }
 
-/// The first place of a session whose body is gone.
-pub(super) fn first_hole(db: &Connection, session: SessionId) -> Result<Option<u64>> {
+/// The seq of the first record of a session whose body was erased.
+pub(super) fn first_erased(db: &Connection, session: SessionId) -> Result<Option<u64>> {
     let query = format!("SELECT {COLUMNS} FROM segments WHERE session = ?1 ORDER BY first_seq");
     let mut query = db.prepare_cached(&query).map_err(sql)?;
     let mut rows = query.query([known(db, session)?]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
         let segment = SegmentRow::read(row, session).map_err(sql)?;
-        if let Some(hole) = Slots::of(&segment.data).flatten().position(|slot| slot.body.is_none()) {
-            return Ok(Some(segment.first_seq + hole as u64));
+        if let Some(at) = SegmentEntries::of(&segment.data).flatten().position(|entry| entry.body.is_none()) {
+            return Ok(Some(segment.first_seq + at as u64));
         }
     }
     Ok(None)
 }
 
-/// The record at a place.
+/// The record at `point`.
 pub(super) fn at(db: &Connection, point: Point) -> Result<Option<Record>> {
     let Some(segment) = segment_at(db, point)? else { return Ok(None) };
     Ok(segment.filtered(|(seq, _)| seq == point.seq)?.pop())
 }
 
-/// Whether a record of this code can be of one of the kinds in `mask`.
+/// Whether a record with this code can be of a kind in `mask`; 0 stands for all kinds.
 fn wanted(mask: u64, code: u8) -> bool {
     mask == 0 || mask & (1 << code.min(63)) != 0
 }
 
 /// A page of records.
 pub(crate) fn page(db: &Connection, scan: &Scan) -> Result<Page> {
-    match &scan.of {
-        Of::Store { after } => store_page(db, after, scan),
-        Of::Session { session, from, to } => session_page(db, *session, *from, *to, scan),
+    match &scan.range {
+        ScanRange::Store { after } => store_page(db, after, scan),
+        ScanRange::Session { session, from, to } => session_page(db, *session, *from, *to, scan),
     }
 }
 
@@ -206,23 +211,23 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     let mut segments = VecDeque::new();
     loop {
         if segments.is_empty() {
-            let room = (scan.limit - page.records.len(), PAGE_BYTES - bytes);
+            let remaining = (scan.limit - page.records.len(), PAGE_BYTES - bytes);
             let wanted = |(seq, code)| seq >= from && seq <= to && wanted(mask, code);
-            segments = unfold_all(gather(&mut rows, session, room)?, wanted).into();
+            segments = decompress_all(read_rows(&mut rows, session, remaining)?, wanted).into();
         }
         let Some((segment, records)) = segments.pop_front() else { break };
         let mut records = records?;
         bytes += segment.data.len();
-        // The code of all unknown kinds is one: look at the name.
+        // All unknown kinds have the same code, so the names are compared too.
         if !scan.kinds.is_empty() {
             records.retain(|record| scan.kinds.contains(record.kind()));
         }
         if scan.backwards {
             records.reverse();
         }
-        let room = scan.limit - page.records.len();
-        let cut = records.len() > room;
-        records.truncate(room);
+        let remaining = scan.limit - page.records.len();
+        let cut = records.len() > remaining;
+        records.truncate(remaining);
         page.records.extend(records);
         if cut || page.records.len() >= scan.limit || bytes >= PAGE_BYTES {
             page.more = true;
@@ -235,7 +240,7 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
             let exhausted = if scan.backwards { segment.first_seq <= from && !cut } else { page.position > to };
             page.more = !exhausted;
             if page.more && !scan.backwards && page.position <= from {
-                let why = Fault::Header(Malformed::NotAHeader("the index of its segment does not fit".into()));
+                let why = RecordError::Header(Malformed::NotAHeader("the index of its segment does not fit".into()));
                 return Err(Error::Tampered { point: Point { session, seq: from }, why });
             }
             return Ok(page);
@@ -245,35 +250,35 @@ pub(super) fn session_page(db: &Connection, session: SessionId, from: u64, to: u
     Ok(page)
 }
 
-/// Segments with the wanted ones among their records. Where there are several frames, several processors unfold them.
-fn unfold_all(
-    rows: Vec<FoldedRow>,
+/// Decompresses rows and decodes their wanted records, on several processors if several rows are compressed.
+fn decompress_all(
+    rows: Vec<CompressedRow>,
     wanted: impl Fn((u64, u8)) -> bool + Sync,
 ) -> Vec<(SegmentRow, Result<Vec<Record>>)> {
     let frames = rows.iter().filter(|row| row.frame.is_some()).count();
-    let unfold = |row: FoldedRow| {
-        let segment = row.unfold();
+    let decompress = |row: CompressedRow| {
+        let segment = row.decompress();
         let records = segment.filtered(&wanted);
         (segment, records)
     };
     match frames > 1 {
-        true => UNFOLDERS.run(|| rows.into_par_iter().map(unfold).collect()),
-        false => rows.into_iter().map(unfold).collect(),
+        true => DECOMPRESSION_POOL.run(|| rows.into_par_iter().map(decompress).collect()),
+        false => rows.into_iter().map(decompress).collect(),
     }
 }
 
 fn segment_end(segment: &SegmentRow) -> u64 {
-    segment.first_seq + Slots::of(&segment.data).count() as u64
+    segment.first_seq + SegmentEntries::of(&segment.data).count() as u64
 }
 
-/// A page of the whole store, in commit order. A cursor is the last segment that was read, and where that was not read
-/// to its end, how many of its records were.
+/// A page of the whole store, in commit order. The cursor is the number of the last segment that was read. If only a
+/// part of it was read, the second number of the cursor is how many of its records.
 pub(super) fn store_page(db: &Connection, after: &Cursor, scan: &Scan) -> Result<Page> {
     let part = |at: usize| after.numbers().get(at).map_or(0, |number| i64::try_from(*number).unwrap_or(i64::MAX));
-    let (read, begun) = (part(0), part(1) as usize);
-    let from = if begun == 0 { read.saturating_add(1) } else { read };
+    let (read, read_records) = (part(0), part(1) as usize);
+    let from = if read_records == 0 { read.saturating_add(1) } else { read };
     let mut page = Page { cursor: after.clone(), ..Page::default() };
-    // Asked first: what is committed from now on is for the next page.
+    // Read first: later commits are for the next page.
     let last = last_segment(db)?;
     let to = last.min(from.saturating_add(PAGE_SEGMENTS - 1));
     if from > last {
@@ -288,42 +293,45 @@ pub(super) fn store_page(db: &Connection, after: &Cursor, scan: &Scan) -> Result
     let mut bytes = 0;
     let mut reached = to;
     while let Some(row) = rows.next().map_err(sql)? {
-        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        let Some(id) = row.get(4).map_err(sql)? else {
+            return Err(integrity::missing_session(row.get(0).map_err(sql)?));
+        };
         let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?;
         bytes += segment.data.len();
-        let skipped = if segment.cursor == read { begun as u64 } else { 0 };
+        let skipped = if segment.cursor == read { read_records as u64 } else { 0 };
         let first = segment.first_seq.saturating_add(skipped);
         let mut records = segment.filtered(|(seq, code)| seq >= first && wanted(mask, code))?;
         if !scan.kinds.is_empty() {
             records.retain(|record| scan.kinds.contains(record.kind()));
         }
-        let behind = |record: &Record| Cursor::of_store(&[segment.cursor as u64, record.seq() - segment.first_seq + 1]);
+        let behind =
+            |record: &Record| Cursor::from_numbers(&[segment.cursor as u64, record.seq() - segment.first_seq + 1]);
         page.cursors.extend(records.iter().map(behind));
         page.records.extend(records);
-        // A page ends with a whole segment: to read one in parts would mean to unfold it again for each.
+        // A page ends at the end of a segment, because each part of a segment would have to be decompressed again.
         if page.records.len() >= scan.limit || bytes >= PAGE_BYTES {
             reached = segment.cursor;
             break;
         }
     }
     if reached == to && to < last {
-        // Numbers that an erasure left free are passed over at once, and so is whatever somebody wrote there instead.
+        // Skip the numbers of removed segments at once.
         let next = db.prepare_cached("SELECT min(cursor) FROM segments WHERE cursor > ?1");
         let next: Option<i64> = next.and_then(|mut next| next.query_row([to], |row| row.get(0))).map_err(sql)?;
         reached = next.map_or(last, |next| next - 1);
     }
-    page.cursor = Cursor::of_store(&[reached as u64]);
+    page.cursor = Cursor::from_numbers(&[reached as u64]);
     page.more = reached < last;
     Ok(page)
 }
 
-/// A piece of the ledger has so many bytes of segments.
-const PIECE: usize = 8 << 20;
+/// The bytes of segments after which [`segments_after`] stops.
+const CHUNK_BYTES: usize = 8 << 20;
 
-/// The next segments after `after`, some megabytes of them, and the last one that was looked at. `kinds` is a mask; without
-/// one all segments are wanted.
+/// The next segments after the number `after`, up to some megabytes, and the number up to which segments were
+/// considered. `kinds` is a mask; 0 stands for all kinds.
 pub(crate) fn segments_after(db: &Connection, after: i64, kinds: u64) -> Result<(Vec<SegmentRow>, i64)> {
-    // Asked first: what is committed from now on is for the next piece.
+    // Read first: later commits are for the next call.
     let end = last_segment(db)?;
     let query = "SELECT g.cursor, g.first_seq, g.generation, g.data, s.id FROM segments g
         LEFT JOIN sessions s ON s.no = g.session
@@ -332,20 +340,22 @@ pub(crate) fn segments_after(db: &Connection, after: i64, kinds: u64) -> Result<
     let mut rows = query.query(params![after, end, kinds as i64]).map_err(sql)?;
     let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(sql)? {
-        // One without a session would be passed over for ever, and never come to its end.
-        let Some(id) = row.get(4).map_err(sql)? else { return Err(lines::unlisted(row.get(0).map_err(sql)?)) };
+        // Without this error, a caller would wait forever for a segment without a session.
+        let Some(id) = row.get(4).map_err(sql)? else {
+            return Err(integrity::missing_session(row.get(0).map_err(sql)?));
+        };
         let segment = SegmentRow::read(row, SessionId(uuid::Uuid::from_bytes(id))).map_err(sql)?;
         bytes += segment.data.len();
         let cursor = segment.cursor;
         found.push(segment);
-        if bytes >= PIECE {
+        if bytes >= CHUNK_BYTES {
             return Ok((found, cursor));
         }
     }
     Ok((found, end))
 }
 
-/// The last segment of the store; 0 where there is none.
+/// The number of the last segment of the store; 0 if there is none.
 pub(crate) fn last_segment(db: &Connection) -> Result<i64> {
     let query = db.prepare_cached("SELECT coalesce(max(cursor), 0) FROM segments");
     query.and_then(|mut query| query.query_row([], |row| row.get(0))).map_err(sql)

@@ -1,4 +1,4 @@
-//! Connections that only read, used again.
+//! The pool of read connections.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::schema::{self, Access};
 
-/// Those that nobody uses just now.
+/// The pool, with its idle connections.
 #[derive(Debug)]
 pub(super) struct Readers {
     database: PathBuf,
@@ -16,13 +16,13 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// With a first connection, which says whether this is a store.
+    /// Opens a first connection, which fails if the database is not a store.
     pub(super) fn new(database: PathBuf) -> Result<Self> {
         let first = schema::connect(&database, Access::Read)?;
         Ok(Self { database, idle: Mutex::new(vec![first]) })
     }
 
-    /// Runs `work` on a connection that only reads. A page of records is the most that is read at once.
+    /// Runs `work` on a read connection, which returns to the pool afterwards.
     pub(super) fn with<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let pooled = idle().pop();

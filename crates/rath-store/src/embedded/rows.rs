@@ -1,54 +1,55 @@
-//! Sessions, as the database lists them.
+//! Listing sessions.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use rath_core::store::{Holder, Query, Result, Row, Which};
+use rath_core::store::{Holder, Query, Result, SessionFilter, SessionInfo};
 use rath_core::{Digest, Kind, RecordId, Reference, SessionId, Time};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row as SqlRow, params_from_iter};
 
 use super::schema::{self, sql};
-use super::{holder, lines};
+use super::{holder, integrity};
 
-/// The columns that every format has, in the order in which [`read`] takes them.
+/// The columns that every format has, in the order in which [`read`] expects them.
 const COLUMNS: &str = "id, head, seq, time, generation, birth, born, born_generation,
     origin_session, origin_seq, origin_id, closed, fence, holder, title, labels";
 
-/// Columns that formats have added, behind those: the name, and the first format with it.
+/// Columns that later formats added: the name, and the first format with the column. They follow [`COLUMNS`].
 const LATER: &[(&str, i64)] = &[];
 
-/// The rows that a query asks for, the youngest change first. `waiting` are the sessions in which something waits, where only
-/// those are wanted.
+/// The sessions that match a query, the last changed one first. If `waiting` is given, only those of these sessions.
 pub(crate) fn select(
     db: &Connection,
     holders: &Path,
     query: &Query,
     waiting: Option<&HashSet<SessionId>>,
-) -> Result<Vec<Row>> {
-    let (filter, values): (&str, Vec<Value>) = match &query.which {
-        Which::All => ("", vec![]),
-        Which::Id(id) => ("WHERE id = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
-        Which::ChildrenOf(id) => ("WHERE origin_session = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
-        Which::Run(key) => ("WHERE id = (SELECT session FROM runs WHERE key = ?1)", vec![Value::Text(key.clone())]),
-        Which::Prefix(prefix) => {
-            // The random end of the id, or its front with or without hyphens.
+) -> Result<Vec<SessionInfo>> {
+    let (filter, values): (&str, Vec<Value>) = match &query.filter {
+        SessionFilter::All => ("", vec![]),
+        SessionFilter::Id(id) => ("WHERE id = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
+        SessionFilter::ChildrenOf(id) => ("WHERE origin_session = ?1", vec![Value::Blob(id.0.as_bytes().to_vec())]),
+        SessionFilter::Run(key) => {
+            ("WHERE id = (SELECT session FROM runs WHERE key = ?1)", vec![Value::Text(key.clone())])
+        }
+        SessionFilter::Prefix(prefix) => {
+            // A prefix of the random end of the id, or of the id, with or without hyphens.
             let plain = prefix.replace('-', "");
             let filter = "WHERE lower(hex(substr(id, 11))) LIKE ?1 || '%' OR lower(hex(id)) LIKE ?1 || '%'";
             (filter, vec![Value::Text(plain.replace(['%', '_'], "?"))])
         }
     };
-    if matches!(query.which, Which::All) {
-        lines::check_list(db)?;
+    if matches!(query.filter, SessionFilter::All) {
+        integrity::check_session_list(db)?;
     }
-    // What is left out below does not count.
+    // Some filters are applied below, so SQL must not limit the rows then.
     let is_filtered = query.waiting || query.after.is_some() || !query.labels.is_empty();
     let most = query.limit.unwrap_or(usize::MAX);
     let limit = if is_filtered || query.limit.is_none() { String::new() } else { format!("LIMIT {most}") };
     let columns = schema::columns(db, COLUMNS, LATER)?;
     let text = format!("SELECT {columns} FROM sessions {filter} ORDER BY time DESC, id DESC {limit}");
-    let statement = match &query.which {
-        Which::Run(_) => schema::prepare_added(db, &text, schema::RUNS_AND_POSTS)?,
+    let statement = match &query.filter {
+        SessionFilter::Run(_) => schema::prepare_added(db, &text, schema::RUNS_AND_POSTS)?,
         _ => Some(db.prepare_cached(&text).map_err(sql)?),
     };
     let Some(mut statement) = statement else { return Ok(Vec::new()) };
@@ -62,22 +63,22 @@ pub(crate) fn select(
         if !query.admits(&read) || waiting.is_some_and(|waiting| !waiting.contains(&read.id)) {
             continue;
         }
-        // A dead holder holds nothing.
+        // A lease of a process that has ended does not count.
         read.holder =
             holder_id.and_then(|id| living.entry(id.clone()).or_insert_with(|| holder::living(holders, &id)).clone());
         found.push(read);
     }
-    if let Which::Prefix(prefix) = &query.which {
+    if let SessionFilter::Prefix(prefix) = &query.filter {
         found.retain(|row| row.id.matches(prefix));
         if found.is_empty() {
-            // It may have been among rows that were lost.
-            lines::check_list(db)?;
+            // The session may be in a row that was lost.
+            integrity::check_session_list(db)?;
         }
     }
     Ok(found)
 }
 
-fn read(row: &SqlRow<'_>) -> rusqlite::Result<(Row, Option<String>)> {
+fn read(row: &SqlRow<'_>) -> rusqlite::Result<(SessionInfo, Option<String>)> {
     let number = |at: usize| row.get::<_, i64>(at).map(|n| n as u64);
     let digest = |bytes: [u8; 32]| RecordId(Digest(bytes));
     let session = |bytes: [u8; 16]| SessionId(uuid::Uuid::from_bytes(bytes));
@@ -85,17 +86,17 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<(Row, Option<String>)> {
         Some(id) => Some(Reference { session: session(id), seq: number(9)?, id: digest(row.get(10)?) }),
         None => None,
     };
-    let birth: u8 = row.get(5)?;
+    let first_kind: u8 = row.get(5)?;
     let labels: Option<String> = row.get(15)?;
-    let read = Row {
+    let read = SessionInfo {
         id: session(row.get(0)?),
         head: digest(row.get(1)?),
         seq: number(2)?,
         time: Time(number(3)?),
         generation: number(4)?,
-        birth: Kind::from_code(birth).unwrap_or(Kind::Created),
-        born: Time(number(6)?),
-        born_generation: number(7)?,
+        first_kind: Kind::from_code(first_kind).unwrap_or(Kind::Created),
+        created_at: Time(number(6)?),
+        first_generation: number(7)?,
         origin,
         closed: row.get(11)?,
         fence: number(12)?,

@@ -1,4 +1,5 @@
-//! Which session was created for a run. The `created` record says it; the table makes sure that only one does.
+//! The index of runs: the session of each run key. The `created` record of a session has the key; the table ensures
+//! that only one session has it.
 
 use rath_core::SessionId;
 use rath_core::store::{Error, Result};
@@ -6,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::schema::{self, sql};
 
-/// Fails when the run was begun by another session.
+/// Returns an error if another session was created for the run.
 pub(super) fn check(db: &Connection, key: String, session: SessionId) -> Result<()> {
     let query = "SELECT session FROM runs WHERE key = ?1";
     let found = db.prepare_cached(query).and_then(|mut query| query.query_row([&key], |row| row.get(0)).optional());
@@ -16,15 +17,15 @@ pub(super) fn check(db: &Connection, key: String, session: SessionId) -> Result<
     }
 }
 
-/// Whether the run with this key is of this session.
+/// Whether this session was created for the run with this key.
 pub(super) fn is(db: &Connection, key: &str, session: SessionId) -> Result<bool> {
     let query = "SELECT 1 FROM runs WHERE key = ?1 AND session = ?2";
     let found = db.prepare_cached(query).and_then(|mut query| query.exists(params![key, session.0.as_bytes()]));
     found.map_err(sql)
 }
 
-/// Enters the session that a run begins with.
-pub(super) fn begin(db: &Connection, key: String, session: SessionId) -> Result<()> {
+/// Inserts the session of a run.
+pub(super) fn insert(db: &Connection, key: String, session: SessionId) -> Result<()> {
     // Two sessions of one batch may claim the same run.
     db.prepare_cached("INSERT OR IGNORE INTO runs (key, session) VALUES (?1, ?2)")
         .and_then(|mut insert| insert.execute(params![key, session.0.as_bytes()]))
@@ -32,7 +33,7 @@ pub(super) fn begin(db: &Connection, key: String, session: SessionId) -> Result<
     check(db, key, session)
 }
 
-/// Every run and its session, as the table has them.
+/// All rows of the table.
 pub(super) fn all(db: &Connection) -> Result<Vec<(String, SessionId)>> {
     let Some(mut query) =
         schema::prepare_added(db, "SELECT key, session FROM runs ORDER BY key", schema::RUNS_AND_POSTS)?

@@ -1,47 +1,53 @@
-//! The tables, and what a connection must be told.
+//! The tables of the database, the settings of its connections, and the conversion of SQLite's errors.
 
 use std::borrow::Cow;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use rath_core::store::{Error, Result, Trouble};
+use rath_core::store::{Error, IoErrorKind, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
-use super::{log, riders, shape};
+use super::{inline_blobs, schema_check, wal};
 
-/// The format that this version writes, and the greatest it reads. 2: packs hold joined blobs. 3: runs and posts. 4: long
-/// segments are squeezed. 5: little blobs ride in the database. An older store becomes one of this format when it is first written to, see `raise`.
-pub const FORMAT: i64 = 5;
+/// The store format that this version writes, and the highest that it writes to. The first write to an older store
+/// upgrades it: see `upgrade.rs`. What each format added is in `STEPS`.
+pub const FORMAT: i64 = 6;
 
-/// What each format added to the database, oldest first. All of it makes a new store, what an older store lacks raises it,
-/// and what came up to a format is the shape of stores of that format.
+/// What each format added to the database, oldest first. All steps create a new store. The steps after an older store's
+/// format upgrade it. The steps up to a format are the expected schema of stores of that format.
 ///
-/// A column is added here, by `ALTER TABLE … ADD COLUMN`, and never to a table that stands here already: so the text by
-/// which SQLite remembers a table is the same in a new store and in one that was raised. A query of such a column names it
-/// by [`columns`], as a store of an older format that is opened for reading does not have it.
+/// To add a column, append a step with `ALTER TABLE … ADD COLUMN`; never change an existing step. So the schema text
+/// that SQLite keeps is the same in a new store and in an upgraded one. A query of such a column must name it with
+/// [`columns`], because a store of an older format that is opened for reading does not have it.
 pub(super) const STEPS: &[(i64, &str)] = &[
     (1, TABLES),
-    // Packs may hold joined blobs: nothing in the database changes.
+    // Packs may have joined blobs. The tables do not change.
     (2, ""),
     (3, ADDED_IN_3),
-    // Segments may be squeezed: those that are there stay as they are.
+    // Segments may be compressed. Existing segments do not change.
     (4, ""),
-    (5, riders::TABLE),
+    (5, inline_blobs::TABLE),
+    // Record kinds with the codes 46 to 49 and 56: the tables stay the same. A version that does not know these codes
+    // must not write such a store, because it would store new records of these kinds under `Kind::OTHER_CODE`.
+    (6, ""),
 ];
 
-/// The first formats with [`ADDED_IN_3`], and with [`riders`].
+/// The first format with the tables `runs` and `posts`.
 pub(super) const RUNS_AND_POSTS: i64 = 3;
-pub(super) const RIDERS: i64 = 5;
 
-/// "rath" in ASCII: marks the database as ours.
+/// The first format with the table of [`inline_blobs`].
+pub(super) const INLINE_BLOBS: i64 = 5;
+
+/// SQLite's application id of a store: "rath" in ASCII.
 const APPLICATION: i64 = 0x7261_7468;
 
-/// WAL databases can be corrupted by several connections before this version of SQLite.
+/// The oldest version of SQLite that is accepted. Earlier versions can corrupt a WAL database with several connections.
 const SQLITE_AT_LEAST: i32 = 3_051_003;
 
-/// Kinds of lineage have the codes 0 to 8; segments that hold one are found by a partial index.
+/// The mask of the kinds with the codes 0 to 8, which record the lineage of sessions. A partial index lists the
+/// segments with such records.
 pub(super) const LINEAGE: u64 = 0x1ff;
 
 const TABLES: &str = "
@@ -105,7 +111,8 @@ CREATE TABLE ids (
 ) WITHOUT ROWID;
 ";
 
-/// Which session was created for a run, and the inboxes. A post that was taken stays, emptied: it is known again.
+/// `runs` is the session of each run key, and `posts` the inboxes. A consumed post keeps its row with an empty body, so
+/// that the same post is not delivered twice.
 const ADDED_IN_3: &str = "
 CREATE TABLE IF NOT EXISTS runs (
     key     TEXT PRIMARY KEY,
@@ -127,14 +134,14 @@ pub(crate) fn sql(error: rusqlite::Error) -> Error {
 
 pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Error {
     let what = what.into();
-    move |error| Error::trouble(what, trouble(&error), error)
+    move |error| Error::with_kind(what, io_error_kind(&error), error)
 }
 
-/// What kind of refusal SQLite's is.
-fn trouble(error: &rusqlite::Error) -> Trouble {
+/// The I/O error kind of a SQLite error.
+fn io_error_kind(error: &rusqlite::Error) -> IoErrorKind {
     use rusqlite::ErrorCode as Code;
     match error.sqlite_error_code() {
-        // A column that holds what we never write there.
+        // A column has a value of a type that is never written to it.
         None if matches!(
             error,
             rusqlite::Error::InvalidColumnType(..)
@@ -142,26 +149,28 @@ fn trouble(error: &rusqlite::Error) -> Trouble {
                 | rusqlite::Error::IntegralValueOutOfRange(..)
         ) =>
         {
-            Trouble::Damaged
+            IoErrorKind::Damaged
         }
-        Some(Code::DiskFull) => Trouble::Full,
-        Some(Code::ReadOnly | Code::PermissionDenied) => Trouble::ReadOnly,
-        Some(Code::SystemIoFailure) => Trouble::Disk,
-        // What we write fits into the tables, and what is in them fits into memory: else they are not what they were.
-        Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::ConstraintViolation | Code::TooBig) => Trouble::Damaged,
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => Trouble::Busy,
-        _ => Trouble::Other,
+        Some(Code::DiskFull) => IoErrorKind::Full,
+        Some(Code::ReadOnly | Code::PermissionDenied) => IoErrorKind::ReadOnly,
+        Some(Code::SystemIoFailure) => IoErrorKind::Disk,
+        // These errors cannot come from valid data: what is written satisfies the constraints and the size limits.
+        Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::ConstraintViolation | Code::TooBig) => {
+            IoErrorKind::Damaged
+        }
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => IoErrorKind::Busy,
+        _ => IoErrorKind::Other,
     }
 }
 
-/// How a connection will be used.
+/// Whether a connection reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
 }
 
-/// Writes the tables into a new database.
+/// Creates a database with all tables.
 pub(super) fn create(path: &Path) -> Result<()> {
     check_sqlite()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -175,14 +184,14 @@ pub(super) fn create(path: &Path) -> Result<()> {
         db.execute_batch(&format!("BEGIN IMMEDIATE; {tables} PRAGMA user_version = {FORMAT}; COMMIT;"))
     };
     set_up().map_err(doing("creating the database"))?;
-    // Closing does it too, and does not say when there is no room.
-    empty_log(&db)
+    // Closing the connection does this too, but reports no error if the disk is full.
+    truncate_wal(&db)
 }
 
-/// Writes the log over itself, byte for byte, and syncs it, while nobody appends to it. To move it into the database
-/// instead would write over pages whose way back, the log, may not be there after a power cut.
-pub(super) fn write_log_again(db: &Connection) -> Result<()> {
-    let what = "writing the log again";
+/// Overwrites the WAL with its own bytes and syncs it, under the write lock. A checkpoint would be wrong here: it
+/// overwrites database pages, and the WAL that could restore them may not be on the disk after a power cut.
+pub(super) fn rewrite_wal(db: &Connection) -> Result<()> {
+    let what = "rewriting the database log";
     let Some(database) = db.path().filter(|path| !path.is_empty()) else { return Ok(()) };
     let log = Path::new(database).with_extension("db-wal");
     db.execute_batch("BEGIN IMMEDIATE").map_err(doing(what))?;
@@ -202,31 +211,31 @@ pub(super) fn write_log_again(db: &Connection) -> Result<()> {
     }
 }
 
-/// Syncs the log. What any process committed without a sync is durable afterwards.
-pub(super) fn sync_log(db: &Connection) -> Result<()> {
+/// Syncs the WAL. Commits of all processes that were made without a sync are durable afterwards.
+pub(super) fn sync_wal(db: &Connection) -> Result<()> {
     let Some(database) = db.path().filter(|path| !path.is_empty()) else { return Ok(()) };
     let log = Path::new(database).with_extension("db-wal");
-    let synced = std::fs::OpenOptions::new().write(true).open(log).and_then(|log| log.sync_data());
-    synced.map_err(|error| Error::machine("syncing the log", error))
+    let set_synchronous = std::fs::OpenOptions::new().write(true).open(log).and_then(|log| log.sync_data());
+    set_synchronous.map_err(|error| Error::machine("syncing the log", error))
 }
 
-/// Moves what nobody reads any more into the database. What others still read is moved later.
-pub(super) fn shorten_log(db: &Connection) -> Result<()> {
+/// Copies the part of the WAL that no reader needs into the database.
+pub(super) fn checkpoint_wal(db: &Connection) -> Result<()> {
     let moved = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     moved.map_err(doing("moving the log into the database"))
 }
 
-/// Writes everything in the log into the database, durably, and cuts it off.
-pub(super) fn empty_log(db: &Connection) -> Result<()> {
+/// Copies the whole WAL into the database, durably, and truncates the WAL.
+pub(super) fn truncate_wal(db: &Connection) -> Result<()> {
     let what = "moving the log into the database";
     let busy: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(doing(what))?;
     match busy {
         0 => Ok(()),
-        _ => Err(Error::trouble(what, Trouble::Busy, "another process has been reading for long")),
+        _ => Err(Error::with_kind(what, IoErrorKind::Busy, "another process has a long read transaction")),
     }
 }
 
-/// Opens a connection and checks that the database is one we can read.
+/// Opens a connection, and checks that the database is a store of a format that this version can read, or write.
 pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
     check_sqlite()?;
     let db = match access {
@@ -234,43 +243,46 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection> {
         Access::Read => open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?,
     };
     match marks(&db) {
-        Err(error) if access == Access::Read && is_read_only(&error) && !has_log(path) => {
-            // Where nothing may be written and no log is waiting, the file is read as it is.
+        Err(error) if access == Access::Read && is_read_only(&error) && !has_wal(path) => {
+            // In a read-only directory, a database without a WAL can be read as an immutable file.
             let db = open_unchanging(path)?;
             accept(marks(&db), path, &db, access)?;
             return Ok(db);
         }
         Err(error) if is_read_only(&error) && !is_writable(path) => {
             let why = match access {
-                Access::Read => "its log is to be moved into it first, and nothing may be written there",
-                Access::Write => "nothing may be written there",
+                Access::Read => {
+                    "the directory is read-only, and the database log must be moved into the database before it can be read"
+                }
+                Access::Write => "the directory is read-only",
             };
-            return Err(Error::trouble(format!("opening {}", path.display()), Trouble::ReadOnly, why));
+            return Err(Error::with_kind(format!("opening {}", path.display()), IoErrorKind::ReadOnly, why));
         }
-        marks => accept(marks, path, &db, access)?,
+        found => accept(found, path, &db, access)?,
     }
     if access == Access::Write {
-        shape::check_triggers(&db, path)?;
-        synced(&db, true).map_err(sql)?;
-        // Nobody would hear when it fails.
+        schema_check::check_triggers(&db, path)?;
+        set_synchronous(&db, true).map_err(sql)?;
+        // A failed automatic checkpoint would not be reported. The writer checkpoints itself.
         db.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
         db.pragma_update(None, "secure_delete", "ON").map_err(sql)?;
-        db.pragma_update(None, "journal_size_limit", log::ROOM).map_err(sql)?;
+        db.pragma_update(None, "journal_size_limit", wal::SIZE_LIMIT).map_err(sql)?;
     }
     Ok(db)
 }
 
-/// Chooses whether commits are synced.
-pub(super) fn synced(db: &Connection, yes: bool) -> rusqlite::Result<()> {
+/// Sets whether commits of a connection are synced.
+pub(super) fn set_synchronous(db: &Connection, yes: bool) -> rusqlite::Result<()> {
     db.execute_batch(if yes { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })
 }
 
-/// The store's format.
+/// The format of the store.
 pub(super) fn format(db: &Connection) -> Result<i64> {
     Ok(marks(db).map_err(sql)?.1)
 }
 
-/// Prepares a query of a table that a format added; `None` where an older store, opened for reading, does not have it yet.
+/// Prepares a query of a table that the format `added` introduced; `None` if the store has an older format, without
+/// that table.
 pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str, added: i64) -> Result<Option<CachedStatement<'db>>> {
     match db.prepare_cached(query) {
         Ok(statement) => Ok(Some(statement)),
@@ -279,8 +291,8 @@ pub(super) fn prepare_added<'db>(db: &'db Connection, query: &str, added: i64) -
     }
 }
 
-/// The columns of a query: `first` that every format has, and `later` ones with the format that added each. Where an older
-/// store is opened for reading, NULL stands for those that it does not have.
+/// The column list of a query: `first` are columns that every format has, `later` are added columns, each with the
+/// format that added it. For a store of an older format, missing columns are replaced by NULL.
 pub(super) fn columns<'a>(db: &Connection, first: &'a str, later: &[(&str, i64)]) -> Result<Cow<'a, str>> {
     if later.is_empty() {
         return Ok(first.into());
@@ -290,15 +302,15 @@ pub(super) fn columns<'a>(db: &Connection, first: &'a str, later: &[(&str, i64)]
     Ok([first].into_iter().chain(later).collect::<Vec<_>>().join(", ").into())
 }
 
-/// How long one waits for another process to have written.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection waits for a lock on the database.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
     let db = db.map_err(doing("opening the database"))?;
-    db.busy_timeout(PATIENCE).map_err(sql)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(sql)?;
     db.set_prepared_statement_cache_capacity(64);
-    // Else a statement that might use a partial index is planned anew each time something is bound to it.
+    // Without this, a statement that could use a partial index is planned again for each set of bound values.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql)?;
     Ok(db)
 }
@@ -312,7 +324,7 @@ pub(crate) fn open_unchanging(path: &Path) -> Result<Connection> {
     open(Path::new(&format!("file:{uri}?immutable=1")), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
 }
 
-pub(crate) fn has_log(path: &Path) -> bool {
+pub(crate) fn has_wal(path: &Path) -> bool {
     std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > 0)
 }
 
@@ -321,34 +333,38 @@ fn is_read_only(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ReadOnly | CannotOpen))
 }
 
-/// Whether its directory takes files of this process.
+/// Whether this process can create files in the directory of the database.
 fn is_writable(path: &Path) -> bool {
     path.parent().is_some_and(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
-/// What the database says it is: whose, and of which format.
+/// The application id and the format of the database.
 fn marks(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get(0));
     Ok((ask("application_id")?, ask("user_version")?))
 }
 
-/// Refuses what is not a store, and a store of a later format: to write always, to read where it has not all that is read.
+/// Returns an error for a database that is not a store. A store of a later format cannot be written, and can be read
+/// only if it has every table and column that this version reads.
 fn accept(marks: rusqlite::Result<(i64, i64)>, path: &Path, db: &Connection, access: Access) -> Result<()> {
-    // Where processes wrote there was a store: then its database is not what it was.
+    // The directory `holders` exists only where a process has written to a store, so a foreign file there is a damaged
+    // database.
     let was_one = path.with_file_name("holders").is_dir();
     let none = || match was_one {
-        true => Error::trouble(
+        true => Error::with_kind(
             format!("opening {}", path.display()),
-            Trouble::Damaged,
-            "it is not a store's database any more: cut off, or written over",
+            IoErrorKind::Damaged,
+            "the file is not a store's database any more: it was truncated or overwritten",
         ),
         false => Error::NotAStore(path.display().to_string()),
     };
     match marks {
-        Ok((APPLICATION, found)) if found > FORMAT => match access == Access::Read && shape::has_all_columns(db)? {
-            true => Ok(()),
-            false => Err(Error::Future { found, known: FORMAT }),
-        },
+        Ok((APPLICATION, found)) if found > FORMAT => {
+            match access == Access::Read && schema_check::has_all_columns(db)? {
+                true => Ok(()),
+                false => Err(Error::Future { found, known: FORMAT }),
+            }
+        }
         Ok((APPLICATION, 1..)) => Ok(()),
         Ok(_) => Err(none()),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => Err(none()),

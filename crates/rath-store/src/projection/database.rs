@@ -1,8 +1,9 @@
-//! The database of a projection: a file beside the ledger, so that folding never takes the ledger's write lock.
+//! The database of a projection. It is a separate file, so that updating it never takes the write lock of the store's
+//! database.
 //!
-//! Several processes may catch up at once: each takes the next piece under the database's own lock. Whoever dies in the
-//! middle leaves the piece to the next. What is damaged, missing or of another version is emptied or replaced, and
-//! folded again.
+//! Several processes may update it at the same time: each processes the next chunk of segments under the write lock of
+//! the projection's database. If a process dies, its chunk is rolled back and another process takes it. A database that
+//! is damaged or has another version is replaced and rebuilt from the records.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -12,75 +13,80 @@ use rath_core::store::{Error, Result};
 use rath_core::{Digest, Time};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use super::Trouble;
+use super::ProjectionError;
 use crate::embedded::read::{SegmentRow, last_segment, segments_after};
-use crate::embedded::{Embedded, lines, schema};
-use crate::segment::{self, Slots};
+use crate::embedded::{Embedded, integrity, schema};
+use crate::segment::{self, SegmentEntries};
 
-/// How often whoever replaces a database looks whether others are done with it, and how long it waits in between.
-const LOOKS: u32 = 600;
-const PAUSE: Duration = Duration::from_millis(100);
+/// How often a process tries to get exclusive access to replace a database.
+const LOCK_ATTEMPTS: u32 = 600;
 
-/// As long as some pieces take on a slow disk.
-const LONGEST: Duration = Duration::from_secs(120);
+/// The pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// How far it has come.
+/// How long a connection waits for a lock. Processing several chunks may take this long on a slow disk.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The table with the cursor of the projection.
 const MARKS: &str = "CREATE TABLE marks (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;";
 
-/// What the database of a projection looks like, and where it is.
+/// The schema and the paths of a projection's database.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// What errors call it.
+    /// The name in errors.
     pub(crate) title: String,
-    /// The file.
+    /// The path of the database.
     pub(crate) path: PathBuf,
-    /// Held by all who use the database; alone, by who replaces it.
+    /// The lock file. Every user of the database locks it in shared mode, and a process that replaces the database
+    /// exclusively.
     pub(crate) lock: PathBuf,
-    /// Marks the database as ours.
+    /// SQLite's application id.
     pub(crate) application: i64,
-    /// Changes with what is stored and how: a database of another version is replaced.
+    /// The version of the stored data. A database with another version is replaced.
     pub(crate) version: i64,
-    /// Makes its tables, besides that of marks.
+    /// The SQL that creates the tables, except the table `marks`.
     pub(crate) tables: &'static str,
-    /// Empties them.
+    /// The SQL that empties the tables.
     pub(crate) empty: &'static str,
-    /// The kinds of records that it folds, as a mask; 0 for all.
+    /// The mask of the record kinds that the projection reads; 0 for all.
     pub(crate) kinds: u64,
 }
 
-/// The database of a projection, open.
+/// An open database of a projection.
 pub(crate) struct Database {
     pub(crate) db: Connection,
     pub(crate) layout: Layout,
     _lock: Option<File>,
 }
 
-/// A database, where there is one, and why it cannot be written, where it cannot.
+/// The result of opening a database. `database` is `None` if it does not exist and cannot be created. `why` is the
+/// reason why it cannot be written.
 pub(crate) struct Opened {
     pub(crate) database: Option<Database>,
     pub(crate) why: Option<Error>,
 }
 
-/// How far a projection has come.
+/// The position up to which a projection has processed the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// The last segment.
+    /// The number of the last processed segment.
     pub(crate) cursor: u64,
-    /// The id of the last record in it.
+    /// The id of the last record in the last processed segment.
     last: Option<Vec<u8>>,
 }
 
-/// Folds segments in an open transaction, at least the first of them. Returns how many, and how many records they had.
-pub(crate) type Fold<'a> = dyn FnMut(&Transaction<'_>, &[SegmentRow]) -> Result<(usize, u64), Trouble> + 'a;
+/// Processes segments in an open transaction, at least the first one. Returns the number of processed segments and of
+/// their records.
+pub(crate) type Fold<'a> = dyn FnMut(&Transaction<'_>, &[SegmentRow]) -> Result<(usize, u64), ProjectionError> + 'a;
 
 impl Database {
-    /// Opens the database, made anew where it cannot be used.
+    /// Opens the database. Replaces a database that cannot be used.
     pub(crate) fn open(layout: &Layout) -> Result<Opened> {
-        let as_it_is = |why: Error| Ok(Opened { database: Self::open_as_it_is(layout), why: Some(why) });
+        let read_only = |why: Error| Ok(Opened { database: Self::open_read_only(layout), why: Some(why) });
         for _ in 0..3 {
             let lock = match lock_file(layout) {
                 Ok(lock) => lock,
-                Err(error) => return as_it_is(Error::machine(format!("opening {}", layout.lock.display()), error)),
+                Err(error) => return read_only(Error::machine(format!("opening {}", layout.lock.display()), error)),
             };
             lock.lock_shared().map_err(|error| Error::machine(format!("waiting for {}", layout.title), error))?;
             match connect(layout) {
@@ -90,54 +96,55 @@ impl Database {
                 }
                 Ok(None) => {}
                 Err(error) if is_damage(&error) => {}
-                Err(error) if is_out_of_room(&error) => return as_it_is(unusable(layout, error)),
+                Err(error) if is_not_writable(&error) => return read_only(unusable(layout, error)),
                 Err(error) => return Err(unusable(layout, error)),
             }
             drop(lock);
             replace(layout)?;
         }
-        let why = format!("it cannot be made anew; remove {}", layout.path.display());
+        let why = format!("it cannot be replaced; remove {}", layout.path.display());
         Err(Error::machine(format!("opening {}", layout.title), why))
     }
 
-    /// Opens a database that is there, where nothing may be written.
-    pub(crate) fn open_as_it_is(layout: &Layout) -> Option<Self> {
+    /// Opens an existing database for reading only.
+    pub(crate) fn open_read_only(layout: &Layout) -> Option<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let ours = |db: &Connection| layout.is_that_of(db).unwrap_or(false);
+        let ours = |db: &Connection| layout.matches(db).unwrap_or(false);
         let db = Connection::open_with_flags(&layout.path, flags).ok().filter(ours);
-        // Where no log is waiting, the file is read as it is.
+        // In a read-only directory, a database without a WAL can be read as an immutable file.
         let unchanging = || schema::open_unchanging(&layout.path).ok().filter(ours);
-        let db = db.or_else(|| if schema::has_log(&layout.path) { None } else { unchanging() })?;
+        let db = db.or_else(|| if schema::has_wal(&layout.path) { None } else { unchanging() })?;
         Some(Self { db, layout: layout.clone(), _lock: None })
     }
 
-    /// An empty one that nobody else sees.
+    /// An empty database in memory.
     pub(crate) fn in_memory(layout: &Layout) -> rusqlite::Result<Self> {
         let db = Connection::open_in_memory()?;
         db.execute_batch(&layout.make())?;
         Ok(Self { db, layout: layout.clone(), _lock: None })
     }
 
-    /// Gives up a damaged database and opens a new one.
-    pub(crate) fn anew(self) -> Result<Opened> {
+    /// Removes a damaged database and opens a new one.
+    pub(crate) fn recreate(self) -> Result<Opened> {
         let Self { db, layout, _lock } = self;
         drop((db, _lock));
         remove(&layout)?;
         Self::open(&layout)
     }
 
-    /// How far it has come.
+    /// The position up to which the records are processed.
     pub(crate) fn reached(&self) -> rusqlite::Result<Reached> {
         reached(&self.db)
     }
 
-    /// Folds what was committed since the last time. `progress` hears how many records were read.
+    /// Processes the records that were committed since the last call. Calls `progress` with the number of records read
+    /// so far.
     pub(crate) fn catch_up(
         &mut self,
         store: &Embedded,
         fold: &mut Fold<'_>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProjectionError> {
         if !self.is_of(store)? {
             self.clear()?;
         }
@@ -148,39 +155,39 @@ impl Database {
             if from >= last {
                 return Ok(());
             }
-            seen += self.catch_up_a_piece(store, fold)?;
+            seen += self.process_chunk(store, fold)?;
             progress(seen);
-            // Others may have come further meanwhile, or removed what was left; else it stands still for good.
+            // Without progress by this process or another one, a segment cannot be found, and this loop would not end.
             if self.reached()?.cursor == from && store.read(last_segment)? as u64 == last {
-                return Err(lines::unreadable(last as i64).into());
+                return Err(integrity::missing_segment(last as i64).into());
             }
         }
     }
 
-    /// Whether the segment that was folded last is still the one that the store has there. A store that was set back,
-    /// and went on otherwise, has another.
-    fn is_of(&self, store: &Embedded) -> Result<bool, Trouble> {
+    /// Whether the last processed segment is still the same in the store. A store that was restored from an older copy
+    /// may have another segment with that number.
+    fn is_of(&self, store: &Embedded) -> Result<bool, ProjectionError> {
         let Reached { cursor, last } = self.reached()?;
         let Some(last) = last else { return Ok(cursor == 0) };
         Ok(match store.read(|db| last_id_of(db, cursor))? {
             Some(there) => there == last,
-            // It was removed; numbers are given again only when there is no greater one.
+            // The segment was removed. Its number is reused only if no segment has a higher number.
             None => store.read(last_segment)? as u64 > cursor,
         })
     }
 
-    fn catch_up_a_piece(&mut self, store: &Embedded, fold: &mut Fold<'_>) -> Result<u64, Trouble> {
+    fn process_chunk(&mut self, store: &Embedded, fold: &mut Fold<'_>) -> Result<u64, ProjectionError> {
         let kinds = self.layout.kinds;
-        let piece = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Read under the lock: what is forgotten meanwhile waits, and sees what was written here.
-        let from = reached(&piece)?;
+        let chunk = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Read under the write lock, so that a concurrent removal of erased records runs before or after this chunk.
+        let from = reached(&chunk)?;
         let (rows, end) = store.read(|db| segments_after(db, from.cursor as i64, kinds))?;
-        let (taken, records) = if rows.is_empty() { (0, 0) } else { fold(&piece, &rows)? };
+        let (processed, records) = if rows.is_empty() { (0, 0) } else { fold(&chunk, &rows)? };
         if rows.is_empty() && kinds == 0 {
             return Ok(0);
         }
-        // Where not all of them were taken, the piece ends with the last one that was.
-        let end = if taken < rows.len() { rows[taken.max(1) - 1].cursor } else { end };
+        // The chunk ends with the last processed segment.
+        let end = if processed < rows.len() { rows[processed.max(1) - 1].cursor } else { end };
         if end as u64 <= from.cursor {
             return Ok(0);
         }
@@ -188,12 +195,12 @@ impl Database {
             Some(row) => last_id(&row.data),
             None => store.read(|db| last_id_of(db, end as u64))?,
         };
-        reach(&piece, &Reached { cursor: end as u64, last })?;
-        piece.commit()?;
+        reach(&chunk, &Reached { cursor: end as u64, last })?;
+        chunk.commit()?;
         Ok(records)
     }
 
-    /// Empties it for good; it is filled again at the next question.
+    /// Empties the database. It is rebuilt when it is next used.
     pub(crate) fn clear(&mut self) -> rusqlite::Result<()> {
         let clearing = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         clearing.execute_batch(self.layout.empty)?;
@@ -201,14 +208,14 @@ impl Database {
         clearing.commit()
     }
 
-    /// Moves the log into the database and cuts it off, so that nothing that was taken out is left in it.
-    pub(crate) fn flush(&self) -> Result<()> {
+    /// Checkpoints and truncates the write-ahead log, so that it contains no removed data.
+    pub(crate) fn truncate_wal(&self) -> Result<()> {
         let busy = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
         match busy.map_err(|error| unusable(&self.layout, error))? {
             0 => Ok(()),
             _ => Err(Error::machine(
-                format!("cutting off the log of {}", self.layout.title),
-                "another process is reading it; try again when its search is over",
+                format!("truncating the log of {}", self.layout.title),
+                "another process is reading it; try again when that search has finished",
             )),
         }
     }
@@ -219,31 +226,31 @@ impl Layout {
         format!("{MARKS} {}", self.tables)
     }
 
-    /// Whether a database is this one, of this version.
-    fn is_that_of(&self, db: &Connection) -> rusqlite::Result<bool> {
+    /// Whether a database has this application id and version.
+    fn matches(&self, db: &Connection) -> rusqlite::Result<bool> {
         Ok(marks_of(db)? == (self.application, self.version))
     }
 }
 
-/// The id of the last record of a segment of the ledger.
-fn last_id_of(ledger: &Connection, cursor: u64) -> Result<Option<Vec<u8>>> {
-    let data: Option<Vec<u8>> = ledger
+/// The id of the last record of a segment of the store.
+fn last_id_of(store: &Connection, cursor: u64) -> Result<Option<Vec<u8>>> {
+    let data: Option<Vec<u8>> = store
         .prepare_cached("SELECT data FROM segments WHERE cursor = ?1")
         .and_then(|mut query| query.query_row([cursor as i64], |row| row.get(0)).optional())
         .map_err(schema::sql)?;
-    Ok(data.and_then(|data| last_id(&segment::unfold(&data))))
+    Ok(data.and_then(|data| last_id(&segment::decompress(&data))))
 }
 
 fn last_id(data: &[u8]) -> Option<Vec<u8>> {
-    let slot = Slots::of(data).map_while(std::result::Result::ok).last()?;
-    Some(Digest::of(&data[slot.header.start as usize..slot.header.end as usize]).0.to_vec())
+    let entry = SegmentEntries::of(data).map_while(std::result::Result::ok).last()?;
+    Some(Digest::of(&data[entry.header.start as usize..entry.header.end as usize]).0.to_vec())
 }
 
 fn reached(db: &Connection) -> rusqlite::Result<Reached> {
     Ok(Reached { cursor: mark::<i64>(db, "cursor")?.unwrap_or(0) as u64, last: mark(db, "last")? })
 }
 
-/// What is noted under a name.
+/// The value of a row of the table `marks`.
 pub(crate) fn mark<T: rusqlite::types::FromSql>(db: &Connection, name: &str) -> rusqlite::Result<Option<T>> {
     db.prepare_cached("SELECT value FROM marks WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
 }
@@ -266,11 +273,11 @@ fn lock_file(layout: &Layout) -> std::io::Result<File> {
     }
 }
 
-/// A connection on a database that is ours; `None` when it is another's, or of another version.
+/// Opens a connection; `None` if the database has another application id or version.
 fn connect(layout: &Layout) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(&layout.path, flags)?;
-    db.busy_timeout(LONGEST)?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
     let ours = match marks_of(&db)? {
         (0, 0) => create(&db, layout)?,
         marks => marks == (layout.application, layout.version),
@@ -278,17 +285,17 @@ fn connect(layout: &Layout) -> rusqlite::Result<Option<Connection>> {
     if !ours {
         return Ok(None);
     }
-    // What a crash of the machine takes from it is read again from the ledger.
+    // Commits that a power cut loses are repeated from the records.
     db.pragma_update(None, "synchronous", "NORMAL")?;
-    // Nothing that was taken out stays in a page that is free.
+    // Removed data is overwritten in free pages.
     db.pragma_update(None, "secure_delete", "ON")?;
     db.pragma_update(None, "cache_size", -32_000)?;
     Ok(Some(db))
 }
 
-/// Writes the tables into a new database. Another process may be doing the same.
+/// Creates the tables of a new database. Another process may do the same at the same time.
 fn create(db: &Connection, layout: &Layout) -> rusqlite::Result<bool> {
-    keep_a_log(db)?;
+    set_wal_mode(db)?;
     let making = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
     if marks_of(&making)? == (0, 0) {
         let empty: bool = making.query_row("SELECT count(*) = 0 FROM sqlite_master", [], |row| row.get(0))?;
@@ -300,31 +307,33 @@ fn create(db: &Connection, layout: &Layout) -> rusqlite::Result<bool> {
         making.pragma_update(None, "user_version", layout.version)?;
         making.commit()?;
     }
-    layout.is_that_of(db)
+    layout.matches(db)
 }
 
-/// Has a new database keep a log. Of two that begin this at once, SQLite tells one so without waiting.
-fn keep_a_log(db: &Connection) -> rusqlite::Result<()> {
+/// Switches a new database to WAL mode. If two processes do this at the same time, SQLite returns `SQLITE_BUSY` to one
+/// of them without waiting, so it is repeated.
+fn set_wal_mode(db: &Connection) -> rusqlite::Result<()> {
     let began = Time::now();
     let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
     loop {
-        let is_early = Time::now().micros_since(began) < LONGEST.as_micros() as u64;
+        let is_early = Time::now().micros_since(began) < BUSY_TIMEOUT.as_micros() as u64;
         match db.pragma_update(None, "journal_mode", "WAL") {
-            Err(error) if is_busy(&error) && is_early => std::thread::sleep(PAUSE / 10),
+            Err(error) if is_busy(&error) && is_early => std::thread::sleep(LOCK_PAUSE / 10),
             done => return done,
         }
     }
 }
 
-/// What a database says it is: whose, and of which version.
+/// The application id and the version of a database.
 pub(crate) fn marks_of(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let ask = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get(0));
     Ok((ask("application_id")?, ask("user_version")?))
 }
 
-/// Removes a database that cannot be used, when nobody uses it and nobody else has replaced it.
+/// Removes a database that cannot be used, when no process uses it. Does nothing if another process has replaced it
+/// already.
 fn replace(layout: &Layout) -> Result<()> {
-    let lock = alone(layout)?;
+    let lock = lock_exclusively(layout)?;
     let useless = match connect(layout) {
         Ok(db) => db.is_none(),
         Err(error) => is_damage(&error),
@@ -336,27 +345,27 @@ fn replace(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Removes the database.
+/// Removes the database, when no process uses it.
 pub(crate) fn remove(layout: &Layout) -> Result<()> {
-    let lock = alone(layout)?;
+    let lock = lock_exclusively(layout)?;
     remove_files(&layout.path)?;
     drop(lock);
     Ok(())
 }
 
-fn alone(layout: &Layout) -> Result<File> {
+fn lock_exclusively(layout: &Layout) -> Result<File> {
     let lock =
         lock_file(layout).map_err(|error| Error::machine(format!("opening {}", layout.lock.display()), error))?;
-    for _ in 0..LOOKS {
+    for _ in 0..LOCK_ATTEMPTS {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(error)) => {
-                return Err(Error::machine(format!("waiting for others who use {}", layout.title), error));
+                return Err(Error::machine(format!("waiting for exclusive access to {}", layout.title), error));
             }
         }
     }
-    let why = "another process has been using it for a minute; try again when it is done";
+    let why = "another process has been using it for 60 s; try again when that process has finished";
     Err(Error::machine(format!("replacing {}", layout.title), why))
 }
 
@@ -376,13 +385,13 @@ fn remove_files(path: &Path) -> Result<()> {
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => true,
-        // A table that is gone.
+        // A missing table.
         Some(ErrorCode::Unknown) => error.to_string().contains("no such"),
         _ => matches!(error, rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)),
     }
 }
 
-pub(super) fn is_out_of_room(error: &rusqlite::Error) -> bool {
+pub(super) fn is_not_writable(error: &rusqlite::Error) -> bool {
     use ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
     matches!(error.sqlite_error_code(), Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure))
 }

@@ -1,42 +1,42 @@
-//! Entries of a projection, in a table.
+//! The entries of a projection, in a table of its database.
 
 use std::cell::Cell;
 
-use rath_core::store::{EachEntry, Error, Result, Storage};
+use rath_core::store::{EntryVisitor, Error, Result, Storage};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::Trouble;
+use super::ProjectionError;
 
 pub(super) const TABLE: &str = "CREATE TABLE entries (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
 
-/// The entries in a database.
+/// The storage of a projection.
 pub(super) struct Entries<'a> {
     db: &'a Connection,
-    /// What the database said no with.
-    broken: Cell<Option<rusqlite::Error>>,
+    /// The last error of the database.
+    error: Cell<Option<rusqlite::Error>>,
 }
 
 impl<'a> Entries<'a> {
     pub(super) fn of(db: &'a Connection) -> Self {
-        Self { db, broken: Cell::new(None) }
+        Self { db, error: Cell::new(None) }
     }
 
-    /// Works on them, and tells failures of this database from others.
-    pub(super) fn or_broken(
+    /// Runs `work` with the storage. Distinguishes errors of this database from other errors.
+    pub(super) fn run(
         &mut self,
         work: impl FnOnce(&mut dyn Storage) -> Result<()>,
-    ) -> std::result::Result<(), Trouble> {
-        work(self).map_err(|error| match self.broken.take() {
-            Some(broken) => Trouble::Database(broken),
-            None => Trouble::Store(error),
+    ) -> std::result::Result<(), ProjectionError> {
+        work(self).map_err(|error| match self.error.take() {
+            Some(error) => ProjectionError::Database(error),
+            None => ProjectionError::Store(error),
         })
     }
 
     fn done<T>(&self, done: rusqlite::Result<T>) -> Result<T> {
         done.map_err(|error| {
-            let said = Error::machine("working with the database of a projection", error.to_string());
-            self.broken.set(Some(error));
-            said
+            let returned = Error::machine("working with the database of a projection", error.to_string());
+            self.error.set(Some(error));
+            returned
         })
     }
 }
@@ -57,7 +57,7 @@ impl Storage for Entries<'_> {
         self.done(delete.and_then(|mut delete| delete.execute([key]))).map(drop)
     }
 
-    fn each(&self, prefix: &[u8], each: &mut EachEntry<'_>) -> Result<()> {
+    fn each(&self, prefix: &[u8], each: &mut EntryVisitor<'_>) -> Result<()> {
         let mut show = || -> rusqlite::Result<()> {
             let mut query = self.db.prepare_cached("SELECT key, value FROM entries WHERE key >= ?1 ORDER BY key")?;
             let mut rows = query.query([prefix])?;

@@ -1,14 +1,15 @@
-//! Projections of the embedded store: what is folded from records into databases beside the ledger.
+//! Projections of the embedded store: databases that are derived from the records and can be rebuilt from them.
 //!
-//! The search index is one, with tables of its own (`search`). Every other [`Projection`] has a database
-//! `projections/NAME.db` with a table of entries. The files in that directory are the list of projections that exist: an
-//! erasure tells those that this process knows, and removes the storage of the others, which is folded again when
-//! they are asked. The index of record ids is one, too, and lies in the ledger: `verify` checks it there in the same moment as
-//! the records, and an erasure takes its rows out in the same commit.
+//! The search index is a projection with its own tables (`search`). Every other [`Projection`] has a database
+//! `projections/NAME.db` with one table of entries. The files in that directory are the list of existing projections.
+//! An erasure removes its records from the projections that this process knows, and removes the databases of all
+//! others, which are rebuilt when they are next used. The index of record ids is not a separate file but a table of the
+//! store's database: `verify` checks it in the same read transaction as the records, and an erasure removes its rows in
+//! the same commit.
 
 mod database;
 mod entries;
-mod erasing;
+mod erasure;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::kind_mask;
-use rath_core::store::{Error, Projection, Reading, Result, Scan, check_projection_name};
+use rath_core::store::{Error, Projection, ReadFn, Result, Scan, check_projection_name};
 
 pub(crate) use database::{Database, Layout, Opened, mark, marks_of, remove};
 
@@ -26,7 +27,7 @@ use entries::Entries;
 /// "rthp" in ASCII.
 const APPLICATION: i64 = 0x7274_6870;
 
-/// The projections that this process has asked, by their names.
+/// The projections that this process has used, by name.
 #[derive(Default)]
 pub(crate) struct Known(Mutex<BTreeMap<String, Arc<dyn Projection>>>);
 
@@ -41,49 +42,49 @@ impl Known {
     }
 }
 
-/// Why the database of a projection did not do what it was asked.
+/// An error of a projection.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The database said no.
+pub(crate) enum ProjectionError {
+    /// An error of the projection's database.
     Database(rusqlite::Error),
-    /// The ledger did.
+    /// An error of the store.
     Store(Error),
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for ProjectionError {
     fn from(error: rusqlite::Error) -> Self {
-        Trouble::Database(error)
+        ProjectionError::Database(error)
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ProjectionError {
     fn from(error: Error) -> Self {
-        Trouble::Store(error)
+        ProjectionError::Store(error)
     }
 }
 
-impl Trouble {
-    /// Whether a new database would help.
+impl ProjectionError {
+    /// Whether the database is damaged, so that it should be recreated.
     pub(crate) fn is_damage(&self) -> bool {
-        matches!(self, Trouble::Database(error) if database::is_damage(error))
+        matches!(self, ProjectionError::Database(error) if database::is_damage(error))
     }
 
-    /// Whether the database is as it was, and nothing can be added to it.
-    pub(crate) fn is_out_of_room(&self) -> bool {
-        matches!(self, Trouble::Database(error) if database::is_out_of_room(error))
+    /// Whether the database can be read but not written, for example because the disk is full.
+    pub(crate) fn is_not_writable(&self) -> bool {
+        matches!(self, ProjectionError::Database(error) if database::is_not_writable(error))
     }
 }
 
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Database(error) => schema::doing("working with the database of a projection")(error),
-            Trouble::Store(error) => error,
+impl From<ProjectionError> for Error {
+    fn from(error: ProjectionError) -> Self {
+        match error {
+            ProjectionError::Database(error) => schema::doing("working with the database of a projection")(error),
+            ProjectionError::Store(error) => error,
         }
     }
 }
 
-/// The storage of a projection.
+/// The schema and the paths of a projection with entries.
 fn layout(root: &Path, name: &str, version: u32, kinds: u64) -> Layout {
     let dir = root.join("projections");
     Layout {
@@ -99,9 +100,9 @@ fn layout(root: &Path, name: &str, version: u32, kinds: u64) -> Layout {
 }
 
 impl Embedded {
-    /// Brings a projection up to date and reads from its storage. Where nothing can be written everything is folded in
-    /// memory, for this once.
-    pub(crate) fn project_here(&self, projection: &Arc<dyn Projection>, read: Reading) -> Result<()> {
+    /// Updates a projection and reads from its storage. If the database cannot be written, processes all records into
+    /// memory, for this call only.
+    pub(crate) fn project_here(&self, projection: &Arc<dyn Projection>, read: ReadFn) -> Result<()> {
         check_projection_name(&**projection)?;
         self.known.add(projection);
         let layout = self.layout_of(&**projection);
@@ -110,12 +111,12 @@ impl Embedded {
             let (Some(mut database), None) = (opened.database, opened.why) else { break };
             match self.fold_into(&mut database, &**projection) {
                 Ok(()) => {
-                    let moment = database.db.unchecked_transaction().map_err(Trouble::from)?;
-                    return read(&Entries::of(&moment));
+                    let snapshot = database.db.unchecked_transaction().map_err(ProjectionError::from)?;
+                    return read(&Entries::of(&snapshot));
                 }
-                Err(trouble) if trouble.is_damage() && attempt == 0 => opened = database.anew()?,
-                Err(trouble) if trouble.is_out_of_room() => break,
-                Err(trouble) => return Err(trouble.into()),
+                Err(error) if error.is_damage() && attempt == 0 => opened = database.recreate()?,
+                Err(error) if error.is_not_writable() => break,
+                Err(error) => return Err(error.into()),
             }
         }
         let mut storage = BTreeMap::new();
@@ -134,23 +135,27 @@ impl Embedded {
         layout(&self.paths.root, projection.name(), projection.version(), kind_mask(projection.kinds()))
     }
 
-    fn fold_into(&self, database: &mut Database, projection: &dyn Projection) -> std::result::Result<(), Trouble> {
+    fn fold_into(
+        &self,
+        database: &mut Database,
+        projection: &dyn Projection,
+    ) -> std::result::Result<(), ProjectionError> {
         let kinds = projection.kinds();
-        let mut fold = |piece: &rusqlite::Transaction<'_>, rows: &[read::SegmentRow]| {
-            let mut entries = Entries::of(piece);
+        let mut fold = |chunk: &rusqlite::Transaction<'_>, rows: &[read::SegmentRow]| {
+            let mut entries = Entries::of(chunk);
             let mut count = 0;
             for row in rows {
                 let mut records = row.readable();
                 records.retain(|record| kinds.is_empty() || kinds.contains(record.kind()));
                 count += records.len() as u64;
-                entries.or_broken(|entries| projection.apply(&records, entries))?;
+                entries.run(|entries| projection.apply(&records, entries))?;
             }
             Ok((rows.len(), count))
         };
         database.catch_up(self, &mut fold, &mut |_| {})
     }
 
-    /// The projections that have storage here, whoever made it.
+    /// The names of all projections that have a database in this store.
     fn stored_projections(&self) -> Result<Vec<String>> {
         let dir = self.paths.root.join("projections");
         let entries = match fs::read_dir(&dir) {

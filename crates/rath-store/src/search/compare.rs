@@ -1,41 +1,42 @@
-//! Holds the index against the records. It has no text of its own, so an entry that was damaged and is still well formed
-//! looks like any other to SQLite; only the records know better.
+//! Compares the index with the records. The index has no text, so SQLite cannot detect a damaged entry that is well
+//! formed.
 
 use rusqlite::{Connection, Rows};
 
-use super::index::{self, Index, PLACES};
+use super::index::{self, Index, ROWS_PER_SEGMENT};
 use crate::embedded::{Embedded, schema};
-use crate::projection::Trouble;
+use crate::projection::ProjectionError;
 
-/// Up to so many records, in an index of so many bytes, words are cut once more to be compared. More would keep whoever
-/// only asks how the store is waiting.
-const RECORDS: i64 = 20_000;
-const BYTES: u64 = 32 << 20;
+/// The most records for which the comparison runs. It indexes all records again, and `rath doctor` should be fast.
+const MAX_RECORDS: i64 = 20_000;
 
-/// Every word, where it stands.
-const INSTANCES: &str = "SELECT term, doc, col, offset FROM temp.said WHERE doc <= ?1";
+/// The most bytes of an index for which the comparison runs.
+const MAX_BYTES: u64 = 32 << 20;
 
-/// Whether the index says what the records say, as far as it has come; `None` where nobody looked.
-pub(super) fn is_true(store: &Embedded, bytes: u64) -> std::result::Result<Option<bool>, Trouble> {
+/// Selects every word with its positions.
+const INSTANCES: &str = "SELECT term, doc, col, offset FROM temp.tokens WHERE doc <= ?1";
+
+/// Whether the index equals a new index of the same records; `None` if the index is too large or missing.
+pub(super) fn matches_records(store: &Embedded, bytes: u64) -> std::result::Result<Option<bool>, ProjectionError> {
     let count = "SELECT coalesce(sum(count), 0) FROM segments";
     let records = store.read(|db| db.query_row(count, [], |row| row.get::<_, i64>(0)).map_err(schema::sql))?;
-    if records > RECORDS || bytes > BYTES {
+    if records > MAX_RECORDS || bytes > MAX_BYTES {
         return Ok(None);
     }
-    let Some(there) = Index::open_as_it_is(&store.paths.root) else { return Ok(None) };
-    let moment = there.db.unchecked_transaction()?;
-    let last = index::number_of(there.reached()?.cursor, PLACES - 1);
-    let mut anew = Index::in_memory(&store.paths.root)?;
-    anew.forget_what(&there.db)?;
-    anew.catch_up(store, &mut |_| {})?;
-    let same = are_same(&there.db, &anew.db, last)?;
-    drop(moment);
+    let Some(stored) = Index::open_read_only(&store.paths.root) else { return Ok(None) };
+    let snapshot = stored.db.unchecked_transaction()?;
+    let last = index::row_number(stored.reached()?.cursor, ROWS_PER_SEGMENT - 1);
+    let mut fresh = Index::in_memory(&store.paths.root)?;
+    fresh.copy_forgotten(&stored.db)?;
+    fresh.catch_up(store, &mut |_| {})?;
+    let same = are_same(&stored.db, &fresh.db, last)?;
+    drop(snapshot);
     Ok(Some(same))
 }
 
 fn are_same(one: &Connection, other: &Connection, last: i64) -> rusqlite::Result<bool> {
     for db in [one, other] {
-        db.execute_batch("CREATE VIRTUAL TABLE temp.said USING fts5vocab('main', 'words', 'instance')")?;
+        db.execute_batch("CREATE VIRTUAL TABLE temp.tokens USING fts5vocab('main', 'words', 'instance')")?;
     }
     let (mut one, mut other) = (one.prepare(INSTANCES)?, other.prepare(INSTANCES)?);
     let (mut one, mut other) = (one.query([last])?, other.query([last])?);

@@ -1,8 +1,8 @@
-//! The index: a database of its own beside the ledger, so that indexing never takes the ledger's write lock.
+//! The full-text index. It is a separate database, so that indexing never takes the write lock of the store's database.
 //!
-//! Its rows are numbered as the ledger committed them: 1,024 numbers a segment, so that a number leads to its record,
-//! and the newest come first without sorting. A row holds no text, only where words stand. It is a projection: see
-//! `projection` for how it catches up and what becomes of a damaged one.
+//! The row numbers follow the order of commits: each segment has 1,024 numbers, so that a row number gives the record,
+//! and the newest records come first without sorting. A row contains no text, only the positions of words. The index is
+//! a projection: see `projection` for how it is updated and what happens to a damaged one.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -14,31 +14,31 @@ use rayon::prelude::*;
 use rusqlite::{Connection, OpenFlags, Transaction, params};
 
 use super::text;
-use super::words::{self, Sort};
+use super::words::{self, TokenKind};
 use crate::embedded::read::SegmentRow;
 use crate::embedded::{Embedded, blobs};
-use crate::packs::Held;
-use crate::projection::{self, Database, Layout, Trouble};
+use crate::packs::BlobContent;
+use crate::projection::{self, Database, Layout, ProjectionError};
 
-/// Changes with what is indexed and how: another one is made anew. 3: Hebrew points and Arabic vowels do not count.
+/// The version of the index. An index with another version is rebuilt. 3: Hebrew points and Arabic vowels are ignored.
 const VERSION: i64 = 3;
 
 /// "rths" in ASCII.
 const APPLICATION: i64 = 0x7274_6873;
 
-/// Records of a segment, at most.
-pub(super) const PLACES: u64 = 1024;
+/// The row numbers per segment, which is the most records of a segment.
+pub(super) const ROWS_PER_SEGMENT: u64 = 1024;
 
-/// A piece is committed when so many bytes of segments were read.
-const PIECE: usize = 8 * 1024 * 1024;
+/// The bytes of text after which a chunk is committed.
+const CHUNK_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Records whose words are cut at once: long ones take room.
-const TOGETHER: usize = 32;
+/// The number of records that are tokenized in parallel. Long records need much memory.
+const RECORDS_AT_ONCE: usize = 32;
 
-/// Times are kept for stretches of so many numbers.
-const SPAN: u64 = 64 * PLACES;
+/// The row numbers per entry of the table `spans`, which has the earliest and latest time of the rows.
+const SPAN: u64 = 64 * ROWS_PER_SEGMENT;
 
-/// Stands where no phrase goes across.
+/// A token that ends a phrase, so that phrases do not match across texts.
 const BREAK: &str = " \u{a6} ";
 
 const TABLES: &str = "
@@ -48,7 +48,7 @@ CREATE VIRTUAL TABLE words USING fts5 (text, tags, content = '', columnsize = 0,
 INSERT INTO words (words, rank) VALUES ('hashsize', 16777216);
 ";
 
-/// Where the index is, and what it looks like.
+/// The schema and the paths of the index.
 pub(super) fn layout(root: &Path) -> Layout {
     Layout {
         title: "the search index".into(),
@@ -62,7 +62,7 @@ pub(super) fn layout(root: &Path) -> Layout {
     }
 }
 
-/// The index, open.
+/// An open index.
 pub(super) struct Index(Database);
 
 impl Deref for Index {
@@ -79,7 +79,8 @@ impl DerefMut for Index {
     }
 }
 
-/// An index, where there is one, and why it cannot be written, where it cannot.
+/// The result of opening the index. `index` is `None` if it does not exist and cannot be created. `why` is the reason
+/// why it cannot be written.
 pub(super) struct Opened {
     pub(super) index: Option<Index>,
     pub(super) why: Option<Error>,
@@ -91,7 +92,7 @@ impl From<projection::Opened> for Opened {
     }
 }
 
-/// What a record is by, besides its words.
+/// The tags of a record: its kind, session and actor, as tokens of the column `tags`.
 pub(super) mod tag {
     use rath_core::{Digest, SessionId};
 
@@ -116,34 +117,34 @@ pub(super) mod tag {
     }
 }
 
-/// The index's row for a record.
+/// The row of a record.
 pub(super) struct Entry {
     pub(super) text: String,
     pub(super) tags: String,
-    /// Whether some text of it is longer than what is read.
+    /// Whether only the beginning of a long text is included.
     pub(super) cut: bool,
-    /// Whether a blob of it could not be read.
+    /// Whether a blob of the record could not be read.
     pub(super) lost: bool,
 }
 
 impl Index {
-    /// Opens the index of the store at `root`, made anew where it cannot be used.
+    /// Opens the index of the store at `root`. Replaces an index that cannot be used.
     pub(super) fn open(root: &Path) -> Result<Opened> {
         Ok(Database::open(&layout(root))?.into())
     }
 
-    /// Opens an index that is there, where nothing may be written.
-    pub(super) fn open_as_it_is(root: &Path) -> Option<Self> {
-        Database::open_as_it_is(&layout(root)).map(Self)
+    /// Opens an existing index for reading only.
+    pub(super) fn open_read_only(root: &Path) -> Option<Self> {
+        Database::open_read_only(&layout(root)).map(Self)
     }
 
-    /// An empty one that nobody else sees.
+    /// An empty index in memory.
     pub(super) fn in_memory(root: &Path) -> rusqlite::Result<Self> {
         Database::in_memory(&layout(root)).map(Self)
     }
 
-    /// Passes over the records that another index was told to forget.
-    pub(super) fn forget_what(&self, other: &Connection) -> rusqlite::Result<()> {
+    /// Copies the list of removed records from another index, so that this index skips them too.
+    pub(super) fn copy_forgotten(&self, other: &Connection) -> rusqlite::Result<()> {
         let mut forgotten = other.prepare("SELECT record, id FROM forgotten")?;
         let mut rows = forgotten.query([])?;
         let mut remember = self.db.prepare("INSERT INTO forgotten VALUES (?1, ?2)")?;
@@ -153,38 +154,44 @@ impl Index {
         Ok(())
     }
 
-    /// Gives up a damaged index and opens a new one.
-    pub(super) fn anew(self) -> Result<Opened> {
-        Ok(self.0.anew()?.into())
+    /// Removes a damaged index and opens a new one.
+    pub(super) fn recreate(self) -> Result<Opened> {
+        Ok(self.0.recreate()?.into())
     }
 
-    /// Indexes what was committed since the last time. `progress` hears how many records were read.
+    /// Indexes the records that were committed since the last call. Calls `progress` with the number of records read so
+    /// far.
     pub(super) fn catch_up(
         &mut self,
         store: &Embedded,
         progress: &mut dyn FnMut(u64),
-    ) -> std::result::Result<(), Trouble> {
-        self.0.catch_up(store, &mut |piece, rows| enter(store, piece, rows), progress)
+    ) -> std::result::Result<(), ProjectionError> {
+        self.0.catch_up(store, &mut |chunk, rows| index_segments(store, chunk, rows), progress)
     }
 }
 
-/// Enters the words of records; stops where they are many. Returns how many segments were read, and how many records.
-fn enter(store: &Embedded, piece: &Transaction<'_>, rows: &[SegmentRow]) -> std::result::Result<(usize, u64), Trouble> {
-    let (mut taken, mut records, mut bytes) = (0, 0, 0);
+/// Indexes the records of segments, until the text has enough bytes for one chunk. Returns the number of indexed
+/// segments and records.
+fn index_segments(
+    store: &Embedded,
+    chunk: &Transaction<'_>,
+    rows: &[SegmentRow],
+) -> std::result::Result<(usize, u64), ProjectionError> {
+    let (mut indexed, mut records, mut bytes) = (0, 0, 0);
     let (mut least, mut greatest, mut cut) = (u64::MAX, 0, 0);
-    let mut insert = piece.prepare_cached("INSERT INTO words (rowid, text, tags) VALUES (?1, ?2, ?3)")?;
-    let mut forgotten = piece.prepare_cached("SELECT 1 FROM forgotten WHERE record = ?1 AND id = ?2")?;
+    let mut insert = chunk.prepare_cached("INSERT INTO words (rowid, text, tags) VALUES (?1, ?2, ?3)")?;
+    let mut forgotten = chunk.prepare_cached("SELECT 1 FROM forgotten WHERE record = ?1 AND id = ?2")?;
     for row in rows {
         let readable = row.readable();
-        for some in readable.chunks(TOGETHER) {
-            // Words are cut on all cores, and entered by one.
+        for some in readable.chunks(RECORDS_AT_ONCE) {
+            // Records are tokenized on all processors, and inserted by this thread.
             let entry = |record: &Record| store.read(|db| Ok(Entry::of(record, store, db)));
             let entries: Vec<Entry> = some.par_iter().map(entry).collect::<Result<_>>()?;
             for (record, entry) in some.iter().zip(entries) {
                 records += 1;
                 let time = record.time().map_or(0, |time| time.0);
                 (least, greatest) = (least.min(time), greatest.max(time));
-                let number = number_of(row.cursor as u64, record.seq() - row.first_seq);
+                let number = row_number(row.cursor as u64, record.seq() - row.first_seq);
                 if record.body_bytes().is_none() || forgotten.exists(params![number, record.id().0.0])? {
                     continue;
                 }
@@ -193,21 +200,22 @@ fn enter(store: &Embedded, piece: &Transaction<'_>, rows: &[SegmentRow]) -> std:
                 insert.execute(params![number, entry.text, entry.tags])?;
             }
         }
-        taken += 1;
-        // Others wait for their turn.
-        if bytes >= 2 * PIECE {
+        indexed += 1;
+        // Commit, so that other processes that wait for the lock can continue.
+        if bytes >= CHUNK_TEXT_BYTES {
             break;
         }
     }
     if records > 0 {
-        let (first, last) = (number_of(rows[0].cursor as u64, 0), number_of(rows[taken - 1].cursor as u64, PLACES - 1));
-        enter_span(piece, first, last, least, greatest)?;
+        let (first, last) =
+            (row_number(rows[0].cursor as u64, 0), row_number(rows[indexed - 1].cursor as u64, ROWS_PER_SEGMENT - 1));
+        enter_span(chunk, first, last, least, greatest)?;
     }
-    piece.execute(
+    chunk.execute(
         "INSERT INTO marks VALUES ('cut', ?1) ON CONFLICT (name) DO UPDATE SET value = value + ?1",
         [cut as i64],
     )?;
-    Ok((taken, records))
+    Ok((indexed, records))
 }
 
 impl Entry {
@@ -216,8 +224,8 @@ impl Entry {
         let mut entry = Self { text: String::new(), tags: tags(record), cut: false, lost };
         for passage in &passages {
             entry.cut |= passage.cut;
-            words::each(&passage.text, &mut |word, _, sort| match sort {
-                Sort::Break => entry.text.push_str(BREAK),
+            words::each(&passage.text, &mut |word, _, kind| match kind {
+                TokenKind::Break => entry.text.push_str(BREAK),
                 _ => {
                     entry.text.push(' ');
                     entry.text.push_str(word);
@@ -237,21 +245,21 @@ fn tags(record: &Record) -> String {
     tags.join(" ")
 }
 
-/// The first bytes of a blob, and whether there are more.
+/// The first `most` bytes of a blob, and whether it has more.
 pub(super) fn beginning(store: &Embedded, db: &Connection, digest: &Digest, most: usize) -> Option<(Vec<u8>, bool)> {
     let packs = &store.paths.packs;
-    match blobs::held(db, packs, digest).ok()?? {
-        Held::Bytes(mut bytes) => {
+    match blobs::content(db, packs, digest).ok()?? {
+        BlobContent::Bytes(mut bytes) => {
             let cut = bytes.len() > most;
             bytes.truncate(most);
             Some((bytes, cut))
         }
-        Held::Pieces(pieces) => {
+        BlobContent::Pieces(pieces) => {
             let mut bytes = Vec::new();
-            for piece in pieces {
-                match blobs::held(db, packs, &piece.digest).ok()?? {
-                    Held::Bytes(more) => bytes.extend_from_slice(&more),
-                    Held::Pieces(_) => return None,
+            for chunk in pieces {
+                match blobs::content(db, packs, &chunk.digest).ok()?? {
+                    BlobContent::Bytes(more) => bytes.extend_from_slice(&more),
+                    BlobContent::Pieces(_) => return None,
                 }
                 if bytes.len() > most {
                     bytes.truncate(most);
@@ -263,12 +271,12 @@ pub(super) fn beginning(store: &Embedded, db: &Connection, digest: &Digest, most
     }
 }
 
-/// A record's number in the index.
-pub(super) fn number_of(cursor: u64, place: u64) -> i64 {
-    (cursor * PLACES + place) as i64
+/// The row number of a record: `place` is its position in the segment.
+pub(super) fn row_number(cursor: u64, place: u64) -> i64 {
+    (cursor * ROWS_PER_SEGMENT + place) as i64
 }
 
-/// Widens the last stretch, or begins another.
+/// Extends the last span, or inserts a new one.
 fn enter_span(db: &Connection, first: i64, last: i64, least: u64, greatest: u64) -> rusqlite::Result<()> {
     let newest: Option<i64> = db.query_row("SELECT max(first) FROM spans", [], |row| row.get(0))?;
     match newest.filter(|newest| last - newest < SPAN as i64) {
@@ -284,16 +292,17 @@ fn enter_span(db: &Connection, first: i64, last: i64, least: u64, greatest: u64)
     Ok(())
 }
 
-/// Looks at an index without changing it: how far it has come, how many records are cut, and what is wrong with it.
-pub(super) fn look(root: &Path) -> rusqlite::Result<(u64, u64, Vec<String>)> {
+/// Inspects an index without changing it: the last indexed segment, the number of records with a truncated text, and
+/// the damage.
+pub(super) fn inspect(root: &Path) -> rusqlite::Result<(u64, u64, Vec<String>)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(root.join("search.db"), flags)?;
     db.busy_timeout(Duration::from_secs(30))?;
     match projection::marks_of(&db)? {
         (APPLICATION, VERSION) => {}
-        // Nothing is in it yet, or what another version of us put there: the next search makes it anew.
+        // An empty index, or one of another version, which the next search rebuilds.
         (0, 0) | (APPLICATION, _) => return Ok((0, 0, Vec::new())),
-        _ => return Ok((0, 0, vec!["it is not an index of ours".into()])),
+        _ => return Ok((0, 0, vec!["the file is not a search index of rath".into()])),
     }
     let mut check = db.prepare("PRAGMA quick_check(3)")?;
     let lines = check.query_map([], |row| row.get::<_, String>(0))?;

@@ -1,12 +1,13 @@
-//! Looking for words in everything that was recorded.
+//! Full-text search over all records.
 //!
-//! A [`Question`] is a [`Pattern`] and filters; [`Embedded::search`] answers with [`Hit`]s. The index is a projection: it
-//! catches up when somebody asks, and appending knows nothing of it. It holds no text: what is shown is read again from
-//! the ledger, so that an erased record is never shown. [`Embedded::forget`] takes words out for good.
+//! A [`SearchQuery`] is a [`Pattern`] with filters; [`Embedded::search`] returns the [`SearchHit`]s. The index is a
+//! projection: a search updates it first, and commits do not touch it. It contains no text. The text of each hit is
+//! read from the records again, so an erased record is never shown. [`Embedded::forget`] removes the words of records
+//! from the index.
 //!
 //! ```
 //! use rath_core::{Actor, Session};
-//! use rath_store::{Embedded, Question};
+//! use rath_store::{Embedded, SearchQuery};
 //! # pollster::block_on(async {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("store");
@@ -15,17 +16,18 @@
 //! session.user("Why is checkout slow?")?;
 //! session.publish().await?;
 //!
-//! let found = Embedded::open_here(&path, "example")?.search(&Question::new("CHECKOUT -fast".parse().unwrap()))?;
+//! let query = SearchQuery::new("CHECKOUT -fast".parse().unwrap());
+//! let found = Embedded::open_as(&path, "example")?.search(&query)?;
 //! assert_eq!(found.hits[0].record.point(), session.head().point());
 //! # Ok::<(), rath_core::Error>(())
 //! # }).unwrap();
 //! ```
 
-mod ask;
 mod compare;
 mod forget;
 mod index;
 mod pattern;
+mod query;
 mod text;
 mod words;
 
@@ -35,7 +37,7 @@ use rath_core::store::{Error, Result};
 use rath_core::{Actor, Header, Kind, Point, Record, SessionId, Time};
 use serde::Serialize;
 
-pub use pattern::{NotAPattern, Pattern};
+pub use pattern::{Pattern, PatternError};
 pub use text::Passage;
 
 use crate::embedded::Embedded;
@@ -43,31 +45,31 @@ use crate::embedded::read::last_segment;
 use crate::projection;
 use index::{Index, Opened};
 
-/// What is looked for, and where.
+/// A search: a pattern and filters.
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// The words.
+pub struct SearchQuery {
+    /// The words to find.
     pub pattern: Pattern,
-    /// Only records of these kinds; empty for all.
+    /// Only records of these kinds. Empty: all kinds.
     pub kinds: Vec<Kind>,
     /// Only records by this actor.
-    pub actor: Option<By>,
-    /// Only in sessions with these labels, each with its value where one is given.
+    pub actor: Option<ActorFilter>,
+    /// Only in sessions with all these labels, and with the given values.
     pub labels: Vec<(String, Option<String>)>,
-    /// Not before.
+    /// Only records at or after this time.
     pub since: Option<Time>,
-    /// Not after.
+    /// Only records at or before this time.
     pub until: Option<Time>,
-    /// Only in these sessions, each up to a record.
+    /// Only in these sessions, each up to this seq.
     pub within: Option<Vec<(SessionId, u64)>>,
-    /// Which come first.
-    pub order: Order,
-    /// At most so many.
+    /// The order of the hits.
+    pub order: SearchOrder,
+    /// The most hits to return. `None`: all.
     pub limit: Option<usize>,
 }
 
-impl Question {
-    /// Everything that has the pattern, the newest first.
+impl SearchQuery {
+    /// A query for all records that match the pattern, newest first.
     pub fn new(pattern: Pattern) -> Self {
         Self {
             pattern,
@@ -77,35 +79,36 @@ impl Question {
             since: None,
             until: None,
             within: None,
-            order: Order::Newest,
+            order: SearchOrder::Newest,
             limit: None,
         }
     }
 
-    /// Everything in which `subject` is named, word for word.
-    pub fn about(subject: &str) -> std::result::Result<Self, NotAPattern> {
+    /// A query for all records that contain `subject` as a phrase.
+    pub fn about(subject: &str) -> std::result::Result<Self, PatternError> {
         Ok(Self::new(Pattern::phrase(subject)?))
     }
 }
 
-/// Who made a record: `planner`, `agent:planner`, or `agent:` for all of a kind. Case and accents do not count.
+/// Selects records by their actor: `planner` (name), `agent:planner` (kind and name) or `agent:` (kind). Ignores case
+/// and accents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct By {
+pub struct ActorFilter {
     kind: Option<String>,
     name: Option<String>,
 }
 
-impl From<&str> for By {
+impl From<&str> for ActorFilter {
     fn from(text: &str) -> Self {
-        let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         match text.split_once(':') {
-            Some((kind, name)) => Self { kind: said(kind), name: said(name) },
-            None => Self { kind: None, name: said(text) },
+            Some((kind, name)) => Self { kind: non_empty(kind), name: non_empty(name) },
+            None => Self { kind: None, name: non_empty(text) },
         }
     }
 }
 
-impl By {
+impl ActorFilter {
     fn is(&self, actor: &Actor) -> bool {
         let same = |wanted: &Option<String>, is: &str| {
             wanted.as_ref().is_none_or(|wanted| words::fold(wanted) == words::fold(is))
@@ -114,69 +117,68 @@ impl By {
     }
 }
 
-/// Which answers come first, in the order in which records were committed.
+/// The order of search hits, by commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// The newest.
+pub enum SearchOrder {
+    /// Newest first.
     #[default]
     Newest,
-    /// The oldest.
+    /// Oldest first.
     Oldest,
 }
 
-/// A record that answers.
+/// A record that matches a query.
 #[derive(Clone, Debug)]
-pub struct Hit {
-    /// The record, as it is in the ledger now.
+pub struct SearchHit {
+    /// The record, as it is stored now.
     pub record: Record,
-    /// Its header.
+    /// The header of the record.
     pub header: Header,
-    /// Its texts in which something was found.
-    pub passages: Vec<Matched>,
+    /// The texts of the record with a match.
+    pub passages: Vec<MatchedPassage>,
 }
 
-/// A text, and what was found in it.
+/// A text of a record, and the matches in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matched {
+pub struct MatchedPassage {
     /// The text.
     pub passage: Passage,
-    /// Bytes of it, in order.
-    pub places: Vec<Range<usize>>,
+    /// The byte ranges of the matches in `passage.text`, in order.
+    pub ranges: Vec<Range<usize>>,
 }
 
-/// What was found.
+/// What a search found.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
-    /// The records.
-    pub hits: Vec<Hit>,
-    /// Whether there are more than were asked for.
+pub struct SearchResults {
+    /// The matching records.
+    pub hits: Vec<SearchHit>,
+    /// Whether there are more hits than the limit.
     pub more: bool,
-    /// Why the index could not be written, where it could not: then what it lacks was read from the ledger, record by
-    /// record.
+    /// Why the index could not be updated. The records that are not indexed were then searched one by one.
     pub unindexed: Option<String>,
 }
 
-/// How the index is doing.
+/// The health of the search index.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SearchHealth {
-    /// Bytes of it, with its log; `None` when nobody has searched yet.
+    /// The bytes of the index with its log; `None` if there is no index yet.
     pub bytes: Option<u64>,
-    /// Segments that it has not seen yet.
+    /// The number of segments that are not indexed yet.
     pub behind: u64,
-    /// Records of which only the beginning of a long text is indexed.
+    /// The number of records with a long text of which only the beginning is indexed.
     pub cut: u64,
-    /// Whether it was held against the records: a large one is not.
+    /// Whether the index was compared with the records. Large indexes are not compared.
     pub compared: bool,
-    /// What is wrong with it; [`Embedded::reindex`] makes it anew.
+    /// The damage that was found. [`Embedded::reindex`] rebuilds the index.
     pub damage: Vec<String>,
 }
 
 impl Embedded {
-    /// What answers the question. The index catches up first.
-    pub fn search(&self, question: &Question) -> Result<Found> {
-        let mut found = Found::default();
-        let limit = question.limit.unwrap_or(usize::MAX);
-        found.unindexed = self.each_hit(question, &mut |hit| {
+    /// Searches all records. Updates the index first.
+    pub fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
+        let mut found = SearchResults::default();
+        let limit = query.limit.unwrap_or(usize::MAX);
+        found.unindexed = self.each_hit(query, &mut |hit| {
             match found.hits.len() < limit {
                 true => found.hits.push(hit),
                 false => found.more = true,
@@ -186,52 +188,51 @@ impl Embedded {
         Ok(found)
     }
 
-    /// Shows what answers the question, record by record and whatever its limit, until `each` has enough. Returns why
-    /// the index could not be written, where it could not.
+    /// Calls `each` with every hit until it breaks. Ignores the limit of the query. Returns the reason if the index
+    /// could not be updated.
     pub fn each_hit(
         &self,
-        question: &Question,
-        each: &mut dyn FnMut(Hit) -> ControlFlow<()>,
+        query: &SearchQuery,
+        each: &mut dyn FnMut(SearchHit) -> ControlFlow<()>,
     ) -> Result<Option<String>> {
         let mut shown = 0;
         for attempt in 0.. {
-            let Opened { index, why } = self.index_for(&mut |_| {})?;
+            let Opened { index, why } = self.updated_index(&mut |_| {})?;
             let mut passed = 0;
-            let mut fresh = |hit: Hit| {
+            let mut fresh = |hit: SearchHit| {
                 passed += 1;
-                // What was shown before the index turned out to be damaged is not shown again.
+                // After a retry with a rebuilt index, hits that were passed on before are skipped.
                 if passed <= shown { ControlFlow::Continue(()) } else { each(hit) }
             };
-            match ask::answer(self, index.as_ref(), question, &mut fresh) {
+            match query::run(self, index.as_ref(), query, &mut fresh) {
                 Ok(()) => return Ok(why.map(|why| why.to_string())),
-                Err(trouble) if trouble.is_damage() && attempt == 0 => {
+                Err(error) if error.is_damage() && attempt == 0 => {
                     shown = shown.max(passed);
                     if let Some(index) = index {
-                        index.anew()?;
+                        index.recreate()?;
                     }
                 }
-                Err(trouble) => return Err(trouble.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(None)
     }
 
-    /// Brings the search index up to date; `progress` hears how many records were read. Whoever searches need not call
-    /// it.
+    /// Updates the search index. Calls `progress` with the number of records read so far. A search does this too.
     pub fn index(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let Opened { index, why } = self.index_for(progress)?;
+        let Opened { index, why } = self.updated_index(progress)?;
         writable(index, why).map(drop)
     }
 
-    /// Makes the search index anew, also for records that were to be forgotten and are still there.
+    /// Rebuilds the search index, also with records that were [removed](Self::forget) from it and not erased.
     pub fn reindex(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         projection::remove(&index::layout(&self.paths.root))?;
         self.index(progress)
     }
 
-    /// Takes the words of these records out of the search index for good. To be called while their bodies can still be
-    /// read, right before they are erased: a body that is gone already costs the whole index, which is then made anew at
-    /// the next search.
+    /// Removes the words of these records from the search index. Must be called right before the records are erased,
+    /// while their bodies can still be read. If a body is already erased, the whole index is emptied, and the next
+    /// search rebuilds it.
     pub fn forget(&self, points: &[Point]) -> Result<()> {
         if points.is_empty() {
             return Ok(());
@@ -239,9 +240,9 @@ impl Embedded {
         let Opened { index, why } = Index::open(&self.paths.root)?;
         let mut index = writable(index, why)?;
         match index.forget(self, points) {
-            // A damaged index goes as a whole; a new one has no words yet.
-            Err(trouble) if trouble.is_damage() => {
-                let Opened { index, why } = index.anew()?;
+            // A damaged index is replaced by an empty one.
+            Err(error) if error.is_damage() => {
+                let Opened { index, why } = index.recreate()?;
                 writable(index, why)?.forget(self, points)?;
                 Ok(())
             }
@@ -249,12 +250,12 @@ impl Embedded {
         }
     }
 
-    /// Removes the search index. The next search makes it anew.
+    /// Removes the search index. The next search rebuilds it.
     pub fn drop_index(&self) -> Result<()> {
         projection::remove(&index::layout(&self.paths.root))
     }
 
-    /// How the search index is doing. Changes nothing.
+    /// Reports the health of the search index. Changes nothing.
     pub(crate) fn search_health(&self) -> Result<SearchHealth> {
         let size =
             |end: &str| std::fs::metadata(self.paths.root.join(format!("search.db{end}"))).map(|file| file.len()).ok();
@@ -262,19 +263,19 @@ impl Embedded {
         let mut health = SearchHealth { behind: last, ..SearchHealth::default() };
         let Some(bytes) = size("") else { return Ok(health) };
         health.bytes = Some(bytes + size("-wal").unwrap_or(0));
-        match index::look(&self.paths.root) {
+        match index::inspect(&self.paths.root) {
             Ok((reached, cut, damage)) => {
                 health.behind = last.saturating_sub(reached);
                 health.cut = cut;
                 health.damage = damage;
                 if health.damage.is_empty() {
-                    match compare::is_true(self, bytes) {
+                    match compare::matches_records(self, bytes) {
                         Ok(same) => {
                             health.compared = same.is_some();
                             let wrong = same == Some(false);
-                            health.damage.extend(wrong.then(|| "it does not say what the records say".to_owned()));
+                            health.damage.extend(wrong.then(|| "it differs from the records".to_owned()));
                         }
-                        Err(trouble) => health.damage.push(Error::from(trouble).to_string()),
+                        Err(error) => health.damage.push(Error::from(error).to_string()),
                     }
                 }
             }
@@ -283,30 +284,32 @@ impl Embedded {
         Ok(health)
     }
 
-    /// The index, caught up; or why it could not be, where that is no reason not to answer.
-    fn index_for(&self, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
+    /// Opens and updates the index. If it cannot be written, returns it as it is, with the reason.
+    fn updated_index(&self, progress: &mut dyn FnMut(u64)) -> Result<Opened> {
         let mut opened = Index::open(&self.paths.root)?;
         for attempt in 0..2 {
-            let (Some(index), None) = (opened.index.as_mut(), &opened.why) else { return self.as_it_is(opened) };
+            let (Some(index), None) = (opened.index.as_mut(), &opened.why) else {
+                return self.ignore_if_complete(opened);
+            };
             match index.catch_up(self, progress) {
                 Ok(()) => return Ok(opened),
-                Err(trouble) if trouble.is_damage() && attempt == 0 => {
+                Err(error) if error.is_damage() && attempt == 0 => {
                     if let Some(index) = opened.index {
-                        opened = index.anew()?;
+                        opened = index.recreate()?;
                     }
                 }
-                Err(trouble) if trouble.is_out_of_room() => {
-                    opened.why = Some(trouble.into());
+                Err(error) if error.is_not_writable() => {
+                    opened.why = Some(error.into());
                     return Ok(opened);
                 }
-                Err(trouble) => return Err(trouble.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(Error::machine("catching up with the search index", "it was damaged twice in a row"))
     }
 
-    /// An index that cannot be written and lacks nothing is as good as any.
-    fn as_it_is(&self, mut opened: Opened) -> Result<Opened> {
+    /// Drops the reason why an index cannot be written if it has all records.
+    fn ignore_if_complete(&self, mut opened: Opened) -> Result<Opened> {
         let reached = opened.index.as_ref().and_then(|index| index.reached().ok());
         if reached.is_some_and(|reached| reached.cursor == self.read(last_segment).unwrap_or(0) as u64) {
             opened.why = None;

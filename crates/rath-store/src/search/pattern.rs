@@ -1,4 +1,4 @@
-//! What is looked for: words, "phrases", beginnings*, -not, OR.
+//! Search patterns: words, "phrases", prefixes*, -exclusions and OR.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -6,89 +6,91 @@ use std::str::FromStr;
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::words::{self, Sort};
+use super::words::{self, TokenKind};
 
-/// At most this many words and phrases.
-const MOST: usize = 64;
+/// The most words and phrases of a pattern.
+const MAX_PHRASES: usize = 64;
 
-/// A pattern of at most this many bytes.
-const LONGEST: usize = 4096;
+/// The most bytes of a pattern.
+const MAX_BYTES: usize = 4096;
 
-/// What is looked for in a record: one of some choices.
+/// A search pattern: a record matches if one of the alternatives matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    choices: Vec<Choice>,
+    alternatives: Vec<Alternative>,
 }
 
-/// Phrases that must all be there, and others that must not.
+/// Phrases that a record must contain, and phrases that it must not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Choice {
-    wanted: Vec<Phrase>,
-    unwanted: Vec<Phrase>,
+struct Alternative {
+    required: Vec<Phrase>,
+    excluded: Vec<Phrase>,
 }
 
-/// Words that follow each other.
+/// Words in sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Phrase {
     words: Vec<String>,
-    /// Whether the last one is only the beginning of a word.
-    open: bool,
+    /// Whether the last word is a prefix.
+    is_prefix: bool,
 }
 
-/// A pattern that cannot be read.
+/// Why a search pattern cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAPattern {
-    /// There is nothing to look for in it.
-    #[error("there is no word in `{0}`: a search is for words, not for signs")]
+pub enum PatternError {
+    /// The pattern has no word.
+    #[error("there is no word in `{0}`; a search finds words, not punctuation")]
     NoWord(String),
-    /// A quotation is not closed.
+    /// A quotation mark is missing.
     #[error("the quotation `{0}` is not closed")]
-    Open(String),
-    /// `OR` has nothing on one side.
-    #[error("OR stands between two things to look for; for the word itself, write \"OR\" with quotation marks or `or`")]
-    LonelyOr,
-    /// Only what must not be there is said.
-    #[error("a search needs something that must be there, not only what must not")]
+    UnclosedQuote(String),
+    /// `OR` has no pattern on one side.
+    #[error("OR needs a word on both sides; to search for the word itself, write \"OR\" in quotation marks, or `or`")]
+    DanglingOr,
+    /// The pattern has only exclusions.
+    #[error("the pattern has only exclusions; add a word that must occur")]
     OnlyNot,
-    /// A star that ends no word.
-    #[error("a star ends the beginning of a word, as in `check*`; `{0}` has one elsewhere")]
+    /// A star is not at the end of a word.
+    #[error("a star is allowed only at the end of a word, as in `check*`, not in `{0}`")]
     Star(String),
-    /// Too much.
-    #[error("the pattern is too long: at most {MOST} words and phrases, and {LONGEST} bytes")]
+    /// The pattern has too many words or bytes.
+    #[error("the pattern is too long: at most {MAX_PHRASES} words and phrases, and {MAX_BYTES} bytes")]
     TooLong,
 }
 
 impl Pattern {
-    /// Everything that has these words, one after the other, whatever signs stand in between. Nothing in them is
-    /// special.
-    pub fn phrase(text: &str) -> Result<Self, NotAPattern> {
-        let phrase = Phrase::of(text, false).ok_or_else(|| NotAPattern::NoWord(short(text)))?;
-        Ok(Self { choices: vec![Choice { wanted: vec![phrase], unwanted: Vec::new() }] })
+    /// A pattern for these words in sequence. Punctuation between them is ignored, and nothing in the text has a
+    /// special meaning.
+    pub fn phrase(text: &str) -> Result<Self, PatternError> {
+        let phrase = Phrase::of(text, false).ok_or_else(|| PatternError::NoWord(short(text)))?;
+        Ok(Self { alternatives: vec![Alternative { required: vec![phrase], excluded: Vec::new() }] })
     }
 
-    /// The same in the language of the index. It holds nothing but what we write: words have no signs in them.
+    /// The pattern as an FTS5 expression. Words contain only letters and digits, so they need no escaping.
     pub(super) fn expression(&self) -> String {
         let all = |phrases: &[Phrase], between: &str| {
             phrases.iter().map(Phrase::expression).collect::<Vec<_>>().join(between)
         };
-        let choices = self.choices.iter().map(|choice| match choice.unwanted.is_empty() {
-            true => format!("({})", all(&choice.wanted, " AND ")),
-            false => format!("(({}) NOT ({}))", all(&choice.wanted, " AND "), all(&choice.unwanted, " OR ")),
+        let alternatives = self.alternatives.iter().map(|alternative| match alternative.excluded.is_empty() {
+            true => format!("({})", all(&alternative.required, " AND ")),
+            false => {
+                format!("(({}) NOT ({}))", all(&alternative.required, " AND "), all(&alternative.excluded, " OR "))
+            }
         });
-        choices.collect::<Vec<_>>().join(" OR ")
+        alternatives.collect::<Vec<_>>().join(" OR ")
     }
 
-    /// Where the pattern is in a record's texts, for each of them; `None` when the record is not one that is looked for.
+    /// The matches in each text of a record, as byte ranges; `None` if the record does not match.
     pub(super) fn find(&self, texts: &[&str]) -> Option<Vec<Vec<Range<usize>>>> {
         let texts: Vec<Words<'_>> = texts.iter().map(|text| Words::of(text)).collect();
         let mut found = vec![Vec::new(); texts.len()];
         let mut fits = false;
-        for choice in &self.choices {
-            let stands = |phrase: &Phrase| texts.iter().any(|text| text.places(phrase).next().is_some());
-            if choice.wanted.iter().all(stands) && !choice.unwanted.iter().any(stands) {
+        for alternative in &self.alternatives {
+            let occurs = |phrase: &Phrase| texts.iter().any(|text| text.ranges(phrase).next().is_some());
+            if alternative.required.iter().all(occurs) && !alternative.excluded.iter().any(occurs) {
                 fits = true;
                 for (text, found) in texts.iter().zip(&mut found) {
-                    choice.wanted.iter().for_each(|phrase| found.extend(text.places(phrase)));
+                    alternative.required.iter().for_each(|phrase| found.extend(text.ranges(phrase)));
                 }
             }
         }
@@ -100,7 +102,7 @@ impl Pattern {
     }
 }
 
-/// Makes one of ranges that touch.
+/// Merges ranges that overlap or touch.
 fn join(ranges: &mut Vec<Range<usize>>) {
     ranges.dedup_by(|next, before| {
         let touches = next.start <= before.end;
@@ -111,7 +113,7 @@ fn join(ranges: &mut Vec<Range<usize>>) {
     });
 }
 
-/// The words of a text, in order.
+/// A text with its words.
 struct Words<'a> {
     text: &'a str,
     all: Vec<Word>,
@@ -120,20 +122,20 @@ struct Words<'a> {
 struct Word {
     folded: String,
     range: Range<usize>,
-    sort: Sort,
+    kind: TokenKind,
 }
 
 impl<'a> Words<'a> {
     fn of(text: &'a str) -> Self {
         let mut all = Vec::new();
-        words::each(text, &mut |word, range, sort| all.push(Word { folded: word.to_owned(), range, sort }));
+        words::each(text, &mut |word, range, kind| all.push(Word { folded: word.to_owned(), range, kind }));
         Self { text, all }
     }
 
-    fn places(&self, phrase: &Phrase) -> impl Iterator<Item = Range<usize>> {
+    fn ranges(&self, phrase: &Phrase) -> impl Iterator<Item = Range<usize>> {
         let fits = |(n, (wanted, word)): (usize, (&String, &Word))| {
             let last = n + 1 == phrase.words.len();
-            if last && phrase.open { word.folded.starts_with(wanted.as_str()) } else { word.folded == *wanted }
+            if last && phrase.is_prefix { word.folded.starts_with(wanted.as_str()) } else { word.folded == *wanted }
         };
         self.all
             .windows(phrase.words.len())
@@ -141,9 +143,10 @@ impl<'a> Words<'a> {
             .filter_map(|window| Some(window.first()?.range.start..self.end_of(phrase, window.last()?)))
     }
 
-    /// Where a phrase ends: one character that was found at the beginning of a pair is not the pair.
+    /// The end of a match. If a single character matched the beginning of a pair, the match is that character, not the
+    /// pair.
     fn end_of(&self, phrase: &Phrase, last: &Word) -> usize {
-        match last.sort == Sort::Pair && phrase.open {
+        match last.kind == TokenKind::Pair && phrase.is_prefix {
             true => last.range.start + self.text[last.range.clone()].graphemes(true).next().map_or(0, str::len),
             false => last.range.end,
         }
@@ -151,18 +154,18 @@ impl<'a> Words<'a> {
 }
 
 impl Phrase {
-    /// The words of `text`; `None` when it has none.
+    /// Parses a phrase; `None` if `text` has no word. `star` is whether the last word is a prefix.
     fn of(text: &str, star: bool) -> Option<Self> {
-        let mut words: Vec<(String, Sort)> = Vec::new();
-        words::each(text, &mut |word, _, sort| {
-            if sort != Sort::Break {
-                words.push((word.to_owned(), sort));
+        let mut words: Vec<(String, TokenKind)> = Vec::new();
+        words::each(text, &mut |word, _, kind| {
+            if kind != TokenKind::Break {
+                words.push((word.to_owned(), kind));
             }
         });
-        let open = match words.last() {
-            // A run may go on in the text: its last character says no more than the pair before it.
-            Some((_, Sort::Last)) => match words.len().checked_sub(2).map(|before| words[before].1) {
-                Some(Sort::Pair) => {
+        let is_prefix = match words.last() {
+            // In a searched text the run may continue after the last character, which the pair before contains already.
+            Some((_, TokenKind::Last)) => match words.len().checked_sub(2).map(|before| words[before].1) {
+                Some(TokenKind::Pair) => {
                     words.pop();
                     false
                 }
@@ -171,7 +174,7 @@ impl Phrase {
             Some(_) => star,
             None => return None,
         };
-        Some(Self { words: words.into_iter().map(|(word, _)| word).collect(), open })
+        Some(Self { words: words.into_iter().map(|(word, _)| word).collect(), is_prefix })
     }
 
     fn expression(&self) -> String {
@@ -179,71 +182,71 @@ impl Phrase {
         for (n, word) in self.words.iter().enumerate() {
             let _ = write!(text, "{}{word}", if n > 0 { " " } else { "" });
         }
-        text.push_str(if self.open { "\"*" } else { "\"" });
+        text.push_str(if self.is_prefix { "\"*" } else { "\"" });
         text
     }
 }
 
-/// A part of a pattern, as it was typed.
+/// A token of a pattern.
 enum Item<'a> {
     Or,
     Phrase { text: &'a str, not: bool, star: bool },
 }
 
 impl FromStr for Pattern {
-    type Err = NotAPattern;
+    type Err = PatternError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPattern> {
-        if text.len() > LONGEST {
-            return Err(NotAPattern::TooLong);
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if text.len() > MAX_BYTES {
+            return Err(PatternError::TooLong);
         }
-        let mut choices = vec![Choice::default()];
+        let mut alternatives = vec![Alternative::default()];
         let mut count = 0;
-        // Whether something was said since the last OR, be it only signs.
-        let mut said = false;
+        // Whether there was an item since the last OR, even one with punctuation only.
+        let mut has_item = false;
         let mut rest = text.trim_start();
         while let Some((item, left)) = next(rest)? {
             rest = left.trim_start();
             let Item::Phrase { text, not, star } = item else {
-                if !said || rest.is_empty() {
-                    return Err(NotAPattern::LonelyOr);
+                if !has_item || rest.is_empty() {
+                    return Err(PatternError::DanglingOr);
                 }
-                said = false;
-                choices.push(Choice::default());
+                has_item = false;
+                alternatives.push(Alternative::default());
                 continue;
             };
-            said = true;
+            has_item = true;
             count += 1;
-            if count > MOST {
-                return Err(NotAPattern::TooLong);
+            if count > MAX_PHRASES {
+                return Err(PatternError::TooLong);
             }
-            // Signs alone are looked for nowhere: `a -> b` is `a b`.
-            if let (Some(phrase), Some(choice)) = (Phrase::of(text, star), choices.last_mut()) {
-                if not { choice.unwanted.push(phrase) } else { choice.wanted.push(phrase) }
+            // An item with punctuation only is skipped: `a -> b` is `a b`.
+            if let (Some(phrase), Some(alternative)) = (Phrase::of(text, star), alternatives.last_mut()) {
+                if not { alternative.excluded.push(phrase) } else { alternative.required.push(phrase) }
             }
         }
-        if choices.iter().all(|choice| choice.wanted.is_empty() && choice.unwanted.is_empty()) {
-            return Err(NotAPattern::NoWord(short(text)));
+        if alternatives.iter().all(|alternative| alternative.required.is_empty() && alternative.excluded.is_empty()) {
+            return Err(PatternError::NoWord(short(text)));
         }
-        match choices.iter().any(|choice| choice.wanted.is_empty()) {
-            true => Err(NotAPattern::OnlyNot),
-            false => Ok(Self { choices }),
+        match alternatives.iter().any(|alternative| alternative.required.is_empty()) {
+            true => Err(PatternError::OnlyNot),
+            false => Ok(Self { alternatives }),
         }
     }
 }
 
-/// The first part of a pattern, and the rest of it.
-fn next(text: &str) -> Result<Option<(Item<'_>, &str)>, NotAPattern> {
+/// Splits the first token off a pattern.
+fn next(text: &str) -> Result<Option<(Item<'_>, &str)>, PatternError> {
     if text.is_empty() {
         return Ok(None);
     }
-    // `-x` is "not x"; `--x` and `->` are signs before a word.
+    // `-x` excludes `x`. In `--x` and `->`, the hyphens are punctuation.
     let not = text.strip_prefix('-').filter(|rest| {
         rest.starts_with(|c: char| c == '"' || c.is_alphanumeric()) || rest.starts_with(['_', '/', '.', '$', '@', '#'])
     });
     let (not, text) = (not.is_some(), not.unwrap_or(text));
     if let Some(quoted) = text.strip_prefix('"') {
-        let (inside, rest) = quoted.split_once('"').ok_or_else(|| NotAPattern::Open(short(text)))?;
+        let (inside, rest) = quoted.split_once('"').ok_or_else(|| PatternError::UnclosedQuote(short(text)))?;
         let (star, rest) = rest.strip_prefix('*').map_or((false, rest), |rest| (true, rest));
         return Ok(Some((Item::Phrase { text: inside, not, star }, rest)));
     }
@@ -253,15 +256,15 @@ fn next(text: &str) -> Result<Option<(Item<'_>, &str)>, NotAPattern> {
         return Ok(Some((Item::Or, rest)));
     }
     let (plain, star) = word.strip_suffix('*').map_or((word, false), |plain| (plain, true));
-    // A star between signs, as in `**/*.rs`, is one of them.
+    // A star next to punctuation, as in `**/*.rs`, is punctuation.
     let misplaced = |(at, _): (usize, &str)| plain[at + 1..].starts_with(char::is_alphanumeric);
     if plain.match_indices('*').any(misplaced) || star && Phrase::of(plain, true).is_none() {
-        return Err(NotAPattern::Star(short(word)));
+        return Err(PatternError::Star(short(word)));
     }
     Ok(Some((Item::Phrase { text: plain, not, star }, rest)))
 }
 
-/// As much of a text as an error shows.
+/// The first 60 characters of a text, for errors.
 fn short(text: &str) -> String {
     text.chars().take(60).collect()
 }
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_language() {
+    fn patterns_become_index_expressions() {
         assert_eq!(expression("error Rate"), r#"("error" AND "rate")"#);
         assert_eq!(expression(r#""Error rate" -9.1"#), r#"(("error rate") NOT ("9 1"))"#);
         assert_eq!(expression("a b OR c*"), r#"("a" AND "b") OR ("c"*)"#);
@@ -290,21 +293,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn invalid_patterns_are_errors() {
         let why = |text: &str| text.parse::<Pattern>().unwrap_err();
-        assert!(matches!(why("  "), NotAPattern::NoWord(_)));
-        assert!(matches!(why("-> !"), NotAPattern::NoWord(_)));
-        assert!(matches!(why("a \"b c"), NotAPattern::Open(_)));
-        assert_eq!([why("OR a"), why("a OR"), why("a OR OR b")], [(); 3].map(|()| NotAPattern::LonelyOr));
-        assert_eq!([why("-a"), why("a OR -b")], [(); 2].map(|()| NotAPattern::OnlyNot));
-        assert!(matches!(why("*a"), NotAPattern::Star(_)));
-        assert!(matches!(why("*"), NotAPattern::Star(_)));
-        assert_eq!(why(&"a ".repeat(65)), NotAPattern::TooLong);
-        assert_eq!(why(&"a".repeat(5000)), NotAPattern::TooLong);
+        assert!(matches!(why("  "), PatternError::NoWord(_)));
+        assert!(matches!(why("-> !"), PatternError::NoWord(_)));
+        assert!(matches!(why("a \"b c"), PatternError::UnclosedQuote(_)));
+        assert_eq!([why("OR a"), why("a OR"), why("a OR OR b")], [(); 3].map(|()| PatternError::DanglingOr));
+        assert_eq!([why("-a"), why("a OR -b")], [(); 2].map(|()| PatternError::OnlyNot));
+        assert!(matches!(why("*a"), PatternError::Star(_)));
+        assert!(matches!(why("*"), PatternError::Star(_)));
+        assert_eq!(why(&"a ".repeat(65)), PatternError::TooLong);
+        assert_eq!(why(&"a".repeat(5000)), PatternError::TooLong);
     }
 
     #[test]
-    fn a_pattern_is_found_where_it_stands() {
+    fn matches_are_byte_ranges_of_the_text() {
         let find = |pattern: &str, text: &str| {
             let found = pattern.parse::<Pattern>().unwrap().find(&[text])?;
             Some(found[0].iter().map(|range| text[range.clone()].to_owned()).collect::<Vec<_>>())

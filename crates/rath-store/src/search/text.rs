@@ -1,28 +1,28 @@
-//! What people can read of a record: the texts in its body, and in the blobs that it names.
+//! The searchable texts of a record: those in its body, and those in the blobs that it refers to.
 
 use rath_core::{BlobRef, Kind, Record};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Of a longer text, this much is read.
-pub(crate) const LONGEST: usize = 1024 * 1024;
+/// The most bytes of one text that are read.
+pub(crate) const MAX_TEXT: usize = 1024 * 1024;
 
-/// Of all texts of a record together, this much.
-const MOST: usize = 4 * LONGEST;
+/// The most bytes of all texts of a record that are read.
+const MAX_RECORD: usize = 4 * MAX_TEXT;
 
 /// A text of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// What it is in the body: the field, or the stream of an output.
+    /// The field of the body, or the stream of an output (`stdout`, `stderr`).
     pub field: String,
     /// The text.
     pub text: String,
-    /// Whether there is more of it than was read.
+    /// Whether only the beginning of the text was read.
     pub cut: bool,
 }
 
-/// Fields of the kinds we know that say nothing to a reader: names of things, and what is said again elsewhere.
-const UNREAD: &[&str] = &[
+/// Fields of known kinds that are not searched: identifiers, and text that is repeated in another field.
+const SKIPPED: &[&str] = &[
     "sent",
     "raw",
     "image",
@@ -53,22 +53,23 @@ const UNREAD: &[&str] = &[
     "source",
 ];
 
-/// Reads the beginning of a blob: at most so many bytes, and whether there are more. `None` when it is not there.
+/// Reads the beginning of a blob: at most the given number of bytes, and whether it has more. `None` if the blob cannot
+/// be read.
 pub(crate) type ReadBlob<'a> = dyn FnMut(&BlobRef, usize) -> Option<(Vec<u8>, bool)> + 'a;
 
-/// The texts of a record, in the order of its fields; none when it was erased. The second value says that a blob could
-/// not be read.
+/// The texts of a record, in the order of its fields; none if its body was erased. The second value is whether a blob
+/// could not be read.
 pub(crate) fn of(record: &Record, blobs: &mut ReadBlob<'_>) -> (Vec<Passage>, bool) {
     let mut reading = Reading {
         blobs,
         known: !matches!(record.kind(), Kind::Other(_)),
         passages: Vec::new(),
-        room: MOST,
+        remaining: MAX_RECORD,
         lost: false,
     };
     match record.body_bytes().map(serde_json::from_slice::<Value>) {
         Some(Ok(body)) => reading.value("", &body),
-        // A body of another program that is no JSON.
+        // A body that is not JSON, written by another program.
         Some(Err(_)) => reading.text("", &String::from_utf8_lossy(record.body_bytes().unwrap_or_default()), false),
         None => {}
     }
@@ -79,8 +80,8 @@ struct Reading<'a, 'b> {
     blobs: &'a mut ReadBlob<'b>,
     known: bool,
     passages: Vec<Passage>,
-    /// Bytes that may still be read.
-    room: usize,
+    /// How many more bytes may be read.
+    remaining: usize,
     lost: bool,
 }
 
@@ -96,12 +97,13 @@ impl Reading<'_, '_> {
                 }
                 let stream = fields.get("stream").and_then(Value::as_str);
                 for (name, value) in fields {
-                    // What a path was and is has a digest; what a thing elsewhere was and is has words.
+                    // In a change of files, `before` and `after` are objects with digests. In other kinds they are
+                    // text.
                     let is_node = matches!(name.as_str(), "before" | "after") && value.is_object();
-                    let unread = self.known && (UNREAD.contains(&name.as_str()) || name == "stream" || is_node);
-                    if !unread {
-                        let said = if matches!(name.as_str(), "text" | "blob") { stream } else { None };
-                        self.value(said.unwrap_or(name), value);
+                    let skipped = self.known && (SKIPPED.contains(&name.as_str()) || name == "stream" || is_node);
+                    if !skipped {
+                        let name_in_passage = if matches!(name.as_str(), "text" | "blob") { stream } else { None };
+                        self.value(name_in_passage.unwrap_or(name), value);
                     }
                 }
             }
@@ -109,7 +111,7 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// A model's JSON: its texts as they are meant, not as they are written.
+    /// Reads the string values of a call's arguments, which are JSON text.
     fn arguments(&mut self, text: &str) {
         match serde_json::from_str::<Value>(text) {
             Ok(value @ (Value::Object(_) | Value::Array(_))) => {
@@ -123,14 +125,14 @@ impl Reading<'_, '_> {
 
     fn blob(&mut self, field: &str, blob: &BlobRef) {
         let media_type = blob.media_type.split(';').next().unwrap_or_default().trim();
-        let unread = ["image/", "audio/", "video/", "font/"].iter().any(|kind| media_type.starts_with(kind));
-        if unread
+        let skipped = ["image/", "audio/", "video/", "font/"].iter().any(|kind| media_type.starts_with(kind));
+        if skipped
             || matches!(media_type, rath_core::files::TREE | "application/pdf" | "application/zip")
-            || self.room == 0
+            || self.remaining == 0
         {
             return;
         }
-        let Some((bytes, mut cut)) = (self.blobs)(blob, LONGEST) else {
+        let Some((bytes, mut cut)) = (self.blobs)(blob, MAX_TEXT) else {
             self.lost = true;
             return;
         };
@@ -144,25 +146,25 @@ impl Reading<'_, '_> {
             return self.value(field, &value);
         }
         let text = String::from_utf8_lossy(&bytes);
-        // What was cut in the middle of a character.
+        // The cut may have split a character.
         let text = if cut { text.trim_end_matches('\u{fffd}') } else { &text };
-        cut |= text.len() > self.room;
+        cut |= text.len() > self.remaining;
         self.text(field, text, cut);
     }
 
     fn text(&mut self, field: &str, text: &str, cut: bool) {
-        if text.is_empty() || names_something(text) || self.room == 0 {
+        if text.is_empty() || is_identifier(text) || self.remaining == 0 {
             return;
         }
-        let length = text.floor_char_boundary(text.len().min(LONGEST).min(self.room));
-        self.room -= length;
+        let length = text.floor_char_boundary(text.len().min(MAX_TEXT).min(self.remaining));
+        self.remaining -= length;
         let cut = cut || length < text.len();
         self.passages.push(Passage { field: field.to_owned(), text: text[..length].to_owned(), cut });
     }
 }
 
-/// Whether it is a digest or the name of a session: nobody looks for those as words.
-fn names_something(text: &str) -> bool {
+/// Whether a text is a digest or a session id, which are not searched.
+fn is_identifier(text: &str) -> bool {
     let hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     match text.len() {
         64 => hex(text),
@@ -176,9 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_not_words() {
-        assert!(names_something(&"a1".repeat(32)));
-        assert!(names_something("01a1e1bc-9575-7083-8e1d-7744d87f2e67"));
-        assert!(!names_something("a word of thirty-six characters, yes"));
+    fn identifiers_are_not_indexed() {
+        assert!(is_identifier(&"a1".repeat(32)));
+        assert!(is_identifier("01a1e1bc-9575-7083-8e1d-7744d87f2e67"));
+        assert!(!is_identifier("a word of thirty-six characters, yes"));
     }
 }

@@ -1,49 +1,50 @@
-//! Words as the search sees them: cut by the rules of Unicode, folded, and where they stand.
+//! The tokenizer of the search: splits text into words by the rules of Unicode, and folds them.
 //!
-//! A word is what UAX #29 calls one, cut again where it joins parts with a dot, a hyphen or the like, so that
-//! `checkout.conf` is found by `checkout`. Letters are compared without case, width and accents. Scripts that put no
-//! spaces between words (Chinese, Japanese, Thai, Khmer, …) and Korean are cut into overlapping pairs of characters: one
-//! for every character, the last of a run alone, so that a single character is found as the beginning of a pair.
+//! A word is a word of UAX #29, split again at dots, hyphens and similar characters, so that `checkout` finds
+//! `checkout.conf`. Case, width and accents are ignored. Scripts without spaces between words (Chinese, Japanese, Thai,
+//! Khmer, …) and Korean are split into overlapping pairs of characters: each character starts a pair, and the last one
+//! of a run is a token alone. So a single character is found as the prefix of a pair.
 
 use std::ops::Range;
 
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// Of longer words this many characters count.
-const LONGEST: usize = 64;
+/// The number of characters of a word that are compared.
+const MAX_WORD: usize = 64;
 
-/// Letters, digits, `+`, `/` and `=` in a row that are taken for data in base 64, where both cases and digits are in it.
-const DATA: usize = 160;
+/// The least length of a run of letters, digits, `+`, `/` and `=` that counts as base64 data, if it has upper case,
+/// lower case and digits.
+const MIN_BASE64: usize = 160;
 
-/// What stands at a place of a text.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    /// A word.
+pub(crate) enum TokenKind {
+    /// A word of a script that separates words by spaces.
     Word,
-    /// Two neighbours of a run without spaces.
+    /// Two adjacent characters of a script without spaces.
     Pair,
-    /// The last character of such a run.
+    /// The last character of a sequence in a script without spaces.
     Last,
-    /// Something that no phrase goes across.
+    /// Skipped text. Phrases do not match across it.
     Break,
 }
 
-/// Shows every word of `text` to `each`: folded, where it stands, and what it is.
-pub(crate) fn each(text: &str, each: &mut dyn FnMut(&str, Range<usize>, Sort)) {
+/// Calls `each` with every token of `text`: the folded word, its byte range, and its kind.
+pub(crate) fn each(text: &str, each: &mut dyn FnMut(&str, Range<usize>, TokenKind)) {
     let mut scratch = String::new();
     let mut at = 0;
     for chunk in text.split(|c: char| c.is_ascii_whitespace()) {
         match chunk.is_ascii() {
-            true => plain(chunk, at, &mut scratch, each),
-            false => general(chunk, at, each),
+            true => tokenize_ascii(chunk, at, &mut scratch, each),
+            false => tokenize_unicode(chunk, at, each),
         }
         at += chunk.len() + 1;
     }
 }
 
-/// ASCII without spaces: words are letters and digits in a row, which is what the rules come to.
-fn plain(chunk: &str, at: usize, scratch: &mut String, each: &mut dyn FnMut(&str, Range<usize>, Sort)) {
+/// Tokenizes ASCII without spaces. Words are runs of letters and digits, which is what the Unicode rules amount to.
+fn tokenize_ascii(chunk: &str, at: usize, scratch: &mut String, each: &mut dyn FnMut(&str, Range<usize>, TokenKind)) {
     let bytes = chunk.as_bytes();
     let mut from = 0;
     while from < bytes.len() {
@@ -51,70 +52,70 @@ fn plain(chunk: &str, at: usize, scratch: &mut String, each: &mut dyn FnMut(&str
             from += 1;
             continue;
         }
-        let data = data(&bytes[from..]);
+        let data = base64_length(&bytes[from..]);
         if data > 0 {
-            each("", at + from..at + from + data, Sort::Break);
+            each("", at + from..at + from + data, TokenKind::Break);
             from += data;
             continue;
         }
         let length = bytes[from..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
         scratch.clear();
-        scratch.push_str(&chunk[from..from + length.min(LONGEST)]);
+        scratch.push_str(&chunk[from..from + length.min(MAX_WORD)]);
         scratch.make_ascii_lowercase();
-        each(scratch, at + from..at + from + length, Sort::Word);
+        each(scratch, at + from..at + from + length, TokenKind::Word);
         from += length;
     }
 }
 
-/// How many bytes of data in base 64 stand here.
-fn data(bytes: &[u8]) -> usize {
-    if bytes.len() < DATA {
+/// The length of the base64 data at the start of `bytes`; 0 if there is none.
+fn base64_length(bytes: &[u8]) -> usize {
+    if bytes.len() < MIN_BASE64 {
         return 0;
     }
     let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
     let run = &bytes[..bytes.iter().take_while(is_digit).count()];
     let has = |kind: fn(&u8) -> bool| run.iter().any(kind);
     let mixed = || has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit);
-    if run.len() >= DATA && mixed() { run.len() } else { 0 }
+    if run.len() >= MIN_BASE64 && mixed() { run.len() } else { 0 }
 }
 
-/// Any text without spaces of ASCII.
-fn general(chunk: &str, at: usize, each: &mut dyn FnMut(&str, Range<usize>, Sort)) {
+/// Tokenizes any text without ASCII spaces.
+fn tokenize_unicode(chunk: &str, at: usize, each: &mut dyn FnMut(&str, Range<usize>, TokenKind)) {
     let mut begin = 0;
     let mut in_run = false;
     for (here, c) in chunk.char_indices() {
-        let unspaced = is_unspaced(c) || in_run && is_joined_on(c);
+        let unspaced = is_unspaced(c) || in_run && continues_run(c);
         if unspaced != in_run {
-            stretch(&chunk[begin..here], at + begin, in_run, each);
+            tokenize_run(&chunk[begin..here], at + begin, in_run, each);
             (begin, in_run) = (here, unspaced);
         }
     }
-    stretch(&chunk[begin..], at + begin, in_run, each);
+    tokenize_run(&chunk[begin..], at + begin, in_run, each);
 }
 
-fn stretch(text: &str, at: usize, unspaced: bool, each: &mut dyn FnMut(&str, Range<usize>, Sort)) {
+fn tokenize_run(text: &str, at: usize, unspaced: bool, each: &mut dyn FnMut(&str, Range<usize>, TokenKind)) {
     if unspaced {
         return pairs(text, at, each);
     }
     for (from, word) in text.unicode_word_indices() {
         let mut begin = 0;
         for (here, c) in word.char_indices().chain([(word.len(), '.')]) {
-            if !joins(c) {
+            if !splits_word(c) {
                 continue;
             }
             let folded = fold(&word[begin..here]);
             if !folded.is_empty() {
-                each(cut(&folded), at + from + begin..at + from + here, Sort::Word);
+                each(cut(&folded), at + from + begin..at + from + here, TokenKind::Word);
             }
             begin = here + c.len_utf8();
         }
     }
 }
 
-/// A run without spaces, in pairs.
-fn pairs(text: &str, at: usize, each: &mut dyn FnMut(&str, Range<usize>, Sort)) {
+/// Tokenizes a run of a script without spaces into pairs.
+fn pairs(text: &str, at: usize, each: &mut dyn FnMut(&str, Range<usize>, TokenKind)) {
     let mut units: Vec<(char, Range<usize>)> = Vec::new();
-    // What belongs together is folded together, so that a mark that stands by itself is the same as one in its letter.
+    // Grapheme clusters are folded as a whole, so that a letter with a separate mark equals the composed letter.
     for (from, cluster) in text.grapheme_indices(true) {
         let range = at + from..at + from + cluster.len();
         units.extend(fold(cluster).chars().map(|c| (c, range.clone())));
@@ -126,22 +127,22 @@ fn pairs(text: &str, at: usize, each: &mut dyn FnMut(&str, Range<usize>, Sort)) 
         match units.get(n + 1) {
             Some((next, end)) => {
                 pair.push(*next);
-                each(&pair, range.start..end.end, Sort::Pair);
+                each(&pair, range.start..end.end, TokenKind::Pair);
             }
-            None => each(&pair, range.clone(), Sort::Last),
+            None => each(&pair, range.clone(), TokenKind::Last),
         }
     }
 }
 
 fn cut(word: &str) -> &str {
-    word.char_indices().nth(LONGEST).map_or(word, |(at, _)| &word[..at])
+    word.char_indices().nth(MAX_WORD).map_or(word, |(at, _)| &word[..at])
 }
 
-/// Without case, width, accents and marks that are not seen.
+/// Removes differences of case, width, accents and invisible marks.
 pub(crate) fn fold(text: &str) -> String {
     const APART: DecomposingNormalizerBorrowed<'_> = DecomposingNormalizerBorrowed::new_nfkd();
     const TOGETHER: ComposingNormalizerBorrowed<'_> = ComposingNormalizerBorrowed::new_nfc();
-    let letters = APART.normalize_iter(text.chars()).filter(|c| !is_accent(*c) && !is_unseen(*c));
+    let letters = APART.normalize_iter(text.chars()).filter(|c| !is_accent(*c) && !is_invisible(*c));
     let lower = letters.flat_map(char::to_lowercase).flat_map(|c| match c {
         'ß' => ['s', 's'].into_iter().take(2),
         'ς' => ['σ', ' '].into_iter().take(1),
@@ -153,13 +154,13 @@ pub(crate) fn fold(text: &str) -> String {
         .collect()
 }
 
-/// Accents of Latin, Greek and Cyrillic letters, and what Hebrew, Arabic and Syriac put at their letters and mostly leave
-/// away: points, vowels, signs of reading aloud, the stroke that makes a word longer. Marks of other scripts are letters
-/// of theirs.
+/// Whether a character is a mark that the search ignores: accents of Latin, Greek and Cyrillic, and the optional marks
+/// of Hebrew, Arabic and Syriac (points, vowels, cantillation, tatweel). Marks of other scripts are part of their
+/// letters.
 fn is_accent(c: char) -> bool {
     match c {
         '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' => true,
-        // Hebrew; between them are signs of its own.
+        // Hebrew. The code points between these are punctuation.
         '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}' | '\u{5c2}' | '\u{5c4}' | '\u{5c5}' | '\u{5c7}' => true,
         // Arabic.
         '\u{610}'..='\u{61a}'
@@ -180,14 +181,14 @@ fn is_accent(c: char) -> bool {
     }
 }
 
-/// Soft hyphens, joiners, marks of direction and of variants.
-fn is_unseen(c: char) -> bool {
+/// Whether a character is invisible: soft hyphens, joiners, direction marks and variation selectors.
+fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// What the rules of Unicode let stand inside a word, and we do not.
-fn joins(c: char) -> bool {
+/// Whether a character splits a word here although Unicode allows it inside a word.
+fn splits_word(c: char) -> bool {
     matches!(
         c,
         '.' | ','
@@ -234,10 +235,10 @@ fn joins(c: char) -> bool {
     )
 }
 
-/// Letters and marks of scripts that are cut into pairs.
+/// Whether a character is a letter or a mark of a script that is tokenized into pairs.
 fn is_unspaced(c: char) -> bool {
     match c {
-        // Their signs of currency, and what ends their sentences.
+        // Currency signs and sentence punctuation of these scripts.
         '\u{e3f}'
         | '\u{e4f}'
         | '\u{e5a}'
@@ -273,9 +274,9 @@ fn is_unspaced(c: char) -> bool {
     }
 }
 
-/// What goes on with a run, and begins none.
-fn is_joined_on(c: char) -> bool {
-    is_unseen(c) || is_accent(c)
+/// Whether a character continues a run but does not start one.
+fn continues_run(c: char) -> bool {
+    is_invisible(c) || is_accent(c)
 }
 
 #[cfg(test)]
@@ -284,15 +285,15 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        each(text, &mut |word, range, sort| {
+        each(text, &mut |word, range, kind| {
             assert!(text.get(range).is_some(), "{text:?}");
-            words.push(if sort == Sort::Break { "|".into() } else { word.to_owned() });
+            words.push(if kind == TokenKind::Break { "|".into() } else { word.to_owned() });
         });
         words
     }
 
     #[test]
-    fn words_are_cut_and_folded() {
+    fn words_are_split_and_folded() {
         assert_eq!(words("The pool's 3.14 (checkout.conf)"), ["the", "pool", "s", "3", "14", "checkout", "conf"]);
         assert_eq!(words("snake_case CamelCase"), ["snake", "case", "camelcase"]);
         assert_eq!(words("Müller MU\u{308}LLER Straße STRASSE"), ["muller", "muller", "strasse", "strasse"]);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn points_and_vowels_do_not_count() {
+    fn points_and_vowels_are_ignored() {
         assert_eq!(words("שָׁלוֹם שלום \u{fb2a}לום"), ["שלום"; 3]);
         assert_eq!(words("בְּרֵאשִׁית־בָּרָא"), ["בראשית", "ברא"]);
         assert_eq!(words("مُحَمَّد محمد محمـــد مُحَمَّدٌ"), ["محمد"; 4]);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_without_spaces_are_cut_into_pairs() {
+    fn scripts_without_spaces_are_tokenized_into_pairs() {
         assert_eq!(words("東京都"), ["東京", "京都", "都"]);
         assert_eq!(words("ｶﾞｽとgas"), ["ガス", "スと", "と", "gas"]);
         assert_eq!(words("か\u{3099}が"), ["がが", "が"]);
@@ -320,9 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn data_is_not_read() {
+    fn base64_data_is_skipped() {
         let data = "iVBORw0KGgo/".repeat(20);
         assert_eq!(words(&format!("before {data} after")), ["before", "|", "after"]);
-        assert_eq!(words(&"ab".repeat(200))[0].len(), LONGEST);
+        assert_eq!(words(&"ab".repeat(200))[0].len(), MAX_WORD);
     }
 }

@@ -1,4 +1,4 @@
-//! The embedded store does what every store does.
+//! Runs the conformance tests of all stores on the embedded store.
 
 use crate::support::fresh;
 

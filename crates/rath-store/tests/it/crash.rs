@@ -1,4 +1,4 @@
-//! SIGKILL at random moments: nothing acknowledged is missing, nothing is torn.
+//! Kills a writer with SIGKILL at random moments: everything acknowledged must be there, and the store must be valid.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -11,10 +11,10 @@ use rath_store::Embedded;
 
 use crate::support::{child, child_dir, verify};
 
-/// An acknowledged record: where it is and what its id is.
+/// An acknowledged record: its position and its id.
 struct Ack(Point, String);
 
-/// Appends, forks, merges and acknowledges until it is killed.
+/// Child process: appends, forks, merges and acknowledges until it is killed.
 #[test]
 fn writer() {
     let Some(dir) = child_dir() else { return };
@@ -45,7 +45,7 @@ fn writer() {
 
 fn acknowledge(session: &Session) {
     let head = session.head();
-    // One write: a line that is cut off was not acknowledged.
+    // One write, so that an incomplete line counts as not acknowledged.
     let line = format!("\nack {} {} {}\n", head.session, head.seq, head.id);
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
     std::io::stdout().flush().unwrap();
@@ -59,7 +59,7 @@ fn read_ack(line: &str) -> Option<Ack> {
     Some(Ack(Point { session, seq }, id.to_owned()))
 }
 
-/// One life and death of a writer.
+/// Runs a writer, kills it after `wait`, and returns what it acknowledged.
 fn round(path: &Path, wait: Duration) -> Vec<Ack> {
     let mut writer = child("crash::writer", path);
     let output = BufReader::new(writer.stdout.take().unwrap());
@@ -78,7 +78,7 @@ fn nothing_acknowledged_is_lost() {
     let mut acknowledged = 0;
     let mut chance: u64 = 0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id());
     for life in 0..rounds {
-        // Some lives begin on a store that earlier ones left behind.
+        // Five writers in a row use the same store.
         let path = dir.path().join(format!("store-{}", life / 5));
         if !path.exists() {
             drop(Embedded::create(&path).unwrap());
@@ -87,17 +87,17 @@ fn nothing_acknowledged_is_lost() {
         let acks = round(&path, Duration::from_micros(5_000 + (chance >> 33) % 60_000));
         acknowledged += acks.len();
         let report = verify(&path);
-        assert!(report.is_sound(), "life {life}: {:?}", report.findings);
+        assert!(report.is_valid(), "life {life}: {:?}", report.findings);
         let store = Embedded::open(&path).unwrap();
         for Ack(point, id) in acks {
             let found = block_on(store.get(Lookup::At(point))).unwrap();
             assert_eq!(found.first().map(|record| record.id().to_string()), Some(id), "life {life}: {point}");
         }
-        // The dead writer's sessions are free, and can be gone on with.
+        // The sessions of the killed writer are not leased and can be continued.
         for row in block_on(store.sessions(rath_core::store::Query::default())).unwrap().into_iter().take(3) {
             assert!(row.holder.is_none());
             if !row.closed {
-                let mut session = block_on(store.open(row.id, Actor::program("heir"))).unwrap();
+                let mut session = block_on(store.open(row.id, Actor::program("successor"))).unwrap();
                 session.note("goes on").unwrap();
                 block_on(session.publish()).unwrap();
             }

@@ -1,4 +1,5 @@
-//! Disks that are full, fail or take nothing, and clocks that go back: an error says so, and nothing acknowledged is lost.
+//! Full, failing and read-only disks, and clocks that go back: the error must be clear, and nothing acknowledged may be
+//! lost.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,23 +8,23 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use pollster::block_on;
-use rath_core::store::{Lookup, Which};
+use rath_core::store::{Lookup, SessionFilter};
 use rath_core::{Actor, Blob, ErrorKind, Reference, Session, Store, View};
 use rath_store::Embedded;
 use rath_testkit::faults::{self, Faults};
-use rath_testkit::power::Chance;
+use rath_testkit::power::SeededRng;
 
 use crate::support::{child_dir, verify};
 
 const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
 
-fn noise(chance: &mut Chance, length: u64) -> Blob {
+fn noise(chance: &mut SeededRng, length: u64) -> Blob {
     let bytes: Vec<u8> = (0..length).map(|_| chance.next_number() as u8).collect();
     Blob::new(bytes, "application/octet-stream")
 }
 
-/// The code of a failure, whatever wraps it.
+/// The error code, without wrapping errors.
 fn code(error: &rath_core::Error) -> &str {
     match error.kind() {
         ErrorKind::Store(error) => error.code(),
@@ -31,7 +32,7 @@ fn code(error: &rath_core::Error) -> &str {
     }
 }
 
-/// A test of this binary as a child; below `root` its files fail.
+/// Runs a test of this binary as a child process whose file operations below `root` fail according to `rules`.
 fn failing(test: &str, root: &Path, rules: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -45,15 +46,15 @@ fn passes(output: &Output) -> String {
     said
 }
 
-/// Works on a store and meets failures: what was acknowledged, and what was said.
-fn toil(store: &Arc<dyn Store>, chance: &mut Chance) -> (Vec<Reference>, Vec<rath_core::Error>) {
+/// Writes to a store. Returns the acknowledged records and the errors.
+fn write_with_faults(store: &Arc<dyn Store>, chance: &mut SeededRng) -> (Vec<Reference>, Vec<rath_core::Error>) {
     let (mut acknowledged, mut failures) = (Vec::new(), Vec::new());
     let mut session = Session::create(store, Actor::program("victim"));
     for turn in 0..6 {
-        // Every other one rides in the database.
+        // Every second blob is inline.
         let length = if turn % 2 == 0 { 9_000 } else { 1_000 } + chance.below(7_000);
         session.user_with(format!("turn {turn}"), [("a.bin", noise(chance, length))]).unwrap();
-        // The first try may fail; what is tried again may not be there twice.
+        // The first attempt may fail. The second one must not store the records twice.
         for _ in 0..2 {
             match block_on(session.publish()) {
                 Ok(()) => {
@@ -67,11 +68,11 @@ fn toil(store: &Arc<dyn Store>, chance: &mut Chance) -> (Vec<Reference>, Vec<rat
     (acknowledged, failures)
 }
 
-/// Lets each kind of call fail once, at every place in turn.
+/// Child process: makes each kind of call fail once, after 0 to 9 successful calls.
 #[test]
 fn victim() {
     let Some(root) = child_dir() else { return };
-    let mut chance = Chance::new(7);
+    let mut chance = SeededRng::new(7);
     for (call, name, errno) in [
         ("write", "rath.db-wal", ENOSPC),
         ("write", "rath.db-wal", EIO),
@@ -86,34 +87,34 @@ fn victim() {
         ("entry", ".lock", ENOSPC),
         ("write", ".new", ENOSPC),
     ] {
-        let mut met = 0;
+        let mut failed = 0;
         for after in 0..10 {
             let path = root.join(format!("store-{call}-{name}-{errno}-{after}"));
             let store = Embedded::create(&path).unwrap();
             faults::change(&root, &format!("{call} {name} {errno} after {after} times 1"));
-            let (acknowledged, failures) = toil(&store, &mut chance);
+            let (acknowledged, failures) = write_with_faults(&store, &mut chance);
             faults::change(&root, "");
             drop(store);
-            met += failures.len();
+            failed += failures.len();
             let expected = if errno == ENOSPC { "disk-full" } else { "disk-failed" };
             for error in &failures {
                 assert_eq!(code(error), expected, "{call} {name} {after}: {error}");
             }
-            // One failure, and the second try gets through.
+            // At most one failure; the second attempt succeeds.
             assert!(failures.len() <= 1 && acknowledged.len() == 6, "{call} {name} {after}: {failures:?}");
-            holds(&path, &acknowledged);
+            assert_stored(&path, &acknowledged);
         }
-        // A sync of the database is the log's business: nobody waits for it.
-        assert!(met > 0 || name == "rath.db", "{call} {name} {errno} never failed");
+        // The database file is synced only by checkpoints, and no commit waits for them.
+        assert!(failed > 0 || name == "rath.db", "{call} {name} {errno} never failed");
     }
     creation(&root);
     reading(&root, &mut chance);
 }
 
-/// Everything acknowledged is there, once, and the store is sound.
-fn holds(path: &Path, acknowledged: &[Reference]) {
+/// Checks that the store is valid and has every acknowledged record once.
+fn assert_stored(path: &Path, acknowledged: &[Reference]) {
     let report = verify(path);
-    assert!(report.is_sound(), "{}: {:?}", path.display(), report.findings);
+    assert!(report.is_valid(), "{}: {:?}", path.display(), report.findings);
     let store = Embedded::open(path).unwrap();
     for reference in acknowledged {
         let found = block_on(store.get(Lookup::At(reference.point()))).unwrap();
@@ -124,7 +125,7 @@ fn holds(path: &Path, acknowledged: &[Reference]) {
     }
 }
 
-/// A store that cannot be made whole is not there, and can be made later.
+/// A store that cannot be created completely does not exist, and can be created later.
 fn creation(root: &Path) {
     for (call, name) in [("write", ".new"), ("write", ".new-wal"), ("entry", "rath.db"), ("sync", ".new")] {
         for after in 0..6 {
@@ -135,26 +136,26 @@ fn creation(root: &Path) {
             match made {
                 Ok(store) => drop(store),
                 Err(_) => {
-                    assert!(!Embedded::exists(&path), "{call} {name} {after}: a half store");
+                    assert!(!Embedded::exists(&path), "{call} {name} {after}: an incomplete store");
                     assert!(
                         fs::read_dir(&path).into_iter().flatten().next().is_none(),
-                        "{call} {name} {after}: litter"
+                        "{call} {name} {after}: leftover files"
                     );
                     drop(Embedded::create(&path).unwrap());
                 }
             }
-            assert!(verify(&path).is_sound());
+            assert!(verify(&path).is_valid());
         }
     }
 }
 
-/// A disk that does not read says so; nothing is taken for missing.
-fn reading(root: &Path, chance: &mut Chance) {
+/// A failing read is an error, and does not look like missing data.
+fn reading(root: &Path, chance: &mut SeededRng) {
     let path = root.join("unread");
     let store = Embedded::create(&path).unwrap();
-    let (acknowledged, _) = toil(&store, chance);
+    let (acknowledged, _) = write_with_faults(&store, chance);
     drop(store);
-    // SQLite takes a page that cannot be read for a damaged one.
+    // SQLite reports a page that cannot be read as damaged.
     for (name, expected) in [("rath.db", "store-damaged"), (".pack", "disk-failed")] {
         faults::change(root, &format!("read {name} {EIO} after 1"));
         let said = match Embedded::open(&path) {
@@ -168,22 +169,22 @@ fn reading(root: &Path, chance: &mut Chance) {
                     }
                     Ok::<_, rath_core::store::Error>(())
                 });
-                answer.expect_err("it could be read").code()
+                answer.expect_err("the read succeeded").code()
             }
         };
         assert_eq!(said, expected, "{name}");
         faults::change(root, "");
-        holds(&path, &acknowledged);
+        assert_stored(&path, &acknowledged);
     }
 }
 
 #[test]
-fn a_call_that_fails_is_told_and_loses_nothing() {
+fn a_failing_call_is_an_error_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     passes(&failing("faults::victim", dir.path(), ""));
 }
 
-/// Writes before and after the clock went back by a day, and a year ahead.
+/// Child process: writes while the clock is shifted back and forward.
 #[test]
 fn wanderer() {
     let Some(root) = child_dir() else { return };
@@ -195,7 +196,7 @@ fn wanderer() {
     for shift in [0i64, -86_400, 86_400 * 365, -86_400 * 365, 0] {
         faults::change(&root, &format!("clock {shift}"));
         session.note(format!("the clock is off by {shift} s")).unwrap();
-        let mut branch = session.fork("meanwhile");
+        let mut branch = session.fork("branch");
         branch.note("on a branch").unwrap();
         block_on(session.publish()).unwrap();
         session = block_on(session.merge([branch], rath_core::How::Append)).unwrap();
@@ -205,28 +206,29 @@ fn wanderer() {
         block_on(other.publish()).unwrap();
         last = session.head();
         times.push(block_on(View::of(&store, session.id(), None)).unwrap().record().time().unwrap());
-        // Somebody who comes later finds the living, and only those.
-        let rows = block_on(store.sessions(Which::Id(session.id()).into())).unwrap();
+        // The holder is still recognized as alive.
+        let rows = block_on(store.sessions(SessionFilter::Id(session.id()).into())).unwrap();
         assert_eq!(rows[0].holder.as_ref().unwrap().process, std::process::id());
     }
     assert!(times.is_sorted() && times[2] == times[3], "{times:?}");
     let id = session.id();
     drop((session, store));
-    holds(&path, &[last]);
+    assert_stored(&path, &[last]);
     let store = Embedded::open(&path).unwrap();
     let mut session = block_on(store.open(id, Actor::program("wanderer"))).unwrap();
     session.note("back home").unwrap();
     block_on(session.publish()).unwrap();
-    assert_eq!(block_on(store.sessions(Which::All.into())).unwrap().len(), 1 + 5 + 5);
+    assert_eq!(block_on(store.sessions(SessionFilter::All.into())).unwrap().len(), 1 + 5 + 5);
 }
 
 #[test]
-fn a_clock_that_goes_back_puts_nothing_out_of_order() {
+fn a_clock_that_goes_back_does_not_reorder_records() {
     let dir = tempfile::tempdir().unwrap();
     passes(&failing("faults::wanderer", dir.path(), ""));
 }
 
-/// Runs a test of this binary where `mount` has mounted something; `None`, said aloud, where that is not allowed.
+/// Runs a test of this binary in a mount namespace after the command `mount`. Returns `None` and reports a skipped test
+/// if mounting is not permitted.
 fn mounted(mount: &str, test: &str, dir: &Path) -> Option<Output> {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
@@ -245,7 +247,7 @@ fn is_refused(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).contains("unshare:")
 }
 
-/// Fills a small disk, and goes on when there is room again.
+/// Child process: fills a small disk, and continues when there is space again.
 #[test]
 fn filler() {
     let Some(dir) = child_dir() else { return };
@@ -253,7 +255,7 @@ fn filler() {
     let ballast = dir.join("ballast");
     fs::write(&ballast, vec![1; 500_000]).unwrap();
     let store = Embedded::create(&path).unwrap();
-    let mut chance = Chance::new(3);
+    let mut chance = SeededRng::new(3);
     let mut acknowledged = Vec::new();
     let mut session = Session::create(&store, Actor::program("filler"));
     let error = loop {
@@ -265,15 +267,15 @@ fn filler() {
         assert!(acknowledged.len() < 1000, "the disk does not fill");
     };
     assert_eq!(code(&error), "disk-full", "{error}");
-    // Full it is read, and refuses again.
-    holds(&path, &acknowledged);
+    // A full store can be read, and further writes fail.
+    assert_stored(&path, &acknowledged);
     assert_eq!(code(&block_on(session.publish()).unwrap_err()), "disk-full");
     let (id, before) = (session.id(), acknowledged.len());
     fs::remove_file(ballast).unwrap();
     block_on(session.publish()).unwrap();
     acknowledged.push(session.head());
     drop((session, store));
-    holds(&path, &acknowledged);
+    assert_stored(&path, &acknowledged);
     let store = Embedded::open(&path).unwrap();
     let mut session = block_on(store.open(id, Actor::program("filler"))).unwrap();
     session.note("room again").unwrap();
@@ -282,25 +284,25 @@ fn filler() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_loses_nothing() {
+fn a_full_disk_is_an_error_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let Some(output) = mounted("mount -t tmpfs -o size=3m tmpfs \"$0\"", "faults::filler", dir.path()) else { return };
     let said = passes(&output);
     assert!(said.contains("full after"), "{said}");
 }
 
-/// Reads a store where nothing may be written.
+/// Child process: reads a store in a read-only directory.
 #[test]
 fn reader() {
     let Some(dir) = child_dir() else { return };
     let path = dir.join("store");
     let store = Embedded::open(&path).unwrap();
-    let row = block_on(store.sessions(Which::All.into())).unwrap().remove(0);
+    let row = block_on(store.sessions(SessionFilter::All.into())).unwrap().remove(0);
     assert_eq!(block_on(View::of(&store, row.id, None)).unwrap().record().seq(), row.seq);
-    assert!(verify(&path).is_sound());
+    assert!(verify(&path).is_valid());
     let error = block_on(store.open(row.id, Actor::program("reader"))).unwrap_err();
     assert_eq!(code(&error), "read-only-store", "{error}");
-    // One whose log is still to be moved says why it is not opened.
+    // A store with a WAL cannot be opened, and the error names the log.
     let error = Embedded::open(dir.join("killed")).unwrap_err();
     assert_eq!(error.code(), "read-only-store", "{error}");
     assert!(error.to_string().contains("log"), "{error}");
@@ -309,13 +311,13 @@ fn reader() {
 }
 
 #[test]
-fn a_directory_that_takes_nothing_is_read() {
+fn a_store_in_a_read_only_directory_can_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::create(dir.path().join("store")).unwrap();
     let mut session = Session::create(&store, Actor::program("writer"));
     session.note("before").unwrap();
     block_on(session.publish()).unwrap();
-    // As a process leaves it that is killed.
+    // Like a store whose process was killed.
     rath_testkit::copy_dir(&dir.path().join("store"), &dir.path().join("killed"));
     fs::remove_file(dir.path().join("killed/rath.db-shm")).unwrap();
     drop((session, store));
@@ -324,9 +326,9 @@ fn a_directory_that_takes_nothing_is_read() {
     passes(&output);
 }
 
-/// Gives a session back while the disk takes nothing, and wants it again.
+/// Child process: releases a lease while the disk is full, and leases the session again.
 #[test]
-fn comer_back() {
+fn releaser() {
     let Some(root) = child_dir() else { return };
     let store = Embedded::create(root.join("store")).unwrap();
     let mut session = Session::create(&store, Actor::program("victim"));
@@ -336,11 +338,11 @@ fn comer_back() {
     faults::change(&root, &format!("write rath.db-wal {ENOSPC} times 1"));
     drop(session);
     let opened = (0..5).any(|_| block_on(store.open(id, Actor::program("victim"))).is_ok());
-    assert!(opened, "it keeps what it gave back");
+    assert!(opened, "the lease was not released");
 }
 
 #[test]
-fn what_could_not_be_given_back_is_given_back_later() {
+fn a_failed_release_is_repeated_later() {
     let root = tempfile::tempdir().unwrap();
-    passes(&failing("faults::comer_back", root.path(), ""));
+    passes(&failing("faults::releaser", root.path(), ""));
 }

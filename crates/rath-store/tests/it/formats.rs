@@ -1,4 +1,4 @@
-//! Stores that are not ours, not yet ours, or not readable.
+//! Opening directories that are not stores, stores of later formats, and creating stores.
 
 use std::fs;
 
@@ -8,12 +8,12 @@ use rath_core::{Actor, Session};
 use rath_store::{Embedded, FORMAT};
 
 use crate::corpus::describe;
-use crate::support::{fresh, furnished, noise, verify};
+use crate::support::{fresh, noise, sample_sessions, verify};
 
-/// A store as a later version may leave it: of another format, with what that brings.
+/// A store of the next format, with a change to its schema.
 fn from_the_future(change: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     let (store, dir) = fresh();
-    furnished(&store);
+    sample_sessions(&store);
     drop(store);
     let path = dir.path().join("store");
     let db = rusqlite::Connection::open(path.join("rath.db")).unwrap();
@@ -27,14 +27,17 @@ fn a_store_from_the_future_is_read_and_not_written() {
     let more = "CREATE TABLE boards (id BLOB PRIMARY KEY); ALTER TABLE sessions ADD COLUMN board BLOB;";
     let (_dir, path) = from_the_future(more);
     let report = verify(&path);
-    assert!(report.is_sound(), "{:?}", report.findings);
+    assert!(report.is_valid(), "{:?}", report.findings);
     let before = describe(&path);
     assert!(!before.as_array().unwrap().is_empty());
     let store = Embedded::open(&path).unwrap();
     let mut session = Session::create(&store, Actor::person("ada"));
     let error = block_on(session.publish()).unwrap_err();
     assert_eq!(error.code(), "store-from-the-future");
-    let expected = format!("the store has format {}, and this version of rath writes up to {FORMAT}", FORMAT + 1);
+    let expected = format!(
+        "the store has format {}, but this version of rath writes up to {FORMAT}: use a newer version",
+        FORMAT + 1
+    );
     assert_eq!(error.to_string(), expected);
     let id = block_on(store.sessions(Query::default())).unwrap()[0].id;
     assert_eq!(block_on(store.open(id, Actor::person("ada"))).unwrap_err().code(), "store-from-the-future");
@@ -51,7 +54,7 @@ fn a_store_from_the_future_that_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn what_is_not_a_store_is_said_to_be_none() {
+fn opening_something_else_is_not_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let code = |path| Embedded::open(path).err().unwrap().code();
     assert_eq!(code(dir.path().join("nowhere")), "not-a-store");
@@ -69,20 +72,20 @@ fn what_is_not_a_store_is_said_to_be_none() {
 }
 
 #[test]
-fn a_store_is_not_made_over_another() {
+fn creating_a_store_over_another_fails() {
     let (_store, dir) = fresh();
     assert!(Embedded::create(dir.path().join("store")).is_err());
 }
 
 #[test]
-fn a_half_made_store_does_not_stand_in_the_way() {
+fn an_unfinished_store_does_not_prevent_creation() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("rath.db.0.new"), "a crash left this").unwrap();
     assert!(Embedded::create(dir.path()).is_ok());
 }
 
 #[test]
-fn of_many_that_make_a_store_at_once_one_succeeds() {
+fn of_concurrent_creations_one_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let made = std::thread::scope(|scope| {
@@ -90,11 +93,11 @@ fn of_many_that_make_a_store_at_once_one_succeeds() {
         makers.into_iter().map(|maker| maker.join().unwrap()).filter(|made| *made).count()
     });
     assert_eq!(made, 1);
-    assert!(crate::support::verify(&path).is_sound());
+    assert!(crate::support::verify(&path).is_valid());
 }
 
 #[test]
-fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
+fn a_failed_commit_changes_nothing_and_returns_the_sessions() {
     use rath_core::How;
     let (store, dir) = fresh();
     let packs = dir.path().join("store/packs");
@@ -104,7 +107,7 @@ fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
     let mut branch = root.fork("long");
     branch.assistant(noise(20_000, 1)).unwrap();
     let heads = [root.head(), branch.head()];
-    // Blobs cannot be written: a file stands where their directory should be.
+    // Blobs cannot be written, because a file has the name of their directory.
     fs::write(&packs, "").unwrap();
     let error = block_on(root.merge([branch], How::Append)).unwrap_err();
     assert_eq!(error.code(), "machine");
@@ -112,7 +115,7 @@ fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
     assert_eq!(sessions.iter().map(Session::head).collect::<Vec<_>>(), heads);
     let rows = block_on(store.sessions(rath_core::store::Query::default())).unwrap();
     assert_eq!((rows.len(), rows[0].seq), (1, 1));
-    // Many at once: the others' work is not undone.
+    // Concurrent commits: a failed one does not undo the others.
     std::thread::scope(|scope| {
         for n in 0..8 {
             let store = &store;
@@ -129,6 +132,6 @@ fn a_commit_that_fails_leaves_nothing_and_gives_the_sessions_back() {
     block_on(sessions.pop().unwrap().merge([branch], How::Append)).unwrap();
     drop(store);
     let report = crate::support::verify(&dir.path().join("store"));
-    assert!(report.is_sound(), "{:?}", report.findings);
+    assert!(report.is_valid(), "{:?}", report.findings);
     assert_eq!((report.sessions, report.blobs), (6, 1));
 }

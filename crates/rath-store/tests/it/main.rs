@@ -1,30 +1,33 @@
 //! The tests of rath-store, in one binary.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "tests start children of their own binary and tell them by environment")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start child processes of their own binary, with arguments in environment variables"
+)]
 
-mod begun_runs;
+mod compressed_segments;
 mod conformance;
 mod corpus;
 mod crash;
 mod damage;
+mod earlier_runs;
+mod erased_state;
 mod erasing;
 mod faults;
 mod folds;
 mod formats;
-mod holes;
 mod inboxes;
+mod inline_blobs;
 mod power;
 mod processes;
 mod projections;
-mod raising;
-mod riders;
+mod random_programs;
 mod scanning;
+mod schema_check;
 mod search;
-mod shape;
 mod simulation;
-mod squeezed;
 mod support;
 mod tamper;
+mod upgrading;
 mod watching;
-mod world;

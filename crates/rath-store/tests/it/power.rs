@@ -1,7 +1,7 @@
-//! The power goes: whatever the disk kept of what was not synced, everything acknowledged is there.
+//! Simulated power cuts: everything acknowledged must be stored, whatever part of the unsynced writes reached the disk.
 //!
-//! A failure says how to build its image again: `RATH_POWER_TRACE` (what was written down, which is kept) and `RATH_POWER_SEED`; in `RATH_POWER_KEEP`, a directory,
-//! images stay.
+//! A failure prints how to build the same disk image again: `RATH_POWER_TRACE` is the recorded trace, which is kept,
+//! and `RATH_POWER_SEED` the seed. If `RATH_POWER_KEEP` is a directory, the images are kept there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -10,23 +10,23 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use pollster::block_on;
-use rath_core::store::{Batch, Lookup, Post, Posted, Result, Which};
+use rath_core::store::{Batch, Lookup, Post, PostContent, Result, SessionFilter};
 use rath_core::{Actor, Blob, How, Point, Reference, Session, SessionId, Store, Time};
 use rath_store::Embedded;
 use rath_testkit::faults::{self, Faults};
-use rath_testkit::power::{Chance, Cut, Trace};
+use rath_testkit::power::{Cut, SeededRng, Trace};
 
 use crate::support::child_dir;
 
-/// Where a worker says what was acknowledged to it.
-struct Said(File);
+/// The file in which a worker records what was acknowledged.
+struct AckLog(File);
 
-impl Said {
+impl AckLog {
     fn new(root: &Path) -> Self {
         Self(OpenOptions::new().append(true).create(true).open(Trace::acknowledged(root)).unwrap())
     }
 
-    /// One write: a line that is cut off was not acknowledged.
+    /// Writes a line with one write, so that an incomplete line counts as not acknowledged.
     fn say(&self, line: std::fmt::Arguments<'_>) {
         (&self.0).write_all(format!("{line}\n").as_bytes()).unwrap();
     }
@@ -37,30 +37,29 @@ impl Said {
     }
 }
 
-/// Tries again what the disk refused, which others may have refused it again. After that nothing was promised, and nothing
-/// is said.
-fn persist<T>(mut work: impl FnMut() -> rath_core::Result<T>) -> T {
+/// Repeats `work` until it succeeds. A failed attempt acknowledged nothing.
+fn retry<T>(mut work: impl FnMut() -> rath_core::Result<T>) -> T {
     for _ in 0..200 {
         match work() {
             Ok(done) => return done,
             Err(error) => eprintln!("worker: {error}"),
         }
     }
-    panic!("it does not get well");
+    panic!("200 attempts failed");
 }
 
-fn noise(chance: &mut Chance, length: u64) -> Blob {
+fn noise(chance: &mut SeededRng, length: u64) -> Blob {
     let bytes: Vec<u8> = (0..length).map(|_| chance.next_number() as u8).collect();
     Blob::new(bytes, "application/octet-stream")
 }
 
-/// Appends, forks, merges, posts, erases and collects, and acknowledges what is durable. `RATH_TEST_TURNS` says how long;
-/// what `RATH_TEST_STUMBLE` names fails now and then.
+/// Child process: appends, forks, merges, posts, erases and collects, and records what was acknowledged.
+/// `RATH_TEST_TURNS` is the number of turns. Calls that match `RATH_TEST_STUMBLE` fail now and then.
 #[test]
 fn worker() {
     let Some(root) = child_dir() else { return };
     let turns: u64 = std::env::var("RATH_TEST_TURNS").unwrap().parse().unwrap();
-    let said = Said::new(&root);
+    let said = AckLog::new(&root);
     let path = root.join("deep/store");
     match Embedded::create(&path) {
         Ok(_) => said.say(format_args!("store")),
@@ -72,7 +71,7 @@ fn worker() {
         if phase == 0 {
             for _ in 0..3 {
                 let mut session = Session::create(&store, Actor::program("worker"));
-                persist(|| block_on(session.publish()));
+                retry(|| block_on(session.publish()));
                 said.head(&session);
                 sessions.push(session.id());
             }
@@ -84,25 +83,25 @@ fn worker() {
             }
         });
         drop(store);
-        // What nobody names goes, while nobody writes.
-        let store = Embedded::open_here(&path, "collector").unwrap();
+        // Collect garbage while no worker writes.
+        let store = Embedded::open_as(&path, "collector").unwrap();
         if let Err(error) = store.collect(false, &mut |_| {}) {
             eprintln!("collector: {error}");
         }
     }
 }
 
-fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u64) {
-    let mut chance = Chance::new(seed ^ u64::from(std::process::id()) << 20);
-    let mut session = persist(|| block_on(store.open(id, Actor::program("worker"))));
+fn work(store: &Arc<dyn Store>, id: SessionId, said: &AckLog, turns: u64, seed: u64) {
+    let mut chance = SeededRng::new(seed ^ u64::from(std::process::id()) << 20);
+    let mut session = retry(|| block_on(store.open(id, Actor::program("worker"))));
     let mut notes: Vec<Reference> = Vec::new();
     let stumble = std::env::var("RATH_TEST_STUMBLE").ok();
     for turn in 0..turns {
         let mut blobs = Vec::new();
         if let Some(what) = stumble.as_ref().filter(|_| chance.percent(20)) {
-            // Something is in the log that nobody synced, and the sync that would have done it fails.
+            // The WAL has an unsynced commit, and the sync of the next commit fails.
             let unnamed = noise(&mut chance, 5_000);
-            persist(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
+            retry(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
             faults::change(&child_dir().unwrap(), &format!("{what} times 1"));
         }
         session.note(format!("worker {seed}, turn {turn}")).unwrap();
@@ -113,7 +112,7 @@ fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u6
             blobs.push(blob.reference.digest);
             session.user_with("Look.", [("a.bin", blob)]).unwrap();
         }
-        persist(|| block_on(session.publish()));
+        retry(|| block_on(session.publish()));
         said.head(&session);
         for digest in blobs {
             said.say(format_args!("blob {digest}"));
@@ -121,17 +120,17 @@ fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u6
         if chance.percent(15) {
             let mut branch = session.fork("try");
             branch.assistant("on a branch").unwrap();
-            persist(|| block_on(branch.publish()));
+            retry(|| block_on(branch.publish()));
             said.head(&branch);
             session = match block_on(session.merge([branch], How::Append)) {
                 Ok(merged) => merged,
-                // Merged or not, the store says.
+                // The merge may have been committed or not, so open the session again.
                 Err(error) => {
                     drop(error);
-                    persist(|| block_on(store.open(id, Actor::program("worker"))))
+                    retry(|| block_on(store.open(id, Actor::program("worker"))))
                 }
             };
-            persist(|| block_on(session.publish()));
+            retry(|| block_on(session.publish()));
             said.head(&session);
         }
         if chance.percent(25) {
@@ -140,57 +139,57 @@ fn work(store: &Arc<dyn Store>, id: SessionId, said: &Said, turns: u64, seed: u6
         if chance.percent(15) {
             let gone = notes.swap_remove(chance.below(notes.len() as u64) as usize);
             said.say(format_args!("erasing {} {}", gone.session, gone.seq));
-            persist(|| Ok(block_on(store.erase(vec![gone]))?));
+            retry(|| Ok(block_on(store.erase(vec![gone]))?));
             said.say(format_args!("erased {} {}", gone.session, gone.seq));
         }
         if stumble.is_none() && chance.percent(10) {
             let unnamed = noise(&mut chance, 5_000);
-            persist(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
+            retry(|| Ok(block_on(store.blob_put(vec![unnamed.clone()]))?));
         }
     }
 }
 
-/// Posts something, and takes it out again at times.
-fn post(store: &Arc<dyn Store>, session: SessionId, said: &Said, chance: &mut Chance) {
+/// Posts a message, and sometimes consumes it.
+fn post(store: &Arc<dyn Store>, session: SessionId, said: &AckLog, chance: &mut SeededRng) {
     let post = Post {
         id: format!("post-{:016x}", chance.next_number()),
         session,
         actor: Actor::person("ada"),
         time: Time(1_700_000_000_000_000),
-        what: Posted::Message { text: "hurry".into() },
+        what: PostContent::Message { text: "hurry".into() },
     };
-    persist(|| Ok(block_on(store.post(post.clone()))?));
+    retry(|| Ok(block_on(store.post(post.clone()))?));
     said.say(format_args!("post {session} {}", post.id));
     if chance.percent(50) {
         said.say(format_args!("taking {}", post.id));
-        persist(|| Ok(block_on(store.commit(Batch { taken: vec![post.id.clone()], ..Batch::default() }))?));
+        retry(|| Ok(block_on(store.commit(Batch { consumed_posts: vec![post.id.clone()], ..Batch::default() }))?));
         said.say(format_args!("taken {session} {}", post.id));
     }
 }
 
-/// One reads an older end of the log while it is moved, so that what is moved is not synced; then the sync fails that would
-/// have done it. And a sync fails that another connection of the same process makes.
+/// Child process: a reader uses an older snapshot of the WAL during a checkpoint, so that SQLite does not sync the
+/// checkpoint, and the sync of the next checkpoint fails. Then a sync by another connection of the same process fails.
 #[test]
 fn unlucky_worker() {
     let Some(root) = child_dir() else { return };
-    let said = Said::new(&root);
+    let said = AckLog::new(&root);
     let path = root.join("deep/store");
     let store: Arc<Embedded> = {
         drop(Embedded::create(&path).unwrap());
-        Arc::new(Embedded::open_here(&path, "worker").unwrap())
+        Arc::new(Embedded::open_as(&path, "worker").unwrap())
     };
     let shared: Arc<dyn Store> = store.clone();
     let mut session = Session::create(&shared, Actor::program("worker"));
-    let mut chance = Chance::new(1);
+    let mut chance = SeededRng::new(1);
     let say = |session: &mut Session, turns: u64| {
         for turn in 0..turns {
             session.note(format!("{turn} {}", "word ".repeat(300))).unwrap();
-            persist(|| block_on(session.publish()));
+            retry(|| block_on(session.publish()));
             said.head(session);
         }
     };
     let by_hand = || rusqlite::Connection::open(path.join("rath.db")).unwrap();
-    let move_log = |db: &rusqlite::Connection| {
+    let checkpoint = |db: &rusqlite::Connection| {
         db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
     };
     for round in 0..4 {
@@ -198,7 +197,7 @@ fn unlucky_worker() {
         let reader = by_hand();
         reader.execute_batch("BEGIN; SELECT count(*) FROM sessions").unwrap();
         say(&mut session, 5);
-        let (all, moved) = move_log(&by_hand()).unwrap();
+        let (all, moved) = checkpoint(&by_hand()).unwrap();
         assert!(0 < moved && moved < all, "{moved} of {all}");
         reader.execute_batch("COMMIT").unwrap();
         say(&mut session, 5);
@@ -209,8 +208,8 @@ fn unlucky_worker() {
         say(&mut session, round + 1);
 
         let unnamed = noise(&mut chance, 5_000);
-        persist(|| Ok(block_on(shared.blob_put(vec![unnamed.clone()]))?));
-        // The log is written again when the connection is made, then it is committed, then moved.
+        retry(|| Ok(block_on(shared.blob_put(vec![unnamed.clone()]))?));
+        // The syncs of an erasure: the rewrite of the WAL when it connects, the commit, and the checkpoint.
         for after in 0..3 {
             faults::change(&root, &format!("sync rath.db-wal 5 after {after} times 1"));
             assert_eq!(block_on(shared.erase(vec![session.head()])).unwrap_err().code(), "disk-failed");
@@ -219,7 +218,7 @@ fn unlucky_worker() {
     }
 }
 
-/// How much is worked, and under which faults.
+/// The parameters of a recorded run.
 struct Work {
     worker: &'static str,
     processes: usize,
@@ -234,7 +233,7 @@ impl Default for Work {
     }
 }
 
-/// Lets workers work, and returns what they did to the disk.
+/// Runs workers and returns the path of the recorded trace.
 fn traced(dir: &Path, work: &Work) -> PathBuf {
     let (root, trace) = (dir.join("root"), dir.join("trace"));
     fs::create_dir(&root).unwrap();
@@ -256,26 +255,27 @@ fn traced(dir: &Path, work: &Work) -> PathBuf {
     trace
 }
 
-/// What is missing in an image.
+/// Checks a disk image.
 fn check(image: &Path, cut: &Cut) -> Result<(), String> {
     let path = image.join("deep/store");
     let said = |line: &str| cut.acknowledged.iter().any(|said| said == line);
     if !Embedded::exists(&path) {
         if let Some(line) = cut.acknowledged.first() {
-            return Err(format!("the store is not there, and somebody said: {line}"));
+            return Err(format!("there is no store, but this was acknowledged: {line}"));
         }
-        return Embedded::create(&path).map(drop).map_err(|error| format!("a store cannot be begun again: {error}"));
+        return Embedded::create(&path).map(drop).map_err(|error| format!("a store cannot be created: {error}"));
     }
-    let store = Embedded::open_here(&path, "test").map_err(|error| format!("it does not open: {error}"))?;
-    let report = store.verify(None, &mut |_, _| {}).map_err(|error| format!("it cannot be verified: {error}"))?;
-    if !report.is_sound() {
-        return Err(format!("it is not sound: {:?}", report.findings));
+    let store = Embedded::open_as(&path, "test").map_err(|error| format!("the store cannot be opened: {error}"))?;
+    let report =
+        store.verify(None, &mut |_, _| {}).map_err(|error| format!("the store cannot be verified: {error}"))?;
+    if !report.is_valid() {
+        return Err(format!("the store is not valid: {:?}", report.findings));
     }
     for line in &cut.acknowledged {
         check_line(&store, line, &said).map_err(|why| format!("{line}: {why}"))?;
     }
     let store: Arc<dyn Store> = Arc::new(store);
-    go_on(&store).map_err(|error| format!("it cannot be gone on with: {error}"))
+    write_after_cut(&store).map_err(|error| format!("the store cannot be written: {error}"))
 }
 
 fn check_line(store: &Embedded, line: &str, said: &dyn Fn(&str) -> bool) -> Result<(), String> {
@@ -283,13 +283,13 @@ fn check_line(store: &Embedded, line: &str, said: &dyn Fn(&str) -> bool) -> Resu
     let record = |session: &str, seq: &str| {
         let point = Point { session: session.parse().unwrap(), seq: seq.parse().unwrap() };
         let found = block_on(store.get(Lookup::At(point))).map_err(|error| error.to_string())?;
-        found.into_iter().next().ok_or_else(|| "it is gone".to_owned())
+        found.into_iter().next().ok_or_else(|| "the record is missing".to_owned())
     };
     let waits = |session: &str, id: &str| {
         let posts = block_on(store.posts(session.parse().unwrap())).map_err(|error| error.to_string())?;
         Ok::<bool, String>(posts.iter().any(|post| post.id == id))
     };
-    let holds = match words[..] {
+    let is_stored = match words[..] {
         ["record", session, seq, id] => record(session, seq)?.id().to_string() == id,
         ["blob", digest] => {
             let found = block_on(rath_core::store::Blobs::blob_get(store, digest.parse().unwrap()));
@@ -299,17 +299,17 @@ fn check_line(store: &Embedded, line: &str, said: &dyn Fn(&str) -> bool) -> Resu
         ["taken", session, id] => !waits(session, id)?,
         ["erased", session, seq] => record(session, seq)?.body_bytes().is_none(),
         ["store"] | ["taking", _] | ["erasing", _, _] => true,
-        _ => panic!("{line:?} says nothing"),
+        _ => panic!("unknown line {line:?}"),
     };
-    if holds { Ok(()) } else { Err("it does not hold".into()) }
+    if is_stored { Ok(()) } else { Err("not stored".into()) }
 }
 
-/// After a power cut work goes on: on an old session, if there is one, and with a new blob.
-fn go_on(store: &Arc<dyn Store>) -> rath_core::Result<()> {
-    let rows = block_on(store.sessions(Which::All.into()))?;
+/// Continues an old session, if there is one, and stores a new blob.
+fn write_after_cut(store: &Arc<dyn Store>) -> rath_core::Result<()> {
+    let rows = block_on(store.sessions(SessionFilter::All.into()))?;
     let mut session = match rows.iter().find(|row| !row.closed) {
-        Some(row) => block_on(store.open(row.id, Actor::program("heir")))?,
-        None => Session::create(store, Actor::program("heir")),
+        Some(row) => block_on(store.open(row.id, Actor::program("successor")))?,
+        None => Session::create(store, Actor::program("successor")),
     };
     session.user_with("And now?", [("b.bin", Blob::new(vec![7; 3000], "application/octet-stream"))])?;
     block_on(session.publish())
@@ -324,8 +324,9 @@ fn first_seed() -> u64 {
     said.unwrap_or_else(|| rath_core::random_number() >> 16)
 }
 
-/// Looks at images of one trace. The first bad one: its seed, and what is wrong.
-fn look(trace: &Trace, images: u64) -> (u64, Option<(u64, String)>) {
+/// Checks images of one trace. Returns the number of acknowledgements, and the seed and the error of the first bad
+/// image.
+fn check_images(trace: &Trace, images: u64) -> (u64, Option<(u64, String)>) {
     let first = first_seed();
     let mut acknowledged = 0;
     for seed in first..first + images {
@@ -341,11 +342,11 @@ fn look(trace: &Trace, images: u64) -> (u64, Option<(u64, String)>) {
     (acknowledged, None)
 }
 
-/// Looks at images and panics over a bad one; the trace is kept.
-fn survives(path: &Path, images: u64) {
+/// Checks images and panics if one is bad; the trace is kept.
+fn assert_survives(path: &Path, images: u64) {
     let path = std::env::var_os("RATH_POWER_TRACE").map_or_else(|| path.to_owned(), PathBuf::from);
     let trace = Trace::read(&path);
-    let (acknowledged, bad) = look(&trace, images);
+    let (acknowledged, bad) = check_images(&trace, images);
     if let Some((seed, why)) = bad {
         let kept = std::env::temp_dir().join(format!("rath-power-{seed}.trace"));
         if !kept.exists() {
@@ -358,45 +359,44 @@ fn survives(path: &Path, images: u64) {
 }
 
 #[test]
-fn a_power_cut_takes_nothing_that_was_acknowledged() {
+fn a_power_cut_loses_nothing_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let trace = traced(dir.path(), &Work::default());
-    survives(&trace, images());
+    assert_survives(&trace, images());
 }
 
 #[test]
-fn a_power_cut_takes_nothing_from_four_processes() {
+fn a_power_cut_loses_nothing_of_four_processes() {
     let dir = tempfile::tempdir().unwrap();
     let trace = traced(dir.path(), &Work { processes: 4, turns: 8, ..Work::default() });
-    survives(&trace, images() / 4);
+    assert_survives(&trace, images() / 4);
 }
 
 #[test]
-fn what_failed_once_is_not_taken_for_done_later() {
+fn a_power_cut_after_a_failed_write_or_sync_loses_nothing() {
     for what in ["sync rath.db-wal 5", "sync rath.db 5", "sync .pack 5", "write rath.db-wal 28", "write .pack 28"] {
         let dir = tempfile::tempdir().unwrap();
         let trace = traced(dir.path(), &Work { turns: 16, stumble: Some(what), ..Work::default() });
         let said = fs::read_to_string(dir.path().join("said")).unwrap();
         assert!(said.contains("worker: ") || what.contains("rath.db "), "{what}: never failed");
-        survives(&trace, images() / 4);
+        assert_survives(&trace, images() / 4);
     }
 }
 
 #[test]
-fn a_sync_that_fails_for_one_is_heeded_by_all() {
+fn a_failed_sync_is_repaired_by_all_connections() {
     let dir = tempfile::tempdir().unwrap();
     let trace = traced(dir.path(), &Work { worker: "power::unlucky_worker", ..Work::default() });
-    survives(&trace, images());
+    assert_survives(&trace, images());
 }
 
 #[test]
-fn a_sync_that_is_left_out_is_found() {
+fn a_missing_sync_is_detected() {
     for lie in ["rath.db-wal", "rath.db", ".pack", "packs", "store", "deep"] {
         let dir = tempfile::tempdir().unwrap();
         let trace = traced(dir.path(), &Work { turns: 12, rules: format!("sync {lie} lie"), ..Work::default() });
-        let (_, found) = look(&Trace::read(&trace), 400);
-        let (seed, why) =
-            found.unwrap_or_else(|| panic!("400 images without syncs of {lie:?}, and nothing is missing"));
+        let (_, found) = check_images(&Trace::read(&trace), 400);
+        let (seed, why) = found.unwrap_or_else(|| panic!("400 images without syncs of {lie:?} are all complete"));
         eprintln!("without syncs of {lie:?}: image {seed}, {}", why.chars().take(160).collect::<String>());
     }
 }

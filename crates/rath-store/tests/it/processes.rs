@@ -1,15 +1,15 @@
-//! Several processes on one store.
+//! Several processes that use one store.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
 use pollster::block_on;
-use rath_core::store::{Query, Which};
+use rath_core::store::{Query, SessionFilter};
 use rath_core::{Actor, Session};
 use rath_store::Embedded;
 
 use crate::support::{child, child_dir, verify};
 
-/// Holds a session and says so, until it is killed.
+/// Child process: leases a session and prints its id, until it is killed.
 #[test]
 fn holder() {
     let Some(dir) = child_dir() else { return };
@@ -21,7 +21,7 @@ fn holder() {
 }
 
 #[test]
-fn a_session_held_elsewhere_says_by_whom_and_is_free_when_that_process_dies() {
+fn a_lease_names_its_process_and_ends_when_that_process_dies() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let store = Embedded::create(&path).unwrap();
@@ -34,9 +34,9 @@ fn a_session_held_elsewhere_says_by_whom_and_is_free_when_that_process_dies() {
     assert!(error.to_string().contains(&format!("process {}", holder.id())), "{error}");
     // Reading and forking need no lease.
     let view = block_on(rath_core::View::of(&store, id, None)).unwrap();
-    let mut fork = view.fork(Actor::program("second"), "meanwhile").unwrap();
+    let mut fork = view.fork(Actor::program("second"), "concurrent").unwrap();
     block_on(fork.publish()).unwrap();
-    let row = &block_on(store.sessions(Which::Id(id).into())).unwrap()[0];
+    let row = &block_on(store.sessions(SessionFilter::Id(id).into())).unwrap()[0];
     assert_eq!(row.holder.as_ref().unwrap().process, holder.id());
 
     holder.kill().unwrap();
@@ -44,10 +44,10 @@ fn a_session_held_elsewhere_says_by_whom_and_is_free_when_that_process_dies() {
     let mut session = block_on(store.open(id, Actor::program("second"))).unwrap();
     session.note("mine now").unwrap();
     block_on(session.publish()).unwrap();
-    assert!(verify(&path).is_sound());
+    assert!(verify(&path).is_valid());
 }
 
-/// Holds a session; when `go` is there, goes on with it and says what came of that.
+/// Child process: leases a session, waits for the file `go`, then writes to the session and prints the errors.
 #[test]
 fn sleeper() {
     let Some(dir) = child_dir() else { return };
@@ -62,14 +62,14 @@ fn sleeper() {
     let error = block_on(session.publish()).unwrap_err();
     let fork = block_on(session.fork("mine").publish());
     writeln!(std::io::stdout(), "\n{}: {error} / {}", error.code(), fork.unwrap_err().code()).unwrap();
-    // What it has not lost it still writes.
+    // Other sessions of the process can still be written.
     let mut other = Session::create(&store, Actor::program("sleeper"));
     other.note("on").unwrap();
     block_on(other.publish()).unwrap();
 }
 
 #[test]
-fn a_holder_that_wakes_after_its_session_was_taken_is_refused() {
+fn a_process_cannot_write_after_its_lease_was_revoked() {
     use rustix::process::{Pid, Signal, kill_process};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
@@ -79,17 +79,17 @@ fn a_holder_that_wakes_after_its_session_was_taken_is_refused() {
     let id = lines.find_map(|line| Some(line.unwrap().strip_prefix("holding ")?.parse().unwrap())).unwrap();
     let signal = |signal| kill_process(Pid::from_child(&sleeper), signal).unwrap();
     signal(Signal::STOP);
-    // A signal takes a moment to arrive.
+    // The signal is delivered asynchronously.
     while !Embedded::is_stopped(sleeper.id()) {
         std::thread::yield_now();
     }
 
-    // Its lock does not die with it: it is taken to live until a person says otherwise.
-    let here = Embedded::open_here(&path, "test").unwrap();
+    // A stopped process keeps its lock file locked, so it counts as alive until its lease is revoked.
+    let here = Embedded::open_as(&path, "test").unwrap();
     let store: std::sync::Arc<dyn rath_core::Store> = Embedded::open(&path).unwrap();
     assert_eq!(block_on(store.open(id, Actor::program("second"))).unwrap_err().code(), "session-held");
-    assert_eq!(block_on(here.take(id)).unwrap().unwrap().process, sleeper.id());
-    assert_eq!(block_on(here.take(id)).unwrap(), None);
+    assert_eq!(block_on(here.revoke_lease(id)).unwrap().unwrap().process, sleeper.id());
+    assert_eq!(block_on(here.revoke_lease(id)).unwrap(), None);
     let mut session = block_on(store.open(id, Actor::program("second"))).unwrap();
     session.note("mine now").unwrap();
     block_on(session.publish()).unwrap();
@@ -102,13 +102,13 @@ fn a_holder_that_wakes_after_its_session_was_taken_is_refused() {
     assert!(!Embedded::is_stopped(sleeper.id()));
     session.note("and still").unwrap();
     block_on(session.publish()).unwrap();
-    let own = block_on(async { rath_core::View::of(&store, id, None).await?.own().await }).unwrap();
+    let own = block_on(async { rath_core::View::of(&store, id, None).await?.own_records().await }).unwrap();
     assert_eq!(own.len(), 3);
     assert!(own.iter().all(|record| !String::from_utf8_lossy(record.body_bytes().unwrap()).contains("nothing had")));
-    assert!(verify(&path).is_sound());
+    assert!(verify(&path).is_valid());
 }
 
-/// Writes a hundred records into a session of its own.
+/// Child process: writes 100 records to its own session.
 #[test]
 fn scribe() {
     let Some(dir) = child_dir() else { return };
@@ -121,14 +121,14 @@ fn scribe() {
 }
 
 #[test]
-fn four_processes_write_at_once_while_one_reads() {
+fn four_processes_write_concurrently_while_one_reads() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let store = Embedded::create(&path).unwrap();
     let mut scribes: Vec<_> = (0..4).map(|_| child("processes::scribe", &path)).collect();
     while scribes.iter_mut().any(|scribe| scribe.try_wait().unwrap().is_none()) {
         for row in block_on(store.sessions(Query::default())).unwrap() {
-            let own = block_on(async { rath_core::View::of(&store, row.id, None).await?.own().await }).unwrap();
+            let own = block_on(async { rath_core::View::of(&store, row.id, None).await?.own_records().await }).unwrap();
             assert!(own.len() as u64 > row.seq);
         }
     }
@@ -136,5 +136,5 @@ fn four_processes_write_at_once_while_one_reads() {
     let rows = block_on(store.sessions(Query::default())).unwrap();
     assert_eq!(rows.iter().map(|row| row.seq).collect::<Vec<_>>(), vec![100; 4]);
     assert!(rows.iter().all(|row| row.holder.is_none()));
-    assert!(verify(&path).is_sound());
+    assert!(verify(&path).is_valid());
 }

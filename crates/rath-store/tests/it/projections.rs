@@ -1,20 +1,20 @@
-//! Projections with databases beside the ledger.
+//! Projections and their databases.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollster::block_on;
-use rath_core::store::{Erased, Projection, Result, Storage};
+use rath_core::store::{ErasedSet, Projection, Result, Storage};
 use rath_core::{Actor, Kind, Record, Session, Store};
-use rath_store::{Doomed, Embedded};
+use rath_store::{Embedded, ErasePlan};
 use rath_testkit::traces::find;
 
 use crate::support::{fresh, verify};
 
 const SECRET: &str = "zanzibar-quokka-7731";
 
-/// The bodies of all users' words, by id.
+/// A projection with the bodies of all user messages, by record id.
 #[derive(Default)]
 struct Words(AtomicU64);
 
@@ -36,7 +36,7 @@ impl Projection for Words {
         records.iter().try_for_each(|record| storage.put(&record.id().0.0, record.body_bytes().unwrap_or_default()))
     }
 
-    fn forget(&self, erased: &Erased, storage: &mut dyn Storage) -> Result<()> {
+    fn forget(&self, erased: &ErasedSet, storage: &mut dyn Storage) -> Result<()> {
         erased.records.iter().try_for_each(|record| storage.delete(&record.id.0.0))
     }
 }
@@ -46,7 +46,7 @@ fn ask(store: &(dyn Store + 'static), words: &Arc<Words>) -> usize {
 }
 
 #[test]
-fn an_erasure_reaches_the_projections_of_other_programs() {
+fn an_erasure_removes_data_from_projections_of_other_programs() {
     let (store, dir) = fresh();
     let path = dir.path().join("store");
     let mut session = Session::create(&store, Actor::person("ada"));
@@ -60,32 +60,34 @@ fn an_erasure_reaches_the_projections_of_other_programs() {
     assert_eq!(ask(&*store, &words), 51);
     assert!(find(dir.path(), SECRET).iter().any(|file| file.starts_with(path.join("projections"))));
 
-    // A program that knows the projection takes out what it must.
-    let other = Embedded::open_here(&path, "knows it").unwrap();
+    // A program that knows the projection removes only the erased records.
+    let other = Embedded::open_as(&path, "knows it").unwrap();
     let known = Arc::new(Words::default());
     assert_eq!(ask(&other, &known), 51);
-    other.destroy(&other.quiet().unwrap(), &Doomed { records: vec![told], ..Doomed::new() }, &mut |_| {}).unwrap();
+    other
+        .destroy(&other.lock_for_erase().unwrap(), &ErasePlan { records: vec![told], ..ErasePlan::new() }, &mut |_| {})
+        .unwrap();
     assert_eq!(find(dir.path(), SECRET), Vec::<std::path::PathBuf>::new());
-    assert_eq!((ask(&other, &known), known.0.load(Ordering::Acquire)), (50, 0), "nothing was folded again");
+    assert_eq!((ask(&other, &known), known.0.load(Ordering::Acquire)), (50, 0), "the projection was rebuilt");
 
-    // One that does not know it removes the storage, which is folded again.
+    // A program that does not know it removes the database, which is rebuilt.
     session.user(format!("I still am {SECRET}")).unwrap();
     let told = session.head();
     block_on(session.publish()).unwrap();
     assert_eq!(ask(&*store, &words), 51);
-    let stranger = Embedded::open_here(&path, "does not know it").unwrap();
-    let doomed = Doomed { records: vec![told], ..Doomed::new() };
-    stranger.destroy(&stranger.quiet().unwrap(), &doomed, &mut |_| {}).unwrap();
+    let stranger = Embedded::open_as(&path, "does not know it").unwrap();
+    let plan = ErasePlan { records: vec![told], ..ErasePlan::new() };
+    stranger.destroy(&stranger.lock_for_erase().unwrap(), &plan, &mut |_| {}).unwrap();
     assert!(!path.join("projections/words.db").exists());
     assert_eq!(find(dir.path(), SECRET), Vec::<std::path::PathBuf>::new());
-    // The two that were erased come without words.
+    // The two erased records have empty bodies.
     assert_eq!(ask(&*store, &words), 52);
     assert_eq!(find(dir.path(), SECRET), Vec::<std::path::PathBuf>::new());
-    assert!(verify(&path).is_sound());
+    assert!(verify(&path).is_valid());
 }
 
 #[test]
-fn storage_that_is_damaged_or_cannot_be_written_costs_no_answer() {
+fn a_projection_with_a_damaged_or_read_only_database_still_answers() {
     let (store, dir) = fresh();
     let path = dir.path().join("store/projections");
     let mut session = Session::create(&store, Actor::person("ada"));
@@ -100,7 +102,7 @@ fn storage_that_is_damaged_or_cannot_be_written_costs_no_answer() {
         let _ = fs::remove_file(path.join("words.db-wal"));
         assert_eq!(ask(&*store, &words), 20);
     }
-    // Where its directory should be is something else.
+    // A file has the name of the directory.
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, "in the way").unwrap();
     assert_eq!(ask(&*store, &words), 20);

@@ -1,29 +1,35 @@
-//! Scans of the whole store.
+//! Scanning the whole store.
 
 use std::sync::Arc;
 
 use pollster::block_on;
-use rath_core::store::{Batch, Cursor, FIRST_FENCE, Part, Scan};
-use rath_core::{Actor, Kind, Memory, RecordId, Session, Store, View};
-use rath_store::{Doomed, Embedded};
+use rath_core::store::{Batch, BatchPart, Cursor, FIRST_FENCING_TOKEN, Scan};
+use rath_core::{Actor, InMemory, Kind, RecordId, Session, Store, View};
+use rath_store::{Embedded, ErasePlan};
 
 use crate::support::fresh;
 
-/// As many sessions, each with a segment of its own, in one commit.
+/// Adds `count` sessions with one segment each, in one commit.
 fn with_segments(store: &Arc<dyn Store>, count: usize) {
     let mut batch = Batch::default();
-    let elsewhere = Memory::new();
+    let elsewhere = InMemory::new();
     for _ in 0..count {
         let mut session = Session::create(&elsewhere, Actor::program("test"));
         block_on(session.publish()).unwrap();
-        let records = block_on(async { View::of(&elsewhere, session.id(), None).await?.own().await }).unwrap();
-        batch.parts.push(Part { session: session.id(), fence: FIRST_FENCE, hold: false, records, snapshot: None });
+        let records = block_on(async { View::of(&elsewhere, session.id(), None).await?.own_records().await }).unwrap();
+        batch.parts.push(BatchPart {
+            session: session.id(),
+            fence: FIRST_FENCING_TOKEN,
+            keep_lease: false,
+            records,
+            snapshot: None,
+        });
     }
     block_on(store.commit(batch)).unwrap();
 }
 
 #[test]
-fn a_page_looks_at_so_many_segments_and_no_more() {
+fn a_page_considers_at_most_4096_segments() {
     let (store, _dir) = fresh();
     with_segments(&store, 5000);
     let mut last = Session::create(&store, Actor::program("test"));
@@ -38,11 +44,11 @@ fn a_page_looks_at_so_many_segments_and_no_more() {
             break;
         }
     }
-    assert_eq!(sizes, [0, 1], "the first page ends with 4,096 segments that have nothing of it");
+    assert_eq!(sizes, [0, 1], "the first page has considered 4,096 segments without a wanted record");
 }
 
 #[test]
-fn erasures_and_collections_keep_the_cursors_of_what_stays() {
+fn erasure_and_garbage_collection_keep_the_cursors_of_remaining_records() {
     let (store, dir) = fresh();
     let mut stays = Session::create(&store, Actor::program("test"));
     let mut goes = Session::create(&store, Actor::program("test"));
@@ -60,22 +66,22 @@ fn erasures_and_collections_keep_the_cursors_of_what_stays() {
         (at, page.records.into_iter().filter(|record| record.session() == id).collect::<Vec<_>>())
     };
     let (before, going) = all();
-    let care = Embedded::open_here(dir.path().join("store"), "test").unwrap();
-    let doomed = Doomed { sessions: vec![head], ..Doomed::new() };
-    let quiet = care.quiet().unwrap();
-    // The number of the newest segment would be given again.
-    let refused = care.destroy(&quiet, &doomed, &mut |_| {}).unwrap_err();
+    let care = Embedded::open_as(dir.path().join("store"), "test").unwrap();
+    let plan = ErasePlan { sessions: vec![head], ..ErasePlan::new() };
+    let quiet = care.lock_for_erase().unwrap();
+    // The number of the newest segment would be reused.
+    let refused = care.destroy(&quiet, &plan, &mut |_| {}).unwrap_err();
     assert!(refused.to_string().contains("record the erasure first"), "{refused}");
     assert_eq!(all().0, before);
     stays.note("as a record of the erasure").unwrap();
     block_on(stays.publish()).unwrap();
     let before = all().0;
-    care.destroy(&quiet, &doomed, &mut |_| {}).unwrap();
+    care.destroy(&quiet, &plan, &mut |_| {}).unwrap();
     drop(quiet);
     care.collect(false, &mut |_| {}).unwrap();
     let stayed = before.iter().filter(|(record, _)| going.iter().all(|gone| gone.id() != *record));
     assert_eq!(all().0, stayed.cloned().collect::<Vec<_>>());
-    // Whoever stopped in the middle of what is gone goes on behind it.
+    // A cursor within the removed records continues after them.
     let rest = block_on(store.scan(Scan::store(before[3].1.clone()))).unwrap();
     assert_eq!(rest.records[0].id(), before[4].0);
 }

@@ -1,4 +1,4 @@
-//! Looking for words: what is found, what is not, and what the index survives.
+//! Full-text search: what is found, what is not, and damage to the index.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use pollster::block_on;
 use proptest::prelude::*;
-use rath_core::body::{About, Asked, Assistant, Block, CallOutcome, Output, ToolFinished};
+use rath_core::body::{Asked, Assistant, Block, CallOutcome, Output, QuestionKind, ToolFinished};
 use rath_core::store::Scan;
 use rath_core::{Actor, Blob, Kind, Point, Session, Store, Time};
-use rath_store::{By, Embedded, Found, Order, Pattern, Question};
+use rath_store::{ActorFilter, Embedded, Pattern, SearchOrder, SearchQuery, SearchResults};
 use tempfile::TempDir;
 
-use crate::support::{child, child_dir, furnished, verify};
+use crate::support::{child, child_dir, sample_sessions, verify};
 
-/// A store that is also looked at by its own type.
+/// A store, also opened as its own type.
 struct Library {
     store: std::sync::Arc<dyn Store>,
     embedded: Embedded,
@@ -29,7 +29,7 @@ impl Library {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("store");
         let store = Embedded::create(&path).unwrap();
-        Self { store, embedded: Embedded::open_here(&path, "test").unwrap(), path, _dir: dir }
+        Self { store, embedded: Embedded::open_as(&path, "test").unwrap(), path, _dir: dir }
     }
 
     fn session(&self, texts: &[&str]) -> Session {
@@ -41,7 +41,7 @@ impl Library {
         session
     }
 
-    fn ask(&self, question: &Question) -> Found {
+    fn ask(&self, question: &SearchQuery) -> SearchResults {
         self.embedded.search(question).unwrap()
     }
 
@@ -49,30 +49,30 @@ impl Library {
         points(&self.ask(&question(pattern)))
     }
 
-    /// The seqs of what is found, where there is one session.
+    /// The seqs of the hits, for a store with one session.
     fn seqs(&self, pattern: &str) -> Vec<u64> {
         self.points(pattern).iter().map(|point| point.seq).collect()
     }
 }
 
-fn question(pattern: &str) -> Question {
-    Question::new(pattern.parse().unwrap())
+fn question(pattern: &str) -> SearchQuery {
+    SearchQuery::new(pattern.parse().unwrap())
 }
 
-fn points(found: &Found) -> Vec<Point> {
+fn points(found: &SearchResults) -> Vec<Point> {
     found.hits.iter().map(|hit| hit.record.point()).collect()
 }
 
-/// What was found, as it stands in the texts.
-fn marked(found: &Found) -> Vec<String> {
+/// The matched parts of the texts.
+fn marked(found: &SearchResults) -> Vec<String> {
     let passages = found.hits.iter().flat_map(|hit| &hit.passages);
     passages
-        .flat_map(|matched| matched.places.iter().map(|place| matched.passage.text[place.clone()].to_owned()))
+        .flat_map(|matched| matched.ranges.iter().map(|place| matched.passage.text[place.clone()].to_owned()))
         .collect()
 }
 
 #[test]
-fn words_phrases_beginnings_and_what_must_not_be() {
+fn words_phrases_prefixes_and_exclusions() {
     let library = Library::new();
     library.session(&[
         "The pool is too small since v42: raise it to 50.",
@@ -93,7 +93,7 @@ fn words_phrases_beginnings_and_what_must_not_be() {
     assert_eq!(library.seqs("STRASSE"), library.seqs("straße"));
     assert_eq!(marked(&library.ask(&question("\"it to 50\" pool"))), ["pool", "it to 50"]);
     let mut oldest = question("raise");
-    oldest.order = Order::Oldest;
+    oldest.order = SearchOrder::Oldest;
     assert_eq!(points(&library.ask(&oldest)).iter().map(|point| point.seq).collect::<Vec<_>>(), [1, 3]);
     oldest.limit = Some(1);
     let found = library.ask(&oldest);
@@ -126,7 +126,7 @@ fn scripts_without_spaces_are_found_by_any_part() {
 }
 
 #[test]
-fn what_people_can_read_is_found_and_names_are_not() {
+fn readable_text_is_found_and_identifiers_are_not() {
     let library = Library::new();
     let mut session = Session::create(&library.store, Actor::agent("fixer"));
     session.set_title("Zebra crossing").unwrap();
@@ -160,7 +160,7 @@ fn what_people_can_read_is_found_and_names_are_not() {
     ];
     session.append(finished).unwrap();
     session.note("remember the milk").unwrap();
-    session.append(Asked::new(About::Question, None, "Shall I proceed?")).unwrap();
+    session.append(Asked::new(QuestionKind::Question, None, "Shall I proceed?")).unwrap();
     session.append_json("company.custom", r#"{"id": "kept", "digest": "as it is"}"#).unwrap();
     block_on(session.publish()).unwrap();
     for (pattern, seq) in [
@@ -188,7 +188,7 @@ fn what_people_can_read_is_found_and_names_are_not() {
 }
 
 #[test]
-fn long_texts_are_cut_and_that_is_counted() {
+fn only_the_beginning_of_long_texts_is_indexed() {
     let library = Library::new();
     let filler = "word ".repeat(300_000);
     library.session(&[&format!("early {filler} late")]);
@@ -200,7 +200,7 @@ fn long_texts_are_cut_and_that_is_counted() {
 }
 
 #[test]
-fn filters_leave_out_what_was_not_asked_for() {
+fn filters_limit_the_hits() {
     let library = Library::new();
     let mut session = library.session(&["apple one"]);
     let between = session.head();
@@ -219,7 +219,7 @@ fn filters_leave_out_what_was_not_asked_for() {
     block_on(session.publish()).unwrap();
     let at = |session: &Session, seq| Point { session: session.id(), seq };
     let (one, two, three, four) = (at(&session, 1), at(&session, 2), at(&fork, 1), at(&session, 3));
-    let with = |change: &dyn Fn(&mut Question)| {
+    let with = |change: &dyn Fn(&mut SearchQuery)| {
         let mut question = question("apple");
         change(&mut question);
         points(&library.ask(&question))
@@ -227,9 +227,9 @@ fn filters_leave_out_what_was_not_asked_for() {
     assert_eq!(with(&|_| {}), [four, three, two, one]);
     assert_eq!(with(&|question| question.kinds = vec![Kind::User]), [one]);
     assert_eq!(with(&|question| question.kinds = vec![Kind::User, Kind::Assistant]).len(), 4);
-    assert_eq!(with(&|question| question.actor = Some(By::from("planner"))), [four, two]);
-    assert_eq!(with(&|question| question.actor = Some(By::from("agent:"))), [four, three, two]);
-    assert_eq!(with(&|question| question.actor = Some(By::from("person:planner"))), []);
+    assert_eq!(with(&|question| question.actor = Some(ActorFilter::from("planner"))), [four, two]);
+    assert_eq!(with(&|question| question.actor = Some(ActorFilter::from("agent:"))), [four, three, two]);
+    assert_eq!(with(&|question| question.actor = Some(ActorFilter::from("person:planner"))), []);
     assert_eq!(with(&|question| question.labels = vec![("fruit".into(), None)]), [three]);
     assert_eq!(with(&|question| question.labels = vec![("fruit".into(), Some("green".into()))]), []);
     assert_eq!(with(&|question| question.since = Some(middle)), [four, three, two]);
@@ -242,50 +242,50 @@ fn filters_leave_out_what_was_not_asked_for() {
     assert_eq!(with(&|question| question.within = Some(branch.clone())), [three, two, one]);
     assert_eq!(with(&|question| question.within = Some(vec![(session.id(), between.seq)])), [one]);
     assert_eq!(with(&|question| question.within = Some(vec![])), []);
-    // More sessions than the index is asked for by name.
+    // More sessions than fit into the index lookup.
     let mut many: Vec<_> = (0..100).map(|n| (library.session(&[&format!("pear {n}")]).id(), u64::MAX)).collect();
     many.push((fork.id(), u64::MAX));
     assert_eq!(with(&|question| question.within = Some(many.clone())), [three]);
 }
 
 #[test]
-fn what_was_erased_is_not_shown_and_what_is_forgotten_leaves_no_trace() {
+fn erased_records_are_not_shown_and_removed_words_leave_no_bytes() {
     let library = Library::new();
     let session = library.session(&["Xylophonist Quixwood called.", "Nobody called.", "Quixwood called again."]);
     let other = library.session(&["a word of Quixwood's neighbour"]);
     assert_eq!(library.points("quixwood").len(), 3);
-    // Erased behind the index's back, as by an older version: found by it, and not shown.
+    // Erased while the index was away, as by an older version. The index finds the record, but it is not shown.
     let (index, aside) = (library.path.join("search.db"), library.path.join("aside"));
     std::fs::rename(&index, &aside).unwrap();
     let last = block_on(library.store.scan(Scan::session(session.id(), 3, 3))).unwrap().records.remove(0);
     block_on(library.store.erase(vec![last.reference()])).unwrap();
     std::fs::rename(&aside, &index).unwrap();
     assert_eq!(library.points("quixwood"), [other.head().point(), Point { session: session.id(), seq: 1 }]);
-    // Forgotten while it can be read: the words go, the others stay.
-    let about = library.ask(&Question::about("Xylophonist, QUIXWOOD").unwrap());
+    // Removed while the record can be read: only its words are removed.
+    let about = library.ask(&SearchQuery::about("Xylophonist, QUIXWOOD").unwrap());
     let all = points(&about);
     assert_eq!(all, [Point { session: session.id(), seq: 1 }]);
-    assert!(traces(&library.path, "xylophonist"));
+    assert!(has_bytes_of(&library.path, "xylophonist"));
     library.embedded.forget(&all).unwrap();
-    assert!(!traces(&library.path, "xylophonist"));
+    assert!(!has_bytes_of(&library.path, "xylophonist"));
     assert_eq!(library.points("quixwood"), [other.head().point()]);
     assert_eq!(library.points("called").len(), 1);
-    // Whoever catches up before the record is erased does not learn it again; a new index does not either.
+    // An update of the index before the record is erased does not add it again.
     library.session(&["fresh"]);
     assert_eq!(library.points("fresh").len(), 1);
-    assert!(!traces(&library.path, "xylophonist"));
-    // A record that cannot be read any more takes the index with it, which is made anew.
+    assert!(!has_bytes_of(&library.path, "xylophonist"));
+    // If a record cannot be read any more, the whole index is emptied and rebuilt.
     library.embedded.forget(&[Point { session: session.id(), seq: 3 }]).unwrap();
-    assert!(!traces(&library.path, "nobody"));
+    assert!(!has_bytes_of(&library.path, "nobody"));
     assert_eq!(library.points("nobody").len(), 1);
     assert_eq!(library.points("xylophonist"), []);
     library.embedded.reindex(&mut |_| {}).unwrap();
     assert_eq!(library.points("xylophonist").len(), 1);
-    assert!(verify(&library.path).is_sound());
+    assert!(verify(&library.path).is_valid());
 }
 
 #[test]
-fn forgetting_comes_before_the_first_search_too() {
+fn records_can_be_removed_before_the_first_search() {
     let library = Library::new();
     let session = library.session(&["Quixwood called."]);
     library.embedded.forget(&[session.head().point()]).unwrap();
@@ -294,7 +294,7 @@ fn forgetting_comes_before_the_first_search_too() {
 }
 
 #[test]
-fn one_of_many_is_forgotten_for_good() {
+fn one_record_of_many_is_removed() {
     let library = Library::new();
     let texts: Vec<String> =
         (0..3000).map(|n| format!("person{n} lives in street{} of town{}", n * 7, n % 50)).collect();
@@ -308,15 +308,15 @@ fn one_of_many_is_forgotten_for_good() {
         let point = Point { session: session.id(), seq };
         assert_eq!(library.points(&name), [point]);
         library.embedded.forget(&[point]).unwrap();
-        assert!(!traces(&library.path, &name), "{name}");
+        assert!(!has_bytes_of(&library.path, &name), "{name}");
         assert_eq!(library.points(&name), []);
     }
     assert_eq!(library.points("town1").len(), 60);
     assert_eq!(library.points("person2*").len(), 1109);
 }
 
-/// Whether a word, or all but its first letters, can be read in the files of the index.
-fn traces(path: &Path, word: &str) -> bool {
+/// Whether the files of the index contain a word without its first three letters.
+fn has_bytes_of(path: &Path, word: &str) -> bool {
     let tail = &word.as_bytes()[word.len().min(3)..];
     ["search.db", "search.db-wal"].iter().any(|name| {
         let bytes = fs::read(path.join(name)).unwrap_or_default();
@@ -324,9 +324,9 @@ fn traces(path: &Path, word: &str) -> bool {
     })
 }
 
-/// An index has no hashes: a damaged entry that is still well formed answers, and wrongly. Whoever looks is told.
+/// The index has no checksums, so a damaged entry that is well formed gives wrong hits. The health report must show it.
 #[test]
-fn an_index_that_answers_wrongly_is_told_of() {
+fn an_index_with_wrong_entries_is_reported() {
     let library = Library::new();
     let words = ["apple", "plum", "pear", "quince", "cherry", "medlar"];
     for n in 0..150usize {
@@ -339,7 +339,7 @@ fn an_index_that_answers_wrongly_is_told_of() {
     let health = || library.embedded.health().unwrap().search;
     assert!(health().compared && health().damage.is_empty(), "{:?}", health());
     let clean = fs::read(&index).unwrap();
-    let mut chance = rath_testkit::power::Chance::new(6);
+    let mut chance = rath_testkit::power::SeededRng::new(6);
     let mut wrong = 0;
     for round in 0..120 {
         let at = 4096 + chance.below(clean.len() as u64 - 4096) as usize;
@@ -356,62 +356,62 @@ fn an_index_that_answers_wrongly_is_told_of() {
             .collect();
         if answers != baseline {
             wrong += 1;
-            assert!(!damage.is_empty(), "round {round}: byte {at} answers wrongly, and is said to be well");
+            assert!(!damage.is_empty(), "round {round}: byte {at} gives wrong hits, but no damage is reported");
         }
     }
-    assert!(wrong > 0, "no damage did any harm");
+    assert!(wrong > 0, "no damage changed a result");
     library.embedded.reindex(&mut |_| {}).unwrap();
     assert!(health().damage.is_empty());
 }
 
 #[test]
-fn an_index_that_is_damaged_missing_or_not_ours_is_made_anew() {
+fn a_damaged_missing_or_foreign_index_is_rebuilt() {
     let library = Library::new();
     library.session(&["apple pie", "plum cake"]);
     let index = library.path.join("search.db");
     assert_eq!(library.seqs("apple"), [1]);
     let empty = |name: &str| fs::remove_file(library.path.join(name)).unwrap_or_default();
-    // Gone.
+    // Missing.
     empty("search.db");
     assert_eq!(library.seqs("apple"), [1]);
-    // No database.
+    // Not a database.
     fs::write(&index, "this is not a database, whatever its name says".repeat(200)).unwrap();
     ["search.db-wal", "search.db-shm"].into_iter().for_each(empty);
     assert!(!library.embedded.health().unwrap().search.damage.is_empty());
     assert_eq!(library.seqs("apple"), [1]);
-    // Somebody else's, and one of another version.
+    // A foreign database, and one of another version.
     for change in ["CREATE TABLE mine (a); PRAGMA application_id = 7", "PRAGMA user_version = 99"] {
         let db = rusqlite::Connection::open(&index).unwrap();
         db.execute_batch(change).unwrap();
         drop(db);
         assert_eq!(library.seqs("apple"), [1], "{change}");
     }
-    // A table is gone, and pages are overwritten.
+    // A missing table, and overwritten pages.
     let db = rusqlite::Connection::open(&index).unwrap();
     db.execute_batch("DROP TABLE marks").unwrap();
     drop(db);
     assert_eq!(library.seqs("apple"), [1]);
     let whole = fs::read(&index).unwrap();
     for at in (0..whole.len()).step_by(1024) {
-        let mut torn = whole.clone();
-        let end = (at + 700).min(torn.len());
-        torn[at..end].fill(0xa5);
-        fs::write(&index, torn).unwrap();
+        let mut damaged = whole.clone();
+        let end = (at + 700).min(damaged.len());
+        damaged[at..end].fill(0xa5);
+        fs::write(&index, damaged).unwrap();
         ["search.db-wal", "search.db-shm"].into_iter().for_each(empty);
         let found = library.seqs("apple");
         assert!(found == [1] || found.is_empty(), "a wrong answer with byte {at} overwritten: {found:?}");
         library.embedded.reindex(&mut |_| {}).unwrap();
         assert_eq!(library.seqs("apple"), [1]);
     }
-    // Cut off.
+    // Truncated.
     fs::write(&index, &whole[..whole.len() / 2]).unwrap();
     ["search.db-wal", "search.db-shm"].into_iter().for_each(empty);
     library.seqs("apple");
-    assert!(verify(&library.path).is_sound());
+    assert!(verify(&library.path).is_valid());
 }
 
 #[test]
-fn a_store_that_was_set_back_and_went_on_otherwise_is_indexed_anew() {
+fn the_index_is_rebuilt_after_the_store_was_restored_from_a_copy() {
     let library = Library::new();
     let mut session = library.session(&["before"]);
     library.embedded.checkpoint().unwrap();
@@ -421,7 +421,7 @@ fn a_store_that_was_set_back_and_went_on_otherwise_is_indexed_anew() {
     let gone = session.head().point();
     block_on(session.publish()).unwrap();
     assert_eq!(library.points("life").len(), 1);
-    // What is forgotten is forgotten by its number, which another record will have.
+    // The list of removed records has row numbers, which other records get after the restore.
     library.embedded.forget(&[gone]).unwrap();
     let Library { store, embedded, path, _dir } = library;
     drop((session, store, embedded));
@@ -430,7 +430,7 @@ fn a_store_that_was_set_back_and_went_on_otherwise_is_indexed_anew() {
         let _ = fs::remove_file(path.join(log));
     }
     let store = Embedded::open(&path).unwrap();
-    let embedded = Embedded::open_here(&path, "test").unwrap();
+    let embedded = Embedded::open_as(&path, "test").unwrap();
     let library = Library { store, embedded, path, _dir };
     library.session(&["in the second"]);
     assert_eq!(library.points("first").len(), 0);
@@ -439,22 +439,22 @@ fn a_store_that_was_set_back_and_went_on_otherwise_is_indexed_anew() {
 }
 
 #[test]
-fn where_nothing_can_be_written_the_ledger_is_read() {
+fn without_a_writable_index_the_records_are_searched() {
     let library = Library::new();
     library.session(&["apple one"]);
     library.points("apple");
     library.session(&["apple two"]);
-    // Where the lock file should be is a directory: nobody, not even root, opens that for writing.
+    // A directory has the name of the lock file, which not even root can open for writing.
     fs::remove_file(library.path.join("search.lock")).unwrap();
     fs::create_dir(library.path.join("search.lock")).unwrap();
     let found = library.ask(&question("apple"));
     assert_eq!(found.hits.len(), 2);
     assert!(found.unindexed.is_some());
     let mut oldest = question("apple");
-    oldest.order = Order::Oldest;
+    oldest.order = SearchOrder::Oldest;
     let (newest, oldest) = (points(&found), points(&library.ask(&oldest)));
     assert_eq!(newest.iter().rev().copied().collect::<Vec<_>>(), oldest);
-    // No index at all.
+    // Without an index.
     for name in ["search.db", "search.db-wal", "search.db-shm"] {
         let _ = fs::remove_file(library.path.join(name));
     }
@@ -463,9 +463,9 @@ fn where_nothing_can_be_written_the_ledger_is_read() {
 }
 
 #[test]
-fn everything_in_a_furnished_store_can_be_searched() {
+fn the_sample_sessions_can_be_searched() {
     let library = Library::new();
-    furnished(&library.store);
+    sample_sessions(&library.store);
     assert_eq!(library.points("\"four thousand lines\"").len(), 2);
     assert_eq!(library.points("\"later note\"").len(), 300);
     assert_eq!(library.points("\"as it is\" -kept").len(), 1);
@@ -474,11 +474,11 @@ fn everything_in_a_furnished_store_can_be_searched() {
     assert!(search.bytes.unwrap() > 0 && search.behind == 0 && search.damage.is_empty(), "{search:?}");
 }
 
-/// Indexes, says so, and starts anew, until it is killed.
+/// Child process: updates the index and prints the number of hits, again and again, until it is killed.
 #[test]
 fn indexer() {
     let Some(dir) = child_dir() else { return };
-    let store = Embedded::open_here(dir, "indexer").unwrap();
+    let store = Embedded::open_as(dir, "indexer").unwrap();
     loop {
         let found = store.index(&mut |_| {}).and_then(|_| store.search(&question("common")));
         let found = found.unwrap_or_else(|error| {
@@ -490,7 +490,7 @@ fn indexer() {
 }
 
 #[test]
-fn indexers_that_are_killed_and_several_at_once_lose_nothing() {
+fn concurrent_and_killed_indexers_lose_nothing() {
     let library = Library::new();
     let mut expected = 0;
     for life in 0..12 {
@@ -500,12 +500,12 @@ fn indexers_that_are_killed_and_several_at_once_lose_nothing() {
         }
         let mut indexers: Vec<_> = (0..3).map(|_| child("search::indexer", &library.path)).collect();
         if life % 3 == 0 {
-            // At least one of them comes through.
-            let mut said = Vec::new();
+            // Wait until one of them has finished.
+            let mut output = Vec::new();
             let lines = BufReader::new(indexers[0].stdout.take().unwrap()).lines().map_while(Result::ok);
-            let mut heard = lines.inspect(|line| said.push(line.clone()));
-            let found = heard.find_map(|line| line.strip_prefix("found ")?.parse::<u64>().ok());
-            assert_eq!(found, Some(expected), "{}", said.join("\n"));
+            let mut lines_read = lines.inspect(|line| output.push(line.clone()));
+            let found = lines_read.find_map(|line| line.strip_prefix("found ")?.parse::<u64>().ok());
+            assert_eq!(found, Some(expected), "{}", output.join("\n"));
         } else {
             std::thread::sleep(Duration::from_millis(10 + 17 * (life % 5)));
         }
@@ -524,17 +524,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rath_testkit::scaled(40)))]
 
     #[test]
-    fn whatever_word_stands_in_a_body_is_found(texts in proptest::collection::vec("(\\PC{0,12}[ \n.]?){0,8}", 1..6), common in "[a-c]{1,2}") {
+    fn every_word_of_a_body_is_found(texts in proptest::collection::vec("(\\PC{0,12}[ \n.]?){0,8}", 1..6), common in "[a-c]{1,2}") {
         use unicode_segmentation::UnicodeSegmentation as _;
         let library = Library::new();
         let texts: Vec<String> = texts.iter().map(|text| format!("{text} {common}")).collect();
         let session = library.session(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         let all: Vec<Point> = (1..=texts.len() as u64).map(|seq| Point { session: session.id(), seq }).collect();
-        let found = |pattern: Pattern| points(&library.embedded.search(&Question::new(pattern)).unwrap());
+        let found = |pattern: Pattern| points(&library.embedded.search(&SearchQuery::new(pattern)).unwrap());
         prop_assert_eq!(found(Pattern::phrase(&common).unwrap()).len(), all.len());
         for (text, point) in texts.iter().zip(&all) {
             for word in text.unicode_words() {
-                // Signs that count as letters of some alphabet and vanish when they are folded are no words.
+                // Characters that count as letters but are removed by folding are not words.
                 let Ok(pattern) = Pattern::phrase(word) else { continue };
                 prop_assert!(found(pattern).contains(point), "{:?} in {:?}", word, text);
             }
@@ -545,11 +545,11 @@ proptest! {
     }
 
     #[test]
-    fn no_pattern_is_too_strange(pattern in "\\PC{0,30}|([a-b\"*() -]|OR |NOT |NEAR){0,12}") {
+    fn no_pattern_makes_a_search_fail(pattern in "\\PC{0,30}|([a-b\"*() -]|OR |NOT |NEAR){0,12}") {
         let library = Library::new();
         library.session(&["a b", "b a"]);
         if let Ok(pattern) = pattern.parse::<Pattern>() {
-            library.embedded.search(&Question::new(pattern)).unwrap();
+            library.embedded.search(&SearchQuery::new(pattern)).unwrap();
         }
     }
 }

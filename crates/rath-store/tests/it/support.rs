@@ -1,4 +1,4 @@
-//! What these tests share.
+//! Helpers of the tests.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{
-    About, Answered, AsSent, Asked, Assistant, Block, CallOutcome, Choice, Effect, Exit, Grant, Granted, ModelFailed,
-    ModelResponded, Output, Placed, Resolved, Restored, SandboxClosed, SandboxLost, SandboxOpened, Scope, ToolFinished,
-    ToolStarted, Verdict, Why,
+    Answered, Asked, Assistant, Block, CallOutcome, Choice, Effect, Exit, Grant, Granted, ModelFailed, ModelResponded,
+    NativeTurn, Output, Placed, QuestionKind, Resolved, RestoreReason, Restored, SandboxClosed, SandboxLost,
+    SandboxOpened, Scope, ToolFinished, ToolStarted, Verdict,
 };
-use rath_core::files::{Change, Changes, Forest, diff, graft};
-use rath_core::store::{Batch, Post, Posted};
-use rath_core::verify::Report;
-use rath_core::{Actor, Blob, Conditions, How, SandboxName, Session, SessionId, Store, Time, Usage};
+use rath_core::files::{Change, Changes, TreeStore, diff, with_changes};
+use rath_core::store::{Batch, Post, PostContent};
+use rath_core::verify::VerifyReport;
+use rath_core::{Actor, Blob, How, RunOptions, SandboxName, Session, SessionId, Store, Time, Usage};
 use rath_store::Embedded;
 use rath_workspace::{Options, Workspace};
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ pub(crate) fn fresh() -> (Arc<dyn Store>, TempDir) {
     (Embedded::create(dir.path().join("store")).unwrap(), dir)
 }
 
-/// Text that hardly gets smaller: another one for each seed.
+/// Text that hardly compresses, different for each seed.
 pub(crate) fn noise(length: usize, seed: u64) -> String {
     let mut state = seed;
     let mut next = || {
@@ -38,12 +38,12 @@ pub(crate) fn noise(length: usize, seed: u64) -> String {
     (0..length).map(|_| next()).collect()
 }
 
-pub(crate) fn verify(path: &Path) -> Report {
-    Embedded::open_here(path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap()
+pub(crate) fn verify(path: &Path) -> VerifyReport {
+    Embedded::open_as(path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap()
 }
 
-/// A store with everything in it: forks, merges, blobs, labels, steps, calls, a detached and an untouched session.
-pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
+/// Adds sessions with forks, merges, blobs, labels, steps, calls, a detached session and an unused one.
+pub(crate) fn sample_sessions(store: &Arc<dyn Store>) -> Vec<SessionId> {
     let mut root = Session::create(store, Actor::person("ada").authenticated("ada", "os-user"));
     root.set_title("Furnished").unwrap();
     root.system("Be brief.").unwrap();
@@ -84,8 +84,8 @@ pub(crate) fn furnished(store: &Arc<dyn Store>) -> Vec<SessionId> {
     ids
 }
 
-/// A session that was published as a whole: so long that its segments are squeezed.
-pub(crate) fn told_at_length(store: &Arc<dyn Store>) -> SessionId {
+/// Adds a session that is published at once and is so long that its segments are compressed.
+pub(crate) fn long_session(store: &Arc<dyn Store>) -> SessionId {
     let mut session = Session::create(store, Actor::person("ada"));
     for n in 0..400 {
         session.user(format!("Line {n} of a long story: {}.", "and then they sailed on ".repeat(n % 7))).unwrap();
@@ -94,15 +94,40 @@ pub(crate) fn told_at_length(store: &Arc<dyn Store>) -> SessionId {
     session.id()
 }
 
-/// A run with its input, a question, an inbox where an answer waits, and a post that was taken.
-pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
+/// Sessions with a record of each kind that format 6 added.
+pub(crate) fn kinds_of_format_6(store: &Arc<dyn Store>) -> SessionId {
+    let mut session = Session::create(store, Actor::program("nightly"));
+    session.user("Read the file, then wait.").unwrap();
+    let block = Block::ToolUse { id: "c1".into(), name: "read".into(), arguments: r#"{"path":"a.txt"}"#.into() };
+    let call = session.append(Assistant::new(vec![block])).unwrap();
+    session.tool_result("c1", "a long result of a tool, of which the model needs the beginning").unwrap();
+    block_on(session.publish()).unwrap();
+    block_on(session.trim(2, "a long result")).unwrap();
+    for id in ["one", "two"] {
+        let name = format!(r#"{{"id":"{id}","for":"time","until":1700000000000000,"why":"the build is not done"}}"#);
+        session.append_json("awaited", &name).unwrap();
+    }
+    session.append_json("received", r#"{"id":"one"}"#).unwrap();
+    block_on(session.publish()).unwrap();
+    let id = session.id();
+    let replayed = format!(r#"{{"session":"{id}","from":0,"to":4,"mode":"check","verdict":"same"}}"#);
+    session.append_json("replayed", &replayed).unwrap();
+    block_on(session.publish()).unwrap();
+    let mut received = session.fork("as if it came from another store");
+    received.append_json("arrived", &format!(r#"{{"from":"another store","listed":"{call}"}}"#)).unwrap();
+    block_on(received.publish()).unwrap();
+    id
+}
+
+/// Adds a run with its input, a question, a queued answer, and a consumed post.
+pub(crate) fn run_with_inbox(store: &Arc<dyn Store>) -> SessionId {
     let actor = Actor::program("nightly");
     let input = async |session: &mut Session| session.user("Tidy up.").map(drop);
     let mut session = block_on(store.begin_run("nightly", actor, input)).unwrap();
-    let asked = Asked::new(About::Question, None, "May I?");
+    let asked = Asked::new(QuestionKind::Question, None, "May I?");
     let shown_digest = asked.shown_digest;
     session.append(asked).unwrap();
-    let what = Posted::Answer { asked: session.head().id, shown_digest, verdict: Verdict::Yes, why: None };
+    let what = PostContent::Answer { asked: session.head().id, shown_digest, verdict: Verdict::Yes, why: None };
     block_on(session.publish()).unwrap();
     let id = session.id();
     drop(session);
@@ -113,16 +138,16 @@ pub(crate) fn begun(store: &Arc<dyn Store>) -> SessionId {
         time: Time(1_700_000_000_000_000),
         what,
     };
-    block_on(store.post(post(id, "taken", Posted::Message { text: "hurry".into() }))).unwrap();
-    block_on(store.commit(Batch { taken: vec!["taken".into()], ..Batch::default() })).unwrap();
+    block_on(store.post(post(id, "taken", PostContent::Message { text: "hurry".into() }))).unwrap();
+    block_on(store.commit(Batch { consumed_posts: vec!["taken".into()], ..Batch::default() })).unwrap();
     block_on(store.post(post(id, "answer", what))).unwrap();
     id
 }
 
-/// A conversation with a model that costs something: a picture, a failure, a turn as it was sent, a permission that holds,
-/// and more words for another program.
-pub(crate) fn talked(store: &Arc<dyn Store>) -> SessionId {
-    let conditions = |program: &str| Conditions {
+/// Adds a conversation with a model: usage with costs, a picture, a failed request, a native turn, a permanent
+/// permission, and a second run of another program.
+pub(crate) fn model_conversation(store: &Arc<dyn Store>) -> SessionId {
+    let conditions = |program: &str| RunOptions {
         program: Some(Blob::new(program.as_bytes().to_vec(), "text/markdown")),
         ..Actor::person("ada").into()
     };
@@ -147,21 +172,21 @@ pub(crate) fn talked(store: &Arc<dyn Store>) -> SessionId {
         let prices = Some("a-table@1.2.3".to_owned());
         session.append(ModelResponded { model: Some("a-1".into()), usage, prices, ..ModelResponded::default() })?;
         let json = r#"{"role":"assistant","content":"It is small."}"#.into();
-        let sent = Some(AsSent { api: "openai-chat".into(), model: "a-1".into(), json });
+        let sent = Some(NativeTurn { api: "openai-chat".into(), model: "a-1".into(), json });
         session.append(Assistant { sent, ..Assistant::text("It is small.") })?;
         let always = Grant {
             tool: "shell".into(),
             effect: Effect::Irreversible,
             scope: Scope::Command { words: vec!["git".into(), "push".into()] },
         };
-        let asked = Asked::new(About::Approval, None, "May I push?");
+        let asked = Asked::new(QuestionKind::Approval, None, "May I push?");
         let (shown_digest, policy) = (asked.shown_digest, Some("ask shell \"git push\"".to_owned()));
         let asked = session.append(Asked { always: Some(Box::new(always.clone())), policy, ..asked })?;
         session.append(Answered { asked, shown_digest, verdict: Verdict::Yes, why: None })?;
         session.append(Granted { asked, allows: always })?;
         Ok(session)
     };
-    let session = block_on(session.go_on(&works)).unwrap();
+    let session = block_on(session.execute(&works)).unwrap();
     let id = session.id();
     drop(session);
     let mut session = block_on(store.continue_run(id, conditions("---\nname: b\n---\n"))).unwrap();
@@ -170,12 +195,13 @@ pub(crate) fn talked(store: &Arc<dyn Store>) -> SessionId {
         session.assistant("Good night.")?;
         Ok(session)
     };
-    block_on(session.go_on(&says)).unwrap();
+    block_on(session.execute(&says)).unwrap();
     id
 }
 
-/// A session that works on files: placed, commands, a fork that conflicts, a decision, an undo.
-pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
+/// Adds a session that works on files: a placement, commands, a fork with a merge conflict, its resolution, and an
+/// undo.
+pub(crate) fn session_with_files(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
     let (root, state) = (dir.join("files"), dir.join("state"));
     fs::create_dir_all(root.join("src/deep")).unwrap();
     fs::create_dir_all(root.join("empty")).unwrap();
@@ -231,7 +257,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
         open().restore(None, &before).unwrap();
         edit();
         let after = save();
-        let changed = Changes::of(block_on(diff(&Forest::new(&**store), &before, &after)).unwrap());
+        let changed = Changes::of(block_on(diff(&TreeStore::new(&**store), &before, &after)).unwrap());
         let output = Output { text: Some("done\n".into()), cut_from: Some(9), ..Output::new("stdout") };
         let finished = ToolFinished {
             exit: Some(Exit::Code(0)),
@@ -240,7 +266,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
             isolated: Some(false),
             workspace: Some(after),
             changed,
-            left_behind: 1,
+            killed_orphans: 1,
             ..ToolFinished::new(id, CallOutcome::Done)
         };
         session.append(finished).unwrap();
@@ -253,11 +279,11 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
     let now = session.state().workspace.clone().unwrap();
     let conflict = session.state().conflicts[0].clone();
     let change = Change { path: conflict.path.clone(), before: conflict.ours, after: conflict.theirs };
-    let decided = block_on(graft(&Forest::new(&**store), &now, &[change])).unwrap();
+    let decided = block_on(with_changes(&TreeStore::new(&**store), &now, &[change])).unwrap();
     let (path, changed) = (conflict.path, Changes::default());
     session.append(Resolved { path, choice: Choice::Theirs, side: None, workspace: decided.clone(), changed }).unwrap();
     let restored = Restored {
-        why: Why::Undo,
+        why: RestoreReason::Undo,
         from: decided,
         workspace: now,
         point: Some(session.head().point()),
@@ -273,7 +299,7 @@ pub(crate) fn worked(store: &Arc<dyn Store>, dir: &Path) -> SessionId {
     session.id()
 }
 
-/// Runs one test of this binary as a child process; `role` and `dir` reach it by environment.
+/// Runs one test of this binary as a child process. It gets `dir` in an environment variable.
 pub(crate) fn child(test: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
@@ -284,7 +310,7 @@ pub(crate) fn child(test: &str, dir: &Path) -> Child {
         .unwrap()
 }
 
-/// The directory, in a child; `None` in the test run itself.
+/// The directory, if this process is a child; `None` in the test run itself.
 pub(crate) fn child_dir() -> Option<std::path::PathBuf> {
     std::env::var_os("RATH_TEST_CHILD").map(Into::into)
 }

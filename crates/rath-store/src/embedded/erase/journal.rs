@@ -1,4 +1,4 @@
-//! Erasures that are under way, a file each. It names records and packs, and says nothing of what they hold.
+//! The journal of unfinished erasures, one file each. It lists records and packs, and has none of their contents.
 
 use std::fs;
 use std::io;
@@ -8,13 +8,14 @@ use rath_core::store::{Error, Result};
 use rath_workspace::durable::{atomic_write, sync_dir};
 use serde::{Deserialize, Serialize};
 
-use super::Doomed;
+use super::ErasePlan;
 
-/// An erasure under way.
+/// An unfinished erasure.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Entry {
-    pub(super) doomed: Doomed,
-    /// Packs that held what is not named any more.
+    #[serde(rename = "doomed")]
+    pub(super) plan: ErasePlan,
+    /// The packs with bytes of removed blobs, which must be overwritten.
     pub(super) packs: Vec<String>,
 }
 
@@ -26,10 +27,10 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::machine(format!("writing the journal of an erasure, {}", path.display()), error)
 }
 
-/// Writes an entry, durable when it returns.
+/// Writes and syncs an entry.
 pub(super) fn write(root: &Path, entry: &Entry) -> Result<()> {
     let dir = directory(root);
-    let path = dir.join(format!("{}.json", entry.doomed.name));
+    let path = dir.join(format!("{}.json", entry.plan.name));
     let write = || {
         if !dir.is_dir() {
             fs::create_dir_all(&dir)?;
@@ -40,7 +41,7 @@ pub(super) fn write(root: &Path, entry: &Entry) -> Result<()> {
     write().map_err(failed(&path))
 }
 
-/// Every entry there is.
+/// All entries.
 pub(super) fn read(root: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in fs::read_dir(directory(root)).into_iter().flatten().flatten() {
@@ -58,7 +59,7 @@ pub(super) fn read(root: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Takes an entry out.
+/// Removes an entry.
 pub(super) fn remove(root: &Path, name: &str) -> Result<()> {
     let path = directory(root).join(format!("{name}.json"));
     let remove = || match fs::remove_file(&path) {

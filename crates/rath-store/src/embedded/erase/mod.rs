@@ -1,14 +1,14 @@
-//! Destroying what records say: bodies and salts, what was folded from them, blobs that nothing else names, and every
-//! place where SQLite or a pack still had the bytes.
+//! Erasure: destroys record bodies and their salts, everything that was derived from them, blobs that nothing else
+//! refers to, and the remaining copies of the bytes in free pages, the write-ahead log, packs and backups.
 //!
-//! An erasure is written into a journal before it begins and taken out when nothing is left of what it destroys, so one
-//! that was interrupted is [finished](Embedded::unfinished) later, or was never begun.
+//! An erasure is written to a journal before it starts, and removed from the journal when all copies are report. So an
+//! interrupted erasure is in the journal ([`Embedded::unfinished`]) and can be completed later.
 
-mod clear;
+mod blob_referrers;
 mod journal;
-mod namers;
-mod places;
+mod scrub;
 mod strip;
+mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{File, TryLockError};
@@ -22,171 +22,179 @@ use rath_core::{Digest, Point, Reference, SessionId, blob_references};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
-use super::job::Job;
 use super::schema::{self, sql};
-use super::{Embedded, blobs, garbage, holder, lines, raise, read, riders};
-use crate::packs::Held;
-use namers::Namers;
-use places::Places;
+use super::write_request::WriteRequest;
+use super::{Embedded, blobs, garbage, holder, inline_blobs, integrity, read, upgrade};
+use crate::packs::BlobContent;
+use blob_referrers::BlobReferrers;
 use rath_workspace::RULES;
+use workspaces::ErasedWorkspaces;
 
-/// How often an erasure looks whether those who work on files are done, and how long it waits in between.
-const LOOKS: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(20);
+/// How often an erasure tries to lock out processes that save files.
+const LOCK_ATTEMPTS: u32 = 500;
 
-/// What is to be destroyed.
+/// The pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// The records, sessions and posts that an erasure destroys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doomed {
-    /// Names the erasure.
+pub struct ErasePlan {
+    /// The name of the erasure in the journal.
     pub name: String,
-    /// Whether an `erased` record of this name says so: without one it was never begun.
+    /// Whether the erasure is announced by an `erased` record with this name. If that record was not published, the
+    /// erasure did not start.
     pub recorded: bool,
-    /// Records that keep their headers and lose salt and body.
+    /// Records that lose their salt and body. Their headers stay.
     pub records: Vec<Reference>,
-    /// Sessions that go whole, by their heads. Nothing else may stand on them.
+    /// Sessions that are removed completely, by their heads. No remaining session may be forked from them.
     pub sessions: Vec<Reference>,
-    /// Posts, by id, that are emptied.
+    /// The ids of posts that are emptied.
     pub posts: Vec<String>,
-    /// Sessions that keep their versions of files, also where earlier erasures left nothing else of them: holds cover them.
+    /// Sessions under a legal hold. They keep their versions of files even if all their bodies are erased.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<SessionId>,
 }
 
-impl Doomed {
-    /// Nothing yet, under a new name.
+impl ErasePlan {
+    /// An empty plan with a new name.
     pub fn new() -> Self {
         Self { name: rath_core::fresh_name(), ..Self::default() }
     }
 }
 
-/// What an erasure destroys, or did.
+/// The result of an erasure, or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Destroyed {
-    /// Bodies with their salts.
+pub struct EraseReport {
+    /// The number of erased bodies.
     pub records: u64,
-    /// Whole sessions.
+    /// The number of removed sessions.
     pub sessions: u64,
-    /// Blobs.
+    /// The number of removed blobs.
     pub blobs: u64,
-    /// Bytes that those took.
+    /// The stored bytes of the removed blobs.
     pub blob_bytes: u64,
-    /// Packs written anew or removed.
+    /// The number of packs that were rewritten or removed.
     pub packs: u64,
-    /// Bytes that were overwritten where they lay, in packs that another process appends to.
+    /// The bytes that were overwritten in place, in packs that another process appends to.
     pub overwritten: u64,
-    /// Bytes that were given back to the disk.
+    /// The bytes by which the files became shorter.
     pub freed: u64,
-    /// Databases of older formats that were kept beside this one: they held what was destroyed.
+    /// The removed backups of the database from format upgrades, because they contain the erased data.
     pub backups: Vec<PathBuf>,
-    /// Copies of files that sessions worked in which are gone whole.
-    pub places: Vec<PathBuf>,
-    /// Bytes that those take on disk.
-    pub place_bytes: u64,
-    /// Blobs that stay, because something that stays names them.
-    pub kept: Vec<Kept>,
+    /// The removed workspace directories of sessions of which nothing is left.
+    #[serde(rename = "places")]
+    pub workspaces: Vec<PathBuf>,
+    /// The bytes on disk of the removed workspaces.
+    #[serde(rename = "place_bytes")]
+    pub workspace_bytes: u64,
+    /// The blobs that stay because a remaining record or version refers to them.
+    pub kept: Vec<KeptBlob>,
 }
 
-/// A blob that stays.
+/// A blob of the erased records that stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
-    /// Its name.
+pub struct KeptBlob {
+    /// The digest of the blob.
     pub digest: Digest,
-    /// Its length.
+    /// The length of the blob.
     pub bytes: u64,
-    /// The records that name it; none when only files of a version hold it.
+    /// The records that refer to it. Empty if only a version of files contains it.
     pub named_by: Vec<Point>,
 }
 
-/// While it lives, nobody saves files and nothing else is destroyed.
-pub struct Quiet {
+/// A lock that is required for erasing: while it exists, no process of this store saves files, erases or collects
+/// garbage.
+pub struct EraseLock {
     file: File,
 }
 
-impl Drop for Quiet {
+impl Drop for EraseLock {
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// Fails where the newest segment of the store would go. SQLite gives its number to the next commit again, and whoever
-/// reads on from a cursor would take that commit for one that it has read. An erasure that is on the record never comes
-/// here: its `erased` record is newer than what it destroys.
-fn keeps_the_last_number(db: &Connection, doom: &Doom) -> Result<()> {
+/// Returns an error if the newest segment of the store would be removed. SQLite would give its number to the next
+/// commit, and a reader with a cursor would skip that commit. An erasure with an `erased` record never gets this error,
+/// because that record is newer than everything that the erasure removes.
+fn check_keeps_newest_segment(db: &Connection, set: &EraseSet) -> Result<()> {
     let query = "SELECT s.id FROM segments g JOIN sessions s ON s.no = g.session WHERE g.cursor = ?1";
     let last: Option<[u8; 16]> =
         db.query_row(query, [read::last_segment(db)?], |row| row.get(0)).optional().map_err(sql)?;
     match last.map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
-        Some(session) if doom.gone.contains(&session) => Err(Error::machine(
+        Some(session) if set.removed.contains(&session) => Err(Error::machine(
             format!("removing session {}", session.short()),
-            "its last record is the newest of the store; record the erasure first",
+            "its last record is the newest one of the store; record the erasure first",
         )),
         _ => Ok(()),
     }
 }
 
-/// What is doomed, for quick questions.
-struct Doom {
-    /// By session, what loses its body.
+/// The sets that an [`ErasePlan`] amounts to in the current store.
+struct EraseSet {
+    /// By session, the seqs of the records that lose their body.
     records: HashMap<SessionId, BTreeSet<u64>>,
-    /// Sessions that go whole, or of which every body does and no fork stays: their versions of files go too.
-    whole: HashSet<SessionId>,
-    /// Sessions that go whole.
-    gone: HashSet<SessionId>,
+    /// Sessions that are removed, and sessions that lose every body and have no remaining fork. Their versions of files
+    /// are removed too.
+    emptied: HashSet<SessionId>,
+    /// Sessions that are removed.
+    removed: HashSet<SessionId>,
 }
 
-impl Doom {
-    fn of(db: &Connection, holders: &Path, doomed: &Doomed) -> Result<Self> {
+impl EraseSet {
+    fn of(db: &Connection, holders: &Path, plan: &ErasePlan) -> Result<Self> {
         let mut records: HashMap<SessionId, BTreeSet<u64>> = HashMap::new();
-        for reference in &doomed.records {
+        for reference in &plan.records {
             records.entry(reference.session).or_default().insert(reference.seq);
         }
-        let gone: HashSet<_> = doomed.sessions.iter().map(|head| head.session).collect();
-        let mut whole = gone.clone();
+        let removed: HashSet<_> = plan.sessions.iter().map(|head| head.session).collect();
+        let mut emptied = removed.clone();
         for (session, seqs) in &records {
-            if strip::leaves_nothing(db, *session, seqs)? {
-                whole.insert(*session);
+            if strip::leaves_no_body(db, *session, seqs)? {
+                emptied.insert(*session);
             }
         }
-        // Parents and forks that earlier erasures emptied: they kept their versions only because of sessions that go now.
-        let mut open: Vec<SessionId> = whole.iter().copied().collect();
+        // Also parents and forks that earlier erasures emptied and that kept their versions only because of these
+        // sessions.
+        let mut open: Vec<SessionId> = emptied.iter().copied().collect();
         while let Some(session) = open.pop() {
             for near in parent_and_forks(db, holders, session)? {
                 let seqs = records.entry(near).or_default();
-                if !whole.contains(&near) && !doomed.held.contains(&near) && strip::leaves_nothing(db, near, seqs)? {
-                    whole.insert(near);
+                if !emptied.contains(&near) && !plan.held.contains(&near) && strip::leaves_no_body(db, near, seqs)? {
+                    emptied.insert(near);
                     open.push(near);
                 }
             }
         }
-        // A fork that stays works on the files that it began with.
+        // A remaining fork starts with the files of its parent, so the parent keeps its versions.
         let mut forks = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
         loop {
             let mut needed = None;
-            for session in whole.iter().filter(|session| !gone.contains(session)) {
+            for session in emptied.iter().filter(|session| !removed.contains(session)) {
                 let ids = forks.query_map([session.0.as_bytes()], |row| row.get(0)).map_err(sql)?;
                 let ids: Vec<[u8; 16]> = ids.collect::<rusqlite::Result<_>>().map_err(sql)?;
-                if ids.into_iter().any(|id| !whole.contains(&SessionId(uuid::Uuid::from_bytes(id)))) {
+                if ids.into_iter().any(|id| !emptied.contains(&SessionId(uuid::Uuid::from_bytes(id)))) {
                     needed = Some(*session);
                     break;
                 }
             }
             match needed {
-                Some(session) => drop(whole.remove(&session)),
+                Some(session) => drop(emptied.remove(&session)),
                 None => {
-                    records.retain(|session, seqs| !seqs.is_empty() || whole.contains(session));
-                    return Ok(Self { records, whole, gone });
+                    records.retain(|session, seqs| !seqs.is_empty() || emptied.contains(session));
+                    return Ok(Self { records, emptied, removed });
                 }
             }
         }
     }
 
     fn covers(&self, point: Point) -> bool {
-        self.gone.contains(&point.session)
+        self.removed.contains(&point.session)
             || self.records.get(&point.session).is_some_and(|seqs| seqs.contains(&point.seq))
     }
 }
 
-/// The parent of a session and its forks, as far as no process works on them.
+/// The parent and the forks of a session, except those that a live process has leased.
 fn parent_and_forks(db: &Connection, holders: &Path, session: SessionId) -> Result<Vec<SessionId>> {
     let query = "SELECT p.id, p.holder FROM sessions s JOIN sessions p ON p.id = s.origin_session WHERE s.id = ?1
         UNION ALL SELECT id, holder FROM sessions WHERE origin_session = ?1";
@@ -204,85 +212,88 @@ fn parent_and_forks(db: &Connection, holders: &Path, session: SessionId) -> Resu
 }
 
 impl Embedded {
-    /// Waits until nobody saves files: between a save and the record that names its version, blobs have no name.
-    pub fn quiet(&self) -> Result<Quiet> {
+    /// Takes the lock for erasing. Waits up to 10 s for processes that save files, because between a save and the
+    /// record with its version nothing refers to the new blobs.
+    pub fn lock_for_erase(&self) -> Result<EraseLock> {
         let file = garbage::lock_file(&self.paths.root)?;
-        for _ in 0..LOOKS {
+        for _ in 0..LOCK_ATTEMPTS {
             if file.try_lock().is_ok() {
-                self.let_writer_catch_up();
-                return Ok(Quiet { file });
+                self.flush_writer();
+                return Ok(EraseLock { file });
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(LOCK_PAUSE);
         }
-        let why = "somebody is working on files of this store; nothing was begun, try again later";
+        let why = "another process is saving files to this store; nothing was erased, try again later";
         Err(Error::machine("erasing", why))
     }
 
-    /// Sessions that this process has dropped are given back when this returns, and blobs that waited are stored.
-    pub(in crate::embedded) fn let_writer_catch_up(&self) {
+    /// Waits until the writer of this process has executed all queued requests, which release leases and store deferred
+    /// blobs.
+    pub(in crate::embedded) fn flush_writer(&self) {
         let Some(writer) = self.writer.get() else { return };
         let (reply, mut answer) = oneshot::channel();
-        writer.send(Job::Blobs { blobs: Vec::new(), reply });
+        writer.send(WriteRequest::Blobs { blobs: Vec::new(), reply });
         while let Ok(None) = answer.try_recv() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 
-    /// Says what [`destroy`](Self::destroy) would.
-    pub fn weigh(&self, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
+    /// What [`destroy`](Self::destroy) would do. Changes nothing.
+    pub fn erase_dry_run(&self, plan: &ErasePlan, progress: &mut dyn FnMut(u64)) -> Result<EraseReport> {
         self.read(|db| {
-            let _moment = db.unchecked_transaction().map_err(sql)?;
-            lines::check(db)?;
-            let doom = Doom::of(db, &self.paths.holders, doomed)?;
-            let wanted = self.blobs_of(db, doomed, &doom)?;
-            let places = Places::look(&self.paths.root, &doom.whole);
-            let mut namers = Namers::new(&wanted, &doom, &places);
-            namers.read(self, db, progress)?;
-            namers.walk(self, db)?;
-            let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
-            (destroyed.places, destroyed.place_bytes) = places.copies();
-            destroyed.records = strip::living(db, &doom)?;
-            namers.sentence(db, &mut destroyed)?;
-            destroyed.backups = raise::backups(&self.paths.database).into_iter().map(|backup| backup.path).collect();
-            Ok(destroyed)
+            let _snapshot = db.unchecked_transaction().map_err(sql)?;
+            integrity::check(db)?;
+            let set = EraseSet::of(db, &self.paths.holders, plan)?;
+            let wanted = self.blobs_of(db, plan, &set)?;
+            let workspaces = ErasedWorkspaces::find(&self.paths.root, &set.emptied);
+            let mut referrers = BlobReferrers::new(&wanted, &set, &workspaces);
+            referrers.read(self, db, progress)?;
+            referrers.walk(self, db)?;
+            let mut report = EraseReport { sessions: plan.sessions.len() as u64, ..EraseReport::default() };
+            (report.workspaces, report.workspace_bytes) = workspaces.copies();
+            report.records = strip::count_bodies(db, &set)?;
+            referrers.partition(db, &mut report)?;
+            report.backups = upgrade::backups(&self.paths.database).into_iter().map(|backup| backup.path).collect();
+            Ok(report)
         })
     }
 
-    /// The records that name any of these blobs.
-    pub fn who_names(&self, blobs: &HashSet<Digest>) -> Result<HashMap<Digest, Vec<Point>>> {
-        let nobody = Doom { records: HashMap::new(), whole: HashSet::new(), gone: HashSet::new() };
+    /// The records that refer to each of these blobs.
+    pub fn blob_referrers(&self, blobs: &HashSet<Digest>) -> Result<HashMap<Digest, Vec<Point>>> {
+        let nothing = EraseSet { records: HashMap::new(), emptied: HashSet::new(), removed: HashSet::new() };
         self.read(|db| {
-            let places = Places::default();
-            let mut namers = Namers::new(blobs, &nobody, &places);
-            namers.read(self, db, &mut |_| {})?;
-            Ok(namers.into_named())
+            let workspaces = ErasedWorkspaces::default();
+            let mut referrers = BlobReferrers::new(blobs, &nothing, &workspaces);
+            referrers.read(self, db, &mut |_| {})?;
+            Ok(referrers.into_named())
         })
     }
 
-    /// Whether sessions that go whole are as they were, at rest, and stood on by nobody who stays.
-    pub fn may_go(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
-        self.read(|db| self.nobody_needs(db, doomed, &Doom::of(db, &self.paths.holders, doomed)?))
+    /// Returns an error if a session that the plan removes has changed, is leased, or has a remaining fork.
+    pub fn check_removable(&self, _: &EraseLock, plan: &ErasePlan) -> Result<()> {
+        self.read(|db| self.check_unreferenced(db, plan, &EraseSet::of(db, &self.paths.holders, plan)?))
     }
 
-    /// Writes an erasure down. It is begun when its `erased` record is published, where it has one.
-    pub fn intend(&self, _: &Quiet, doomed: &Doomed) -> Result<()> {
-        self.read(|db| strip::check_folds(db, doomed))?;
-        journal::write(&self.paths.root, &journal::Entry { doomed: doomed.clone(), packs: Vec::new() })
+    /// Writes a plan to the journal. The erasure starts when its `erased` record is published, if it has one.
+    pub fn journal_erase(&self, _: &EraseLock, plan: &ErasePlan) -> Result<()> {
+        self.read(|db| strip::check_folds(db, plan))?;
+        journal::write(&self.paths.root, &journal::Entry { plan: plan.clone(), packs: Vec::new() })
     }
 
-    /// Takes one back that was not begun.
-    pub fn abandon(&self, _: &Quiet, name: &str) -> Result<()> {
+    /// Removes from the journal an erasure that has not started.
+    pub fn abandon(&self, _: &EraseLock, name: &str) -> Result<()> {
         journal::remove(&self.paths.root, name)
     }
 
-    /// Erasures that were written down and are not finished.
-    pub fn unfinished(&self) -> Result<Vec<Doomed>> {
-        Ok(journal::read(&self.paths.root)?.into_iter().map(|entry| entry.doomed).collect())
+    /// The erasures in the journal, which are not finished.
+    pub fn unfinished(&self) -> Result<Vec<ErasePlan>> {
+        Ok(journal::read(&self.paths.root)?.into_iter().map(|entry| entry.plan).collect())
     }
 
-    /// Whether somebody destroys or collects at this moment, here or in another process.
-    pub fn is_being_cleared(&self) -> bool {
-        // Those who save files share the lock. Where it cannot even be opened nobody holds it for long.
+    /// Whether a process is erasing or collecting garbage in this store.
+    pub fn is_erasing(&self) -> bool {
+        // Saving files takes the lock in shared mode, so a shared attempt tells both cases apart. A missing file is not
+        // locked.
         let file = File::open(garbage::lock_path(&self.paths.root));
         file.is_ok_and(|file| match file.try_lock_shared() {
             Ok(()) => file.unlock().is_err(),
@@ -291,33 +302,33 @@ impl Embedded {
         })
     }
 
-    /// Destroys it. When this returns, no file of the store holds the bytes any more.
-    pub fn destroy(&self, _: &Quiet, doomed: &Doomed, progress: &mut dyn FnMut(u64)) -> Result<Destroyed> {
-        let known = journal::read(&self.paths.root)?.into_iter().find(|entry| entry.doomed.name == doomed.name);
-        let mut entry = known.unwrap_or_else(|| journal::Entry { doomed: doomed.clone(), packs: Vec::new() });
+    /// Carries out an erasure. When this returns, no file of the store has the erased bytes.
+    pub fn destroy(&self, _: &EraseLock, plan: &ErasePlan, progress: &mut dyn FnMut(u64)) -> Result<EraseReport> {
+        let known = journal::read(&self.paths.root)?.into_iter().find(|entry| entry.plan.name == plan.name);
+        let mut entry = known.unwrap_or_else(|| journal::Entry { plan: plan.clone(), packs: Vec::new() });
         let db = self.connect_to_write()?;
-        lines::check(&db)?;
-        strip::check(&db, doomed)?;
-        strip::check_folds(&db, doomed)?;
+        integrity::check(&db)?;
+        strip::check(&db, plan)?;
+        strip::check_folds(&db, plan)?;
         journal::write(&self.paths.root, &entry)?;
-        self.before_erasure(doomed)?;
-        let doom = Doom::of(&db, &self.paths.holders, doomed)?;
-        let wanted = self.blobs_of(&db, doomed, &doom)?;
-        let places = Places::claim(&self.paths.root, &doom.whole);
-        let mut namers = Namers::new(&wanted, &doom, &places);
-        namers.read(self, &db, progress)?;
+        self.before_erasure(plan)?;
+        let set = EraseSet::of(&db, &self.paths.holders, plan)?;
+        let wanted = self.blobs_of(&db, plan, &set)?;
+        let workspaces = ErasedWorkspaces::claim(&self.paths.root, &set.emptied);
+        let mut referrers = BlobReferrers::new(&wanted, &set, &workspaces);
+        referrers.read(self, &db, progress)?;
         db.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
-        let mut work = || -> Result<Destroyed> {
-            // What was committed since.
-            namers.read(self, &db, progress)?;
-            namers.walk(self, &db)?;
-            self.nobody_needs(&db, doomed, &doom)?;
-            keeps_the_last_number(&db, &doom)?;
-            let mut destroyed = Destroyed { sessions: doomed.sessions.len() as u64, ..Destroyed::default() };
-            destroyed.records = strip::living(&db, &doom)?;
-            strip::strip(&db, doomed, &doom)?;
-            let dead = namers.sentence(&db, &mut destroyed)?;
-            entry.packs.extend(clear::packs_of(&db, &dead)?);
+        let mut work = || -> Result<EraseReport> {
+            // Records that were committed since the first pass.
+            referrers.read(self, &db, progress)?;
+            referrers.walk(self, &db)?;
+            self.check_unreferenced(&db, plan, &set)?;
+            check_keeps_newest_segment(&db, &set)?;
+            let mut report = EraseReport { sessions: plan.sessions.len() as u64, ..EraseReport::default() };
+            report.records = strip::count_bodies(&db, &set)?;
+            strip::strip(&db, plan, &set)?;
+            let dead = referrers.partition(&db, &mut report)?;
+            entry.packs.extend(scrub::packs_of(&db, &dead)?);
             entry.packs.sort();
             entry.packs.dedup();
             journal::write(&self.paths.root, &entry)?;
@@ -325,31 +336,31 @@ impl Embedded {
             for digest in dead {
                 delete.execute([digest.0]).map_err(sql)?;
             }
-            riders::put_off_strangers(&db)?;
-            Ok(destroyed)
+            inline_blobs::delete_unreferenced(&db)?;
+            Ok(report)
         };
-        let done = work().and_then(|destroyed| self.doubt.commit(&db).map(|()| destroyed));
-        let mut destroyed = match done {
-            Ok(destroyed) => destroyed,
+        let done = work().and_then(|report| self.suspect_wal.commit(&db).map(|()| report));
+        let mut report = match done {
+            Ok(report) => report,
             Err(error) => {
                 let _ = db.execute_batch("ROLLBACK");
                 return Err(error);
             }
         };
-        (destroyed.places, destroyed.place_bytes) = places.copies();
-        destroyed.freed += places.remove()?;
-        self.ahead.forget();
-        self.after_erasure(doomed)?;
-        self.clear_packs(&db, &entry.packs, &mut destroyed)?;
-        clear::database(&db, &self.doubt, &mut destroyed)?;
-        self.clear_backups(&mut destroyed)?;
-        journal::remove(&self.paths.root, &doomed.name)?;
-        Ok(destroyed)
+        (report.workspaces, report.workspace_bytes) = workspaces.copies();
+        report.freed += workspaces.remove()?;
+        self.prefetcher.clear();
+        self.after_erasure(plan)?;
+        self.scrub_packs(&db, &entry.packs, &mut report)?;
+        scrub::database(&db, &self.suspect_wal, &mut report)?;
+        self.remove_backups(&mut report)?;
+        journal::remove(&self.paths.root, &plan.name)?;
+        Ok(report)
     }
 
-    /// A session that goes whole has not moved since, is not at work, and no session that stays was forked from it.
-    fn nobody_needs(&self, db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()> {
-        for head in &doomed.sessions {
+    /// Returns an error if a session that the plan removes has changed, is leased, or has a remaining fork.
+    fn check_unreferenced(&self, db: &Connection, plan: &ErasePlan, set: &EraseSet) -> Result<()> {
+        for head in &plan.sessions {
             let session = head.session;
             let query = "SELECT head, seq, holder FROM sessions WHERE id = ?1";
             let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
@@ -360,13 +371,13 @@ impl Embedded {
                 return Err(Error::Conflict { session, seq: seq as u64 });
             }
             if let Some(holder) = holder.and_then(|id| holder::living(&self.paths.holders, &id)) {
-                return Err(Error::Held { session, holder });
+                return Err(Error::Locked { session, holder });
             }
             let mut forks = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
             let forks = forks.query_map([session.0.as_bytes()], |row| row.get(0)).map_err(sql)?;
             for fork in forks {
                 let fork = SessionId(uuid::Uuid::from_bytes(fork.map_err(sql)?));
-                if !doom.gone.contains(&fork) {
+                if !set.removed.contains(&fork) {
                     let why = format!("session {} was forked from it", fork.short());
                     return Err(Error::machine(format!("removing session {}", session.short()), why));
                 }
@@ -375,11 +386,12 @@ impl Embedded {
         Ok(())
     }
 
-    /// The blobs that doomed bodies name; of versions that go, everything in them; of joined ones, their pieces.
-    fn blobs_of(&self, db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<HashSet<Digest>> {
+    /// The blobs that the erased bodies refer to, the contents of versions that are removed, and the pieces of joined
+    /// blobs.
+    fn blobs_of(&self, db: &Connection, plan: &ErasePlan, set: &EraseSet) -> Result<HashSet<Digest>> {
         let mut open: Vec<(Digest, bool)> = Vec::new();
-        strip::each_doomed(db, doomed, doom, &mut |session, body| {
-            let with_versions = doom.whole.contains(&session);
+        strip::for_each_body(db, plan, set, &mut |session, body| {
+            let with_versions = set.emptied.contains(&session);
             for blob in blob_references(body) {
                 let tree = blob.media_type == TREE;
                 if with_versions || !tree && blob.media_type != RULES {
@@ -387,34 +399,34 @@ impl Embedded {
                 }
             }
         })?;
-        // Bodies that were erased before named versions that only the folded state knows now.
-        for session in &doom.whole {
-            for blob in strip::folded_blobs(db, *session)? {
+        // Versions of bodies that were erased earlier. Only the snapshots still refer to them.
+        for session in &set.emptied {
+            for blob in strip::snapshot_blobs(db, *session)? {
                 open.push((blob.digest, blob.media_type == TREE));
             }
         }
         let mut wanted = BTreeMap::new();
         while let Some((digest, tree)) = open.pop() {
-            // A file may hold the bytes of a tree: it is looked into as both.
+            // A file may have the same bytes as a tree, so a blob can be read in both roles.
             if wanted.get(&digest).is_some_and(|walked| *walked || !tree) {
                 continue;
             }
             wanted.insert(digest, tree);
-            match blobs::held(db, &self.paths.packs, &digest) {
-                Ok(Some(Held::Pieces(pieces))) => open.extend(pieces.iter().map(|piece| (piece.digest, false))),
-                Ok(Some(Held::Bytes(bytes))) if tree => {
+            match blobs::content(db, &self.paths.packs, &digest) {
+                Ok(Some(BlobContent::Pieces(pieces))) => open.extend(pieces.iter().map(|piece| (piece.digest, false))),
+                Ok(Some(BlobContent::Bytes(bytes))) if tree => {
                     let tree = Tree::decode(&bytes);
                     let tree = tree.map_err(|why| Error::BlobAltered { digest, why: why.to_string() })?;
                     open.extend(tree.entries.iter().map(|entry| (entry.node.sha256, entry.node.is_directory())));
                 }
-                // A damaged one can go; what it named cannot be known.
+                // A damaged blob can be removed. The blobs that it refers to are unknown and stay.
                 _ => {}
             }
         }
         Ok(wanted.into_keys().collect())
     }
 
-    /// Bytes that records, blobs and copies of files take on disk.
+    /// The bytes on disk of records, blobs and workspaces.
     pub fn size(&self) -> Result<u64> {
         let health = |db: &Connection| {
             let ask = |query: &str| db.query_row(query, [], |row| row.get::<_, i64>(0)).map_err(sql);
@@ -423,11 +435,11 @@ impl Embedded {
             )?;
             Ok((pages + ask("SELECT coalesce(sum(length), 0) FROM packs")?) as u64)
         };
-        Ok(self.read(health)? + places::size(&self.paths.root))
+        Ok(self.read(health)? + workspaces::size(&self.paths.root))
     }
 
-    /// The posts that wait in inboxes, as they lie there: session, id and content.
-    pub fn waiting_posts(&self) -> Result<Vec<(SessionId, String, Vec<u8>)>> {
+    /// The queued posts: session, id and stored text.
+    pub fn queued_posts(&self) -> Result<Vec<(SessionId, String, Vec<u8>)>> {
         self.read(|db| {
             let query = "SELECT session, id, body FROM posts WHERE taken = 0 ORDER BY no";
             let Some(mut query) = schema::prepare_added(db, query, schema::RUNS_AND_POSTS)? else {

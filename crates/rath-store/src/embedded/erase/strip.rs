@@ -1,31 +1,33 @@
-//! Takes bodies out of the database, and what was folded from them: snapshots, titles, labels, runs, posts.
+//! Removes bodies from the database, and what was derived from them: parts of snapshots, titles, labels, runs, posts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rath_core::body::Grant;
 use rath_core::files::Conflict;
 use rath_core::store::{Error, Result, Scan};
-use rath_core::{BlobRef, Digest, Gone, Kind, Placement, Point, Record, RecordId, SessionId, State, blob_references};
+use rath_core::{
+    BlobRef, Digest, ErasedParts, Kind, Placement, Point, Record, RecordId, SessionId, State, blob_references,
+};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{Doom, Doomed};
-use crate::embedded::folded;
+use super::{ErasePlan, EraseSet};
 use crate::embedded::read::{self, SegmentRow};
 use crate::embedded::schema::sql;
+use crate::embedded::state_fold;
 use crate::embedded::{ids, schema};
-use crate::segment::{self, Slots};
+use crate::segment::{self, SegmentEntries};
 
-/// Fails unless every doomed record is there, with the id that was seen.
-pub(super) fn check(db: &Connection, doomed: &Doomed) -> Result<()> {
+/// Returns an error if a record of the plan is missing or has another id.
+pub(super) fn check(db: &Connection, plan: &ErasePlan) -> Result<()> {
     let mut sessions: BTreeMap<SessionId, BTreeMap<u64, RecordId>> = BTreeMap::new();
-    for reference in &doomed.records {
+    for reference in &plan.records {
         sessions.entry(reference.session).or_default().insert(reference.seq, reference.id);
     }
     for (session, mut ids) in sessions {
         each_segment(db, session, &ids.keys().copied().collect(), &mut |segment| {
-            for (i, slot) in Slots::of(&segment.data).flatten().enumerate() {
+            for (i, entry) in SegmentEntries::of(&segment.data).flatten().enumerate() {
                 let seq = segment.first_seq + i as u64;
-                let header = &segment.data[slot.header.start as usize..slot.header.end as usize];
+                let header = &segment.data[entry.header.start as usize..entry.header.end as usize];
                 if ids.get(&seq).is_some_and(|id| id.0 == Digest::of(header)) {
                     ids.remove(&seq);
                 }
@@ -39,9 +41,10 @@ pub(super) fn check(db: &Connection, doomed: &Doomed) -> Result<()> {
     Ok(())
 }
 
-/// Refuses where a later version folded the state of a line: what an erasure must take out of it cannot be told here.
-pub(super) fn check_folds(db: &Connection, doomed: &Doomed) -> Result<()> {
-    let sessions: BTreeSet<SessionId> = doomed.records.iter().map(|reference| reference.session).collect();
+/// Returns an error if an affected session, or one of its descendants, has a snapshot of a later fold version. This
+/// version does not know which parts of such a snapshot come from the erased records.
+pub(super) fn check_folds(db: &Connection, plan: &ErasePlan) -> Result<()> {
+    let sessions: BTreeSet<SessionId> = plan.records.iter().map(|reference| reference.session).collect();
     let query = "SELECT n.state FROM snapshots n JOIN sessions s ON s.no = n.session WHERE s.id = ?1";
     let mut query = db.prepare_cached(query).map_err(sql)?;
     for session in sessions {
@@ -58,20 +61,20 @@ pub(super) fn check_folds(db: &Connection, doomed: &Doomed) -> Result<()> {
     Ok(())
 }
 
-/// Shows each body that will go.
-pub(super) fn each_doomed(
+/// Calls `each` with every body that will be erased.
+pub(super) fn for_each_body(
     db: &Connection,
-    doomed: &Doomed,
-    doom: &Doom,
+    plan: &ErasePlan,
+    set: &EraseSet,
     each: &mut dyn FnMut(SessionId, &[u8]),
 ) -> Result<()> {
-    let gone = doomed.sessions.iter().map(|head| (head.session, None));
-    for (session, seqs) in doom.records.iter().map(|(session, seqs)| (*session, Some(seqs))).chain(gone) {
+    let removed = plan.sessions.iter().map(|head| (head.session, None));
+    for (session, seqs) in set.records.iter().map(|(session, seqs)| (*session, Some(seqs))).chain(removed) {
         let range = seqs.cloned().unwrap_or_else(|| BTreeSet::from([0, u64::MAX >> 1]));
         each_segment(db, session, &range, &mut |segment| {
-            for (i, slot) in Slots::of(&segment.data).flatten().enumerate() {
+            for (i, entry) in SegmentEntries::of(&segment.data).flatten().enumerate() {
                 let seq = segment.first_seq + i as u64;
-                if let Some((_, body)) = slot.body.filter(|_| seqs.is_none_or(|seqs| seqs.contains(&seq))) {
+                if let Some((_, body)) = entry.body.filter(|_| seqs.is_none_or(|seqs| seqs.contains(&seq))) {
                     each(session, &segment.data[body.start as usize..body.end as usize]);
                 }
             }
@@ -81,34 +84,34 @@ pub(super) fn each_doomed(
     Ok(())
 }
 
-/// How many doomed records still have a body.
-pub(super) fn living(db: &Connection, doom: &Doom) -> Result<u64> {
+/// The number of records to be erased that still have a body.
+pub(super) fn count_bodies(db: &Connection, set: &EraseSet) -> Result<u64> {
     let mut count = 0;
-    for (session, seqs) in &doom.records {
+    for (session, seqs) in &set.records {
         each_segment(db, *session, seqs, &mut |segment| {
-            let slots = Slots::of(&segment.data).flatten().enumerate();
-            let doomed =
-                slots.filter(|(i, slot)| slot.body.is_some() && seqs.contains(&(segment.first_seq + *i as u64)));
-            count += doomed.count() as u64;
+            let entries = SegmentEntries::of(&segment.data).flatten().enumerate();
+            let erased =
+                entries.filter(|(i, entry)| entry.body.is_some() && seqs.contains(&(segment.first_seq + *i as u64)));
+            count += erased.count() as u64;
             Ok(())
         })?;
     }
     Ok(count)
 }
 
-/// Whether no record of a session has a body besides these.
-pub(super) fn leaves_nothing(db: &Connection, session: SessionId, seqs: &BTreeSet<u64>) -> Result<bool> {
+/// Whether no record of a session has a body after the bodies of `seqs` are erased.
+pub(super) fn leaves_no_body(db: &Connection, session: SessionId, seqs: &BTreeSet<u64>) -> Result<bool> {
     let mut nothing = true;
     each_segment(db, session, &BTreeSet::from([0, u64::MAX >> 1]), &mut |segment| {
-        let mut slots = Slots::of(&segment.data).flatten().enumerate();
-        nothing &= slots.all(|(i, slot)| slot.body.is_none() || seqs.contains(&(segment.first_seq + i as u64)));
+        let mut entries = SegmentEntries::of(&segment.data).flatten().enumerate();
+        nothing &= entries.all(|(i, entry)| entry.body.is_none() || seqs.contains(&(segment.first_seq + i as u64)));
         Ok(())
     })?;
     Ok(nothing)
 }
 
-/// The blobs that a session's snapshots name.
-pub(super) fn folded_blobs(db: &Connection, session: SessionId) -> Result<Vec<BlobRef>> {
+/// The blobs that the snapshots of a session refer to.
+pub(super) fn snapshot_blobs(db: &Connection, session: SessionId) -> Result<Vec<BlobRef>> {
     let query = "SELECT n.state FROM snapshots n JOIN sessions s ON s.no = n.session WHERE s.id = ?1";
     let mut query = db.prepare_cached(query).map_err(sql)?;
     let states = query.query_map([session.0.as_bytes()], |row| row.get::<_, Vec<u8>>(0)).map_err(sql)?;
@@ -119,7 +122,7 @@ pub(super) fn folded_blobs(db: &Connection, session: SessionId) -> Result<Vec<Bl
     Ok(blobs)
 }
 
-/// The segments of a session between the first and the last of `seqs`, those that hold one of them.
+/// Calls `each` with the segments of a session from the first to the last of `seqs`.
 fn each_segment(
     db: &Connection,
     session: SessionId,
@@ -138,7 +141,7 @@ fn each_segment(
     let mut segments = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
         segments.push(SegmentRow::read(row, session).map_err(sql)?);
-        // Each is handed over before the next is read, except while rows are open that a caller may change.
+        // Segments are passed on in groups of 64, to bound the memory.
         if segments.len() >= 64 {
             segments.drain(..).try_for_each(&mut *each)?;
         }
@@ -147,29 +150,29 @@ fn each_segment(
     segments.into_iter().try_for_each(each)
 }
 
-/// What erased records left in folded states.
+/// What the erased records contributed to snapshots.
 #[derive(Default)]
-struct Traces {
+struct Contributions {
     records: HashSet<RecordId>,
     grants: Vec<Grant>,
-    places: Vec<Placement>,
+    placements: Vec<Placement>,
     conflicts: Vec<Conflict>,
 }
 
-impl Traces {
+impl Contributions {
     fn note(&mut self, record: &Record) {
         self.records.insert(record.id());
-        // What the record says by itself: folded onto nothing.
-        let mut said = State::default();
-        if said.apply(record).is_ok() {
-            self.grants.extend(said.granted);
-            self.places.extend(said.placement.map(|place| *place));
-            self.conflicts.extend(said.conflicts);
+        // The contribution of the record alone: folded onto the empty state.
+        let mut own = State::default();
+        if own.apply(record).is_ok() {
+            self.grants.extend(own.granted);
+            self.placements.extend(own.placement.map(|placement| *placement));
+            self.conflicts.extend(own.conflicts);
         }
     }
 
-    /// Takes them out of a state, except what `remaining` bodies say too.
-    fn leave(&self, state: &mut State, remaining: &State) {
+    /// Removes the contributions from a state, except those that `remaining` bodies make too.
+    fn remove_from(&self, state: &mut State, remaining: &State) {
         for step in state.steps.iter_mut().filter(|step| self.records.contains(&step.record)) {
             step.name = State::ERASED.into();
         }
@@ -182,46 +185,49 @@ impl Traces {
         for wait in state.waits.iter_mut().filter(|wait| self.records.contains(&wait.record)) {
             (wait.id, wait.name) = (State::ERASED.into(), None);
         }
-        let said = |grant: &Grant| remaining.granted.contains(grant);
-        state.granted.retain(|grant| !self.grants.contains(grant) || said(grant));
-        let said = |conflict: &Conflict| remaining.conflicts.contains(conflict);
-        state.conflicts.retain(|conflict| !self.conflicts.contains(conflict) || said(conflict));
+        let remains = |grant: &Grant| remaining.granted.contains(grant);
+        state.granted.retain(|grant| !self.grants.contains(grant) || remains(grant));
+        let remains = |conflict: &Conflict| remaining.conflicts.contains(conflict);
+        state.conflicts.retain(|conflict| !self.conflicts.contains(conflict) || remains(conflict));
         let erased = |place: &Placement| {
-            self.places.iter().any(|placed| placed.origin == place.origin && placed.setup == place.setup)
+            self.placements.iter().any(|placed| placed.origin == place.origin && placed.setup == place.setup)
         };
-        let said = |place: &Placement| remaining.placement.as_deref().is_some_and(|said| is_same_place(said, place));
-        // An earlier place is not gone back to: its files are others.
-        if state.placement.as_deref().is_some_and(|place| erased(place) && !said(place)) {
+        let remains =
+            |place: &Placement| remaining.placement.as_deref().is_some_and(|other| is_same_placement(other, place));
+        // An earlier placement is not restored, because its files are different ones.
+        if state.placement.as_deref().is_some_and(|place| erased(place) && !remains(place)) {
             state.placement = None;
         }
     }
 
-    /// Whether anything in a state may stand there because of a body, and not of a record.
-    fn are_in_states(&self) -> bool {
-        !(self.grants.is_empty() && self.places.is_empty() && self.conflicts.is_empty())
+    /// Whether there are contributions without a record id, which must be compared with the remaining bodies.
+    fn needs_remaining(&self) -> bool {
+        !(self.grants.is_empty() && self.placements.is_empty() && self.conflicts.is_empty())
     }
 }
 
-/// Whether two places are one, whatever is known of the files there.
-fn is_same_place(one: &Placement, other: &Placement) -> bool {
+/// Whether two placements are equal except for their files.
+fn is_same_placement(one: &Placement, other: &Placement) -> bool {
     let place = |of: &Placement| Placement { base: None, sandbox: None, ..of.clone() };
     place(one) == place(other)
 }
 
-/// What bodies that are left say of permissions, conflicts and the place, at any place. What was folded is kept, so that a
-/// line is read once, however many states hang on it.
+/// The permissions, conflicts and placements that the remaining bodies contribute up to any record. Folded states are
+/// cached, so a session is read once for all its snapshots.
 #[derive(Default)]
 struct Remaining(BTreeMap<(SessionId, u64), State>);
 
 impl Remaining {
-    /// Where the line cannot be read to its end, nothing: then what is like an erased thing goes.
+    /// The state up to `point`. If a record cannot be read, the empty state, so that everything equal to an erased
+    /// contribution is removed.
     fn at(&mut self, db: &Connection, point: Point) -> State {
         self.fold(db, point).unwrap_or_default()
     }
 
     fn fold(&mut self, db: &Connection, point: Point) -> Result<State> {
-        // The kinds that say something of them, and what a fork begins with.
-        let says = |kind: &&Kind| matches!(kind, Kind::Forked | Kind::Arrived) || Gone::of(kind) != Gone::ANY;
+        // The kinds that contribute to these parts, and those that start from another state.
+        let says =
+            |kind: &&Kind| matches!(kind, Kind::Forked | Kind::Arrived) || ErasedParts::of(kind) != ErasedParts::ANY;
         let kinds: Vec<Kind> = Kind::KNOWN.iter().filter(says).cloned().collect();
         let (mut to_fold, mut seen, mut at) = (Vec::new(), HashSet::new(), Some(point));
         let mut state = State::default();
@@ -232,7 +238,7 @@ impl Remaining {
                 break;
             }
             to_fold.push((here, 0));
-            at = folded::origin(db, here.session);
+            at = state_fold::origin(db, here.session);
         }
         while let Some((Point { session, seq: to }, mut from)) = to_fold.pop() {
             while from <= to {
@@ -249,26 +255,26 @@ impl Remaining {
     }
 }
 
-/// Destroys what is doomed, inside the caller's transaction.
-pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()> {
-    let stripped = || doom.records.iter().filter(|(session, _)| !doom.gone.contains(session));
+/// Carries out the plan inside the caller's transaction.
+pub(super) fn strip(db: &Connection, plan: &ErasePlan, set: &EraseSet) -> Result<()> {
+    let stripped = || set.records.iter().filter(|(session, _)| !set.removed.contains(session));
     for (session, _) in stripped() {
         for session in with_descendants(db, *session)? {
             upgrade_snapshots(db, session)?;
         }
     }
-    // What the records amount to stays known behind each stretch of erased ones, and in it where somebody may ask for the
-    // files: there is no other way to tell. All of it is looked at before anything goes, as a fork's state stands on its
-    // parent's records.
+    // After each range of erased records there must be a snapshot, because the state can no longer be folded from them.
+    // Snapshots are also needed inside the range, at fork points and where the files change. All states are folded
+    // before anything is erased, because the state of a fork depends on the records of its parent.
     let mut folded = Vec::new();
     for (session, seqs) in stripped() {
         let forked = fork_points(db, *session)?;
-        for (first, last) in stretches(seqs) {
-            // One that cannot be followed has no state to keep.
-            let Some(mut state) = folded::state_before(db, *session, first) else { continue };
+        for (first, last) in ranges(seqs) {
+            // A session that cannot be folded has no state to keep.
+            let Some(mut state) = state_fold::state_before(db, *session, first) else { continue };
             let (mut files, mut states) = (state.state().workspace.clone(), Vec::new());
-            let followed = folded::follow(db, *session, first, last, &mut state, &mut |seq, state| {
-                let changed = files != state.workspace && !doom.whole.contains(session);
+            let followed = state_fold::fold_records(db, *session, first, last, &mut state, &mut |seq, state| {
+                let changed = files != state.workspace && !set.emptied.contains(session);
                 if changed || seq == last || forked.contains(&seq) {
                     files.clone_from(&state.workspace);
                     states.push((Point { session: *session, seq }, state.clone()));
@@ -277,9 +283,9 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
             folded.extend(followed.map(|()| states).unwrap_or_default());
         }
     }
-    let mut traces: HashMap<SessionId, Traces> = HashMap::new();
+    let mut contributions: HashMap<SessionId, Contributions> = HashMap::new();
     for (session, seqs) in stripped() {
-        strip_bodies(db, *session, seqs, traces.entry(*session).or_default())?;
+        strip_bodies(db, *session, seqs, contributions.entry(*session).or_default())?;
     }
     for (point, state) in folded {
         let insert = "INSERT OR REPLACE INTO snapshots (session, seq, state)
@@ -289,29 +295,30 @@ pub(super) fn strip(db: &Connection, doomed: &Doomed, doom: &Doom) -> Result<()>
     }
     let mut remaining = Remaining::default();
     for (session, seqs) in stripped() {
-        let whole = doom.whole.contains(session);
+        let emptied = set.emptied.contains(session);
         let first = seqs.first().copied().unwrap_or(0);
-        // What one session loses another one may still say.
-        let traces = traces.entry(*session).or_default();
-        // Those before `first` may know versions that nobody else does: they go with the last body.
-        clean_snapshots(db, *session, if whole { 0 } else { first }, whole, traces, &mut remaining)?;
-        clean_descendants(db, *session, first, traces, &mut remaining)?;
+        // Only the contributions of this session; another session may still have the same ones.
+        let contributions = contributions.entry(*session).or_default();
+        // Snapshots before `first` may have the only reference to a version. It is removed if the session loses its
+        // last body.
+        clean_snapshots(db, *session, if emptied { 0 } else { first }, emptied, contributions, &mut remaining)?;
+        clean_descendants(db, *session, first, contributions, &mut remaining)?;
         rename(db, *session)?;
         if seqs.contains(&0) {
             db.execute("DELETE FROM runs WHERE session = ?1", [session.0.as_bytes()]).map_err(sql)?;
         }
-        if whole || leaves_nothing(db, *session, seqs)? {
+        if emptied || leaves_no_body(db, *session, seqs)? {
             let empty = "UPDATE posts SET taken = 1, body = x'' WHERE session = ?1 AND taken = 0";
             db.execute(empty, [session.0.as_bytes()]).map_err(sql)?;
         }
     }
-    for post in &doomed.posts {
+    for post in &plan.posts {
         db.execute("UPDATE posts SET taken = 1, body = x'' WHERE id = ?1", [post]).map_err(sql)?;
     }
-    doomed.sessions.iter().try_for_each(|head| remove(db, head.session))
+    plan.sessions.iter().try_for_each(|head| remove(db, head.session))
 }
 
-/// A session and all that were forked from it, and from those.
+/// A session and all its descendants.
 fn with_descendants(db: &Connection, session: SessionId) -> Result<Vec<SessionId>> {
     let (mut all, mut next) = (vec![session], 0);
     let mut query = db.prepare_cached("SELECT id FROM sessions WHERE origin_session = ?1").map_err(sql)?;
@@ -328,7 +335,7 @@ fn with_descendants(db: &Connection, session: SessionId) -> Result<Vec<SessionId
     Ok(all)
 }
 
-/// Writes a session's snapshots of older folds as snapshots of this one, while all records still say what they said.
+/// Converts the snapshots of older fold versions to the current one, while all bodies are still there.
 fn upgrade_snapshots(db: &Connection, session: SessionId) -> Result<()> {
     let query = "SELECT n.session, n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session WHERE s.id = ?1";
     let mut query = db.prepare_cached(query).map_err(sql)?;
@@ -338,10 +345,10 @@ fn upgrade_snapshots(db: &Connection, session: SessionId) -> Result<()> {
     let older = all.iter().filter(|(_, _, bytes)| State::from_snapshot(bytes).is_none());
     let older: BTreeMap<u64, i64> = older.map(|(no, seq, _)| (*seq as u64, *no)).collect();
     let Some((&last, _)) = older.last_key_value() else { return Ok(()) };
-    // A line that cannot be followed has no state to keep.
-    let Some(mut state) = folded::state_before(db, session, 0) else { return Ok(()) };
+    // A session that cannot be folded has no state to keep.
+    let Some(mut state) = state_fold::state_before(db, session, 0) else { return Ok(()) };
     let mut upgraded = Vec::new();
-    let followed = folded::follow(db, session, 0, last, &mut state, &mut |seq, state| {
+    let followed = state_fold::fold_records(db, session, 0, last, &mut state, &mut |seq, state| {
         upgraded.extend(older.get(&seq).map(|no| (*no, seq, state.to_snapshot())));
     });
     if followed.is_none() {
@@ -355,43 +362,48 @@ fn upgrade_snapshots(db: &Connection, session: SessionId) -> Result<()> {
     Ok(())
 }
 
-/// Places that follow each other, as the first and the last of each stretch.
-fn stretches(seqs: &BTreeSet<u64>) -> Vec<(u64, u64)> {
-    let mut stretches: Vec<(u64, u64)> = Vec::new();
+/// Groups seqs into ranges of consecutive ones: the first and the last of each.
+fn ranges(seqs: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
     for seq in seqs {
-        match stretches.last_mut() {
+        match ranges.last_mut() {
             Some((_, last)) if *last + 1 == *seq => *last = *seq,
-            _ => stretches.push((*seq, *seq)),
+            _ => ranges.push((*seq, *seq)),
         }
     }
-    stretches
+    ranges
 }
 
-/// The places of a session from which others were forked.
+/// The seqs of a session at which others were forked.
 fn fork_points(db: &Connection, session: SessionId) -> Result<HashSet<u64>> {
     let mut query = db.prepare_cached("SELECT origin_seq FROM sessions WHERE origin_session = ?1").map_err(sql)?;
     let rows = query.query_map([session.0.as_bytes()], |row| row.get::<_, i64>(0)).map_err(sql)?;
     rows.map(|seq| Ok(seq.map_err(sql)? as u64)).collect()
 }
 
-/// Writes segments anew, without these salts and bodies.
-fn strip_bodies(db: &Connection, session: SessionId, seqs: &BTreeSet<u64>, traces: &mut Traces) -> Result<()> {
+/// Rewrites the segments without the salts and bodies of these records.
+fn strip_bodies(
+    db: &Connection,
+    session: SessionId,
+    seqs: &BTreeSet<u64>,
+    contributions: &mut Contributions,
+) -> Result<()> {
     each_segment(db, session, seqs, &mut |row| {
         let mut stripped = false;
         let mut all = Vec::new();
         for record in row.records()? {
-            let doomed = seqs.contains(&record.seq());
-            if doomed {
-                traces.note(&record);
+            let is_erased = seqs.contains(&record.seq());
+            if is_erased {
+                contributions.note(&record);
                 stripped |= record.body_bytes().is_some();
             }
-            all.push(if doomed { record.erased() } else { record });
+            all.push(if is_erased { record.erased() } else { record });
         }
         if !stripped {
             return Ok(());
         }
         let [segment] = &segment::pack(&all)[..] else {
-            return Err(Error::machine("erasing", "a segment does not fit into one any more"));
+            return Err(Error::machine("erasing", "the rewritten records do not fit into one segment"));
         };
         let update = "UPDATE segments SET data = ?2 WHERE cursor = ?1";
         db.execute(update, params![row.cursor, segment.data]).map_err(sql)?;
@@ -399,13 +411,14 @@ fn strip_bodies(db: &Connection, session: SessionId, seqs: &BTreeSet<u64>, trace
     })
 }
 
-/// Takes traces out of a session's snapshots from `first` on.
+/// Removes the contributions of erased records from the snapshots of a session, from seq `first` on. `emptied` is set
+/// if the session loses its versions of files too.
 fn clean_snapshots(
     db: &Connection,
     session: SessionId,
     first: u64,
-    whole: bool,
-    traces: &Traces,
+    emptied: bool,
+    contributions: &Contributions,
     remaining: &mut Remaining,
 ) -> Result<()> {
     let query = "SELECT n.session, n.seq, n.state FROM snapshots n JOIN sessions s ON s.no = n.session
@@ -416,17 +429,18 @@ fn clean_snapshots(
     let snapshots: Vec<(i64, i64, Vec<u8>)> =
         query.query_map(values, row).map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)?;
     for (no, seq, bytes) in snapshots {
-        // Those of older folds were upgraded before. What is no state at all is not kept: it may say anything.
+        // Snapshots of older fold versions were converted before. Bytes that are not a snapshot may contain anything,
+        // so they are deleted.
         let Some(mut state) = State::from_snapshot(&bytes) else {
             db.execute("DELETE FROM snapshots WHERE session = ?1 AND seq = ?2", [no, seq]).map_err(sql)?;
             continue;
         };
         let point = Point { session, seq: seq as u64 };
-        let remaining = if traces.are_in_states() { remaining.at(db, point) } else { State::default() };
-        traces.leave(&mut state, &remaining);
+        let remaining = if contributions.needs_remaining() { remaining.at(db, point) } else { State::default() };
+        contributions.remove_from(&mut state, &remaining);
         let names = names(db, session, seq as u64)?;
         (state.title, state.labels) = (names.title, names.labels);
-        if whole {
+        if emptied {
             (state.workspace, state.placement) = (None, None);
             state.conflicts.clear();
             state.granted.clear();
@@ -437,12 +451,12 @@ fn clean_snapshots(
     Ok(())
 }
 
-/// Forks behind `first` began with a state that may have traces.
+/// Removes the contributions from the snapshots of all descendants that were forked at or after seq `first`.
 fn clean_descendants(
     db: &Connection,
     session: SessionId,
     first: u64,
-    traces: &Traces,
+    contributions: &Contributions,
     remaining: &mut Remaining,
 ) -> Result<()> {
     let (mut open, mut cleaned) = (vec![(session, first)], HashSet::new());
@@ -454,7 +468,7 @@ fn clean_descendants(
             query.query_map(values, |row| row.get(0)).map_err(sql)?.collect::<rusqlite::Result<_>>().map_err(sql)?;
         for fork in forks.into_iter().map(|id| SessionId(uuid::Uuid::from_bytes(id))) {
             if cleaned.insert(fork) {
-                clean_snapshots(db, fork, 0, false, traces, remaining)?;
+                clean_snapshots(db, fork, 0, false, contributions, remaining)?;
                 open.push((fork, 0));
             }
         }
@@ -462,7 +476,7 @@ fn clean_descendants(
     Ok(())
 }
 
-/// Title and labels as the records say that have not been erased, up to `to`.
+/// The title and the labels according to the remaining bodies up to seq `to`.
 fn names(db: &Connection, session: SessionId, to: u64) -> Result<State> {
     let mut names = State::default();
     let scan = Scan::session(session, 0, to).kinds(&[Kind::Created, Kind::Labelled]);
@@ -487,23 +501,24 @@ fn rename(db: &Connection, session: SessionId) -> Result<()> {
     Ok(())
 }
 
-/// Takes a session out of every table.
+/// Deletes a session from every table.
 fn remove(db: &Connection, session: SessionId) -> Result<()> {
     let id = session.0.as_bytes();
     let no = "SELECT no FROM sessions WHERE id = ?1";
     let no: Option<i64> = db.query_row(no, [id], |row| row.get(0)).optional().map_err(sql)?;
-    // Gone already: an interrupted removal is finished.
+    // Already deleted, before an interruption.
     let Some(no) = no else { return Ok(()) };
-    let mut entries: HashMap<i64, Vec<i64>> = HashMap::new();
+    let mut ids_of_segments: HashMap<i64, Vec<i64>> = HashMap::new();
     each_segment(db, session, &BTreeSet::from([0, u64::MAX >> 1]), &mut |segment| {
-        let slots = Slots::of(&segment.data).flatten();
-        let prefixes = slots
-            .map(|slot| ids::front(&Digest::of(&segment.data[slot.header.start as usize..slot.header.end as usize])));
-        entries.insert(segment.cursor, prefixes.collect());
+        let entries = SegmentEntries::of(&segment.data).flatten();
+        let prefixes = entries.map(|entry| {
+            ids::front(&Digest::of(&segment.data[entry.header.start as usize..entry.header.end as usize]))
+        });
+        ids_of_segments.insert(segment.cursor, prefixes.collect());
         Ok(())
     })?;
     let mut forget = db.prepare_cached("DELETE FROM ids WHERE prefix = ?1 AND segment = ?2").map_err(sql)?;
-    for (cursor, prefixes) in entries {
+    for (cursor, prefixes) in ids_of_segments {
         for prefix in prefixes {
             forget.execute([prefix, cursor]).map_err(sql)?;
         }
