@@ -1,4 +1,4 @@
-//! System calls by another door, which a filter may have left open.
+//! Attempts to bypass a system call filter with other calling conventions.
 
 use libc::c_int;
 
@@ -16,7 +16,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
 ];
 
-/// A machine without such calls, or a filter that knows them, may kill the caller.
+/// Without such calls, or with a filter for them, the caller may be killed.
 fn in_child(worked: fn() -> bool) -> Tried {
     if !cfg!(target_arch = "x86_64") {
         return Err(cannot_try("this processor has no such calls"));

@@ -1,19 +1,19 @@
-//! An attempt to break out, and how it goes.
+//! Attempts to escape from the sandbox, and their results.
 
 use std::fmt;
 use std::io;
 
 use crate::facts::Facts;
 
-/// What came of an attempt: what it got hold of, or why it did not.
+/// The result of an attempt: what it achieved, or why it failed.
 pub(crate) type Tried = Result<String, Failed>;
 
-/// Why an attempt came to nothing.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// It was made and stopped.
+    /// The sandbox refused it.
     Refused(String),
-    /// This machine has not what it needs.
+    /// This machine lacks what it needs.
     CannotTry(String),
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn cannot_try(why: impl Into<String>) -> Failed {
     Failed::CannotTry(why.into())
 }
 
-/// An attempt to break out.
+/// An attempt to escape.
 pub(crate) struct Attempt {
     pub(crate) name: &'static str,
     about: &'static str,
@@ -39,12 +39,12 @@ pub(crate) struct Attempt {
     go: fn(&Facts) -> Tried,
 }
 
-/// Does nothing that a machine without a sandbox would notice.
+/// An attempt that does no harm without a sandbox.
 pub(crate) const fn harmless(name: &'static str, about: &'static str, go: fn(&Facts) -> Tried) -> Attempt {
     Attempt { name, about, harmless: true, go }
 }
 
-/// Must not be made without a sandbox.
+/// An attempt that must not be made without a sandbox.
 pub(crate) const fn harmful(name: &'static str, about: &'static str, go: fn(&Facts) -> Tried) -> Attempt {
     Attempt { name, about, harmless: false, go }
 }

@@ -1,4 +1,4 @@
-//! Using up the machine. Each attempt ends by itself where nothing ends it.
+//! Attempts to exhaust the machine's resources. Each ends by itself if no limit stops it.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -68,7 +68,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
 fn fork_bomb(facts: &Facts) -> Tried {
     let (most, mut children, mut stopped) = (facts.number("forks")?, Vec::<pid_t>::new(), None);
     while (children.len() as u64) < most && stopped.is_none() {
-        match child(hold) {
+        match child(wait_forever) {
             Ok(pid) => children.push(pid),
             Err(error) => stopped = Some(refused(format!("after {} processes: {error}", children.len()))),
         }
@@ -81,7 +81,7 @@ fn fork_bomb(facts: &Facts) -> Tried {
 }
 
 /// Waits until it is killed.
-fn hold() -> i32 {
+fn wait_forever() -> i32 {
     let _ = call!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     unsafe {
         libc::alarm(60);
@@ -99,7 +99,7 @@ fn thread_bomb(facts: &Facts) -> Tried {
     Ok(format!("started {most} threads"))
 }
 
-/// Touches memory up to `most` bytes; 3 when it gets no more.
+/// Uses memory up to `most` bytes. Returns 3 if an allocation fails.
 fn fill_memory(most: u64) -> i32 {
     for _ in 0..most / CHUNK as u64 {
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -112,17 +112,17 @@ fn fill_memory(most: u64) -> i32 {
     0
 }
 
-/// Each holds what it has until all are done or one is stopped.
+/// Each process keeps its memory until all are done or one is stopped.
 fn memory_bomb_by_many(facts: &Facts) -> Tried {
     const MANY: usize = 16;
     let most = facts.number("memory")?;
-    let (mut done, tell) = io::pipe()?;
+    let (mut done, done_pipe) = io::pipe()?;
     let fill_and_hold = || match fill_memory(most / MANY as u64) {
-        0 if (&tell).write_all(b"x").is_ok() => hold(),
+        0 if (&done_pipe).write_all(b"x").is_ok() => wait_forever(),
         _ => 3,
     };
     let children = (0..MANY).map(|_| child(fill_and_hold)).collect::<io::Result<Vec<_>>>();
-    drop(tell);
+    drop(done_pipe);
     let children = children?;
     let watcher = std::thread::spawn(move || done.read_exact(&mut [0; MANY]).is_ok());
     let ended =
@@ -141,7 +141,7 @@ fn memory_bomb_by_many(facts: &Facts) -> Tried {
     }
 }
 
-/// Fills one file after another, none of them large, and keeps all open.
+/// Fills many small files and keeps them open.
 fn fill_files(make: impl Fn(u64) -> io::Result<File>, most: u64) -> Tried {
     const CHUNKS: u64 = 4;
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

@@ -1,4 +1,4 @@
-//! Open files that came along.
+//! Attempts to use inherited descriptors.
 
 use std::fs::{self, File};
 
@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::sys::{any_of, c_path, call, named};
 
 pub(crate) const ATTEMPTS: &[Attempt] = &[
-    harmless("inherited-files", "use an open file that came along beside 0, 1 and 2", inherited),
+    harmless("inherited-files", "use an inherited descriptor other than 0, 1 and 2", inherited),
     harmless("reopen-standard", "open a standard stream again for writing to the file behind it", reopen),
     harmless("open-by-handle", "open a file by its handle, past all paths", by_handle),
 ];

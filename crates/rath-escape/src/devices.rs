@@ -1,4 +1,4 @@
-//! The machine's devices.
+//! Attempts to open devices of the machine.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -47,7 +47,7 @@ fn open(path: &Path) -> Tried {
     Ok(format!("opened {}", path.display()))
 }
 
-/// Whatever in /dev is a disk, and what the machine says it has.
+/// Tries the disks in `/dev` and in `/proc/partitions`.
 fn open_disks(_: &Facts) -> Tried {
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
     let seen = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_block_device()));

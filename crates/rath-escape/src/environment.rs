@@ -1,4 +1,4 @@
-//! Variables of the outside.
+//! Attempts to read environment variables of the host.
 
 use std::fs;
 

@@ -1,16 +1,16 @@
-//! What the harness tells of the outside.
+//! Facts about the host, passed by the harness.
 
 use std::path::PathBuf;
 
 use crate::attempt::{Failed, cannot_try};
 
-/// In every secret that the harness plants.
+/// A text that is in each secret planted by the harness.
 pub(crate) const MARK: &str = "rath-planted-secret";
 
-/// On the command line of the process that the harness keeps outside.
+/// A text on the command line of the process that the harness runs outside.
 pub(crate) const OUTSIDER_MARK: &str = "rath-outsider";
 
-/// Named values.
+/// Facts by name.
 pub(crate) struct Facts(Vec<(String, String)>);
 
 impl Facts {

@@ -1,4 +1,4 @@
-//! Changing what the host's own git and Rath would run later.
+//! Attempts to change files that the host's git and Rath use later.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Becoming somebody else.
+//! Attempts to change the user or group.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -62,7 +62,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     harmless("set-user-program", "run a set-user-id program", run_set_user_program),
 ];
 
-/// All ways to make such a file.
+/// Tries all ways to give a file the bits `mode`.
 fn special_bit(mode: u32) -> Tried {
     let ways = ["chmod", "fchmod", "fchmodat", "fchmodat2", "open", "openat2", "mknod"];
     any_of("ways", ways, |way| {
@@ -93,7 +93,7 @@ fn special_bit(mode: u32) -> Tried {
     })
 }
 
-/// The planted program says who it is.
+/// Runs the planted program, which prints its user.
 fn run_set_user_program(facts: &Facts) -> Tried {
     let program = facts.path("set_user_id")?;
     let output = std::process::Command::new(Path::new(&program)).arg("-u").output()?;

@@ -1,4 +1,4 @@
-//! Memory and messages shared with the outside.
+//! Attempts to use shared memory and message queues of the host.
 
 use std::ffi::CString;
 

@@ -1,4 +1,4 @@
-//! Doors into the kernel that a command has no business with.
+//! Attempts to use kernel interfaces that commands do not need.
 
 use libc::{SYS_add_key, SYS_keyctl};
 
@@ -32,7 +32,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     harmless("watch-performance", "count events of the processor", |_| {
         let mut attributes = [0u64; 16];
-        // A software clock (type 1, size 128) that leaves out the kernel.
+        // A software clock (type 1, size 128) that excludes the kernel.
         (attributes[0], attributes[5]) = (1 | 128 << 32, 1 << 5 | 1 << 6);
         call!(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1i64, -1i64, 0).map_err(named("perf_event_open"))?;
         Ok("counts them".to_owned())

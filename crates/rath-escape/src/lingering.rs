@@ -1,4 +1,5 @@
-//! Living on after the end. The harness judges these by the file `heartbeat`, which grows as long as one lives.
+//! Attempts to keep a process running after the command has ended. The harness checks them by the file `heartbeat`,
+//! which grows while one is running.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,14 +9,14 @@ use std::time::Duration;
 use crate::attempt::{Attempt, Tried, harmful, harmless, refused};
 use crate::sys::{call, child};
 
-/// How often a heart beats before it stops by itself.
+/// Number of heartbeats before a process ends by itself.
 const BEATS: usize = 3000;
 
 pub(crate) const ATTEMPTS: &[Attempt] = &[
-    harmless("endless-output", "say something for ever", |_| {
+    harmless("endless-output", "write output forever", |_| {
         unsafe { libc::alarm(60) };
         while io::stdout().write_all(&[b'y'; 1 << 16]).is_ok() {}
-        Err(refused("nobody listens any more"))
+        Err(refused("the reader has closed the pipe"))
     }),
     harmless("ignore-signals", "ignore the request to end", |_| {
         ignore_signals();
@@ -31,11 +32,11 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     harmless("deep-daemon", "become a daemon at the end of a long chain of processes", |_| start(|| deeper(100))),
     harmful("restless-daemon", "become a daemon that is another process every few milliseconds", |_| {
-        start(|| restless(BEATS / 4))
+        start(|| respawn(BEATS / 4))
     }),
 ];
 
-/// Leaves parent, session, group, open files and variables behind, and waits for the first heartbeat.
+/// Starts a daemon without parent, session, group, open files and variables, and waits for its first heartbeat.
 fn start(work: fn()) -> Tried {
     let before = beats();
     child(|| {
@@ -88,11 +89,11 @@ fn deeper(levels: usize) {
     });
 }
 
-fn restless(lives: usize) {
+fn respawn(lives: usize) {
     beat_once();
     if lives > 0 {
         let _ = child(|| {
-            restless(lives - 1);
+            respawn(lives - 1);
             0
         });
     }

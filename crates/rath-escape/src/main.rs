@@ -1,10 +1,10 @@
-//! Tries to break out of the sandbox that it runs in.
+//! Attempts to escape from the sandbox that it runs in.
 //!
-//! `escape list` names the attempts: name, description, and whether it is harmless without a sandbox.
-//! `escape NAME [FACT=VALUE..]` makes one and says in one line how it went: `refused: HOW` (code 0), `ESCAPED: WHAT`
-//! (code 42) or `cannot try: WHY` (code 77). The facts are what the harness in `tests/it` knows of the outside: where
-//! it planted a secret, which port it listens on. A harmful attempt wants the fact `harm=yes`. What an attempt
-//! needs on the way it makes in the directory `scratch`, which must be there.
+//! `escape list` lists the attempts: name, description, and whether it is harmless without a sandbox. `escape NAME
+//! [FACT=VALUE..]` makes one attempt and prints the result in one line: `refused: HOW` (exit code 0), `ESCAPED: WHAT`
+//! (exit code 42) or `cannot try: WHY` (exit code 77). The facts come from the harness in `tests/it`, such as the path
+//! of a planted secret or the port of a listener. A harmful attempt needs the fact `harm=yes`. Attempts create
+//! temporary files in the directory `scratch`, which must exist.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "an attempt starts processes and looks into the environment")]

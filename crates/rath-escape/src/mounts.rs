@@ -1,4 +1,4 @@
-//! Changing what is mounted where.
+//! Attempts to change mounts.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -33,7 +33,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
             let path = c_path(&point);
             let nothing = std::ptr::null::<u8>();
             call!(SYS_mount, nothing, path.as_ptr(), nothing, MS_REMOUNT | MS_BIND, nothing)?;
-            Ok(format!("mounted {point} anew"))
+            Ok(format!("remounted {point}"))
         })
     }),
     harmful("unmount-masks", "unmount whatever hides something, then look for secrets", unmount_masks),
@@ -87,7 +87,7 @@ fn mount(from: &CStr, kind: &CStr, flags: u64, options: &CStr) -> Tried {
     Ok(format!("mounted {}", if kind.is_empty() { from } else { kind }.to_string_lossy()))
 }
 
-/// The disk is known by the number of the workspace's device.
+/// Finds the disk by the device number of the workspace.
 fn mount_disk(_: &Facts) -> Tried {
     let partitions = fs::read_to_string("/proc/partitions").map_err(named("/proc/partitions"))?;
     let names = partitions.lines().skip(2).filter_map(|line| line.split_whitespace().nth(3));
@@ -115,7 +115,7 @@ fn unmount_masks(facts: &Facts) -> Tried {
     unmounted
 }
 
-/// A process that is above its root walks up to the real one.
+/// The classic chroot escape: a process whose working directory is above its root walks up to the real root.
 fn change_root(facts: &Facts) -> Tried {
     fs::create_dir_all("scratch/new-root")?;
     call!(libc::SYS_chroot, c"scratch/new-root".as_ptr()).map_err(named("chroot"))?;

@@ -1,4 +1,4 @@
-//! Making and joining namespaces.
+//! Attempts to create and join namespaces.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -55,7 +55,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         call!(SYS_setns, handle, CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC).map_err(named("setns"))?;
         Ok("is in the outside".to_owned())
     }),
-    harmless("parent-namespace", "get hold of the user or process namespace above", |_| {
+    harmless("parent-namespace", "open the parent user or PID namespace", |_| {
         any_of("namespaces", ["user", "pid", "mnt", "net"], |kind| {
             let file = File::open(format!("/proc/self/ns/{kind}"))?;
             let above = if ["user", "pid"].contains(&kind) { NS_GET_PARENT } else { NS_GET_USERNS };

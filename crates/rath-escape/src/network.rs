@@ -1,4 +1,4 @@
-//! The network.
+//! Attempts to use the network.
 
 use std::fs;
 use std::io::Read as _;
@@ -33,7 +33,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         socket.send_to(b"echo", ("127.0.0.1", facts.number("udp")? as u16))?;
         let mut bytes = [0; 64];
         let read = socket.recv(&mut bytes)?;
-        if holds(&bytes[..read], MARK) { Ok("heard it".to_owned()) } else { Err(refused("another echo")) }
+        if holds(&bytes[..read], MARK) { Ok("received a reply".to_owned()) } else { Err(refused("another echo")) }
     }),
     harmful("internet-message", "send a UDP message to the internet", |_| send_question("8.8.8.8:53")),
     harmful("internet-message-six", "send a UDP message to the internet by IPv6", |_| {
@@ -46,7 +46,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
             Ok(format!("connected to {address}"))
         })
     }),
-    harmful("cloud-metadata", "connect to where clouds keep a machine's credentials", |_| {
+    harmful("cloud-metadata", "connect to the cloud metadata service", |_| {
         let address = SocketAddr::new([169, 254, 169, 254].into(), 80);
         TcpStream::connect_timeout(&address, Duration::from_secs(3))?;
         Ok(format!("connected to {address}"))
@@ -82,7 +82,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     harmless("virtual-machine-socket", "make a socket to the machine's own host", |_| socket(libc::AF_VSOCK, 1, 0)),
     harmless("crypto-socket", "make a socket of the kernel's crypto", |_| socket(libc::AF_ALG, 5, 0)),
-    harmful("odd-sockets", "make sockets of families that nobody needs", |_| {
+    harmful("odd-sockets", "create sockets of rare address families", |_| {
         let families =
             [3, 4, 5, 6, 8, 9, 15, 21, 23, 24, 26, 27, 28, 29, 30, 31, 32, 33, 35, 36, 37, 39, 41, 42, 43, 44, 45];
         any_of("families", families, |family| {
@@ -97,7 +97,7 @@ fn port(facts: &Facts) -> Result<u16, crate::attempt::Failed> {
     facts.number("port").map(|port| port as u16)
 }
 
-/// The harness greets whoever connects.
+/// Connects to a listener of the harness, which sends a greeting.
 fn greeted(address: SocketAddr) -> Tried {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(3))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -105,11 +105,11 @@ fn greeted(address: SocketAddr) -> Tried {
     let read = stream.read(&mut bytes)?;
     match holds(&bytes[..read], MARK) {
         true => Ok(format!("connected to {address}")),
-        false => Err(refused("somebody else answers here")),
+        false => Err(refused("another process answers here")),
     }
 }
 
-/// Sending is enough: what is said in the question has left.
+/// Sends a DNS query. Sending is enough, because the query itself can carry data.
 fn send_question(to: &str) -> Tried {
     let question = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01";
     let own = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
@@ -122,7 +122,7 @@ fn socket(family: c_int, kind: c_int, protocol: c_int) -> Tried {
     Ok("made one".to_owned())
 }
 
-/// Asks for a change of the first interface that changes nothing; only who may change it is told so.
+/// Requests an empty change of the first network interface, which succeeds only with the permission to change it.
 fn change_interface(_: &Facts) -> Tried {
     let socket = call!(SYS_socket, AF_NETLINK, SOCK_RAW, 0).map_err(named("socket"))?;
     // A header (size, RTM_NEWLINK, request and acknowledge), then family, index 1, no flags, no changes.

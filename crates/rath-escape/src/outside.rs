@@ -1,4 +1,4 @@
-//! Changing what lies outside the workspace.
+//! Attempts to change files outside the workspace.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -18,8 +18,8 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     harmless("write-by-dots", "write to a planted file by way of ../../..", |facts| {
         overwrite(Path::new(&format!("{}{}", "../".repeat(40), facts.text("victim")?)))
     }),
-    harmless("write-beside", "write to a planted file in the directory above the workspace", |facts| {
-        overwrite(&Path::new("..").join(facts.text("beside")?))
+    harmless("write-in-parent", "write to a planted file in the parent directory of the workspace", |facts| {
+        overwrite(&Path::new("..").join(facts.text("sibling")?))
     }),
     harmless("write-by-link", "write to a planted file through a symbolic link", |facts| {
         let _ = fs::remove_file("scratch/link-to-victim");
@@ -54,17 +54,17 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         Ok("took it away".to_owned())
     }),
     harmless("exchange", "exchange a file of the workspace with a planted one", exchange),
-    harmless("create-outside", "make a file beside a planted one", |facts| {
+    harmless("create-outside", "create a file next to a planted one", |facts| {
         let path = beside_victim(facts, "made-from-inside")?;
         File::create_new(&path)?;
         Ok(format!("made {}", path.display()))
     }),
-    harmless("make-directory-outside", "make a directory beside a planted file", |facts| {
+    harmless("make-directory-outside", "create a directory next to a planted file", |facts| {
         let path = beside_victim(facts, "directory-from-inside")?;
         fs::create_dir(&path)?;
         Ok(format!("made {}", path.display()))
     }),
-    harmless("make-link-outside", "make a symbolic link beside a planted file", |facts| {
+    harmless("make-link-outside", "create a symbolic link next to a planted file", |facts| {
         let path = beside_victim(facts, "link-from-inside")?;
         std::os::unix::fs::symlink("/", &path)?;
         Ok(format!("made {}", path.display()))
@@ -108,7 +108,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         call!(libc::SYS_inotify_add_watch, watcher, path.as_ptr(), libc::IN_ALL_EVENTS)?;
         Ok("watches it".to_owned())
     }),
-    harmless("run-outside", "run a program that lies outside", |facts| {
+    harmless("run-outside", "run a program outside the workspace", |facts| {
         let output = std::process::Command::new(facts.path("outside")?.join("program")).output()?;
         Ok(format!("ran it: {}", output.status))
     }),
@@ -130,12 +130,12 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         fs::create_dir(&store)?;
         Ok("put another in its place".to_owned())
     }),
-    harmless("write-sandbox-state", "change what the sandbox remembers of itself", |facts| {
+    harmless("write-sandbox-state", "change the state file of the sandbox", |facts| {
         let path = facts.path("state")?.join("sandbox.json");
         File::options().append(true).open(&path)?;
         Ok(format!("may write to {}", path.display()))
     }),
-    harmless("delete-sandbox-state", "delete what the sandbox remembers of itself", |facts| {
+    harmless("delete-sandbox-state", "delete the state file of the sandbox", |facts| {
         let path = facts.path("state")?;
         fs::rename(path.join("sandbox.json"), path.join("sandbox.away"))?;
         fs::rename(path.join("sandbox.away"), path.join("sandbox.json"))?;
@@ -175,7 +175,8 @@ fn overwrite(path: &Path) -> Tried {
     Ok(format!("wrote to {}", path.display()))
 }
 
-/// A name in the directory of the planted file. A directory of that name without the file is another one.
+/// A path in the directory of the planted file. Fails if that directory does not contain the file, because it is
+/// another directory then.
 fn beside_victim(facts: &Facts, name: &str) -> Result<PathBuf, Failed> {
     let victim = facts.path("victim")?;
     fs::symlink_metadata(&victim).map_err(named("the planted file"))?;

@@ -1,4 +1,4 @@
-//! What the process may do by itself: capabilities, limits, priorities.
+//! Attempts to gain capabilities, higher limits and higher priorities.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -54,7 +54,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         call!(SYS_prlimit64, 0, libc::RLIMIT_CORE, most.as_ptr(), 0)?;
         match wait(child(|| unsafe { libc::abort() })?)? {
             Death::Signal { core: true, .. } => Ok("left one".to_owned()),
-            // With 1 not even a handler of cores is started.
+            // With a limit of 1, the kernel does not start a core dump helper either.
             _ if now[1] > 1 => Ok(format!("the ceiling for cores is {}", now[1])),
             _ => Err(refused("cores may have no bytes")),
         }

@@ -1,4 +1,4 @@
-//! Reaching into other processes.
+//! Attempts to access other processes.
 
 use libc::{EFAULT, SYS_ptrace, iovec};
 
@@ -44,18 +44,18 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
 ];
 
-/// Process 1, where this is another.
+/// Process 1, unless it is this process.
 fn first() -> Result<i64, crate::attempt::Failed> {
     if std::process::id() == 1 { Err(refused("this is the first process here")) } else { Ok(1) }
 }
 
-/// Seizing does not stop it, and ends with this process.
+/// Uses PTRACE_SEIZE, which does not stop the other process and ends with this one.
 fn trace(pid: i64) -> Tried {
     call!(SYS_ptrace, libc::PTRACE_SEIZE, pid, 0, 0).map_err(named("ptrace"))?;
     Ok(format!("traces process {pid}"))
 }
 
-/// Where the address is wrong but the question is not, reading is allowed.
+/// If the call fails only because of the invalid address, reading is allowed.
 fn peek(pid: i64) -> Tried {
     let mut byte = 0u8;
     let local = iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

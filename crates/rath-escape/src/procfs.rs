@@ -1,4 +1,4 @@
-//! What `/proc` tells of the outside.
+//! Attempts to get information about the host from `/proc`.
 
 use std::fs::{self, File};
 use std::io;
@@ -59,7 +59,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
 ];
 
-/// The processes that can be seen. Without a sandbox, those that the harness allows to be looked at.
+/// The visible processes. Without a sandbox, only those that the harness allows.
 pub(crate) fn processes(facts: &Facts) -> Result<Vec<u32>, Failed> {
     if let Ok(allowed) = facts.text("look_at") {
         return Ok(allowed.split(',').filter_map(|pid| pid.parse().ok()).collect());
@@ -68,7 +68,7 @@ pub(crate) fn processes(facts: &Facts) -> Result<Vec<u32>, Failed> {
     Ok(names.filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The process that the harness keeps outside. Where another one has its number, it cannot be seen.
+/// The process that the harness runs outside. `None` if its id belongs to another process here.
 pub(crate) fn outsider(facts: &Facts) -> Result<i64, Failed> {
     let pid = facts.number("pid")?;
     match fs::read(format!("/proc/{pid}/cmdline")) {
@@ -89,7 +89,7 @@ fn see_outsiders(facts: &Facts) -> Tried {
 }
 
 fn through(way: &str, facts: &Facts) -> Tried {
-    // Where the secret's own path is open there is no need for a way round: that is an attempt of its own.
+    // If the secret can be read by its own path, this attempt proves nothing: another attempt tests that.
     read_planted(Path::new(&format!("{way}{}", facts.text("secret")?)))
 }
 
@@ -104,7 +104,8 @@ fn memory(pid: i64) -> Tried {
     Ok(format!("opened the memory of process {pid}"))
 }
 
-/// A program that runs is busy, and that is told before anything else: whether it may be written to is asked apart.
+/// Opening a running program for writing fails with ETXTBSY before permissions are checked, so permissions are checked
+/// separately.
 fn program(path: &str) -> Tried {
     let opened = File::options().write(true).open(path);
     let writable = c_path(path);

@@ -1,4 +1,4 @@
-//! Reading what is not for the sandbox.
+//! Attempts to read files that the sandbox must not show.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     harmless("read-store", "read the store, which is hidden inside the workspace", |facts| {
         read_planted(&facts.path("store")?.join("records"))
     }),
-    harmless("read-sandbox-state", "read what the sandbox remembers of itself", |facts| {
+    harmless("read-sandbox-state", "read the state file of the sandbox", |facts| {
         let path = facts.path("state")?.join("sandbox.json");
         fs::read(&path)?;
         Ok(format!("read {}", path.display()))

@@ -1,4 +1,4 @@
-//! The kernel's settings, which are files. An open one is not written to.
+//! Attempts to open kernel settings for writing. They are not written.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -21,7 +21,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     harmful("any-proc-file", "open any other file of /proc for writing", |_| {
         let here = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-        // Anyone may write to the files of `pressure`: so one asks to be woken.
+        // All users may open the files of `pressure` for writing, to register a trigger.
         let known = ["self", "thread-self", "sys", "pressure"];
         let own = |path: &PathBuf| known.iter().any(|name| path.ends_with(name));
         let process =

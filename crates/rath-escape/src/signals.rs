@@ -1,4 +1,4 @@
-//! Signals to those outside.
+//! Attempts to send signals to processes outside.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
 ];
 
-/// The first process of a namespace gets no signal from inside that it does not want.
+/// The first process of a PID namespace ignores signals from inside that it does not handle.
 fn kill_first() -> Tried {
     if std::process::id() == 1 {
         return Err(refused("this is the first process here"));
@@ -66,7 +66,7 @@ fn kill_everyone(facts: &Facts) -> Tried {
         Ok(Err(error)) if error.raw_os_error() == Some(ESRCH) => {
             let here = std::fs::metadata("/proc/self/ns/pid").map(|space| space.ino()).unwrap_or(0);
             if here == facts.number("pid_namespace")? {
-                return Err(cannot_try("the process outside is gone"));
+                return Err(cannot_try("the process outside has ended"));
             }
         }
         _ => {}

@@ -1,4 +1,4 @@
-//! Servers of the machine that listen on Unix sockets.
+//! Attempts to connect to servers that listen on Unix sockets.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -32,8 +32,8 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     harmless("ssh-agent", "talk to the user's SSH agent", |facts| {
         let path = facts.path("agent")?;
-        let told = std::env::var_os("SSH_AUTH_SOCK").map(PathBuf::from);
-        any_of("agents", told.into_iter().chain([path]), |path| greeted(UnixStream::connect(path)?))
+        let named = std::env::var_os("SSH_AUTH_SOCK").map(PathBuf::from);
+        any_of("agents", named.into_iter().chain([path]), |path| greeted(UnixStream::connect(path)?))
     }),
     harmless("session-bus", "talk to the user's D-Bus", |facts| {
         let path = facts.path("bus")?;
@@ -51,15 +51,15 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
 ];
 
-/// The harness greets whoever connects.
+/// Connects to a listener of the harness, which sends a greeting.
 fn greeted(mut stream: UnixStream) -> Tried {
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut bytes = [0; 64];
     let read = stream.read(&mut bytes)?;
-    if holds(&bytes[..read], MARK) { Ok("connected".to_owned()) } else { Err(refused("somebody else answers here")) }
+    if holds(&bytes[..read], MARK) { Ok("connected".to_owned()) } else { Err(refused("another process answers here")) }
 }
 
-/// Sockets that this machine has, as the harness saw them, with commas between.
+/// Sockets of this machine that the harness found, separated by commas.
 fn known(paths: Result<&str, crate::attempt::Failed>, what: &str) -> Tried {
     let paths = paths.map_err(|_| cannot_try(format!("this machine has no {what}")))?;
     any_of("sockets", paths.split(','), |path| {

@@ -1,4 +1,4 @@
-//! Bare system calls, and what their answers mean.
+//! Raw system calls, and the meaning of their results.
 
 use std::ffi::CString;
 use std::io;
@@ -9,7 +9,7 @@ use libc::{EACCES, ENOSYS, EPERM, c_int, pid_t};
 
 use crate::attempt::{Failed, Tried, refused};
 
-/// Makes a system call with up to six whole numbers or pointers.
+/// Makes a system call with up to six integers or pointers.
 macro_rules! call {
     ($number:expr $(, $argument:expr)* $(,)?) => {
         $crate::sys::answer(unsafe { libc::syscall($number as libc::c_long $(, $argument as usize)*) } as i64)
@@ -21,7 +21,7 @@ pub(crate) fn answer(returned: i64) -> io::Result<i64> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-/// For calls whose arguments do no harm, and make no sense either: whatever is not a refusal shows an open door.
+/// The result of a call with harmless invalid arguments: any error other than a refusal means that the call is allowed.
 pub(crate) fn door(name: &str, answer: io::Result<i64>) -> Tried {
     match answer {
         Err(error) if [EPERM, EACCES, ENOSYS].contains(&error.raw_os_error().unwrap_or(0)) => {
@@ -32,7 +32,7 @@ pub(crate) fn door(name: &str, answer: io::Result<i64>) -> Tried {
     }
 }
 
-/// An error with the name of what failed.
+/// Adds the name of the failed call to an error.
 pub(crate) fn named(name: &str) -> impl Fn(io::Error) -> Failed {
     move |error| refused(format!("{name}: {error}"))
 }
@@ -68,7 +68,7 @@ pub(crate) fn kill(pid: i64, signal: c_int) -> io::Result<i64> {
     call!(libc::SYS_kill, pid, signal)
 }
 
-/// The process that started this one, where it can be seen.
+/// The parent process, if it is visible.
 pub(crate) fn parent() -> Result<pid_t, Failed> {
     match unsafe { libc::getppid() } {
         0 => Err(refused("the parent cannot be seen from here")),
@@ -83,7 +83,7 @@ pub(crate) fn status(name: &str) -> Result<String, Failed> {
     line.map(|value| value.trim().to_owned()).ok_or_else(|| crate::attempt::cannot_try(format!("no {name} in status")))
 }
 
-/// Tries each of many; escapes with all that worked, fails with how many did not.
+/// Tries each item. Escapes with all that worked, or fails with the number of items.
 pub(crate) fn any_of<T>(what: &str, many: impl IntoIterator<Item = T>, mut attempt: impl FnMut(T) -> Tried) -> Tried {
     let (mut got, mut failed, mut last) = (Vec::new(), 0, String::new());
     for one in many {

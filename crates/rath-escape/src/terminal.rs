@@ -1,4 +1,4 @@
-//! The terminal that the host sits at.
+//! Attempts to use the host's terminal.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

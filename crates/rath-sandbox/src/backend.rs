@@ -1,4 +1,4 @@
-//! What opens sandboxes, and what it needs to know.
+//! Backends, and the specification of a sandbox.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,27 +12,27 @@ use crate::error::Result;
 use crate::limits::Limits;
 use crate::sandbox::Sandbox;
 
-/// Opens sandboxes of one sort. One conformance suite in `rath-testkit` holds for all.
+/// Opens sandboxes of one kind. All backends must pass the conformance suite in `rath-testkit`.
 pub trait Backend: Send + Sync {
-    /// The name it is found by.
+    /// The name in a [`Registry`](crate::Registry).
     fn name(&self) -> &'static str;
 
-    /// What its sandboxes can do.
+    /// What the backend's sandboxes can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether a workspace may be given as [layers](Overlay) that lie in this directory. It is found out by trying.
-    fn layers_in(&self, directory: &Path) -> bool {
+    /// Whether the backend can mount [layers](Overlay) that are in this directory. Found out by trying.
+    fn supports_layers_in(&self, directory: &Path) -> bool {
         let _ = directory;
         false
     }
 
-    /// Opens a sandbox over a directory. Where the state directory knows an earlier sandbox, the new one has its id
-    /// and the next generation, and the earlier one is lost.
-    fn open(&self, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>>;
+    /// Opens a sandbox. If the state directory has an earlier sandbox, the new one gets its id and the next generation,
+    /// and the earlier one is lost.
+    fn open(&self, spec: SandboxSpec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>>;
 
-    /// Takes up a sandbox that was opened before, maybe by another process. Fails with [`crate::Error::Lost`] when
-    /// its directory or its state is gone, or another generation took its place.
-    fn reopen(&self, identity: Identity, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>>;
+    /// Reopens a sandbox that was opened before, possibly by another process. Fails with [`crate::Error::Lost`] if its
+    /// directory or its state does not exist any more, or if a newer generation was opened.
+    fn reopen(&self, identity: Identity, spec: SandboxSpec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>>;
 }
 
 impl fmt::Debug for dyn Backend {
@@ -41,47 +41,47 @@ impl fmt::Debug for dyn Backend {
     }
 }
 
-/// What a sandbox is made of.
+/// The specification of a sandbox.
 #[derive(Clone, Debug, Default)]
-pub struct Spec {
+pub struct SandboxSpec {
     /// The workspace: an existing directory.
     pub directory: PathBuf,
-    /// An existing directory where the backend keeps what it must remember of this sandbox.
+    /// An existing directory in which the backend stores the state of this sandbox.
     pub state: PathBuf,
-    /// The environment that every command begins with. Nothing else is inherited.
+    /// Environment variables of all commands. Nothing is inherited from this process.
     pub env: Vec<(OsString, OsString)>,
-    /// Layers that make up the workspace instead of what is in `directory`, for backends with copy on write.
+    /// Layers to mount as the workspace instead of the content of `directory`. For backends with copy on write.
     pub overlay: Option<Overlay>,
-    /// Where an isolated sandbox shows the workspace; without it, where `directory` is.
-    pub appears_at: Option<PathBuf>,
-    /// The user's home, which an isolated sandbox replaces by an empty one.
+    /// The path at which commands of an isolated sandbox see the workspace. `None`: the path of `directory`.
+    pub mount_path: Option<PathBuf>,
+    /// The user's home directory. An isolated sandbox shows an empty directory in its place.
     pub home: Option<PathBuf>,
-    /// What an isolated sandbox shows besides the system, to read.
+    /// Paths that an isolated sandbox shows read-only, in addition to system directories.
     pub readable: Vec<PathBuf>,
-    /// What an isolated sandbox hides, wherever it lies.
+    /// Paths that an isolated sandbox hides.
     pub hidden: Vec<PathBuf>,
-    /// What commands may take.
+    /// Resource limits of commands.
     pub limits: Limits,
 }
 
-/// Directories that overlayfs puts together.
+/// Directories that overlayfs mounts as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlay {
-    /// Layers that nobody writes, the upmost first.
+    /// The read-only layers, from top to bottom.
     pub lowers: Vec<PathBuf>,
-    /// What is written goes here.
+    /// The directory that receives all changes.
     pub upper: PathBuf,
-    /// An empty directory beside it.
+    /// The work directory of overlayfs: an empty directory on the same file system as `upper`.
     pub work: PathBuf,
 }
 
-impl Spec {
-    /// A sandbox over `directory` with an empty environment.
+impl SandboxSpec {
+    /// A sandbox for `directory` with an empty environment.
     pub fn new(directory: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), state: state.into(), ..Self::default() }
     }
 
-    /// Sets a variable for every command.
+    /// Sets an environment variable for all commands.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
@@ -89,12 +89,12 @@ impl Spec {
     }
 }
 
-/// Which sandbox, and which of those that stood in its place.
+/// Identifies a sandbox and its generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// A name that no other sandbox has.
+    /// A unique id.
     pub id: String,
-    /// Counts how often the sandbox was opened anew; the first is 1.
+    /// The generation. The first is 1, and each [`Backend::open`] with the same state directory adds 1.
     pub generation: u64,
 }
 
@@ -108,18 +108,18 @@ impl fmt::Display for Identity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// Commands cannot touch what lies outside the workspace.
+    /// Commands cannot change anything outside the workspace.
     pub isolated: bool,
-    /// The network can be turned off and allowed host by host.
+    /// Network access can be turned off and allowed for individual hosts.
     pub network_control: bool,
-    /// A fork of the workspace shares what did not change.
+    /// A fork of the workspace shares unchanged files with it.
     pub copy_on_write: bool,
-    /// Commands may run on while others are started.
+    /// Commands can run in the background while others start.
     pub background: bool,
 }
 
 impl Capabilities {
-    /// What `needed` has and `self` has not.
+    /// Names of the capabilities that are in `needed` and not in `self`.
     pub fn missing(&self, needed: &Capabilities) -> Vec<&'static str> {
         let all = [
             ("isolation", needed.isolated, self.isolated),

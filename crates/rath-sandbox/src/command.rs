@@ -1,4 +1,4 @@
-//! What a sandbox is asked to run.
+//! Commands.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -6,70 +6,67 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much of each output stream is kept unless the command says otherwise.
-pub const OUTPUT_LIMIT: u64 = 16 << 20;
+use crate::limits::{GRACE, OUTPUT_LIMIT};
 
-/// How long a command may take to end by itself when it is stopped, unless it says otherwise.
-pub const GRACE: Duration = Duration::from_secs(2);
-
-/// A command, and the bounds it runs in.
+/// A command to run in a sandbox.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// What runs.
-    pub program: Program,
-    /// Variables on top of the sandbox's: set, or removed where there is no value. A later one wins.
+    /// The program or the shell line.
+    pub program: CommandLine,
+    /// Changes to the sandbox's environment variables: `Some` sets a variable, `None` removes it. A later entry wins.
     pub env: Vec<(OsString, Option<OsString>)>,
-    /// Begin with an empty environment instead of the sandbox's.
+    /// Start with an empty environment instead of the sandbox's.
     pub clean_env: bool,
-    /// Where it runs, relative to the workspace. Empty for the workspace itself.
+    /// The working directory, relative to the workspace. Empty for the workspace itself.
     pub cwd: PathBuf,
-    /// What it reads.
+    /// Standard input.
     pub stdin: Stdin,
-    /// A terminal that becomes its own, in place of the three streams.
+    /// A pseudoterminal that becomes the controlling terminal of the command and replaces its three standard streams.
     pub terminal: Option<Arc<OwnedFd>>,
-    /// The other end of that terminal, from which its output is read.
-    pub shown_by: Option<Arc<OwnedFd>>,
-    /// Stop it after this long.
+    /// The master end of that pseudoterminal, from which the output is captured.
+    pub pty_master: Option<Arc<OwnedFd>>,
+    /// Stop the command after this time. `None`: the sandbox's limit.
     pub timeout: Option<Duration>,
-    /// When it is stopped: how long it may take between the request to end (SIGTERM) and the end (SIGKILL).
+    /// Time between SIGTERM and SIGKILL when the command is stopped.
     pub grace: Duration,
-    /// How many bytes of each stream are kept. The rest is read and counted, and the cut shows.
+    /// Number of bytes of each output stream that are kept. Further output is read, counted and dropped: see
+    /// [`CapturedOutput`](crate::CapturedOutput).
     pub output_limit: u64,
 }
 
-/// What runs.
+/// What a command runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// A program with its arguments; the first one is its name.
+pub enum CommandLine {
+    /// The program name, followed by the arguments.
     Argv(Vec<OsString>),
-    /// A line for `/bin/sh -c`; never a login shell.
+    /// A line for `/bin/sh -c`. The shell is not a login shell.
     Shell(String),
 }
 
-/// What a command reads.
+/// Standard input of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stdin {
-    /// Nothing.
+    /// Empty (`/dev/null`).
     #[default]
     Null,
-    /// These bytes, then the end.
+    /// These bytes, then end of file.
     Bytes(Vec<u8>),
-    /// What this process reads.
+    /// The standard input of this process.
     Inherit,
 }
 
 impl Command {
     /// Runs a program.
     pub fn argv<A: Into<OsString>>(argv: impl IntoIterator<Item = A>) -> Self {
-        Self::new(Program::Argv(argv.into_iter().map(Into::into).collect()))
+        Self::new(CommandLine::Argv(argv.into_iter().map(Into::into).collect()))
     }
 
     /// Runs a shell line.
     pub fn shell(line: impl Into<String>) -> Self {
-        Self::new(Program::Shell(line.into()))
+        Self::new(CommandLine::Shell(line.into()))
     }
 
-    fn new(program: Program) -> Self {
+    fn new(program: CommandLine) -> Self {
         Self {
             program,
             env: Vec::new(),
@@ -77,7 +74,7 @@ impl Command {
             cwd: PathBuf::new(),
             stdin: Stdin::Null,
             terminal: None,
-            shown_by: None,
+            pty_master: None,
             timeout: None,
             grace: GRACE,
             output_limit: OUTPUT_LIMIT,
@@ -91,14 +88,14 @@ impl Command {
         self
     }
 
-    /// Removes a variable of the sandbox.
+    /// Removes a variable.
     #[must_use]
     pub fn unset(mut self, name: impl Into<OsString>) -> Self {
         self.env.push((name.into(), None));
         self
     }
 
-    /// Begins with an empty environment.
+    /// Starts with an empty environment.
     #[must_use]
     pub fn clean_env(mut self) -> Self {
         self.clean_env = true;
@@ -112,42 +109,42 @@ impl Command {
         self
     }
 
-    /// Gives it something to read.
+    /// Sets the bytes of standard input.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Stdin::Bytes(bytes.into());
         self
     }
 
-    /// Gives it a terminal. It runs without a time limit of the sandbox's.
+    /// Runs the command on a pseudoterminal. The sandbox's time limit does not apply.
     #[must_use]
     pub fn terminal(mut self, terminal: impl Into<Arc<OwnedFd>>) -> Self {
         self.terminal = Some(terminal.into());
         self
     }
 
-    /// Reads what the terminal shows from its other end, as standard output.
+    /// Captures the output from the master end of the pseudoterminal, as standard output.
     #[must_use]
-    pub fn shown_by(mut self, other_end: impl Into<Arc<OwnedFd>>) -> Self {
-        self.shown_by = Some(other_end.into());
+    pub fn pty_master(mut self, other_end: impl Into<Arc<OwnedFd>>) -> Self {
+        self.pty_master = Some(other_end.into());
         self
     }
 
-    /// Stops it after this long.
+    /// Stops the command after this time.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets how long it may take to end when it is stopped.
+    /// Sets the time between SIGTERM and SIGKILL when the command is stopped.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Keeps at most this many bytes of each stream.
+    /// Keeps at most this number of bytes of each output stream.
     #[must_use]
     pub fn output_limit(mut self, limit: u64) -> Self {
         self.output_limit = limit;

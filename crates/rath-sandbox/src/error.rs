@@ -1,54 +1,54 @@
-//! Why a sandbox did not do what it was asked.
+//! Errors of sandbox operations.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What a sandbox answers.
+/// The result of a sandbox operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a sandbox did not do what it was asked.
+/// Why a sandbox operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No backend has this name.
-    #[error("there is no sandbox backend \"{name}\"; use one of: {}", known.join(", "))]
+    /// There is no backend with this name.
+    #[error("unknown sandbox backend \"{name}\"; use one of: {}", known.join(", "))]
     UnknownBackend {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of the available backends.
         known: Vec<String>,
     },
-    /// The backend cannot do what is needed.
-    #[error("the sandbox backend \"{name}\" has no {}; use another backend or ask for less", missing.join(", no "))]
+    /// The backend lacks required capabilities.
+    #[error("the sandbox backend \"{name}\" has no {}; use another backend, or do not require this", missing.join(", no "))]
     Incapable {
         /// The backend.
         name: String,
-        /// What it lacks.
+        /// The missing capabilities.
         missing: Vec<&'static str>,
     },
-    /// This machine can isolate nothing. Nothing runs unisolated instead.
+    /// This machine supports no isolation level. The command is not run without isolation instead.
     #[error(
-        "this machine gives no isolation:\n{}\n  help: `rath doctor` tries again; `--on host` runs without any isolation",
-        told(refusals)
+        "this machine cannot isolate commands:\n{}\n  help: `rath doctor` checks again; `--on host` runs commands without isolation",
+        list(refusals)
     )]
     NoIsolation {
-        /// What was tried, and what the machine said.
+        /// The levels that were tried, with the errors of the operating system.
         refusals: Vec<String>,
     },
-    /// The program never ran.
+    /// The program could not be started.
     #[error("cannot start {tried}: {why}")]
     CannotStart {
-        /// The program or the directory that was tried.
+        /// The program or the working directory.
         tried: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The sandbox is gone.
+    /// The sandbox does not exist any more.
     #[error("sandbox {id} is lost: {why}; open a new one from the last saved version")]
     Lost {
         /// The sandbox.
         id: String,
-        /// How it shows.
+        /// The reason.
         why: String,
     },
     /// The sandbox was closed.
@@ -57,77 +57,76 @@ pub enum Error {
         /// The sandbox.
         id: String,
     },
-    /// A path that this operation does not take.
+    /// The operation does not accept this path.
     #[error("{}: {why}", path.display())]
     BadPath {
-        /// The path as it was given.
+        /// The path, as passed to the operation.
         path: PathBuf,
-        /// What is wrong with it.
-        why: Why,
+        /// The reason.
+        why: PathError,
     },
-    /// The machine refused.
+    /// An operating system call failed.
     #[error("{doing}: {cause}")]
     Machine {
-        /// What was being done.
+        /// The operation that failed, such as "writing /path".
         doing: String,
-        /// What the machine said. Part of the message, and so not a source of its own.
+        /// The error of the operating system. It is part of the message, so it is not reported as the error's source.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// What is wrong with a path.
+/// Why a path is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Why {
-    /// It begins at the root of the machine.
+pub enum PathError {
+    /// The path is absolute.
     Absolute,
-    /// It leads out of the workspace, by itself or through a link.
+    /// The path leads out of the workspace, directly or through a link.
     Outside,
-    /// It holds a NUL byte or is too long for the machine.
-    Unspeakable,
-    /// There is nothing there.
+    /// The path contains a NUL byte, or is longer than the operating system accepts.
+    Invalid,
+    /// The path does not exist.
     Missing,
-    /// It is a directory, and a file is needed.
+    /// The path is a directory, and the operation needs a file.
     IsDirectory,
-    /// It, or something on the way, is a file, and a directory is needed.
+    /// The path or one of its parents is a file, and the operation needs a directory.
     NotADirectory,
-    /// It is a pipe, a socket or a device.
+    /// The path is a FIFO, a socket or a device.
     Special,
-    /// Its links lead in a circle, or there are too many.
-    Links,
-    /// The machine does not let this user touch it.
+    /// The path has a cycle of links, or too many links.
+    LinkLoop,
+    /// This user has no permission.
     Denied,
-    /// It is the workspace itself.
+    /// The path is the workspace directory itself.
     Workspace,
-    /// It can be read, and stays as it is: hooks and configuration of a repository, which run programs elsewhere.
+    /// The path is read-only in a sandbox: hooks and configuration of a git repository, which can run programs outside
+    /// of it.
     Protected,
-    /// It is not shown to those who work here.
+    /// The path is hidden in this sandbox.
     Hidden,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Why::Absolute => "the path is absolute; give it relative to the workspace",
-            Why::Outside => "the path leads out of the workspace; use one inside it",
-            Why::Unspeakable => "the path holds a NUL byte or is too long",
-            Why::Missing => "there is no such file or directory in the workspace",
-            Why::IsDirectory => "this is a directory; name a file",
-            Why::NotADirectory => "this, or a part of the path, is not a directory",
-            Why::Special => "this is a pipe, socket or device; only regular files are read and written",
-            Why::Links => "its symbolic links lead in a circle, or there are too many",
-            Why::Denied => "permission denied; change its mode or use another path",
-            Why::Workspace => "this is the workspace itself; name something inside it",
-            Why::Protected => {
-                "this can be read here and not changed, like all hooks and configuration of the repository"
-            }
-            Why::Hidden => "this is hidden here; use another path",
+            PathError::Absolute => "the path is absolute; give it relative to the workspace",
+            PathError::Outside => "the path leads out of the workspace; use one inside it",
+            PathError::Invalid => "the path contains a NUL byte or is too long",
+            PathError::Missing => "no such file or directory in the workspace",
+            PathError::IsDirectory => "this is a directory; name a file",
+            PathError::NotADirectory => "this, or a part of the path, is not a directory",
+            PathError::Special => "this is a pipe, socket or device; only regular files are read and written",
+            PathError::LinkLoop => "its symbolic links form a cycle, or there are too many",
+            PathError::Denied => "permission denied; change its mode or use another path",
+            PathError::Workspace => "this is the workspace itself; name something inside it",
+            PathError::Protected => "this is read-only here, like all hooks and configuration of the repository",
+            PathError::Hidden => "this path is hidden here; use another path",
         })
     }
 }
 
 impl Error {
-    /// The error's code; `docs/errors/CODE.md` says what to do.
+    /// The error code. `docs/errors/CODE.md` explains it.
     pub fn code(&self) -> &'static str {
         match self {
             Error::UnknownBackend { .. } => "unknown-backend",
@@ -141,17 +140,17 @@ impl Error {
         }
     }
 
-    /// Wraps what the machine said while `doing` something.
+    /// Wraps an error of the operating system. `doing` is the operation that failed, such as "writing /path".
     pub fn machine(doing: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error::Machine { doing: doing.into(), cause: cause.into() }
     }
 
-    /// A path that is refused.
-    pub fn path(path: &Path, why: Why) -> Self {
+    /// An error for a path that is not accepted.
+    pub fn path(path: &Path, why: PathError) -> Self {
         Error::BadPath { path: path.to_owned(), why }
     }
 }
 
-fn told(refusals: &[String]) -> String {
+fn list(refusals: &[String]) -> String {
     refusals.iter().map(|refusal| format!("  {refusal}")).collect::<Vec<_>>().join("\n")
 }

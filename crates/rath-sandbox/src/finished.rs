@@ -1,45 +1,45 @@
-//! How a command ended, and what it said.
+//! The result of a command: exit status and output.
 
 use std::time::Duration;
 
 use rath_core::Time;
 use serde::{Deserialize, Serialize};
 
-/// How a command ended. Never invented: leaving with code 137 and being killed by signal 9 are two things.
+/// How the main process of a command ended. Exit code 137 and death by signal 9 are different values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// By itself, with this code.
+pub enum ExitStatus {
+    /// The command exited with this code.
     Exited(i32),
-    /// By a signal.
+    /// The command was killed by a signal.
     Signalled {
-        /// Its number.
+        /// The signal number.
         signal: i32,
         /// Whether a core was dumped.
         core: bool,
     },
 }
 
-impl Ended {
-    /// Whether it ended by itself with code 0.
-    pub fn well(self) -> bool {
-        self == Ended::Exited(0)
+impl ExitStatus {
+    /// Whether it exited with code 0.
+    pub fn success(self) -> bool {
+        self == ExitStatus::Exited(0)
     }
 }
 
-/// What came out of one stream.
+/// The captured output of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captured {
-    /// The first bytes, up to the command's limit.
+pub struct CapturedOutput {
+    /// The first bytes, up to [`Command::output_limit`](crate::Command::output_limit).
     pub bytes: Vec<u8>,
-    /// How many there were.
+    /// Total number of bytes that were written.
     pub total: u64,
-    /// Whether some are not in `bytes`.
+    /// Whether `bytes` is incomplete.
     pub cut: bool,
 }
 
-impl Captured {
-    /// Counts `bytes` and keeps what is below `limit`. Says how many were kept.
+impl CapturedOutput {
+    /// Counts `bytes` and keeps those below `limit`. Returns how many were kept.
     pub(crate) fn push(&mut self, bytes: &[u8], limit: u64) -> usize {
         let room = limit.saturating_sub(self.bytes.len() as u64);
         let kept = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
@@ -50,27 +50,27 @@ impl Captured {
     }
 }
 
-/// A command that has ended, together with all that it started.
+/// The result of a command. All processes that it started have ended too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// How its main process ended.
-    pub ended: Ended,
-    /// Whether it was stopped because its time was over.
+    pub ended: ExitStatus,
+    /// Whether it was stopped by its timeout.
     pub timed_out: bool,
-    /// Whether it was stopped because someone asked for it.
+    /// Whether it was stopped on request.
     pub killed: bool,
-    /// What it said.
-    pub stdout: Captured,
-    /// What it complained about.
-    pub stderr: Captured,
-    /// How many processes it left behind that had to be killed.
-    pub escaped: u32,
-    /// System calls that the sandbox refused, with how often.
+    /// Standard output.
+    pub stdout: CapturedOutput,
+    /// Standard error.
+    pub stderr: CapturedOutput,
+    /// Number of processes that were still running after the main process had ended, and were killed.
+    pub killed_orphans: u32,
+    /// Names of the system calls that the sandbox refused, with the number of refusals.
     pub refused: Vec<(String, u64)>,
-    /// The limit for which it was stopped.
-    pub beyond: Option<String>,
-    /// When it began.
+    /// The limit that it exceeded, if it was stopped for that: its name, a colon, and the usage.
+    pub limit_exceeded: Option<String>,
+    /// When it was started.
     pub started: Time,
-    /// How long it took until all of it was gone.
+    /// Time until all of its processes had ended.
     pub duration: Duration,
 }

@@ -1,26 +1,27 @@
-//! Where commands run and files are touched.
+//! Sandboxes: run commands and access files in a workspace directory.
 //!
-//! A [`Backend`] opens a [`Sandbox`] over a workspace directory. A sandbox runs a [`Command`] and hands out a
-//! [`Running`]: its output as it comes, and how it [`Finished`]. It also reads and writes files without leaving the
-//! directory. Backends are found by name in a [`Registry`]; all pass one conformance suite in `rath-testkit`.
-//! [`Local`] is the isolated backend of this machine. [`Host`] has no isolation: commands are plain children of this
-//! process. With both, whatever a command starts dies with it.
+//! A [`Backend`] opens a [`Sandbox`] for a workspace directory. A sandbox runs a [`Command`] and returns a [`Running`],
+//! which streams the output and finally returns how the command [`Finished`]. A sandbox also reads and writes files,
+//! and never outside of the directory. A [`Registry`] finds backends by name. There are two: [`Local`] isolates
+//! commands with the means of the Linux kernel, and [`Host`] runs them as ordinary child processes without isolation.
+//! With both, all processes that a command started are killed when it ends. Both pass the same conformance suite in
+//! `rath-testkit`.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use rath_sandbox::{Command, Ended, Local, Part, Registry, Spec};
+//! use rath_sandbox::{ByteRange, Command, ExitStatus, Local, Registry, SandboxSpec};
 //! # pollster::block_on(async {
 //! # let (workspace, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
 //! let backends = Registry::new().with(Arc::new(Local::new()));
-//! let spec = Spec::new(workspace.path(), state.path()).env("PATH", "/usr/bin:/bin");
+//! let spec = SandboxSpec::new(workspace.path(), state.path()).env("PATH", "/usr/bin:/bin");
 //! let sandbox = backends.get("local")?.open(spec).await?;
 //!
 //! sandbox.write("notes/names".as_ref(), b"grace\nada\n", None).await?;
 //! let finished = sandbox.exec(Command::shell("sort names").cwd("notes")).await?.finish().await?;
-//! assert_eq!(finished.ended, Ended::Exited(0));
+//! assert_eq!(finished.ended, ExitStatus::Exited(0));
 //! assert_eq!(finished.stdout.bytes, b"ada\ngrace\n");
-//! assert_eq!(sandbox.read("notes/names".as_ref(), Part::first(5)).await?.bytes, b"grace");
+//! assert_eq!(sandbox.read("notes/names".as_ref(), ByteRange::first(5)).await?.bytes, b"grace");
 //! sandbox.close().await?;
 //! # Ok::<(), rath_sandbox::Error>(())
 //! # }).unwrap();
@@ -28,8 +29,7 @@
 
 mod backend;
 mod command;
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod environment;
 mod error;
 #[cfg(target_os = "linux")]
 mod files;
@@ -44,29 +44,32 @@ mod program;
 #[cfg(target_os = "linux")]
 mod pump;
 mod registry;
-#[cfg(target_os = "linux")]
-mod request;
 mod running;
 mod sandbox;
 #[cfg(target_os = "linux")]
-mod starting;
+mod sandbox_state;
 #[cfg(target_os = "linux")]
-mod state;
+mod start_lock;
 #[cfg(target_os = "linux")]
-mod workers;
-
-pub use backend::{Backend, Capabilities, Identity, Overlay, Spec};
-pub use command::{Command, GRACE, OUTPUT_LIMIT, Program, Stdin};
+mod stop_request;
+#[cfg(target_os = "linux")]
+mod thread_cache;
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Diagnosis, Host, Local, MARKER, Refusal, Tier, anchor_of, await_anchor, sweep_marked};
-pub use error::{Error, Result, Why};
-pub use finished::{Captured, Ended, Finished};
+mod unsupported;
+
+pub use backend::{Backend, Capabilities, Identity, Overlay, SandboxSpec};
+pub use command::{Command, CommandLine, Stdin};
+pub use environment::MARKER;
+pub use error::{Error, PathError, Result};
+pub use finished::{CapturedOutput, ExitStatus, Finished};
 #[cfg(target_os = "linux")]
-pub use host::{Host, MARKER, sweep_marked};
-pub use limits::{Limits, WALL_TIME};
+pub use host::{Host, kill_marked};
+pub use limits::{GRACE, Limits, OUTPUT_LIMIT, WALL_TIME};
 #[cfg(target_os = "linux")]
-pub use local::{Diagnosis, Local, Refusal, Tier, anchor_of, await_anchor};
+pub use local::{Diagnosis, IsolationLevel, Local, Refusal, await_supervisor, supervisor_pid};
 pub use rath_core::store::BoxFuture;
 pub use registry::Registry;
-pub use running::{Event, Feed, Running, Stop, Stream};
-pub use sandbox::{Closed, Contents, Entry, EntryKind, Part, Sandbox, Status, Written};
+pub use running::{CommandEvent, OutputSink, Running, StopMode, Stream};
+pub use sandbox::{ByteRange, CloseReport, DirEntry, FileContent, FileKind, Sandbox, SandboxStatus, WriteOutcome};
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Diagnosis, Host, IsolationLevel, Local, Refusal, await_supervisor, kill_marked, supervisor_pid};

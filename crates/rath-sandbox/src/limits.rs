@@ -1,29 +1,36 @@
-//! How much a sandbox may take.
+//! Resource limits.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a command may run unless it or its sandbox says otherwise.
+/// Maximum run time of a command, unless the command or its sandbox sets another one: 120 s.
 pub const WALL_TIME: Duration = Duration::from_secs(120);
 
-/// What the commands of a sandbox may take. `None` is no limit.
+/// Number of bytes of each output stream that are kept, unless the command sets another limit: 16 MiB.
+pub const OUTPUT_LIMIT: u64 = 16 << 20;
+
+/// Time between SIGTERM and SIGKILL when a command is stopped, unless the command sets another one.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// Resource limits of the commands of a sandbox. `None` is no limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// How long a command may run.
+    /// Run time of a command.
     pub wall_time: Option<Duration>,
-    /// Processes and threads of a command.
+    /// Number of processes and threads of a command.
     pub processes: Option<u64>,
-    /// Memory of a command's processes together, without what they map from files.
+    /// Total memory of a command's processes in bytes, without mapped files.
     pub memory: Option<u64>,
-    /// Address space of each process. Many runtimes reserve far more than they use, so there is none by default.
+    /// Address space of each process in bytes. Not limited by default, because many runtimes reserve much more than
+    /// they use.
     pub address_space: Option<u64>,
-    /// Size of each file.
+    /// Size of each file in bytes.
     pub file_size: Option<u64>,
-    /// Open files of each process.
+    /// Number of open files of each process.
     pub open_files: Option<u64>,
-    /// Bytes on disk that the workspace and the private directories may grow to.
+    /// Disk usage in bytes of the workspace and the sandbox's private directories.
     pub disk: Option<u64>,
 }
 
@@ -42,7 +49,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No limit at all.
+    /// No limits.
     pub const NONE: Limits = Limits {
         wall_time: None,
         processes: None,

@@ -1,4 +1,4 @@
-//! What a command means: its variables and the file that its name stands for.
+//! Finds the program of a command, and explains why one could not be started.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -8,69 +8,56 @@ use std::time::Duration;
 
 use rustix::fs::Access;
 
-use crate::command::Command;
+use crate::environment::DEFAULT_PATH;
 use crate::error::{Error, Result};
 
-/// The `PATH` of isolated commands that are given none, and where the program of a command without a `PATH` is looked
-/// for. Both backends find the same programs.
-pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// A program that another process is still writing cannot be executed ("text file busy"). The start is retried with
+/// doubling pauses up to this one.
+pub(crate) const MAX_RETRY_PAUSE: Duration = Duration::from_millis(256);
 
-/// When to give up on a program that is being written.
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(256);
-
-/// What runs shell lines.
+/// The shell for shell lines.
 pub(crate) const SHELL: &str = "/bin/sh";
 
-/// The variables of a command; of those with the same name the last one counts.
-pub(crate) fn environment(command: &Command, base: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
-    let base = if command.clean_env { &[] } else { base };
-    let mut env = base.to_vec();
-    for (name, value) in &command.env {
-        env.retain(|(known, _)| known != name);
-        env.extend(value.clone().map(|value| (name.clone(), value)));
-    }
-    env
-}
-
-/// The file that `name` means: a path is taken from `directory`, a plain name is looked for along the command's `PATH`.
+/// Finds the file of a program. A name with a slash is relative to `directory`; a plain name is searched in the
+/// command's `PATH`.
 pub(crate) fn find(name: &OsStr, env: &[(OsString, OsString)], directory: &Path) -> Result<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Ok(directory.join(name));
     }
     let path = env.iter().rev().find(|(name, _)| name == "PATH");
     let path = path.map_or(OsStr::new(DEFAULT_PATH), |(_, value)| value);
-    let mut barred = None;
+    let mut not_executable = None;
     for place in std::env::split_paths(path).filter(|_| !name.is_empty()) {
         let file = directory.join(place).join(name);
         match rustix::fs::access(&file, Access::EXEC_OK) {
             Ok(()) if !file.is_dir() => return Ok(file),
-            Err(error) if error == rustix::io::Errno::ACCESS => barred = barred.or(Some(file)),
+            Err(error) if error == rustix::io::Errno::ACCESS => not_executable = not_executable.or(Some(file)),
             _ => {}
         }
     }
     let tried = name.to_string_lossy().into_owned();
-    Err(match barred {
+    Err(match not_executable {
         Some(file) => Error::CannotStart { tried, why: format!("{} is not executable", file.display()) },
-        None => Error::CannotStart { tried, why: format!("there is no such program in {}", path.to_string_lossy()) },
+        None => Error::CannotStart { tried, why: format!("program not found in {}", path.to_string_lossy()) },
     })
 }
 
-/// For a command of no words.
+/// The error for a command without a program name.
 pub(crate) fn nothing_to_start() -> Error {
     Error::CannotStart { tried: "an empty command".into(), why: "name a program".into() }
 }
 
-/// Why `program` could not be started in `directory`.
+/// Explains why `program` could not be started in `directory`.
 pub(crate) fn not_started(error: &io::Error, program: &Path, directory: &Path) -> Error {
     let why = match error.kind() {
         ErrorKind::NotFound if !directory.is_dir() => {
             return Error::CannotStart {
                 tried: format!("a command in {}", directory.display()),
-                why: "there is no such directory".into(),
+                why: "directory not found".into(),
             };
         }
-        ErrorKind::NotFound if program.exists() => "the interpreter that it names does not exist".into(),
-        ErrorKind::NotFound => "there is no such program".into(),
+        ErrorKind::NotFound if program.exists() => "its interpreter does not exist".into(),
+        ErrorKind::NotFound => "program not found".into(),
         ErrorKind::ExecutableFileBusy => "another process is still writing it".into(),
         ErrorKind::PermissionDenied => "it is not an executable file, or its mode forbids it".into(),
         ErrorKind::WouldBlock | ErrorKind::OutOfMemory => {

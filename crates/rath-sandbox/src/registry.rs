@@ -1,23 +1,23 @@
-//! Backends by name.
+//! The backend registry.
 
 use std::sync::Arc;
 
 use crate::backend::{Backend, Capabilities};
 use crate::error::{Error, Result};
 
-/// The backends that a program knows.
+/// Backends, found by name.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     backends: Vec<Arc<dyn Backend>>,
 }
 
 impl Registry {
-    /// One that knows none.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a backend. It takes the place of one with the same name.
+    /// Adds a backend. Replaces one with the same name.
     #[must_use]
     pub fn with(mut self, backend: Arc<dyn Backend>) -> Self {
         self.backends.retain(|known| known.name() != backend.name());
@@ -25,12 +25,12 @@ impl Registry {
         self
     }
 
-    /// The names there are.
+    /// The names of all backends.
     pub fn names(&self) -> Vec<&'static str> {
         self.backends.iter().map(|backend| backend.name()).collect()
     }
 
-    /// The backend of this name.
+    /// The backend with this name.
     pub fn get(&self, name: &str) -> Result<Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.name() == name);
         found.cloned().ok_or_else(|| Error::UnknownBackend {
@@ -39,7 +39,7 @@ impl Registry {
         })
     }
 
-    /// The backend of this name, if it can do what is needed.
+    /// The backend with this name, if it has the required capabilities.
     pub fn get_capable(&self, name: &str, needed: &Capabilities) -> Result<Arc<dyn Backend>> {
         let backend = self.get(name)?;
         let missing = backend.capabilities().missing(needed);

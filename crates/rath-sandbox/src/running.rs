@@ -1,4 +1,4 @@
-//! A command while it runs: the reader's end and the backend's end.
+//! A running command: the caller's end ([`Running`]) and the backend's end ([`OutputSink`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,38 +7,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
-use crate::finished::{Captured, Finished};
+use crate::finished::{CapturedOutput, Finished};
 
-/// How many changes between the streams are remembered for a reader that does not read.
+/// Maximum number of recorded switches between the two streams. Beyond it, output is attached to the last chunk of its
+/// stream, so the order of the streams is lost.
 const MOST_CHUNKS: usize = 1 << 16;
 
-/// A command that was started. Its output is kept up to the command's limit whether anyone reads it or not.
-/// Dropping it kills the command and all that it started; [detached](Running::detach), it runs on until it ends or
-/// the sandbox is closed.
+/// A running command.
+///
+/// The output is kept up to the command's limit, even if nothing reads it. Dropping this value kills the command and
+/// everything that it started. After [`detach`](Running::detach), the command runs until it ends or the sandbox is
+/// closed.
 pub struct Running {
     shared: Arc<Shared>,
-    stop: Box<dyn Fn(Stop) + Send + Sync>,
-    /// What became of it, once known.
+    stop: Box<dyn Fn(StopMode) + Send + Sync>,
+    /// The result, once it is known.
     done: Option<Result<Finished>>,
     chunks: VecDeque<(Stream, usize)>,
     given: [usize; 2],
     detached: bool,
 }
 
-/// Something a command did.
+/// An event of a running command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
-    /// It wrote.
+pub enum CommandEvent {
+    /// The command wrote output.
     Output {
-        /// Where.
+        /// The stream.
         stream: Stream,
-        /// What.
+        /// The output.
         bytes: Vec<u8>,
     },
 }
 
-/// One of a command's two outputs.
+/// One of a command's two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -47,17 +50,17 @@ pub enum Stream {
     Stderr,
 }
 
-/// How a command is stopped.
+/// How to stop a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stop {
-    /// It may end by itself within its grace.
-    Politely,
-    /// At once.
-    Now,
+pub enum StopMode {
+    /// SIGTERM, then SIGKILL after the command's [grace period](crate::Command::grace).
+    Graceful,
+    /// SIGKILL at once.
+    Immediate,
 }
 
-/// The backend's end: where it puts what the command does.
-pub struct Feed {
+/// The backend's end of a running command: receives its output and its result.
+pub struct OutputSink {
     shared: Arc<Shared>,
     limit: u64,
 }
@@ -66,7 +69,7 @@ struct Shared(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    captured: [Captured; 2],
+    captured: [CapturedOutput; 2],
     chunks: VecDeque<(Stream, usize)>,
     done: Option<Result<Finished>>,
     ended: bool,
@@ -80,9 +83,9 @@ impl Shared {
 }
 
 impl Running {
-    /// The two ends of a command of which `limit` bytes a stream are kept. `stop` asks the backend to stop it and
-    /// returns at once; asking a command that has ended does nothing.
-    pub fn new(limit: u64, stop: impl Fn(Stop) + Send + Sync + 'static) -> (Running, Feed) {
+    /// Creates both ends. At most `limit` bytes of each stream are kept. `stop` must request the stop and return
+    /// without waiting; for a command that has ended, it must do nothing.
+    pub fn new(limit: u64, stop: impl Fn(StopMode) + Send + Sync + 'static) -> (Running, OutputSink) {
         let shared = Arc::new(Shared(Mutex::default()));
         let running = Running {
             shared: shared.clone(),
@@ -92,11 +95,11 @@ impl Running {
             given: [0; 2],
             detached: false,
         };
-        (running, Feed { shared, limit })
+        (running, OutputSink { shared, limit })
     }
 
-    /// The next thing it did, `None` after its end. Output beyond the limit is not among it.
-    pub async fn next(&mut self) -> Option<Event> {
+    /// The next event; `None` after the end. Output beyond the limit gives no events.
+    pub async fn next(&mut self) -> Option<CommandEvent> {
         poll_fn(|context| match self.take(context.waker()) {
             None if self.done.is_none() => Poll::Pending,
             event => Poll::Ready(event),
@@ -104,7 +107,7 @@ impl Running {
         .await
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     pub async fn finish(mut self) -> Result<Finished> {
         poll_fn(|context| {
             let shared = self.shared.clone();
@@ -116,24 +119,25 @@ impl Running {
         .await
     }
 
-    /// What became of it, without waiting. `None` while it runs.
+    /// The result, without waiting. `None` while the command runs.
     pub fn poll(&mut self) -> Option<Result<&Finished, &Error>> {
         let shared = self.shared.clone();
         self.settle(&mut shared.lock(), None);
         self.done.as_ref().map(Result::as_ref)
     }
 
-    /// Stops it and all that it started, within its grace. Its end comes as usual.
-    pub fn kill(&self) {
-        (self.stop)(Stop::Politely);
+    /// Stops the command and everything that it started, with SIGTERM and, after the grace period, SIGKILL. Does not
+    /// wait: [`finish`](Self::finish) returns the result.
+    pub fn stop(&self) {
+        (self.stop)(StopMode::Graceful);
     }
 
-    /// Lets it run on by itself.
+    /// Lets the command run without this value.
     pub fn detach(mut self) {
         self.detached = true;
     }
 
-    /// Takes over what the backend is done with, or leaves a waker.
+    /// Takes the result from the backend, or registers the waker if there is none yet.
     fn settle(&mut self, inner: &mut Inner, waker: Option<&Waker>) {
         if self.done.is_some() {
             return;
@@ -146,9 +150,9 @@ impl Running {
         }
     }
 
-    /// The oldest output that was not given out. It is looked for under the lock under which the command was seen to
-    /// run or to have ended: the end takes the output with it.
-    fn take(&mut self, waker: &Waker) -> Option<Event> {
+    /// The oldest output that was not returned yet. Looks for the output and for the result under one lock, because the
+    /// result moves the output.
+    fn take(&mut self, waker: &Waker) -> Option<CommandEvent> {
         let shared = self.shared.clone();
         let mut inner = shared.lock();
         self.settle(&mut inner, Some(waker));
@@ -159,14 +163,14 @@ impl Running {
             Some(Ok(finished)) => [&finished.stdout, &finished.stderr][stream as usize],
             _ => &inner.captured[stream as usize],
         };
-        Some(Event::Output { stream, bytes: kept.bytes[from..from + length].to_vec() })
+        Some(CommandEvent::Output { stream, bytes: kept.bytes[from..from + length].to_vec() })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.detached && self.done.is_none() {
-            (self.stop)(Stop::Now);
+            (self.stop)(StopMode::Immediate);
         }
     }
 }
@@ -177,8 +181,8 @@ impl fmt::Debug for Running {
     }
 }
 
-impl Feed {
-    /// The command wrote.
+impl OutputSink {
+    /// Adds output.
     pub fn push(&self, stream: Stream, bytes: &[u8]) {
         let mut guard = self.shared.lock();
         let inner = &mut *guard;
@@ -198,7 +202,7 @@ impl Feed {
         }
     }
 
-    /// The command ended. Its output is what was pushed.
+    /// Sets the result. The output of `done` is replaced by what was pushed.
     pub fn end(self, done: Result<Finished>) {
         self.settle(done);
     }
@@ -218,17 +222,17 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
-    /// A backend that gives up without a word must not leave a reader waiting.
+impl Drop for OutputSink {
+    /// Sets an error if the backend stops without a result, so that the caller does not wait forever.
     fn drop(&mut self) {
         let ended = self.shared.lock().ended;
         if !ended {
-            self.settle(Err(Error::machine("running a command", "its watcher stopped")));
+            self.settle(Err(Error::machine("running a command", "the thread that watched it stopped")));
         }
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for OutputSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Feed")
     }

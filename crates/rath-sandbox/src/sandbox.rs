@@ -1,4 +1,4 @@
-//! What a sandbox promises, and the values that cross it.
+//! The sandbox trait and its value types.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,60 +12,61 @@ use crate::command::Command;
 use crate::error::Result;
 use crate::running::Running;
 
-/// A place where commands run and files are touched. Paths are relative to the workspace and never lead out of it;
-/// links inside it are followed.
+/// Runs commands and accesses files in a workspace.
+///
+/// Paths are relative to the workspace. Links are followed, unless they lead out of it.
 pub trait Sandbox: Send + Sync {
-    /// Which one it is.
+    /// Its id and generation.
     fn identity(&self) -> &Identity;
 
-    /// What it can do.
+    /// Its capabilities.
     fn capabilities(&self) -> Capabilities;
 
-    /// How it isolates, in a word; `None` if it does not.
+    /// The name of its isolation level; `None` without isolation.
     fn isolation(&self) -> Option<String> {
         None
     }
 
-    /// What it does not enforce, or not exactly, of what could be expected.
+    /// Restrictions and limits that it does not enforce, or not exactly: one sentence each.
     fn not_enforced(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Sockets and FIFOs of the workspace that commands find covered, because a process outside may listen behind them.
+    /// Sockets and FIFOs in the workspace that commands cannot use, because a process outside may listen on them.
     fn covered(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// Starts a command. Fails with [`crate::Error::CannotStart`] when there is nothing to start.
+    /// Starts a command. Fails with [`crate::Error::CannotStart`] if the program cannot be started.
     fn exec(&self, command: Command) -> BoxFuture<'_, Result<Running>>;
 
-    /// Reads a part of a regular file.
-    fn read<'a>(&'a self, path: &'a Path, part: Part) -> BoxFuture<'a, Result<Contents>>;
+    /// Reads a range of a regular file.
+    fn read<'a>(&'a self, path: &'a Path, part: ByteRange) -> BoxFuture<'a, Result<FileContent>>;
 
-    /// Replaces a regular file, or makes it and its directories. Readers see the old content or the new one; other
-    /// hard links of the file keep the old one. Without a mode the file keeps the one it has.
-    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<Written>>;
+    /// Replaces a regular file, or creates it and its parent directories. Readers see either the old content or the new
+    /// one. Other hard links of the file keep the old content. Without `mode`, the file keeps its permissions.
+    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<WriteOutcome>>;
 
-    /// What a directory holds, sorted by the bytes of the names.
-    fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<Entry>>>;
+    /// The entries of a directory, sorted by the bytes of their names.
+    fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<DirEntry>>>;
 
-    /// Where a path leads: the same path where there are no links on it. What is not there yet is where it would be.
-    fn real<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>>;
+    /// Resolves all links of a path. Components that do not exist stay as they are.
+    fn real_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>>;
 
-    /// Removes a file, a link (not what it leads to) or a directory with all that is in it.
+    /// Removes a file, a link (not its target), or a directory with everything in it.
     fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>>;
 
-    /// How it is.
-    fn status(&self) -> BoxFuture<'_, Result<Status>>;
+    /// Its status.
+    fn status(&self) -> BoxFuture<'_, Result<SandboxStatus>>;
 
-    /// Stops all its commands and lets go of everything it holds of the workspace, until it is used again. Whoever
-    /// changes the workspace's layers asks for that first.
-    fn rest(&self) -> BoxFuture<'_, Result<()>> {
+    /// Stops all commands and unmounts the workspace until the sandbox is used again. Call this before changing the
+    /// workspace's layers.
+    fn suspend(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Stops all its commands and forgets it. The files stay. May be asked twice.
-    fn close(&self) -> BoxFuture<'_, Result<Closed>>;
+    /// Stops all commands and removes the sandbox. The workspace's files stay. Calling it twice is allowed.
+    fn close(&self) -> BoxFuture<'_, Result<CloseReport>>;
 }
 
 impl fmt::Debug for dyn Sandbox {
@@ -74,43 +75,43 @@ impl fmt::Debug for dyn Sandbox {
     }
 }
 
-/// How a sandbox is.
+/// The status of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It takes commands.
+pub enum SandboxStatus {
+    /// The sandbox accepts commands.
     Open {
-        /// How many run.
+        /// Number of running commands.
         running: usize,
     },
-    /// It was closed.
+    /// The sandbox was closed.
     Closed,
-    /// It is gone.
+    /// The sandbox does not exist any more.
     Lost {
-        /// How it shows.
+        /// The reason.
         why: String,
     },
 }
 
-/// What closing a sandbox did.
+/// The result of closing a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Closed {
-    /// How many commands were still running.
+pub struct CloseReport {
+    /// Number of commands that were running and were stopped.
     pub stopped: usize,
 }
 
-/// Which bytes of a file are wanted.
+/// A range of bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The first one.
+pub struct ByteRange {
+    /// Offset of the first byte.
     pub offset: u64,
-    /// At most this many.
+    /// Maximum number of bytes.
     pub limit: u64,
 }
 
-impl Part {
+impl ByteRange {
     /// The whole file.
-    pub const ALL: Part = Part { offset: 0, limit: u64::MAX };
+    pub const ALL: ByteRange = ByteRange { offset: 0, limit: u64::MAX };
 
     /// The first `limit` bytes.
     pub fn first(limit: u64) -> Self {
@@ -118,49 +119,49 @@ impl Part {
     }
 }
 
-/// What was read of a file.
+/// Content that was read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contents {
-    /// The bytes asked for, fewer where the file ends.
+pub struct FileContent {
+    /// The requested bytes; fewer if the file ends before.
     pub bytes: Vec<u8>,
-    /// The size of the whole file.
+    /// Size of the whole file in bytes.
     pub size: u64,
-    /// Its permission bits.
+    /// Permission bits.
     pub mode: u32,
 }
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name, any bytes.
+pub struct DirEntry {
+    /// The name, which may be any bytes.
     pub name: OsString,
-    /// What it is. Links are not followed.
-    pub kind: EntryKind,
-    /// Its size in bytes.
+    /// The kind. Links are not followed.
+    pub kind: FileKind,
+    /// Size in bytes.
     pub size: u64,
-    /// Its permission bits.
+    /// Permission bits.
     pub mode: u32,
 }
 
-/// What an entry is.
+/// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EntryKind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
     /// A symbolic link.
     Link,
-    /// A pipe, a socket or a device.
+    /// A FIFO, a socket or a device.
     Special,
 }
 
-/// What became of a file that was written.
+/// What a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// There was none.
-    New,
-    /// It took the place of one.
+pub enum WriteOutcome {
+    /// The write created the file.
+    Created,
+    /// The write replaced an existing file.
     Replaced,
 }

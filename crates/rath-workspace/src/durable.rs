@@ -1,16 +1,16 @@
-//! Files that are replaced as a whole and last through a power cut, and locks on files.
+//! Atomic, durable file replacement, and file locks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Makes the entries of a directory durable.
+/// Syncs a directory, so that creations, renames and removals in it survive a power failure.
 pub fn sync_dir(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Replaces a file, or makes it: readers see the old bytes or the new ones, also after a power cut. The new bytes are
-/// written beside it first, under its name with the extension `new`.
+/// Creates or replaces a file atomically: readers see either the old bytes or the new ones, even after a power failure.
+/// Writes a temporary file in the same directory first; its name has the extension `new`.
 pub fn atomic_write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("new");
     let mut file = File::create(&unfinished)?;
@@ -20,32 +20,32 @@ pub fn atomic_write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_dir)
 }
 
-/// A lock on a file, held as long as the value lives. The system releases it when the process dies.
+/// An advisory lock on a file, held until the value is dropped. The operating system releases it when the process dies.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Opens the file to be locked, and makes it where it is missing.
+    /// Opens a lock file. Creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
     }
 
-    /// Takes the lock together with others who share it. Waits for a process that has it alone.
+    /// Takes a shared lock. Blocks while another process holds the exclusive lock.
     pub fn shared(path: &Path) -> io::Result<Self> {
         let file = Self::open(path)?;
         file.lock_shared()?;
         Ok(Self(file))
     }
 
-    /// Takes the lock alone. Waits for all others.
-    pub fn alone(path: &Path) -> io::Result<Self> {
+    /// Takes the exclusive lock. Blocks while any other process holds the lock.
+    pub fn exclusive(path: &Path) -> io::Result<Self> {
         let file = Self::open(path)?;
         file.lock()?;
         Ok(Self(file))
     }
 
-    /// Takes the lock of an open file alone; `None` while another process has it.
-    pub fn try_alone(file: File) -> io::Result<Option<Self>> {
+    /// Takes the exclusive lock on an open file. `None` if another process holds the lock.
+    pub fn try_exclusive(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
@@ -53,13 +53,14 @@ impl FileLock {
         }
     }
 
-    /// The file.
+    /// The locked file.
     pub fn file(&mut self) -> &mut File {
         &mut self.0
     }
 }
 
-/// A process that was just started may still have the file, and with it the lock: so it is released, not only closed.
+/// Unlocks explicitly instead of only closing the file: between fork and exec, a new child process has a copy of the
+/// descriptor, which would keep the lock.
 impl Drop for FileLock {
     fn drop(&mut self) {
         let _ = self.0.unlock();
@@ -86,12 +87,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let shared = (FileLock::shared(&path).unwrap(), FileLock::shared(&path).unwrap());
-        let try_alone = || FileLock::try_alone(FileLock::open(&path).unwrap()).unwrap();
-        assert!(try_alone().is_none());
+        let try_exclusive = || FileLock::try_exclusive(FileLock::open(&path).unwrap()).unwrap();
+        assert!(try_exclusive().is_none());
         drop(shared);
-        let alone = try_alone();
-        assert!(alone.is_some() && try_alone().is_none());
-        drop(alone);
-        assert!(FileLock::alone(&path).is_ok());
+        let exclusive = try_exclusive();
+        assert!(exclusive.is_some() && try_exclusive().is_none());
+        drop(exclusive);
+        assert!(FileLock::exclusive(&path).is_ok());
     }
 }

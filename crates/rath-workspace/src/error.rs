@@ -1,78 +1,78 @@
-//! What goes wrong with the files of a workspace.
+//! Errors of workspace operations.
 
-use rath_core::files::{Change, Name};
-use rath_core::store::{self, Trouble};
+use rath_core::files::{Change, FilePath};
+use rath_core::store::{self, IoErrorKind};
 
-/// What workspace operations return.
+/// The result of a workspace operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a workspace was not saved or changed. Whatever it says, no file was lost.
+/// Why a workspace was not saved or changed. No file was lost in any of these cases.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The directory is not there.
-    #[error("there is no directory {0}")]
+    /// The directory does not exist.
+    #[error("directory not found: {0}")]
     Missing(String),
-    /// A directory that is hardly meant.
-    #[error("{directory} is {what}: a workspace there would take in far more than a project")]
+    /// The home directory, one of its ancestors, `/`, or a directory in the store.
+    #[error("refusing {directory} as a workspace: it is {what}")]
     Protected {
-        /// The directory.
+        /// The directory that was refused.
         directory: String,
-        /// What it is.
+        /// Why it is protected: the end of the sentence "the directory is …".
         what: &'static str,
     },
-    /// More than the budget allows.
+    /// The workspace is larger than [`WorkspaceBudget`](crate::WorkspaceBudget) allows.
     #[error("{directory} has more than {limit} {what}; most are in {heaviest}")]
     OverBudget {
         /// The workspace.
         directory: String,
-        /// The limit.
+        /// The largest allowed number.
         limit: u64,
-        /// Of what.
+        /// What is limited: "files" or "bytes".
         what: &'static str,
-        /// The entries of the root that hold most.
+        /// The top-level entries with the most files, with their numbers of files.
         heaviest: String,
     },
-    /// Files differ from what the session knows.
+    /// Files changed outside of the session, since the version that its last record names.
     #[error("{} changed since the session's last record:\n{}", files(.changes.len()), list(.changes))]
     OutsideChanges {
-        /// What differs.
+        /// The differences.
         changes: Vec<Change>,
     },
-    /// Something that is not versioned stands where a file must go.
-    #[error("not versioned, and in the way:\n{}", .paths.iter().map(|path| format!("  {path}")).collect::<Vec<_>>().join("\n"))]
+    /// An unversioned file is at a path that a restore must write.
+    #[error("unversioned files are in the way; move or remove them:\n{}", .paths.iter().map(|path| format!("  {path}")).collect::<Vec<_>>().join("\n"))]
     InTheWay {
-        /// The paths.
-        paths: Vec<Name>,
+        /// The unversioned files.
+        paths: Vec<FilePath>,
     },
-    /// Another process works on the directory.
+    /// Another process has locked the directory.
     #[error("{directory} is in use by process {process}")]
     Busy {
-        /// The directory.
+        /// The directory that another process uses.
         directory: String,
-        /// Who.
+        /// The id of the process that uses it.
         process: String,
     },
-    /// A rule in the configuration that is none.
+    /// An ignore rule in the configuration is not valid.
     #[error(transparent)]
     BadRule(#[from] super::BadRule),
-    /// The note about an unfinished restore cannot be read.
-    #[error("{path} says what a restore had begun, and cannot be read: {why}")]
+    /// The journal of an interrupted restore cannot be read.
+    #[error("cannot read the restore journal {path}: {why}")]
     BrokenJournal {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The parse error.
         why: String,
     },
-    /// The store refused or failed.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// The machine refused.
+    /// An operating system call failed.
     #[error("{doing}: {cause}")]
     Machine {
-        /// What was being done.
+        /// The operation that failed, as a phrase such as "writing /path".
         doing: String,
-        /// What the machine said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
 }
@@ -91,7 +91,7 @@ fn list(changes: &[Change]) -> String {
 }
 
 impl Error {
-    /// The error's code; `docs/errors/CODE.md` says what to do.
+    /// The error code. `docs/errors/CODE.md` explains it.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Missing(_) => "no-directory",
@@ -103,14 +103,14 @@ impl Error {
             Error::BadRule(_) => "bad-rule",
             Error::BrokenJournal { .. } => "broken-journal",
             Error::Store(error) => error.code(),
-            Error::Machine { cause, .. } => match Trouble::of(cause) {
-                trouble @ (Trouble::Full | Trouble::Disk) => trouble.code(),
+            Error::Machine { cause, .. } => match IoErrorKind::of(cause) {
+                kind @ (IoErrorKind::Full | IoErrorKind::Disk) => kind.code(),
                 _ => "machine",
             },
         }
     }
 
-    /// Wraps what the machine said while `doing` something.
+    /// Wraps an error of the operating system. `doing` is the operation that failed, such as "writing /path".
     pub(crate) fn machine(doing: impl Into<String>, cause: impl Into<std::io::Error>) -> Self {
         Error::Machine { doing: doing.into(), cause: cause.into() }
     }

@@ -1,38 +1,42 @@
-//! What is known of every file since it was last read: its stat and its digest. A file whose stat is the same need not
-//! be read again.
+//! The index: the stat and digest of each file when it was last read. A file with an unchanged stat is not read again.
 //!
-//! A file that was changed in the very moment it was read may have the stat of the earlier content: such entries are
-//! marked *racy* and read once more. The index is a cache: it is checked by a digest, and a lost one costs time only.
+//! A file that changes within one tick of the file system clock after it was read can keep the same stat. Such entries
+//! are marked *racy* and read again, as git does. The index is a cache that is verified by a digest; without it, a save
+//! only takes longer.
 
-use rath_core::files::{Entry, Name, Node, NodeKind, Tree};
+use rath_core::files::{FilePath, Node, NodeKind, Tree, TreeEntry};
 use rath_core::{BlobRef, Digest};
 
 use super::layers::Layer;
 
-/// The layer of an entry that is as in the version below: nobody looked at it, and the index does not hold it.
-pub(super) const BELOW: Layer = Layer::MAX;
+/// The layer of an entry that is taken from the lower version without looking at the disk. The index does not contain
+/// such entries.
+pub(super) const FROM_LOWER: Layer = Layer::MAX;
 
-/// Everything that was there at the last save.
+/// The files at the last save.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     pub(super) root: Dir,
-    /// The rules of that save.
+    /// The ignore rules of the last save.
     pub(super) rules: Option<BlobRef>,
-    /// The tree below the top layer, when only what differs from it is here.
-    pub(super) below: Option<Digest>,
+    /// The root tree of the lower version, if this index contains only the differences from it.
+    pub(super) lower_tree: Option<Digest>,
 }
 
-/// A directory. `tree` is known when nothing below it changed since it was computed.
+/// A directory of the index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dir {
+    /// Digest and size of its encoded tree. `None` if something below it changed since the tree was computed.
     pub(super) tree: Option<(Digest, u64)>,
-    /// Names the ignore rules that its entries passed.
+    /// Hash of the ignore rules that its entries passed. 0 if they must be checked again.
     pub(super) rules: u64,
-    /// Whether what is in the layers below shows through, and as what the version below has it.
+    /// Whether lower layers are visible through it.
     pub(super) merges: bool,
+    /// The directory in the lower version.
     pub(super) base: Option<Node>,
-    /// What of the version below is not seen here any more, apart from what directories in this one lost.
-    pub(super) lost: Weight,
+    /// Usage of the lower version's entries that are not visible in this directory any more. Does not include its
+    /// subdirectories.
+    pub(super) hidden: Usage,
     /// Sorted by name.
     pub(super) items: Vec<Item>,
 }
@@ -40,44 +44,45 @@ pub(super) struct Dir {
 /// An entry of a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    pub(super) name: Name,
+    pub(super) name: FilePath,
     pub(super) stat: Stat,
-    pub(super) what: What,
-    /// Where it was found.
+    pub(super) data: ItemData,
+    /// The layer in which it was found.
     pub(super) layer: Layer,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum ItemData {
     File(Content),
     Link(Content),
     Dir(Dir),
-    /// A whiteout, and how much it hides, if that was counted.
-    Gone(Option<Weight>),
+    /// A whiteout, with the usage of what it hides, if that was counted.
+    Whiteout(Option<Usage>),
 }
 
-/// How many files, directories and links, and bytes in them.
+/// Number of files, directories and links, and the bytes in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Weight {
+pub(super) struct Usage {
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
-impl Weight {
-    /// What a file, link or directory alone counts. A link takes no room of its own on most file systems.
+impl Usage {
+    /// The usage of one file, link or directory, without its content below. A link counts 0 bytes: most file systems
+    /// store it in its inode.
     pub(super) fn of(node: &Node) -> Self {
         Self { files: 1, bytes: if node.is_file() { node.size } else { 0 } }
     }
 }
 
-impl std::ops::AddAssign for Weight {
+impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.files += other.files;
         self.bytes += other.bytes;
     }
 }
 
-/// What a file or link holds, when it has been read.
+/// The content of a file or link; `digest` is `None` until it has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) digest: Option<Digest>,
@@ -86,11 +91,11 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Not read yet.
+    /// A content that has not been read.
     pub(super) const UNREAD: Content = Content { digest: None, size: 0, racy: true };
 }
 
-/// What the system says about a file without reading it.
+/// The metadata of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) mode: u32,
@@ -116,8 +121,8 @@ impl Stat {
         self.mode & rath_core::files::MODE_BITS
     }
 
-    /// Whether a change right after `read` (nanoseconds since 1970) could leave this stat as it is. The clock that stamps
-    /// files ticks every few milliseconds; on file systems that know only seconds, every two of them.
+    /// Whether a change right after `read` (nanoseconds since the Unix epoch) could leave this stat unchanged. File
+    /// timestamps advance every few milliseconds, or every 2 s on file systems without sub-second timestamps.
     pub(super) fn is_racy(&self, read: i64) -> bool {
         const TICK: i64 = 20_000_000;
         const COARSE: i64 = 2_000_000_000;
@@ -127,102 +132,108 @@ impl Stat {
 }
 
 impl Item {
-    /// An entry that is what the version below has.
-    pub(super) fn below(name: Name, node: &Node) -> Self {
+    /// An entry that is identical to one of the lower version.
+    pub(super) fn from_lower(name: FilePath, node: &Node) -> Self {
         let content = Content { digest: Some(node.sha256), size: node.size, racy: false };
-        let what = match node.kind {
-            NodeKind::File => What::File(content),
-            NodeKind::Symlink => What::Link(content),
-            NodeKind::Directory => What::Dir(Dir::below(node)),
+        let data = match node.kind {
+            NodeKind::File => ItemData::File(content),
+            NodeKind::Symlink => ItemData::Link(content),
+            NodeKind::Directory => ItemData::Dir(Dir::from_lower(node)),
         };
-        Self { name, stat: Stat { mode: node.mode, ..Stat::default() }, what, layer: BELOW }
+        Self { name, stat: Stat { mode: node.mode, ..Stat::default() }, data, layer: FROM_LOWER }
     }
 
     pub(super) fn is_directory(&self) -> bool {
-        matches!(self.what, What::Dir(_))
+        matches!(self.data, ItemData::Dir(_))
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(self.what, What::Gone(_))
+    pub(super) fn is_whiteout(&self) -> bool {
+        matches!(self.data, ItemData::Whiteout(_))
     }
 
-    /// What the entry is in a tree; `None` while it has not been read.
+    /// The entry as a tree node. `None` if its content or tree is not known, or if it is a whiteout.
     pub(super) fn node(&self) -> Option<Node> {
-        let (kind, mode, sha256, size) = match &self.what {
-            What::File(content) => (NodeKind::File, self.stat.permissions(), content.digest?, content.size),
-            What::Link(content) => (NodeKind::Symlink, 0o777, content.digest?, content.size),
-            What::Dir(dir) => {
+        let (kind, mode, sha256, size) = match &self.data {
+            ItemData::File(content) => (NodeKind::File, self.stat.permissions(), content.digest?, content.size),
+            ItemData::Link(content) => (NodeKind::Symlink, 0o777, content.digest?, content.size),
+            ItemData::Dir(dir) => {
                 let (tree, size) = dir.tree?;
                 (NodeKind::Directory, self.stat.permissions(), tree, size)
             }
-            What::Gone(_) => return None,
+            ItemData::Whiteout(_) => return None,
         };
         Some(Node { kind, mode, sha256, size })
     }
 }
 
 impl Dir {
-    const EMPTY: Dir =
-        Dir { tree: None, rules: 0, merges: false, base: None, lost: Weight { files: 0, bytes: 0 }, items: Vec::new() };
+    const EMPTY: Dir = Dir {
+        tree: None,
+        rules: 0,
+        merges: false,
+        base: None,
+        hidden: Usage { files: 0, bytes: 0 },
+        items: Vec::new(),
+    };
 
-    /// A directory that is what the version below has.
-    pub(super) fn below(node: &Node) -> Self {
+    /// A directory that is identical to one of the lower version.
+    pub(super) fn from_lower(node: &Node) -> Self {
         Self { tree: Some((node.sha256, node.size)), ..Self::default() }
     }
 
-    /// Whether nothing is seen in it.
+    /// Whether it has no visible entries.
     pub(super) fn is_bare(&self) -> bool {
-        self.items.iter().all(Item::is_gone)
+        self.items.iter().all(Item::is_whiteout)
     }
 
-    /// Takes out what is in the version below: what is known of it need not be kept.
-    pub(super) fn forget_below(&mut self) {
-        self.items.retain(|item| item.layer != BELOW);
+    /// Removes the entries that were taken from the lower version. The lower version has them anyway.
+    pub(super) fn drop_lower_items(&mut self) {
+        self.items.retain(|item| item.layer != FROM_LOWER);
         for item in &mut self.items {
-            if let What::Dir(dir) = &mut item.what {
-                dir.forget_below();
+            if let ItemData::Dir(dir) = &mut item.data {
+                dir.drop_lower_items();
             }
         }
     }
 
-    /// Keeps what is known of files and forgets what was computed from it.
+    /// Drops the computed trees and the whiteouts. Keeps the digests of files.
     pub(super) fn forget_trees(&mut self) {
         self.tree = None;
         self.rules = 0;
         for item in &mut self.items {
-            if let What::Dir(dir) = &mut item.what {
+            if let ItemData::Dir(dir) = &mut item.data {
                 dir.forget_trees();
             }
         }
-        self.items.retain(|item| !item.is_gone());
+        self.items.retain(|item| !item.is_whiteout());
     }
 
-    pub(super) fn get(&self, name: &Name) -> Option<&Item> {
+    pub(super) fn get(&self, name: &FilePath) -> Option<&Item> {
         self.find(name).ok().map(|at| &self.items[at])
     }
 
-    pub(super) fn find(&self, name: &Name) -> Result<usize, usize> {
+    pub(super) fn find(&self, name: &FilePath) -> Result<usize, usize> {
         self.items.binary_search_by(|item| item.name.cmp(name))
     }
 
-    /// The entry at a path below this directory.
-    pub(super) fn at(&self, path: &Name) -> Option<&Item> {
+    /// The visible entry at a path below this directory.
+    pub(super) fn at(&self, path: &FilePath) -> Option<&Item> {
         let mut dir = self;
         let mut found = None;
         for name in path.parts() {
             let item = dir.get(&name)?;
             found = Some(item);
-            match &item.what {
-                What::Dir(below) => dir = below,
+            match &item.data {
+                ItemData::Dir(below) => dir = below,
                 _ => dir = const { &Dir::EMPTY },
             }
         }
-        found.filter(|item| !item.is_gone())
+        found.filter(|item| !item.is_whiteout())
     }
 
-    /// Puts an entry at a path, or takes it away; directories on the way are made. What they hold is to be computed anew,
-    /// and to pass the ignore rules again.
-    pub(super) fn set(&mut self, path: &Name, entry: Option<(Stat, What)>) {
+    /// Sets or removes the entry at a path, and creates missing parent directories. Drops the trees and the rule hashes
+    /// of all parents, so that they are computed again.
+    pub(super) fn set(&mut self, path: &FilePath, entry: Option<(Stat, ItemData)>) {
         let mut dir = self;
         let mut parts = path.parts().peekable();
         while let Some(name) = parts.next() {
@@ -231,8 +242,8 @@ impl Dir {
             let found = dir.find(&name);
             if parts.peek().is_none() {
                 match (found, entry) {
-                    (Ok(at), Some((stat, what))) => dir.items[at] = Item { name, stat, what, layer: 0 },
-                    (Err(at), Some((stat, what))) => dir.items.insert(at, Item { name, stat, what, layer: 0 }),
+                    (Ok(at), Some((stat, data))) => dir.items[at] = Item { name, stat, data, layer: 0 },
+                    (Err(at), Some((stat, data))) => dir.items.insert(at, Item { name, stat, data, layer: 0 }),
                     (Ok(at), None) => drop(dir.items.remove(at)),
                     (Err(_), None) => {}
                 }
@@ -243,19 +254,19 @@ impl Dir {
                 (Err(_), None) => return,
                 (Err(at), Some(_)) => {
                     let stat = Stat { mode: 0o755, ..Stat::default() };
-                    dir.items.insert(at, Item { name, stat, what: What::Dir(Dir::default()), layer: 0 });
+                    dir.items.insert(at, Item { name, stat, data: ItemData::Dir(Dir::default()), layer: 0 });
                     at
                 }
             };
-            match &mut dir.items[at].what {
-                What::Dir(below) => dir = below,
+            match &mut dir.items[at].data {
+                ItemData::Dir(below) => dir = below,
                 _ => return,
             }
         }
     }
 
-    /// Notes a new stat of a directory whose entries stay.
-    pub(super) fn set_stat(&mut self, path: &Name, stat: Stat) {
+    /// Sets the stat of a directory whose entries did not change.
+    pub(super) fn set_stat(&mut self, path: &FilePath, stat: Stat) {
         let mut dir = self;
         let mut parts = path.parts().peekable();
         while let Some(name) = parts.next() {
@@ -265,45 +276,45 @@ impl Dir {
             if parts.peek().is_none() {
                 item.stat = stat;
             }
-            match &mut item.what {
-                What::Dir(below) => dir = below,
+            match &mut item.data {
+                ItemData::Dir(below) => dir = below,
                 _ => return,
             }
         }
     }
 
-    /// Whether it holds no more than so many entries, with all below it.
+    /// Whether it has at most `most` entries, including those of its subdirectories.
     pub(super) fn has_at_most(&self, most: usize) -> bool {
         fn rest(dir: &Dir, most: usize) -> Option<usize> {
-            dir.items.iter().try_fold(most.checked_sub(dir.items.len())?, |left, item| match &item.what {
-                What::Dir(dir) => rest(dir, left),
+            dir.items.iter().try_fold(most.checked_sub(dir.items.len())?, |left, item| match &item.data {
+                ItemData::Dir(dir) => rest(dir, left),
                 _ => Some(left),
             })
         }
         rest(self, most).is_some()
     }
 
-    /// Names the trees that are known.
+    /// Calls `known` with the digest of each tree that is known.
     pub(super) fn each_tree(&self, known: &mut dyn FnMut(Digest)) {
         self.tree.iter().for_each(|(digest, _)| known(*digest));
         for item in &self.items {
-            if let What::Dir(dir) = &item.what {
+            if let ItemData::Dir(dir) = &item.data {
                 dir.each_tree(known);
             }
         }
     }
 
-    /// Computes the trees that are not known, deepest first, and hands them to `made`.
+    /// Computes the missing trees, deepest first, and passes each to `made`.
     pub(super) fn compute(&mut self, made: &mut dyn FnMut(Digest, Tree)) -> (Digest, u64) {
         if let Some(known) = self.tree {
             return known;
         }
         for item in &mut self.items {
-            if let What::Dir(dir) = &mut item.what {
+            if let ItemData::Dir(dir) = &mut item.data {
                 dir.compute(made);
             }
         }
-        let entry = |item: &Item| Some(Entry { name: item.name.clone(), node: item.node()? });
+        let entry = |item: &Item| Some(TreeEntry { name: item.name.clone(), node: item.node()? });
         let tree = Tree { entries: self.items.iter().filter_map(entry).collect() };
         let bytes = tree.encode();
         let known = (Digest::of(&bytes), bytes.len() as u64);

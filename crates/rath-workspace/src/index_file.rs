@@ -1,55 +1,56 @@
-//! The index on disk.
+//! The index file.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use rath_core::files::{Name, Node, NodeKind};
+use rath_core::files::{FilePath, Node, NodeKind};
 use rath_core::{Digest, Time};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::Workspace;
 use super::error::{Error, Result};
-use super::index::{Content, Dir, Index, Item, Stat, Weight, What};
+use super::index::{Content, Dir, Index, Item, ItemData, Stat, Usage};
 
 const MAGIC: &[u8; 8] = b"rathidx2";
 
-/// How many microseconds the index on disk may be behind while calls follow each other. It is as long as there are files, and spares
-/// whoever comes after a crash no more than reading again what the last calls changed.
+/// Minimum number of microseconds between two writes of the index during a series of tool calls. Writing the index
+/// takes time proportional to the number of files, and all it saves after a crash is reading the files that the last
+/// calls changed.
 const BEHIND: u64 = 1_000_000;
 
-/// What is known of the index on disk.
+/// The state of the index file compared to the index in memory.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct IndexWriteState {
     at: Option<Time>,
-    is_behind: bool,
+    is_stale: bool,
 }
 
-impl Written {
-    /// It is as new as what is known.
+impl IndexWriteState {
+    /// The index was just written.
     pub(super) fn now() -> Self {
-        Self { at: Some(Time::now()), is_behind: false }
+        Self { at: Some(Time::now()), is_stale: false }
     }
 
-    /// Whether it had better be written again now.
-    pub(super) fn is_long_ago(&self) -> bool {
+    /// Whether the last write is long enough ago that a new one is due.
+    pub(super) fn is_due(&self) -> bool {
         let now = Time::now();
         self.at.is_none_or(|at| now < at || now.micros_since(at) >= BEHIND)
     }
 
-    /// Whether it is older than what is known.
-    pub(super) fn is_behind(&self) -> bool {
-        self.is_behind
+    /// Whether the index file is older than the index in memory.
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
-    /// Notes that something new is known, if it is.
-    pub(super) fn falls_behind(&mut self, is_new: bool) {
-        self.is_behind |= is_new;
+    /// Records that the index in memory changed, if `is_new`.
+    pub(super) fn mark_stale_if(&mut self, is_new: bool) {
+        self.is_stale |= is_new;
     }
 }
 
 impl Index {
-    /// Reads the index at `path`; none, or an empty one, where there is none that can be trusted.
+    /// Reads the index at `path`. Returns an empty index if there is no valid one.
     pub(super) fn load(path: &Path) -> Index {
         let read = || {
             let bytes = fs::read(path).ok()?;
@@ -65,39 +66,39 @@ impl Index {
                 0 => None,
                 length => serde_json::from_slice(from.take(length as usize)?).ok(),
             };
-            let below = match from.byte()? {
+            let lower_tree = match from.byte()? {
                 0 => None,
                 _ => Some(from.digest()?),
             };
-            Some(Index { root: from.dir(0)?, rules, below })
+            Some(Index { root: from.dir(0)?, rules, lower_tree })
         };
         read().unwrap_or_default()
     }
 
-    /// Writes it beside the old one and puts it in its place.
+    /// Writes the index to a second file and exchanges the two.
     pub(super) fn store(&self, path: &Path) -> Result<()> {
         let mut out = Vec::with_capacity(1 << 16);
         out.extend_from_slice(MAGIC);
         let rules = self.rules.as_ref().map(|rules| serde_json::to_vec(rules).unwrap_or_default()).unwrap_or_default();
         number(&mut out, rules.len() as u64);
         out.extend_from_slice(&rules);
-        out.push(u8::from(self.below.is_some()));
-        out.extend(self.below.iter().flat_map(|below| below.0));
+        out.push(u8::from(self.lower_tree.is_some()));
+        out.extend(self.lower_tree.iter().flat_map(|lower_tree| lower_tree.0));
         write_dir(&mut out, &self.root);
         let digest = Digest::of(&out);
         out.extend_from_slice(&digest.0);
-        let beside = path.with_extension("new");
-        // They change places, and the old one waits to be written over: where one replaces the other, some file systems
-        // write the new one out at once, and where files come and go, each new one is looked for longer. After a
-        // power cut a torn one is none, and one of an earlier save is as good: what it says of a file is held against
-        // the file.
+        let second_file = path.with_extension("new");
+        // The old file stays and is overwritten by the next write. A rename that replaces a file makes some file
+        // systems flush the new one at once, and creating and deleting a file each time is slower. Nothing is synced:
+        // after a power failure, a torn index fails its digest check, and an older index is still correct, because each
+        // entry is compared with the stat of its file.
         let write = || {
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&beside)?;
+            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&second_file)?;
             file.write_all(&out)?;
             file.set_len(out.len() as u64)?;
-            match renameat_with(CWD, &beside, CWD, path, RenameFlags::EXCHANGE) {
+            match renameat_with(CWD, &second_file, CWD, path, RenameFlags::EXCHANGE) {
                 Ok(()) => Ok(()),
-                Err(_) => fs::rename(&beside, path),
+                Err(_) => fs::rename(&second_file, path),
             }
         };
         write().map_err(|error| Error::machine(format!("writing {}", path.display()), error))
@@ -105,25 +106,26 @@ impl Index {
 }
 
 impl Workspace {
-    /// Writes the index.
+    /// Writes the index file.
     pub(super) fn write_index(&mut self) -> Result<()> {
         self.index.store(&self.state.join("index"))?;
-        self.written = Written::now();
+        self.written = IndexWriteState::now();
         Ok(())
     }
 }
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // One without a tree, as a save that failed may leave it, says of no content that the store has it.
-        if self.written.is_behind() && self.index.root.tree.is_some() {
-            // Without it more is read the next time.
+        // After a failed save the index has no root tree. Then its contents may not be in the store, so it is not
+        // written.
+        if self.written.is_stale() && self.index.root.tree.is_some() {
+            // Without the index, the next save reads more files.
             let _ = self.write_index();
         }
     }
 }
 
-/// Removes the index from a workspace's state directory, with the one before it.
+/// Removes the index files from a workspace's state directory: the current one and the previous one.
 pub fn forget_index(state: &Path) -> io::Result<()> {
     let [index, before] = ["index", "index.new"].map(|name| match fs::remove_file(state.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -156,9 +158,9 @@ fn write_dir(out: &mut Vec<u8>, dir: &Dir) {
         }
         None => out.push(0),
     }
-    write_weight(out, dir.lost);
+    write_weight(out, dir.hidden);
     number(out, dir.items.len() as u64);
-    for Item { name, stat, what, .. } in &dir.items {
+    for Item { name, stat, data, .. } in &dir.items {
         number(out, name.as_bytes().len() as u64);
         out.extend_from_slice(name.as_bytes());
         number(out, u64::from(stat.mode));
@@ -166,18 +168,18 @@ fn write_dir(out: &mut Vec<u8>, dir: &Dir) {
         number(out, stat.mtime as u64);
         number(out, stat.ctime as u64);
         number(out, stat.inode);
-        let (code, content) = match what {
-            What::File(content) => (b'f', content),
-            What::Link(content) => (b'l', content),
-            What::Dir(dir) => {
+        let (code, content) = match data {
+            ItemData::File(content) => (b'f', content),
+            ItemData::Link(content) => (b'l', content),
+            ItemData::Dir(dir) => {
                 out.push(b'd');
                 write_dir(out, dir);
                 continue;
             }
-            What::Gone(weight) => {
+            ItemData::Whiteout(usage) => {
                 out.push(b'g');
-                out.push(u8::from(weight.is_some()));
-                write_weight(out, weight.unwrap_or_default());
+                out.push(u8::from(usage.is_some()));
+                write_weight(out, usage.unwrap_or_default());
                 continue;
             }
         };
@@ -188,12 +190,13 @@ fn write_dir(out: &mut Vec<u8>, dir: &Dir) {
     }
 }
 
-fn write_weight(out: &mut Vec<u8>, weight: Weight) {
-    number(out, weight.files);
-    number(out, weight.bytes);
+fn write_weight(out: &mut Vec<u8>, usage: Usage) {
+    number(out, usage.files);
+    number(out, usage.bytes);
 }
 
-/// Reads what [`write_dir`] wrote. The digest was checked: this only guards against other versions.
+/// Decodes what [`write_dir`] wrote. The digest has been checked already, so a decoding error means another format
+/// version.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -231,7 +234,7 @@ impl<'a> Reader<'a> {
                 size: self.number()?,
             }),
         };
-        let lost = self.weight()?;
+        let hidden = self.usage()?;
         let count = self.number()?;
         if depth > 4096 {
             return None;
@@ -239,7 +242,7 @@ impl<'a> Reader<'a> {
         let mut items = Vec::with_capacity((count as usize).min(1 << 16));
         for _ in 0..count {
             let length = self.number()? as usize;
-            let name = Name::from(self.take(length)?);
+            let name = FilePath::from(self.take(length)?);
             let stat = Stat {
                 mode: self.number()? as u32,
                 size: self.number()?,
@@ -248,28 +251,28 @@ impl<'a> Reader<'a> {
                 inode: self.number()?,
             };
             let code = self.byte()?;
-            let what = match code {
-                b'd' => What::Dir(self.dir(depth + 1)?),
+            let data = match code {
+                b'd' => ItemData::Dir(self.dir(depth + 1)?),
                 b'g' => {
                     let is_known = self.byte()? != 0;
-                    let weight = self.weight()?;
-                    What::Gone(is_known.then_some(weight))
+                    let usage = self.usage()?;
+                    ItemData::Whiteout(is_known.then_some(usage))
                 }
                 _ => {
                     let racy = self.byte()? != 0;
                     let content = Content { racy, digest: Some(self.digest()?), size: self.number()? };
                     match code {
-                        b'f' => What::File(content),
-                        _ => What::Link(content),
+                        b'f' => ItemData::File(content),
+                        _ => ItemData::Link(content),
                     }
                 }
             };
-            items.push(Item { name, stat, what, layer: 0 });
+            items.push(Item { name, stat, data, layer: 0 });
         }
-        Some(Dir { tree, rules, merges, base, lost, items })
+        Some(Dir { tree, rules, merges, base, hidden, items })
     }
 
-    fn weight(&mut self) -> Option<Weight> {
-        Some(Weight { files: self.number()?, bytes: self.number()? })
+    fn usage(&mut self) -> Option<Usage> {
+        Some(Usage { files: self.number()?, bytes: self.number()? })
     }
 }

@@ -1,11 +1,12 @@
-//! What a restore writes down before it begins, and how it is gone on with after a crash or a failure.
+//! The restore journal: written before a restore changes files, and used to complete or undo the restore after a crash
+//! or an error.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use rath_core::files::{Change, Name, Node, Version};
+use rath_core::files::{Change, FilePath, Node, Version};
 use rustix::fs::{AtFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
@@ -15,27 +16,27 @@ use super::error::{Error, Result};
 use super::restore::is_temporary;
 use super::root::os;
 
-/// A restore that an earlier process did not finish, and this one did.
+/// A restore that an earlier process started and this process completed.
 #[derive(Clone, Debug)]
-pub struct Recovered {
-    /// What was there before it began.
+pub struct RecoveredRestore {
+    /// The version before the restore.
     pub from: Version,
-    /// What it was to become.
+    /// The version that the files were set to: the target of the restore, or `from` if the restore was undone.
     pub to: Version,
-    /// What is there now.
+    /// The version of the files now.
     pub version: Version,
-    /// Paths that somebody changed meanwhile and that were left alone.
-    pub kept: Vec<Name>,
+    /// Paths that were changed by something else after the restore had started. They were left as they are.
+    pub kept: Vec<FilePath>,
 }
 
-/// What a restore is about to do, on disk while it does it.
+/// The content of the journal file, which exists while a restore runs.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Journal {
     pub(super) from: Version,
     pub(super) to: Version,
-    /// Directories that are made writable on the way, with the permissions that they have otherwise.
+    /// Directories that are made writable during the restore, with their original permissions.
     #[serde(default)]
-    pub(super) opened: Vec<(Name, u32)>,
+    pub(super) opened: Vec<(FilePath, u32)>,
 }
 
 impl Workspace {
@@ -57,7 +58,7 @@ impl Workspace {
         removed.map_err(|error| Error::machine(format!("removing {}", path.display()), error))
     }
 
-    /// The journal of a restore that is not finished.
+    /// The journal of an unfinished restore; `None` if there is none.
     pub(super) fn under_way(&self) -> Result<Option<Journal>> {
         let path = self.journal_path();
         let journal = match fs::read(&path) {
@@ -72,49 +73,54 @@ impl Workspace {
         serde_json::from_slice(&journal).map(Some).map_err(broken)
     }
 
-    /// Finishes what an earlier process began; where that cannot be, takes it back.
-    pub(super) fn recover(&mut self) -> Result<Option<Recovered>> {
+    /// Completes an interrupted restore, or undoes it if it cannot be completed.
+    pub(super) fn recover(&mut self) -> Result<Option<RecoveredRestore>> {
         if let Some(journal) = self.under_way()? {
             self.tracked = Some(vec![journal.from, journal.to]);
         }
-        if self.site.is_some() {
+        if self.layered.is_some() {
             return self.recover_layered();
         }
         let Some(Journal { from, to, opened }) = self.under_way()? else { return Ok(None) };
-        if !self.has_begun(&from, &to, &opened)? {
-            // Nothing was touched yet, or somebody set it all back: then it did not happen.
+        if !self.was_started(&from, &to, &opened)? {
+            // No file was changed yet, or everything is as it was before: no restore took place.
             self.remove_journal()?;
             return Ok(None);
         }
-        let (to, kept) = match self.go_on(&from, &to, opened.clone()) {
+        let (to, kept) = match self.resume_restore(&from, &to, opened.clone()) {
             Ok(kept) => (to, kept),
-            Err(error) => match self.go_on(&to, &from, opened) {
+            Err(error) => match self.resume_restore(&to, &from, opened) {
                 Ok(kept) => (from.clone(), kept),
                 Err(_) => return Err(error),
             },
         };
         self.remove_journal()?;
         let version = self.save_between()?.version;
-        Ok(Some(Recovered { from, to, version, kept }))
+        Ok(Some(RecoveredRestore { from, to, version, kept }))
     }
 
-    /// Whether anything that a restore was to change is no longer as it was.
-    fn has_begun(&mut self, from: &Version, to: &Version, opened: &[(Name, u32)]) -> Result<bool> {
+    /// Whether any path that the restore was to change differs from the version before it.
+    fn was_started(&mut self, from: &Version, to: &Version, opened: &[(FilePath, u32)]) -> Result<bool> {
         self.save_between()?;
         let planned = self.changes(from, to)?;
         self.sweep_temporaries(&planned);
-        // What is neither the one nor the other may be half of it.
+        // A path that matches neither version may be half restored, so it counts as changed.
         let is_as_before =
             |change: &Change| self.index.root.at(&change.path).and_then(|item| item.node()) == change.before;
-        let is_closed = |(path, mode): &(Name, u32)| {
+        let is_closed = |(path, mode): &(FilePath, u32)| {
             self.index.root.at(path).is_none_or(|directory| directory.stat.permissions() == *mode)
         };
         Ok(!planned.iter().all(is_as_before) || !opened.iter().all(is_closed))
     }
 
-    /// Brings a directory that is somewhere between two versions to the second one. Returns the paths that are somebody's:
-    /// neither what the one nor what the other version has.
-    pub(super) fn go_on(&mut self, from: &Version, to: &Version, opened: Vec<(Name, u32)>) -> Result<Vec<Name>> {
+    /// Continues a restore: sets files that are partly at `from` and partly at `to` to `to`. Leaves paths alone that
+    /// match neither version, because something else changed them, and returns them.
+    pub(super) fn resume_restore(
+        &mut self,
+        from: &Version,
+        to: &Version,
+        opened: Vec<(FilePath, u32)>,
+    ) -> Result<Vec<FilePath>> {
         self.save_between()?;
         let planned = self.changes(from, to)?;
         self.sweep_temporaries(&planned);
@@ -127,7 +133,8 @@ impl Workspace {
                 (node, there) => node == there,
             };
             let is_half_made = [change.after, there].iter().all(|node| node.is_some_and(|node| node.is_directory()));
-            // What is neither the one nor the other is somebody's; where nothing is, nothing is lost.
+            // A file that matches neither version was changed by something else and stays. A missing file is written,
+            // which loses nothing.
             if same(&change.after) && change.after.map(|node| node.mode) == there.map(|node| node.mode) {
                 continue;
             }
@@ -137,20 +144,20 @@ impl Workspace {
                 kept.push(change.path);
             }
         }
-        self.check_way(&open)?;
-        let opened = self.left_open(opened);
+        self.check_obstacles(&open)?;
+        let opened = self.still_opened(opened);
         kept.extend(self.apply(&open, &opened)?);
         Ok(kept)
     }
 
-    /// Takes away what a dead process was writing beside these paths.
+    /// Removes temporary files of an interrupted restore from the directories of these paths.
     fn sweep_temporaries(&self, changes: &[Change]) {
-        let directories: HashSet<Name> = changes.iter().map(|change| change.path.split().0).collect();
+        let directories: HashSet<FilePath> = changes.iter().map(|change| change.path.split().0).collect();
         for directory in directories {
             let Ok(fd) = self.stack.top().directory(&directory) else { continue };
             let Ok(entries) = rustix::fs::Dir::read_from(&fd) else { continue };
             for entry in entries.flatten() {
-                let name = Name::from(entry.file_name().to_bytes());
+                let name = FilePath::from(entry.file_name().to_bytes());
                 if is_temporary(&name) {
                     let _ = unlinkat(&fd, os(&name), AtFlags::empty());
                 }

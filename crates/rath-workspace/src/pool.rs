@@ -1,23 +1,24 @@
-//! Threads for what takes several processors.
+//! Thread pools.
 
 use std::sync::OnceLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Walks directories, and reads and writes files. What runs here may wait for the store. One thread is always about to wait for
-/// a disk or a directory: with as many as processors a walk of a thousand files took half as long again.
+/// The pool that walks directories, and reads and writes files. Its work may block on the store. It has one thread more
+/// than there are processors, because one is usually blocked on the disk: with exactly one thread for each processor, a
+/// walk of 1,000 files took 50 % longer.
 pub static FILES: Pool = Pool::new("rath-files", 1);
 
-/// Threads that are started when they are first needed.
+/// A thread pool that starts its threads at first use.
 pub struct Pool {
     name: &'static str,
-    /// How many threads there are besides one for each processor.
+    /// Number of threads in addition to one for each processor.
     more: usize,
     threads: OnceLock<Option<ThreadPool>>,
 }
 
-/// How much stack a thread may use. A walk goes into directories in directories, and may take up another walk while it
-/// waits for its own.
+/// Stack size of a thread in bytes. A walk recurses into directories, and a thread that waits for part of its walk may
+/// run part of another walk on the same stack.
 const STACK: usize = 16 << 20;
 
 impl std::fmt::Debug for Pool {
@@ -27,12 +28,12 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Threads of this name: one for each processor, and `more`.
+    /// A pool with one thread for each processor and `more` in addition. The threads are named after `name`.
     pub const fn new(name: &'static str, more: usize) -> Self {
         Self { name, more, threads: OnceLock::new() }
     }
 
-    /// Does work with these threads at hand; here, where there can be none.
+    /// Runs `work` in the pool and waits for it. Runs it on this thread if the pool could not be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match self.threads.get_or_init(|| self.start()) {
             Some(threads) => threads.install(work),
@@ -40,7 +41,7 @@ impl Pool {
         }
     }
 
-    /// Has work done by one of these threads, whenever that may be; `None` where there can be none.
+    /// Runs `work` in the background on one of the threads. `None` if the pool could not be started.
     pub fn spawn(&self, work: impl FnOnce() + Send + 'static) -> Option<()> {
         self.threads.get_or_init(|| self.start()).as_ref().map(|threads| threads.spawn(work))
     }
@@ -48,7 +49,7 @@ impl Pool {
     fn start(&self) -> Option<ThreadPool> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from) + self.more;
         let name = self.name;
-        // Of what breaks down nothing comes, and who waits for it is told so.
+        // A panicking job sends no result. The receiver sees a closed channel.
         let pool = ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK).panic_handler(|_| {});
         pool.thread_name(move |n| format!("{name}-{n}")).build().ok()
     }

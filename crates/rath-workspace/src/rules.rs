@@ -1,10 +1,11 @@
-//! What is not versioned: hidden paths, built-in rules, `.gitignore` and `.rathignore` files, and the configuration.
+//! Ignore rules: hidden paths, built-in rules, `.gitignore` and `.rathignore` files, and the configuration.
 //!
-//! Hidden paths and the built-in rules are absolute. The others say only what is not taken in: a path that is versioned
-//! already stays versioned, as in git (see `tracked`).
+//! Hidden paths and built-in rules are absolute: matching paths are never versioned. The other rules apply only to new
+//! paths. As in git, a path that is versioned already stays versioned (see `tracked`).
 //!
-//! A deeper file wins over a higher one, `.rathignore` over `.gitignore` beside it, and the configuration over all. The
-//! built-in rules give way to the configuration alone: whoever writes files must not bring in hooks of `.git`.
+//! Precedence: a file in a deeper directory wins over one above it, `.rathignore` wins over `.gitignore` in the same
+//! directory, and the configuration wins over all files. Only the configuration can override the built-in rules: files
+//! in a workspace must not be able to add hooks to `.git`.
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -15,45 +16,46 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder, Glob};
 use rath_core::Digest;
-use rath_core::files::Name;
+use rath_core::files::FilePath;
 use rustix::fs::{Mode, openat};
 use serde::{Deserialize, Serialize};
 
 use super::root::{READ, os};
 
-/// The rules that hold everywhere unless the configuration says otherwise. Temporary files are ours, see `restore`.
+/// Rules that apply everywhere unless the configuration overrides them. `.rath-*.tmp` matches the temporary files of a
+/// restore.
 const BUILT_IN: &[&str] = &[".git", ".rath", ".rath-*.tmp"];
 
-/// What the rules of a version are as a blob.
+/// Media type of the blob that describes the rules of a version.
 pub const MEDIA_TYPE: &str = "application/vnd.rath.rules+json";
 
-/// Names of files that hold rules; the later one wins.
+/// Names of rule files. A later one wins over an earlier one.
 pub(super) const FILES: [&[u8]; 2] = [b".gitignore", b".rathignore"];
 
-/// How much of a rule file is read.
+/// Maximum number of bytes that are read from a rule file.
 const LONGEST: usize = 1 << 20;
 
-/// The rules of a workspace that stand in no file of it.
+/// The rules of a workspace that do not come from its rule files.
 #[derive(Clone)]
 pub(super) struct Rules {
     configured: Option<Arc<Gitignore>>,
     patterns: Vec<String>,
-    /// Paths that no version has from now on, with all below them.
-    hidden: Vec<Name>,
+    /// Paths that are never versioned, including everything below them.
+    hidden: Vec<FilePath>,
     hash: u64,
 }
 
-/// A rule in the configuration that cannot be read.
+/// An ignore rule in the configuration that cannot be parsed: the rule, and the parse error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not an ignore rule: {1}")]
 pub struct BadRule(String, String);
 
 impl Rules {
-    pub(super) fn new(patterns: &[String], hidden: &[Name]) -> Result<Self, BadRule> {
+    pub(super) fn new(patterns: &[String], hidden: &[FilePath]) -> Result<Self, BadRule> {
         let mut configured = GitignoreBuilder::new("");
         for pattern in patterns {
             configured
-                .add_line(None, &plain_braces(pattern))
+                .add_line(None, &escape_braces(pattern))
                 .map_err(|error| BadRule(pattern.clone(), error.to_string()))?;
         }
         let build = |builder: GitignoreBuilder| {
@@ -65,27 +67,28 @@ impl Rules {
         Ok(Self { configured, patterns: patterns.to_vec(), hidden: hidden.to_vec(), hash })
     }
 
-    /// The rules at the root, before any file was read.
+    /// The rules at the root, without the root's rule files.
     pub(super) fn level(&self) -> Level<'_> {
         Level { rules: self, above: None, matchers: Vec::new(), prefix: 0, hash: self.hash }
     }
 
-    /// Whether a path is hidden, or lies in a directory that is.
-    pub(super) fn hides(&self, path: &Name) -> bool {
-        let is_below = |hidden: &Name| {
+    /// Whether a path is hidden, or is below a hidden directory.
+    pub(super) fn hides(&self, path: &FilePath) -> bool {
+        let is_below = |hidden: &FilePath| {
             let rest = path.as_bytes().strip_prefix(hidden.as_bytes());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         };
         self.hidden.iter().any(is_below)
     }
 
-    /// Whether a path is left out also where it is versioned already.
-    pub(super) fn is_absolute(&self, path: &Name) -> bool {
-        self.hides(path) || self.forbid(path)
+    /// Whether a path is left out even if it is versioned already.
+    pub(super) fn is_absolute(&self, path: &FilePath) -> bool {
+        self.hides(path) || self.forbids(path)
     }
 
-    /// What the configuration says of a path, and if it is silent, the built-in rules.
-    fn decide(&self, path: &Name, is_directory: bool) -> Option<bool> {
+    /// Whether hidden paths, the configuration or the built-in rules ignore a path, in this order. `None` if none of
+    /// them matches.
+    fn decide(&self, path: &FilePath, is_directory: bool) -> Option<bool> {
         if self.hides(path) {
             return Some(true);
         }
@@ -94,16 +97,16 @@ impl Rules {
         configured.or_else(|| is_ignored_by_default(path.split().1.as_bytes()).then_some(true))
     }
 
-    /// Whether no version may bring anything to this path, whatever rules it was saved under.
-    pub(super) fn forbid(&self, path: &Name) -> bool {
-        let mut above = Name::root();
+    /// Whether a restore must not write to this path, whichever rules its version was saved with.
+    pub(super) fn forbids(&self, path: &FilePath) -> bool {
+        let mut above = FilePath::root();
         path.parts().any(|name| {
             above = above.join(&name);
             is_ignored_by_default(name.as_bytes()) && self.decide(&above, true) == Some(true)
         })
     }
 
-    /// The rule files of a description, when all else in it is what these rules say.
+    /// The rule files in a description. `None` unless everything else in the description equals these rules.
     pub(super) fn files_of(&self, description: &[u8]) -> Option<Vec<RuleFile>> {
         #[derive(Deserialize)]
         struct Files {
@@ -113,7 +116,7 @@ impl Rules {
         (self.describe(files.clone()) == description).then_some(files)
     }
 
-    /// Everything that was in force, for the record: the same rules have the same bytes.
+    /// Serializes all rules that were applied. Equal rules give equal bytes.
     pub(super) fn describe(&self, mut files: Vec<RuleFile>) -> Vec<u8> {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let all = Description { built_in: BUILT_IN, configured: &self.patterns, hidden: &self.hidden, files };
@@ -121,38 +124,43 @@ impl Rules {
     }
 }
 
-/// Rules, written down.
+/// The serialized form of the rules of a version.
 #[derive(Serialize)]
 struct Description<'a> {
     built_in: &'a [&'a str],
     configured: &'a [String],
-    #[serde(skip_serializing_if = "<[Name]>::is_empty")]
-    hidden: &'a [Name],
+    #[serde(skip_serializing_if = "<[FilePath]>::is_empty")]
+    hidden: &'a [FilePath],
     files: Vec<RuleFile>,
 }
 
-/// A file with rules, as it was read.
+/// A rule file, with its text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RuleFile {
-    pub(super) path: Name,
+    pub(super) path: FilePath,
     pub(super) text: String,
 }
 
-/// The rules in one directory: its own files' and those above.
+/// The rules that apply in one directory: those of its own rule files and of all directories above it.
 pub(super) struct Level<'a> {
     rules: &'a Rules,
     above: Option<&'a Level<'a>>,
-    /// The winning one first.
+    /// The rules of this directory's files; the first that matches wins.
     matchers: Vec<Gitignore>,
-    /// How many bytes of a path are in front of this directory.
+    /// Length of this directory's path, including the slash: rules match paths relative to it.
     prefix: usize,
-    /// Names everything that is in force here.
+    /// Hash of all rules that apply here.
     pub(super) hash: u64,
 }
 
 impl<'a> Level<'a> {
-    /// The rules one directory further down, whose rule files have these texts.
-    pub(super) fn down(&'a self, path: &Name, texts: &[(Name, String)], seen: &Mutex<Vec<RuleFile>>) -> Level<'a> {
+    /// The rules in the subdirectory `path`, whose rule files have these texts. Adds these files to `seen`.
+    pub(super) fn down(
+        &'a self,
+        path: &FilePath,
+        texts: &[(FilePath, String)],
+        seen: &Mutex<Vec<RuleFile>>,
+    ) -> Level<'a> {
         let mut level = Level {
             rules: self.rules,
             above: Some(self),
@@ -166,9 +174,10 @@ impl<'a> Level<'a> {
         for (file, text) in texts {
             let mut builder = GitignoreBuilder::new("");
             for line in text.strip_prefix('\u{feff}').unwrap_or(text).lines() {
-                // A line that is no rule is passed over, as git does. `!` alone would bring back everything.
+                // Invalid lines are ignored, as git does. The matcher would take a lone `!` for a rule that unignores
+                // everything.
                 if !matches!(line.trim_end(), "!" | "!/") {
-                    let _ = builder.add_line(None, &plain_braces(line));
+                    let _ = builder.add_line(None, &escape_braces(line));
                 }
             }
             if let Ok(matcher) = builder.build() {
@@ -181,15 +190,15 @@ impl<'a> Level<'a> {
         level
     }
 
-    /// Whether `path` is not versioned.
-    pub(super) fn ignores(&self, path: &Name, is_directory: bool) -> bool {
+    /// Whether `path` is ignored.
+    pub(super) fn ignores(&self, path: &FilePath, is_directory: bool) -> bool {
         if let Some(ignored) = self.rules.decide(path, is_directory) {
             return ignored;
         }
         let mut level = Some(self);
         while let Some(at) = level {
             if !at.matchers.is_empty() {
-                let below = Name::from(&path.as_bytes()[at.prefix..]);
+                let below = FilePath::from(&path.as_bytes()[at.prefix..]);
                 for matcher in &at.matchers {
                     if let Some(ignored) = decided(matcher.matched(Path::new(os(&below)), is_directory)) {
                         return ignored;
@@ -202,9 +211,9 @@ impl<'a> Level<'a> {
     }
 }
 
-/// Reads a rule file; a pipe or link of that name is none.
+/// Reads a rule file. `None` if it is not a regular file.
 pub(super) fn read(fd: BorrowedFd<'_>, name: &[u8]) -> Option<String> {
-    let file = openat(fd, os(&Name::from(name)), READ, Mode::empty()).ok()?;
+    let file = openat(fd, os(&FilePath::from(name)), READ, Mode::empty()).ok()?;
     let file = std::fs::File::from(file);
     if !file.metadata().ok()?.is_file() {
         return None;
@@ -214,13 +223,13 @@ pub(super) fn read(fd: BorrowedFd<'_>, name: &[u8]) -> Option<String> {
     Some(text(&bytes))
 }
 
-/// The rules in a file that holds these bytes.
+/// The text of a rule file with these bytes, up to [`LONGEST`].
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]).into_owned()
 }
 
-/// The line with its braces escaped: they mean nothing to git.
-fn plain_braces(line: &str) -> Cow<'_, str> {
+/// Escapes the braces in a rule: git does not treat them as alternatives, and the matcher does.
+fn escape_braces(line: &str) -> Cow<'_, str> {
     if !line.contains(['{', '}']) {
         return line.into();
     }
@@ -244,8 +253,8 @@ fn decided(found: Match<&Glob>) -> Option<bool> {
     }
 }
 
-/// What [`BUILT_IN`] says of a name. By hand, because every walk begins with it and compiling patterns takes longer than
-/// the walk of a small directory.
+/// Whether [`BUILT_IN`] matches a name. Coded by hand, because compiling patterns takes longer than walking a small
+/// directory.
 fn is_ignored_by_default(name: &[u8]) -> bool {
     matches!(name, b".git" | b".rath") || (name.starts_with(b".rath-") && name.ends_with(b".tmp"))
 }

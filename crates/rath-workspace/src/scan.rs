@@ -1,89 +1,92 @@
-//! A walk over the files: who is there, who changed. Nothing is read but names, stats and ignore rules.
+//! Walks the files to find which exist and which changed. Reads only names, stats and rule files, no contents.
 //!
-//! Where directories lie on each other, the walk goes through the top one and takes all else from the version below:
-//! see [`Below`].
+//! In a layered workspace, it walks the top layer, and takes everything else from the lower version: see
+//! [`LowerVersion`].
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use rath_core::Digest;
-use rath_core::files::{Forest, Name, NodeKind, Tree, Version};
+use rath_core::files::{FilePath, NodeKind, Tree, TreeStore, Version};
 use rustix::fs::{AtFlags, Dir as Listing, FileType, statat};
 use rustix::io::Errno;
 
-use super::Budget;
+use super::WorkspaceBudget;
 use super::error::{Error, Result};
-use super::index::{Content, Dir, Item, Stat, Weight, What};
-use super::layers::{Below, Layer, Listed, Stack, TOP, Under, list};
+use super::index::{Content, Dir, Item, ItemData, Stat, Usage};
+use super::layers::{Layer, ListedEntry, LowerDir, LowerVersion, Stack, TOP, list};
 use super::root::{Root, os};
 use super::rules::{self, RuleFile, Rules};
 use super::tracked::{Scope, Tracked};
 
-/// Directories in directories, at most: each of them costs a descriptor and some stack.
-pub(super) const DEEPEST: usize = 512;
+/// Maximum nesting depth of directories. Each level takes a file descriptor and some stack.
+pub(super) const MAX_DEPTH: usize = 512;
+
+/// Why a deeper directory is skipped.
+pub(super) const TOO_DEEP: &str = "more than 512 directories deep";
 
 /// A path that could not be versioned, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Skipped {
-    /// The path.
-    pub path: Name,
+    /// The path that was not versioned.
+    pub path: FilePath,
     /// The reason.
     pub why: String,
 }
 
-/// The tree of a directory with nothing in it.
+/// The digest of an empty tree.
 static EMPTY_TREE: LazyLock<Digest> = LazyLock::new(|| Digest::of(&Tree::default().encode()));
 
-/// What a walk knows while it goes on.
+/// The context of a walk.
 pub(super) struct Walk<'a> {
     pub(super) stack: &'a Stack,
     pub(super) rules: &'a Rules,
-    pub(super) budget: Budget,
-    /// The store itself is never part of a workspace: device and inode of its directory.
+    pub(super) budget: WorkspaceBudget,
+    /// Device and inode of the store's directory, which is never part of a workspace.
     pub(super) excluded: Option<(u64, u64)>,
-    /// What lies under the top layer.
-    pub(super) below: Option<Below<'a>>,
-    /// Versions whose paths stay versioned.
+    /// The lower version, in a layered workspace.
+    pub(super) lower_version: Option<LowerVersion<'a>>,
+    /// Versions whose paths stay versioned even if they are ignored.
     pub(super) tracked: Vec<Version>,
-    /// Whether the index has what they have, and nothing else.
+    /// Whether the index has exactly the paths of `tracked`.
     pub(super) index_is_tracked: bool,
-    /// Where trees are read.
-    pub(super) trees: Forest<'a>,
-    /// Whether nobody wrote since the index was made: then no stat in it is racy.
-    pub(super) is_quiet: bool,
+    /// Source of trees.
+    pub(super) trees: TreeStore<'a>,
+    /// Whether nothing wrote to the files since the index was made. Then racy entries need not be read again.
+    pub(super) has_no_writers: bool,
     pub(super) skipped: Mutex<Vec<Skipped>>,
     pub(super) rule_files: Mutex<Vec<RuleFile>>,
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Directories that were counted, and hold nothing that is versioned.
-    pub(super) hollow: AtomicU64,
+    /// Number of directories that were counted although they contain nothing versioned.
+    pub(super) unversioned_dirs: AtomicU64,
 }
 
-/// A directory as it was found.
+/// The result of walking a directory.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct WalkedDir {
     pub(super) dir: Dir,
-    /// Whether it holds nothing but what is not versioned. Then it is not versioned either: it cannot be restored as it
-    /// is.
-    pub(super) is_hollow: bool,
+    /// Whether it contains only unversioned entries. Then the directory is not versioned either, because a restore
+    /// could not recreate it as it is.
+    pub(super) is_unversioned: bool,
 }
 
-/// Directories of layers below that are looked at.
+/// A directory as it is in each of the lower layers that are walked.
 type Lowers = Vec<(Layer, OwnedFd)>;
 
-/// The directory where the walk is.
-pub(super) struct Here<'h> {
-    pub(super) path: &'h Name,
-    /// In the top layer.
+/// The directory that is being walked.
+pub(super) struct CurrentDir<'h> {
+    pub(super) path: &'h FilePath,
+    /// The directory in the top layer, if it exists there.
     pub(super) top: Option<BorrowedFd<'h>>,
-    /// In the layers below, where they are looked at.
+    /// The directory in the lower layers, if these are walked.
     lowers: &'h [(Layer, OwnedFd)],
-    pub(super) under: &'h Under,
+    pub(super) lower: &'h LowerDir,
     base: OnceLock<Arc<Tree>>,
 }
 
-impl Here<'_> {
+impl CurrentDir<'_> {
     fn fd(&self, layer: Layer) -> Option<BorrowedFd<'_>> {
         match layer {
             TOP => self.top,
@@ -93,40 +96,46 @@ impl Here<'_> {
 }
 
 impl Walk<'_> {
-    /// Walks everything; entries whose stat is the one in `old` keep what is known of them. `None` when the version
-    /// below cannot be relied on, and a walk through all layers is needed.
+    /// Walks the workspace. Entries whose stat equals the one in `old` keep their digest. `None` if the lower version
+    /// does not describe the lower layers under the current rules: then all layers must be walked.
     pub(super) fn run(&self, old: &Dir) -> Result<Option<Dir>> {
-        let fd = self.stack.top().directory(&Name::root()).map_err(|error| self.failed(&Name::root(), error))?;
-        let under = self.below.as_ref().map(Below::under_root).unwrap_or_default();
+        let fd =
+            self.stack.top().directory(&FilePath::root()).map_err(|error| self.failed(&FilePath::root(), error))?;
+        let lower = self.lower_version.as_ref().map(LowerVersion::lower_root).unwrap_or_default();
         let (level, tracked) = (self.rules.level(), Tracked::root());
         let scope = Scope { rules: &level, tracked: &tracked, is_ignored: false, ignored: &[] };
-        let found = self.directory(Some(fd), &under, &Name::root(), Some(old), &scope)?;
-        Ok((!self.is_unsure()).then_some(found.dir))
+        let found = self.directory(Some(fd), &lower, &FilePath::root(), Some(old), &scope)?;
+        Ok((!self.needs_full_walk()).then_some(found.dir))
     }
 
-    fn is_unsure(&self) -> bool {
-        self.below.as_ref().is_some_and(Below::is_unsure)
+    fn needs_full_walk(&self) -> bool {
+        self.lower_version.as_ref().is_some_and(LowerVersion::needs_full_walk)
     }
 
-    pub(super) fn failed(&self, path: &Name, error: Errno) -> Error {
+    pub(super) fn failed(&self, path: &FilePath, error: Errno) -> Error {
         Error::machine(format!("reading {}/{path}", self.stack.top().path.display()), error)
     }
 
-    pub(super) fn skip(&self, path: Name, why: impl Into<String>) {
+    pub(super) fn skip(&self, path: FilePath, why: impl Into<String>) {
         let skipped = Skipped { path, why: why.into() };
         self.skipped.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(skipped);
     }
 
-    /// What the version below has in this directory.
-    pub(super) fn base<'h>(&self, here: &'h Here<'_>) -> Result<&'h Tree> {
-        if let (None, Some(below)) = (here.base.get(), &self.below) {
-            let _ = here.base.set(below.tree(here.under.base)?);
+    /// The tree of this directory in the lower version.
+    pub(super) fn base<'h>(&self, here: &'h CurrentDir<'_>) -> Result<&'h Tree> {
+        if let (None, Some(lower_version)) = (here.base.get(), &self.lower_version) {
+            let _ = here.base.set(lower_version.tree(here.lower.base)?);
         }
         Ok(here.base.get_or_init(Arc::default))
     }
 
-    /// What is in a directory, and the directories of the layers below if they were looked at.
-    fn names(&self, listing: Option<&mut Listing>, under: &Under, path: &Name) -> Result<(Vec<Listed>, Lowers)> {
+    /// The entries of a directory in all layers that are walked, and the opened directories of the lower ones.
+    fn names(
+        &self,
+        listing: Option<&mut Listing>,
+        lower: &LowerDir,
+        path: &FilePath,
+    ) -> Result<(Vec<ListedEntry>, Lowers)> {
         let failed = |error| self.failed(path, error);
         let mut names = match listing {
             Some(listing) => list(listing, TOP, self.stack.has_marks()).map_err(failed)?,
@@ -134,23 +143,23 @@ impl Walk<'_> {
         };
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut lowers = Vec::new();
-        for &layer in &under.layers {
+        for &layer in &lower.layers {
             let fd = match self.stack.root(layer).directory(path) {
                 Ok(fd) => fd,
-                Err(error) if is_our_lack(error) => return Err(failed(error)),
-                // What the version below has of it was read when it could be.
+                Err(error) if is_resource_exhaustion(error) => return Err(failed(error)),
+                // The lower version contains what was readable when it was saved.
                 Err(_) => continue,
             };
             let mut listing = Listing::new(fd).map_err(failed)?;
             let found = list(&mut listing, layer, true).map_err(failed)?;
-            let new = |listed: &Listed| names.binary_search_by(|known| known.name.cmp(&listed.name)).is_err();
-            let mut new: Vec<Listed> = found.into_iter().filter(new).collect();
+            let new = |listed: &ListedEntry| names.binary_search_by(|known| known.name.cmp(&listed.name)).is_err();
+            let mut new: Vec<ListedEntry> = found.into_iter().filter(new).collect();
             names.append(&mut new);
             names.sort_by(|a, b| a.name.cmp(&b.name));
             lowers.push((layer, listing.fd().and_then(|fd| Root::directory_in(fd, &".".into())).map_err(failed)?));
         }
-        if !under.layers.is_empty() {
-            names.retain(|listed| !listed.is_gone);
+        if !lower.layers.is_empty() {
+            names.retain(|listed| !listed.is_whiteout);
         }
         Ok((names, lowers))
     }
@@ -158,19 +167,19 @@ impl Walk<'_> {
     pub(super) fn directory(
         &self,
         top: Option<OwnedFd>,
-        under: &Under,
-        path: &Name,
+        lower: &LowerDir,
+        path: &FilePath,
         old: Option<&Dir>,
         scope: &Scope<'_>,
-    ) -> Result<Found> {
-        if self.is_unsure() {
-            return Ok(Found::default());
+    ) -> Result<WalkedDir> {
+        if self.needs_full_walk() {
+            return Ok(WalkedDir::default());
         }
         let mut listing = top.map(Listing::new).transpose().map_err(|error| self.failed(path, error))?;
-        let (names, lowers) = self.names(listing.as_mut(), under, path)?;
+        let (names, lowers) = self.names(listing.as_mut(), lower, path)?;
         let top = listing.as_ref().map(Listing::fd).transpose().map_err(|error| self.failed(path, error))?;
-        let here = Here { path, top, lowers: &lowers, under, base: OnceLock::new() };
-        // What a directory that is ignored says itself does not count, as in git.
+        let here = CurrentDir { path, top, lowers: &lowers, lower, base: OnceLock::new() };
+        // As in git, rule files in an ignored directory have no effect.
         let texts = if scope.is_ignored { Vec::new() } else { self.rule_texts(&here, &names) };
         let level;
         let rules = match texts.is_empty() && !path.as_bytes().is_empty() {
@@ -183,23 +192,23 @@ impl Walk<'_> {
         let scope = &Scope { rules, ..*scope };
         let mut dir = Dir {
             rules: rules.hash,
-            merges: under.merges,
-            base: under.base,
+            merges: lower.merges,
+            base: lower.base,
             items: Vec::with_capacity(names.len()),
             ..Dir::default()
         };
-        // Only where the layers below are not looked at, the index has what is above them.
-        let takes_from_below = under.merges && under.layers.is_empty();
-        let taken: Vec<Name> = match takes_from_below {
+        // If the lower layers are not walked, entries that the top layer does not have come from the lower version.
+        let takes_from_lower = lower.merges && lower.layers.is_empty();
+        let overridden: Vec<FilePath> = match takes_from_lower {
             true => names.iter().map(|listed| listed.name.clone()).collect(),
             false => Vec::new(),
         };
-        let is_like = |old: &Dir| old.tree.is_some() && old.merges == under.merges && under.layers.is_empty();
+        let is_like = |old: &Dir| old.tree.is_some() && old.merges == lower.merges && lower.layers.is_empty();
         let mut same = old.is_some_and(is_like);
         let mut hides_something = false;
         let mut known = old.map_or(&[][..], |old| &old.items).iter().peekable();
         let rules_are_old = !scope.is_ignored && old.is_some_and(|old| old.rules == rules.hash);
-        // Directories that are ignored, and hold what is versioned.
+        // Subdirectories that are ignored and contain tracked entries.
         let mut ignored = Vec::new();
         let mut is_any_ignored = scope.is_ignored;
         for listed in names {
@@ -231,36 +240,37 @@ impl Walk<'_> {
         }
         same &= known.next().is_none();
         if is_any_ignored {
-            // Whether it stays is asked each time.
+            // The tracked versions may change, so these entries are checked again at each walk.
             dir.rules = 0;
         }
         let scope = &Scope { ignored: &ignored, ..*scope };
         let merged = self.descend(&here, old, scope, &mut dir, &mut same, &mut hides_something)?;
         if same {
             dir.tree = old.and_then(|old| old.tree);
-            dir.lost = old.map(|old| old.lost).unwrap_or_default();
-        } else if under.merges {
+            dir.hidden = old.map(|old| old.hidden).unwrap_or_default();
+        } else if lower.merges {
             let base = self.base(&here)?;
-            if takes_from_below && let Some(below) = &self.below {
-                dir.lost = below.show_through(base, &taken, &merged, &mut dir.items)?;
+            if takes_from_lower && let Some(lower_version) = &self.lower_version {
+                dir.hidden = lower_version.show_through(base, &overridden, &merged, &mut dir.items)?;
             }
-            if let Some(node) = under.base.filter(|_| is_what(&dir, base)) {
+            if let Some(node) = lower.base.filter(|_| equals_tree(&dir, base)) {
                 dir.tree = Some((node.sha256, node.size));
             }
         }
         let is_bare = dir.is_bare() && dir.tree.is_none_or(|(tree, _)| tree == *EMPTY_TREE);
-        if let Some(below) = &self.below {
-            below.lose(dir.lost);
-            hides_something |= is_bare && takes_from_below && below.hides_in(path, &taken);
+        if let Some(lower_version) = &self.lower_version {
+            lower_version.add_hidden(dir.hidden);
+            hides_something |= is_bare && takes_from_lower && lower_version.has_more_than(path, &overridden);
         }
-        Ok(Found { dir, is_hollow: is_bare && hides_something })
+        Ok(WalkedDir { dir, is_unversioned: is_bare && hides_something })
     }
 
-    /// Whether an entry is ignored; `None` when it is left out for that, because no version has it.
+    /// Whether a versioned entry matches an ignore rule. `None` if the entry is left out: it is ignored and not
+    /// tracked.
     fn ignored(
         &self,
-        here: &Here<'_>,
-        name: &Name,
+        here: &CurrentDir<'_>,
+        name: &FilePath,
         is_directory: bool,
         before: Option<&Item>,
         scope: &Scope<'_>,
@@ -273,24 +283,25 @@ impl Walk<'_> {
         Ok(stays.then_some(true))
     }
 
-    /// One entry of a directory, and whether it is ignored; `None` when it is not versioned. Directories are still empty.
+    /// The index entry for a listed name, and whether it matches an ignore rule. `None` if it is not versioned. A
+    /// directory is returned without its content.
     fn entry(
         &self,
-        here: &Here<'_>,
-        listed: Listed,
+        here: &CurrentDir<'_>,
+        listed: ListedEntry,
         before: Option<&Item>,
         scope: &Scope<'_>,
         rules_are_old: bool,
     ) -> Result<Option<(Item, bool)>> {
-        let Listed { name, kind, layer, is_gone } = listed;
+        let ListedEntry { name, kind, layer, is_whiteout } = listed;
         let mut is_ignored = false;
-        if is_gone {
-            let weight = before.and_then(|item| if let What::Gone(weight) = item.what { weight } else { None });
-            return Ok(Some((Item { name, stat: Stat::default(), what: What::Gone(weight), layer }, false)));
+        if is_whiteout {
+            let usage = before.and_then(|item| if let ItemData::Whiteout(usage) = item.data { usage } else { None });
+            return Ok(Some((Item { name, stat: Stat::default(), data: ItemData::Whiteout(usage), layer }, false)));
         }
-        let before = before.filter(|item| !item.is_gone());
+        let before = before.filter(|item| !item.is_whiteout());
         let is_directory = kind == FileType::Directory;
-        // What passed these very rules as the same kind of thing passes them again.
+        // An entry that passed the same rules as the same kind of file passes them again.
         let passed = rules_are_old && before.is_some_and(|item| item.is_directory() == is_directory);
         if !passed && kind != FileType::Unknown {
             match self.ignored(here, &name, is_directory, before, scope)? {
@@ -302,20 +313,20 @@ impl Walk<'_> {
             && let Some(node) = self.base(here)?.get(&name)
             && node_kind(kind) == Some(node.kind)
         {
-            self.count(Weight::of(node).bytes)?;
-            return Ok(Some((Item::below(name, node), is_ignored)));
+            self.count(Usage::of(node).bytes)?;
+            return Ok(Some((Item::from_lower(name, node), is_ignored)));
         }
         let Some(fd) = here.fd(layer) else { return Ok(None) };
         let stat = match statat(fd, os(&name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
-            Err(error) if is_our_lack(error) => return Err(self.failed(&here.path.join(&name), error)),
+            Err(error) if is_resource_exhaustion(error) => return Err(self.failed(&here.path.join(&name), error)),
             Err(error) => {
                 let known = match before {
                     Some(item) => Some(item.clone()),
-                    None => self.base(here)?.get(&name).map(|node| Item::below(name.clone(), node)),
+                    None => self.base(here)?.get(&name).map(|node| Item::from_lower(name.clone(), node)),
                 };
-                let stays = if known.is_some() { "; what it last held stays" } else { "" };
+                let stays = if known.is_some() { "; its last known content is kept" } else { "" };
                 self.skip(here.path.join(&name), format!("{error}{stays}"));
                 return Ok(known.map(|known| (known, is_ignored)));
             }
@@ -336,15 +347,15 @@ impl Walk<'_> {
         let blocks = stat.st_blocks as u64 * 512;
         let stat = Stat::of(&stat);
         let unchanged = |content: &Content| match before {
-            Some(before) if before.stat == stat && (!content.racy || self.is_quiet) => *content,
+            Some(before) if before.stat == stat && (!content.racy || self.has_no_writers) => *content,
             _ => Content::UNREAD,
         };
-        let what = match (kind, before.map(|item| &item.what)) {
-            (FileType::RegularFile, Some(What::File(content))) => What::File(unchanged(content)),
-            (FileType::RegularFile, _) => What::File(Content::UNREAD),
-            (FileType::Symlink, Some(What::Link(content))) => What::Link(unchanged(content)),
-            (FileType::Symlink, _) => What::Link(Content::UNREAD),
-            (FileType::Directory, _) => What::Dir(Dir::default()),
+        let data = match (kind, before.map(|item| &item.data)) {
+            (FileType::RegularFile, Some(ItemData::File(content))) => ItemData::File(unchanged(content)),
+            (FileType::RegularFile, _) => ItemData::File(Content::UNREAD),
+            (FileType::Symlink, Some(ItemData::Link(content))) => ItemData::Link(unchanged(content)),
+            (FileType::Symlink, _) => ItemData::Link(Content::UNREAD),
+            (FileType::Directory, _) => ItemData::Dir(Dir::default()),
             (kind, _) => {
                 self.skip(here.path.join(&name), describe(kind));
                 return Ok(None);
@@ -352,43 +363,43 @@ impl Walk<'_> {
         };
         let is_file = kind == FileType::RegularFile;
         self.count(if is_file { stat.size.min(blocks) } else { 0 })?;
-        Ok(Some((Item { name, stat, what, layer }, is_ignored)))
+        Ok(Some((Item { name, stat, data, layer }, is_ignored)))
     }
 
     fn count(&self, bytes: u64) -> Result<()> {
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.check(Weight { files, bytes })
+        self.check(Usage { files, bytes })
     }
 
-    /// Whether so much is within the budget.
-    pub(super) fn check(&self, weight: Weight) -> Result<()> {
+    /// Fails if the usage is more than the budget.
+    pub(super) fn check(&self, usage: Usage) -> Result<()> {
         let over = |limit, what| Error::OverBudget {
             directory: self.stack.top().path.display().to_string(),
             limit,
             what,
             heaviest: String::new(),
         };
-        match (weight.files > self.budget.files, weight.bytes > self.budget.bytes) {
+        match (usage.files > self.budget.files, usage.bytes > self.budget.bytes) {
             (true, _) => Err(over(self.budget.files, "files")),
             (_, true) => Err(over(self.budget.bytes, "bytes")),
             _ => Ok(()),
         }
     }
 
-    /// The rule files of a directory, read; in the order in which the later one wins.
-    fn rule_texts(&self, here: &Here<'_>, names: &[Listed]) -> Vec<(Name, String)> {
+    /// Reads the rule files of a directory. A later one wins over an earlier one.
+    fn rule_texts(&self, here: &CurrentDir<'_>, names: &[ListedEntry]) -> Vec<(FilePath, String)> {
         let mut texts = Vec::new();
         for file in rules::FILES {
             let listed = names.binary_search_by(|listed| listed.name.as_bytes().cmp(file)).ok().map(|at| &names[at]);
-            let path = || here.path.join(&Name::from(file));
-            let read = |listed: &Listed| match listed.is_gone {
+            let path = || here.path.join(&FilePath::from(file));
+            let read = |listed: &ListedEntry| match listed.is_whiteout {
                 true => None,
                 false => here.fd(listed.layer).and_then(|fd| rules::read(fd, file)),
             };
-            let text = match (listed, &self.below) {
-                (listed, Some(below)) if here.under.merges && here.under.layers.is_empty() => {
-                    below.rule_text(&path(), listed.map(read))
+            let text = match (listed, &self.lower_version) {
+                (listed, Some(lower_version)) if here.lower.merges && here.lower.layers.is_empty() => {
+                    lower_version.rule_text(&path(), listed.map(read))
                 }
                 (listed, _) => listed.and_then(read),
             };
@@ -398,15 +409,15 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a path has more names than a walk follows.
-pub(super) fn is_too_deep(path: &Name) -> bool {
-    path.as_bytes().iter().filter(|byte| **byte == b'/').count() >= DEEPEST
+/// Whether a path is nested deeper than a walk goes.
+pub(super) fn is_too_deep(path: &FilePath) -> bool {
+    path.as_bytes().iter().filter(|byte| **byte == b'/').count() >= MAX_DEPTH
 }
 
-/// Whether a directory holds exactly what a tree does.
-fn is_what(dir: &Dir, tree: &Tree) -> bool {
-    let mut items = dir.items.iter().filter(|item| !item.is_gone());
-    let is_entry = |entry: &rath_core::files::Entry| {
+/// Whether the visible entries of a directory are exactly those of a tree.
+fn equals_tree(dir: &Dir, tree: &Tree) -> bool {
+    let mut items = dir.items.iter().filter(|item| !item.is_whiteout());
+    let is_entry = |entry: &rath_core::files::TreeEntry| {
         items.next().is_some_and(|item| item.name == entry.name && item.node() == Some(entry.node))
     };
     tree.entries.iter().all(is_entry) && items.next().is_none()
@@ -421,18 +432,20 @@ fn node_kind(kind: FileType) -> Option<NodeKind> {
     }
 }
 
-/// Whether the process ran out of something: that says nothing about a file, which must not be missing for it.
-pub(super) fn is_our_lack(error: Errno) -> bool {
+/// Whether an error means that this process ran out of file descriptors or memory. Such an error says nothing about the
+/// file, so the whole operation must fail instead of leaving out the file.
+pub(super) fn is_resource_exhaustion(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
-/// Whether an entry is in a tree what it was. Directories are compared when they have been walked.
+/// Whether an entry would be the same tree node as before. Directories count as equal here: they are compared after
+/// they have been walked.
 fn is_same(item: &Item, before: &Item) -> bool {
-    let kept = match (&item.what, &before.what) {
-        (What::File(now), What::File(then)) | (What::Link(now), What::Link(then)) => {
+    let kept = match (&item.data, &before.data) {
+        (ItemData::File(now), ItemData::File(then)) | (ItemData::Link(now), ItemData::Link(then)) => {
             now.digest.is_some() && now.digest == then.digest && now.size == then.size
         }
-        (What::Dir(_), What::Dir(_)) | (What::Gone(_), What::Gone(_)) => true,
+        (ItemData::Dir(_), ItemData::Dir(_)) | (ItemData::Whiteout(_), ItemData::Whiteout(_)) => true,
         _ => false,
     };
     kept && item.stat.permissions() == before.stat.permissions()
@@ -443,6 +456,6 @@ fn describe(kind: FileType) -> &'static str {
         FileType::Fifo => "a pipe",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        _ => "neither file, directory nor link",
+        _ => "not a file, directory or link",
     }
 }

@@ -1,44 +1,44 @@
-//! Paths that stay versioned though an ignore rule matches them, because a version has them already.
+//! Tracked paths: paths that stay versioned although an ignore rule matches them, because a version contains them.
 //!
-//! A file that is added to `.gitignore` is not gone. Without this it would be missing in the next version, and bringing
-//! that version to another directory would delete it there.
+//! Without this, adding a versioned file to `.gitignore` would remove it from the next version, and applying that
+//! version to another directory would delete the file there.
 
 use std::sync::{Arc, OnceLock};
 
-use rath_core::files::{Name, Node, Tree, Version};
+use rath_core::files::{FilePath, Node, Tree, Version};
 
 use super::error::Result;
 use super::index::Item;
 use super::rules::Level;
 use super::scan::Walk;
 
-/// What holds for the entries of a directory.
+/// What decides whether the entries of a directory are versioned.
 pub(super) struct Scope<'a> {
-    /// The ignore rules.
+    /// The ignore rules that apply in the directory.
     pub(super) rules: &'a Level<'a>,
-    /// What versions have in the directory.
+    /// What the tracked versions contain in the directory.
     pub(super) tracked: &'a Tracked<'a>,
-    /// Whether the directory itself is ignored, and walked only for what versions have in it.
+    /// Whether the directory itself is ignored and is walked only because of tracked entries.
     pub(super) is_ignored: bool,
-    /// Directories in it that are ignored, and walked for what versions have in them.
-    pub(super) ignored: &'a [Name],
+    /// Its subdirectories that are ignored and are walked only because of tracked entries.
+    pub(super) ignored: &'a [FilePath],
 }
 
-/// What the versions that a workspace stems from have in a directory. It is read when somebody asks for it, which is
-/// where something is ignored.
+/// What the versions that the workspace is based on contain in a directory. The trees are read at first use, which is
+/// when an ignored entry is found.
 pub(super) struct Tracked<'a> {
-    above: Option<(&'a Tracked<'a>, &'a Name)>,
+    above: Option<(&'a Tracked<'a>, &'a FilePath)>,
     trees: OnceLock<Vec<Arc<Tree>>>,
 }
 
 impl<'a> Tracked<'a> {
-    /// In the root.
+    /// The content of the root directory.
     pub(super) fn root() -> Self {
         Self { above: None, trees: OnceLock::new() }
     }
 
-    /// In a directory of this one.
-    pub(super) fn below(&'a self, name: &'a Name) -> Self {
+    /// The content of a subdirectory.
+    pub(super) fn subdirectory(&'a self, name: &'a FilePath) -> Self {
         Self { above: Some((self, name)), trees: OnceLock::new() }
     }
 
@@ -58,9 +58,15 @@ impl<'a> Tracked<'a> {
         Ok(self.trees.get_or_init(|| trees))
     }
 
-    /// Whether a version has something of this kind at a name. `before` is what the index has there, which is enough
-    /// to know where the index is that version.
-    pub(super) fn has(&self, walk: &Walk<'_>, name: &Name, is_directory: bool, before: Option<&Item>) -> Result<bool> {
+    /// Whether a version has an entry `name` that is (or is not) a directory. `before` is the entry of the index, which
+    /// decides if the index equals the tracked versions.
+    pub(super) fn has(
+        &self,
+        walk: &Walk<'_>,
+        name: &FilePath,
+        is_directory: bool,
+        before: Option<&Item>,
+    ) -> Result<bool> {
         if walk.tracked.is_empty() {
             return Ok(false);
         }

@@ -1,18 +1,18 @@
-//! Without a sandbox the attempts succeed: they are real ones.
+//! Checks that the attempts are real: without a sandbox, they succeed.
 
 use pollster::block_on;
-use rath_sandbox::{Backend as _, Host, Spec};
+use rath_sandbox::{Backend as _, Host, SandboxSpec};
 
 use crate::outside::Outside;
 use crate::probe::attempt_all;
 use crate::role::as_each_user;
 
-/// What any user can do to a machine without a sandbox.
+/// Attempts that any user can make successfully without a sandbox.
 const SUCCEED: &str = "\
     read-secret read-ssh-key read-aws-credentials read-netrc read-cargo-token read-github-token \
     read-docker-login read-other-workspace read-store read-sandbox-state read-by-dots read-by-link \
     list-outside other-environments see-outsiders root-of-any directory-of-any files-of-any up-from-directory \
-    up-from-root root-of-thread connections-of-host write-outside write-by-dots write-beside write-by-link \
+    up-from-root root-of-thread connections-of-host write-outside write-by-dots write-in-parent write-by-link \
     write-by-hard-link link-outside rename-out rename-over rename-in exchange create-outside \
     make-directory-outside make-link-outside delete-outside truncate-outside chmod-outside chown-outside \
     touch-outside lock-outside watch-outside run-outside enter-outside write-other-workspace write-store \
@@ -27,11 +27,11 @@ const SUCCEED: &str = "\
 #[test]
 fn without_a_sandbox_the_attempts_succeed() {
     as_each_user("host::without_a_sandbox_the_attempts_succeed", |role| {
-        let mut outside = Outside::plant(&role.base);
-        let spec = Spec::new(outside.workspace(), outside.state()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        let mut outside = Outside::create(&role.base);
+        let spec = SandboxSpec::new(outside.workspace(), outside.state()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         let sandbox = block_on(Host::new().open(spec)).unwrap();
         let table = attempt_all(&sandbox, &mut outside, role, false);
-        table.tell("host", role, &[]);
+        table.print_line("host", role, &[]);
         assert!(table.broken().is_empty(), "{table}");
         let escaped = table.escaped();
         let refused: Vec<_> = SUCCEED.split_whitespace().filter(|name| !escaped.contains(name)).collect();

@@ -1,23 +1,24 @@
-//! In the sandbox of this machine every attempt is refused.
+//! The escape suite against the isolated backend.
 
 use pollster::block_on;
-use rath_sandbox::{Backend as _, Limits, Local, Spec, Tier};
+use rath_sandbox::{Backend as _, IsolationLevel, Limits, Local, SandboxSpec};
 
 use crate::outside::Outside;
 use crate::probe::attempt_all;
-use crate::role::{as_each_user, tell};
+use crate::role::{as_each_user, print_line};
 
-/// Fewer refusals than this, and the suite has not done its work.
+/// With fewer refused attempts, the suite itself is broken.
 const LEAST_REFUSED: usize = 40;
 
 #[test]
-fn nothing_gets_out_of_namespaces() {
-    nothing_gets_out("local::nothing_gets_out_of_namespaces", Tier::Ns, &[]);
+fn no_attempt_escapes_from_namespaces() {
+    run_all_attempts("local::no_attempt_escapes_from_namespaces", IsolationLevel::Ns, &[]);
 }
 
 #[test]
-fn nothing_gets_out_of_landlock() {
-    // What `sandbox_opened` says that this tier does not do; and a bounding set that nothing can be gained from.
+fn only_listed_attempts_escape_from_landlock() {
+    // Attempts that this level does not refuse, as listed in the record `sandbox_opened`, and capabilities in a
+    // bounding set that cannot be gained.
     let admitted = [
         "see-outsiders",
         "connections-of-host",
@@ -28,20 +29,21 @@ fn nothing_gets_out_of_landlock() {
         "thread-bomb",
         "has-capabilities",
     ];
-    nothing_gets_out("local::nothing_gets_out_of_landlock", Tier::Landlock, &admitted);
+    run_all_attempts("local::only_listed_attempts_escape_from_landlock", IsolationLevel::Landlock, &admitted);
 }
 
-/// Nothing but what the tier says itself that it cannot keep apart.
-fn nothing_gets_out(test: &str, tier: Tier, admitted: &[&str]) {
-    let diagnosis = Local::only(tier).diagnose().clone();
-    if diagnosis.tier.is_none() {
+/// Makes all attempts. Only those in `admitted` may escape.
+fn run_all_attempts(test: &str, level: IsolationLevel, admitted: &[&str]) {
+    let diagnosis = Local::only(level).diagnose().clone();
+    if diagnosis.level.is_none() {
         let why: Vec<String> = diagnosis.refusals.iter().map(ToString::to_string).collect();
-        tell(&format!("escape suite on local ({tier}): skipped: {}\n", why.join("; ")));
+        print_line(&format!("escape suite on local ({level}): skipped: {}\n", why.join("; ")));
         return;
     }
     as_each_user(test, |role| {
-        let mut outside = Outside::plant(&role.base);
-        let mut spec = Spec::new(outside.workspace(), outside.state()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        let mut outside = Outside::create(&role.base);
+        let mut spec =
+            SandboxSpec::new(outside.workspace(), outside.state()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         spec.hidden = vec![outside.workspace().join("vault")];
         spec.limits = Limits {
             processes: Some(256),
@@ -51,9 +53,9 @@ fn nothing_gets_out(test: &str, tier: Tier, admitted: &[&str]) {
             disk: Some(512 << 20),
             ..Limits::default()
         };
-        let sandbox = block_on(Local::only(tier).open(spec)).unwrap();
+        let sandbox = block_on(Local::only(level).open(spec)).unwrap();
         let table = attempt_all(&sandbox, &mut outside, role, true);
-        table.tell(&format!("local ({tier})"), role, admitted);
+        table.print_line(&format!("local ({level})"), role, admitted);
         let escaped: Vec<_> = table.escaped().into_iter().filter(|name| !admitted.contains(name)).collect();
         assert!(table.broken().is_empty() && escaped.is_empty(), "{escaped:?}\n{table}");
         assert!(table.refused().len() >= LEAST_REFUSED, "{table}");

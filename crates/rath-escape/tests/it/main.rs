@@ -1,7 +1,8 @@
-//! The escape suite: every attempt of `escape` is made in a sandbox, and every one must be refused.
+//! The escape suite: makes each attempt of the program `escape` in a sandbox, which must refuse it.
 //!
-//! Each test runs in processes of its own, one a user: as root and as a plain user where the tests are run by root.
-//! `RATH_ESCAPE_TABLE=1` shows every verdict; `RATH_ESCAPE_ONLY=NAME` makes one attempt, and the counts then fail.
+//! Each test runs in its own processes: as root and as a plain user if the tests are run by root, otherwise as the
+//! current user. `RATH_ESCAPE_TABLE=1` prints all results. `RATH_ESCAPE_ONLY=NAME` makes only one attempt; the check of
+//! the number of attempts fails then.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]

@@ -1,4 +1,4 @@
-//! The outside: secrets, listeners and a process to look for, and files to harm.
+//! The host side of the suite: planted secrets, listeners, a process, and files that attempts try to change.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::terminal;
 
-/// In every secret.
+/// A text that is in each secret.
 pub(crate) const MARK: &str = "rath-planted-secret";
 
 const SECRETS: &[&str] = &[
@@ -26,7 +26,7 @@ const SECRETS: &[&str] = &[
 const HOOK: &str = "#!/bin/sh\nexit 0\n";
 const CONFIG: &str = "[core]\n\tbare = false\n";
 
-/// What is planted, and what must live as long as the suite.
+/// The planted files and resources, which must exist during the suite.
 pub(crate) struct Outside {
     base: PathBuf,
     facts: Vec<(&'static str, String)>,
@@ -35,7 +35,7 @@ pub(crate) struct Outside {
     _datagram: UnixDatagram,
 }
 
-/// What outlives a process unless it is removed.
+/// System resources that must be removed explicitly.
 enum Shared {
     Memory(i32),
     Queue(String),
@@ -43,7 +43,7 @@ enum Shared {
 }
 
 impl Outside {
-    pub(crate) fn plant(base: &Path) -> Self {
+    pub(crate) fn create(base: &Path) -> Self {
         let outside = base.join("outside");
         for path in SECRETS.iter().map(|name| base.join("home").join(name)) {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -53,7 +53,7 @@ impl Outside {
         fs::write(outside.join("program"), HOOK).unwrap();
         fs::set_permissions(outside.join("program"), Permissions::from_mode(0o755)).unwrap();
         let secret = File::open(outside.join("secret")).unwrap();
-        // Stays open in commands unless the sandbox closes it.
+        // Commands inherit this descriptor unless the sandbox closes it.
         unsafe { libc::dup(secret.as_raw_fd()) };
         let mut outsider = Command::new("/bin/sh");
         outsider.args(["-c", "while :; do sleep 1; done", "rath-outsider"]).current_dir(&outside).stdin(secret);
@@ -61,7 +61,7 @@ impl Outside {
 
         let number = std::process::id();
         let name = format!("rath-escape-{number}");
-        terminal::sit_down();
+        terminal::open_controlling_terminal();
         let datagram = UnixDatagram::bind(outside.join("datagram")).unwrap();
         let space = fs::metadata("/proc/self/ns/pid").unwrap().ino();
         let shared_file = Path::new("/dev/shm").join(&name);
@@ -85,7 +85,7 @@ impl Outside {
             ("other", below("other")),
             ("state", below("state")),
             ("store", "vault".to_owned()),
-            ("beside", "beside".to_owned()),
+            ("sibling", "sibling".to_owned()),
             ("pid", outsider.id().to_string()),
             ("pid_namespace", space.to_string()),
             ("port", greet_tcp("0.0.0.0:0").unwrap()),
@@ -113,16 +113,16 @@ impl Outside {
             facts.push(("set_user_id", "./set-user-id".to_owned()));
         }
         let outside = Self { base: base.to_owned(), facts, outsider, shared, _datagram: datagram };
-        outside.mend();
+        outside.restore();
         outside
     }
 
-    /// What the attempts are told.
+    /// The facts for the attempts.
     pub(crate) fn facts(&self) -> impl Iterator<Item = String> {
         self.facts.iter().map(|(name, value)| format!("{name}={value}"))
     }
 
-    /// Processes that may be looked at where there is no sandbox: those of the suite.
+    /// Processes of the suite, the only ones that attempts may access without a sandbox.
     pub(crate) fn own_processes(&self) -> String {
         format!("look_at={},{}", std::process::id(), self.outsider.id())
     }
@@ -135,12 +135,12 @@ impl Outside {
         self.base.join("state")
     }
 
-    /// Files that no attempt may change, and what is in them.
-    fn guarded(&self) -> Vec<(PathBuf, &'static str)> {
+    /// Files that no attempt may change, with their content.
+    fn protected_files(&self) -> Vec<(PathBuf, &'static str)> {
         let all = [
             ("outside/secret", MARK),
             ("outside/victim", "untouched"),
-            ("beside", "untouched"),
+            ("sibling", "untouched"),
             ("home/.bashrc", "untouched"),
             ("other/notes", MARK),
             ("workspace/vault/records", MARK),
@@ -152,9 +152,9 @@ impl Outside {
         all.into_iter().map(|(path, content)| (self.base.join(path), content)).collect()
     }
 
-    /// What the attempts made outside and among the guarded files.
-    fn made(&self) -> Vec<PathBuf> {
-        let mut known: Vec<PathBuf> = self.guarded().into_iter().map(|(path, _)| path).collect();
+    /// Files that the attempts created outside of the workspace and in protected directories.
+    fn unexpected_files(&self) -> Vec<PathBuf> {
+        let mut known: Vec<PathBuf> = self.protected_files().into_iter().map(|(path, _)| path).collect();
         let names = ["program", "socket", "agent", "bus", "datagram"].map(|name| format!("outside/{name}"));
         let top = ["suite", "escape", "home", "tmp", "outside", "other", "state", "workspace"].map(str::to_owned);
         known.extend(names.into_iter().chain(top).map(|name| self.base.join(name)));
@@ -164,9 +164,9 @@ impl Outside {
         paths.filter(|path| !known.contains(path)).collect()
     }
 
-    /// What is not as it was planted.
-    pub(crate) fn change(&mut self) -> Option<String> {
-        for (path, content) in self.guarded() {
+    /// The first difference from the planted state; `None` if nothing changed.
+    pub(crate) fn first_change(&mut self) -> Option<String> {
+        for (path, content) in self.protected_files() {
             let name = path.strip_prefix(&self.base).unwrap().display();
             match (fs::read(&path), fs::metadata(&path)) {
                 (Ok(found), _) if found != content.as_bytes() => return Some(format!("{name} was changed")),
@@ -175,11 +175,11 @@ impl Outside {
                 (Err(error), _) => return Some(format!("{name}: {error}")),
             }
         }
-        if let Some(path) = self.made().first() {
+        if let Some(path) = self.unexpected_files().first() {
             return Some(format!("{} was made", path.strip_prefix(&self.base).unwrap().display()));
         }
         if !self.state().join("sandbox.json").exists() {
-            return Some("the sandbox's state is gone".to_owned());
+            return Some("the sandbox's state file is missing".to_owned());
         }
         if let Some(path) = special(&self.workspace()) {
             return Some(format!("{} is a special file", path.display()));
@@ -187,16 +187,16 @@ impl Outside {
         self.outsider.try_wait().unwrap().map(|status| format!("the process outside ended: {status}"))
     }
 
-    /// Plants anew what was changed. The rest stays in its place: a sandbox may have mounted something over it.
-    pub(crate) fn mend(&self) {
+    /// Restores what was changed. Unchanged files are not replaced, because a sandbox may have mounts over them.
+    pub(crate) fn restore(&self) {
         let workspace = self.workspace();
         let kept = ["set-user-id", "escape", "vault", "scratch", ".git", ".rath"].map(|name| workspace.join(name));
         let inside = ["", "scratch"].into_iter().filter_map(|name| fs::read_dir(workspace.join(name)).ok());
         let inside = inside.flat_map(|entries| entries.flatten().map(|entry| entry.path()));
-        for path in inside.filter(|path| !kept.contains(path)).chain(self.made()) {
+        for path in inside.filter(|path| !kept.contains(path)).chain(self.unexpected_files()) {
             remove(&path);
         }
-        for (path, content) in self.guarded() {
+        for (path, content) in self.protected_files() {
             let parent = path.parent().unwrap();
             if parent.is_symlink() {
                 remove(parent);
@@ -241,7 +241,7 @@ impl Drop for Outside {
     }
 }
 
-/// A device, or a file that runs as its owner, in what the host sees of the workspace.
+/// Finds a device or a set-user-id file in the workspace.
 fn special(directory: &Path) -> Option<PathBuf> {
     fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
         let (path, file) = (entry.path(), entry.metadata().ok()?);
@@ -263,7 +263,7 @@ fn greet_at(path: PathBuf) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The port, where the machine has such addresses.
+/// Listens on a TCP port and returns it. `None` if the machine does not have such an address.
 fn greet_tcp(address: &str) -> Option<String> {
     let listener = TcpListener::bind(address).ok()?;
     let port = listener.local_addr().unwrap().port();
@@ -284,14 +284,14 @@ fn echo_udp() -> String {
     port.to_string()
 }
 
-/// The address that the machine would use to reach another. Nothing is sent.
+/// The address from which the machine would send packets. Sends nothing.
 fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip().to_string())
 }
 
-/// Sockets of servers that this machine runs.
+/// Sockets of common servers that exist on this machine.
 fn sockets_of_the_machine() -> Vec<(&'static str, String)> {
     let user = unsafe { libc::getuid() };
     let known = [

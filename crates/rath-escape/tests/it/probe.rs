@@ -1,4 +1,4 @@
-//! Makes the attempts in a sandbox and judges them.
+//! Makes the attempts in a sandbox and evaluates the results.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pollster::block_on;
-use rath_sandbox::{Command, Ended, Finished, Sandbox, Stdin};
+use rath_sandbox::{Command, ExitStatus, Finished, Sandbox, Stdin};
 
 use crate::outside::Outside;
 use crate::role::Role;
 use crate::table::{Table, Verdict};
 
-/// Where attempts to use up the machine end by themselves. The limits of a sandbox must lie below.
+/// Amounts at which resource attempts stop by themselves. The limits of the sandbox must be lower.
 const BOUNDS: &[(&str, u64)] = &[
     ("forks", 4_000),
     ("memory", 4 << 30),
@@ -25,7 +25,7 @@ const BOUNDS: &[(&str, u64)] = &[
 const AT_THE_TERMINAL: &[&str] =
     &["type-for-user", "type-past-filter", "paste-for-user", "own-terminal", "take-terminal"];
 
-/// Signals that end an attempt because the sandbox does not let it go on: SIGKILL, SIGXCPU, SIGXFSZ, SIGSYS.
+/// Signals by which a sandbox ends an attempt: SIGKILL, SIGXCPU, SIGXFSZ, SIGSYS.
 const STOPPED_BY: [i32; 4] = [9, 24, 25, 31];
 
 struct Attempt {
@@ -33,7 +33,7 @@ struct Attempt {
     harmless: bool,
 }
 
-/// Makes all attempts, or only those that harm nobody.
+/// Makes all attempts, or only the harmless ones.
 pub(crate) fn attempt_all(sandbox: &Arc<dyn Sandbox>, outside: &mut Outside, role: &Role, harmful_too: bool) -> Table {
     let mut table = Table::default();
     for attempt in list(&role.base.join("escape")) {
@@ -70,10 +70,10 @@ fn make(sandbox: &Arc<dyn Sandbox>, outside: &mut Outside, attempt: &Attempt, al
     }
     let finished = block_on(block_on(sandbox.exec(command)).unwrap().finish()).unwrap();
     let said = judge(&attempt.name, &finished);
-    let verdict = lingers(&outside.workspace()).or_else(|| outside.change()).map_or(said, Verdict::Escaped);
-    outside.mend();
+    let verdict = lingers(&outside.workspace()).or_else(|| outside.first_change()).map_or(said, Verdict::Escaped);
+    outside.restore();
     let alive = block_on(block_on(sandbox.exec(Command::argv(["true"]))).unwrap().finish()).unwrap();
-    assert!(alive.ended.well(), "{}: the sandbox is broken: {alive:?}", attempt.name);
+    assert!(alive.ended.success(), "{}: the sandbox is broken: {alive:?}", attempt.name);
     verdict
 }
 
@@ -84,10 +84,10 @@ fn judge(name: &str, finished: &Finished) -> Verdict {
         _ if ["endless-output", "ignore-signals"].contains(&name) && finished.timed_out => {
             Verdict::Refused(format!("stopped after {:?}", finished.duration))
         }
-        Ended::Exited(0) if after("refused: ").is_some() => Verdict::Refused(after("refused: ").unwrap()),
-        Ended::Exited(42) if after("ESCAPED: ").is_some() => Verdict::Escaped(after("ESCAPED: ").unwrap()),
-        Ended::Exited(77) if after("cannot try: ").is_some() => Verdict::CannotTry(after("cannot try: ").unwrap()),
-        Ended::Signalled { signal, .. } if STOPPED_BY.contains(&signal) && !finished.timed_out => {
+        ExitStatus::Exited(0) if after("refused: ").is_some() => Verdict::Refused(after("refused: ").unwrap()),
+        ExitStatus::Exited(42) if after("ESCAPED: ").is_some() => Verdict::Escaped(after("ESCAPED: ").unwrap()),
+        ExitStatus::Exited(77) if after("cannot try: ").is_some() => Verdict::CannotTry(after("cannot try: ").unwrap()),
+        ExitStatus::Signalled { signal, .. } if STOPPED_BY.contains(&signal) && !finished.timed_out => {
             Verdict::Refused(format!("stopped by signal {signal}"))
         }
         ended => Verdict::Broken(format!(
@@ -98,7 +98,7 @@ fn judge(name: &str, finished: &Finished) -> Verdict {
     }
 }
 
-/// Whether a heart still beats after its command has ended.
+/// Whether the heartbeat continues after the command has ended.
 fn lingers(workspace: &Path) -> Option<String> {
     let beats = || workspace.join("scratch/heartbeat").metadata().map_or(0, |file| file.len());
     let before = beats();

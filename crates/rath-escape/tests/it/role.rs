@@ -1,4 +1,4 @@
-//! Who makes the attempts: this user, or a plain one.
+//! Runs the suite as the current user, and as a plain user if the current user is root.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -15,17 +15,17 @@ const TABLE: &str = "RATH_ESCAPE_TABLE";
 const ONLY: &str = "RATH_ESCAPE_ONLY";
 const NOBODY: u32 = 65534;
 
-/// A user, and a directory with all that the suite needs.
+/// A user, and a directory with everything that the suite needs.
 pub(crate) struct Role {
     pub(crate) name: String,
     pub(crate) base: PathBuf,
-    /// Whether every verdict is shown.
+    /// Whether to print all results.
     pub(crate) table: bool,
-    /// The only attempt to make.
+    /// If set, make only this attempt.
     pub(crate) only: Option<String>,
 }
 
-/// Runs the test of this name in a process for each user. In that process, `work` is done.
+/// Runs the named test in one process for each user. In that process, runs `work`.
 pub(crate) fn as_each_user(test: &str, work: impl Fn(&Role)) {
     if let (Ok(name), Ok(base)) = (std::env::var(ROLE), std::env::var(BASE)) {
         let (table, only) = (std::env::var(TABLE).is_ok(), std::env::var(ONLY).ok());
@@ -34,19 +34,19 @@ pub(crate) fn as_each_user(test: &str, work: impl Fn(&Role)) {
     let done = if unsafe { libc::geteuid() } == 0 {
         vec![run(test, "root", None), run(test, "nobody", Some(NOBODY))]
     } else {
-        tell("escape suite: root part skipped: the tests are not run by root\n");
+        print_line("escape suite: root part skipped: the tests are not run by root\n");
         vec![run(test, "this user", None)]
     };
     let failed: Vec<String> = done.into_iter().filter_map(Result::err).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Says something in spite of the test runner, which keeps to itself what is printed.
-pub(crate) fn tell(text: &str) {
+/// Prints a line directly to standard output, because the test runner captures `print!`.
+pub(crate) fn print_line(text: &str) {
     let _ = std::io::stdout().write_all(format!("\n{text}").as_bytes());
 }
 
-/// Where the test fails for a user, all that it said.
+/// Runs the test as a user. Returns its output if it fails.
 fn run(test: &str, role: &str, user: Option<u32>) -> Result<(), String> {
     let base = tempfile::tempdir().unwrap();
     prepare(base.path(), user);
@@ -67,11 +67,11 @@ fn run(test: &str, role: &str, user: Option<u32>) -> Result<(), String> {
         return Err(format!("{test} as {role}: {}\n{out}{err}", output.status));
     }
     assert!(out.contains("1 passed"), "{test} is not the name of one test: {out}");
-    tell(&err);
+    print_line(&err);
     Ok(())
 }
 
-/// The programs, and directories of the user. A program that runs as another user must be planted by root.
+/// Creates the programs and directories for a user. A set-user-id program must be created by root.
 fn prepare(base: &Path, user: Option<u32>) {
     fs::set_permissions(base, Permissions::from_mode(0o755)).unwrap();
     fs::copy(std::env::current_exe().unwrap(), base.join("suite")).unwrap();

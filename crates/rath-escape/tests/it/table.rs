@@ -1,4 +1,4 @@
-//! What became of the attempts.
+//! The results of the attempts.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ pub(crate) enum Verdict {
     Refused(String),
     Escaped(String),
     CannotTry(String),
-    /// No verdict at all: a fault of the suite.
+    /// No result, because of an error in the suite.
     Broken(String),
 }
 
@@ -51,8 +51,8 @@ impl Table {
         self.names(|verdict| matches!(verdict, Verdict::CannotTry(_)))
     }
 
-    /// One line, and before it the whole table where that is wished.
-    pub(crate) fn tell(&self, backend: &str, role: &Role, admitted: &[&str]) {
+    /// Prints a summary line, after the whole table if that was requested.
+    pub(crate) fn print_line(&self, backend: &str, role: &Role, admitted: &[&str]) {
         if role.table {
             eprint!("{self}");
         }
@@ -60,7 +60,7 @@ impl Table {
         let (admitted, escaped): (Vec<_>, Vec<_>) =
             self.escaped().into_iter().partition(|name| admitted.contains(name));
         let (admitted, escaped) = (admitted.len(), escaped.len());
-        let admitted = if admitted == 0 { String::new() } else { format!("{admitted} that the tier says it lacks, ") };
+        let admitted = if admitted == 0 { String::new() } else { format!("{admitted} listed as not enforced, ") };
         let names = if not_tried.is_empty() { String::new() } else { format!(" ({})", not_tried.join(", ")) };
         let (name, not_tried) = (&role.name, not_tried.len());
         eprintln!(

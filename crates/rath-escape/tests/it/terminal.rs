@@ -1,12 +1,12 @@
-//! A terminal that the suite sits at, so that there is one to type into.
+//! A controlling terminal for the suite, for attempts to inject input into it.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 
-/// Makes a new terminal this process's own and its standard input. It lasts as long as the process:
-/// the end of a terminal is a signal to those who sit at it.
-pub(crate) fn sit_down() {
+/// Makes a new terminal the controlling terminal and standard input of this process. The terminal stays open until the
+/// process ends, because closing it would send SIGHUP.
+pub(crate) fn open_controlling_terminal() {
     unsafe {
         libc::setsid();
         let outer = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);

@@ -1,4 +1,4 @@
-//! The workspace's directory, and the way to what is in it: never out of it.
+//! Opens paths below the workspace directory, and never outside of it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,25 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::kept::Kept;
-use super::{Fault, Outcome};
-use crate::error::Why;
+use super::protected_paths::ProtectedPaths;
+use super::{FileError, FileResult};
+use crate::error::PathError;
 
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// How often a look-up is tried again when directories are moved meanwhile.
+/// Maximum number of attempts of a lookup that the kernel aborts because a directory was moved at the same time.
 const MOST_TRIES: usize = 64;
 
-/// Set when the kernel has no `openat2`.
+/// Whether the kernel lacks `openat2`.
 static PLAIN: AtomicBool = AtomicBool::new(false);
 
-/// The workspace.
+/// The workspace directory.
 pub(crate) struct Root {
     path: PathBuf,
     directory: OwnedFd,
-    /// Device and number of the directory.
+    /// Device and inode of the directory.
     inode: (u64, u64),
-    kept: Kept,
+    protected: ProtectedPaths,
 }
 
 impl Root {
@@ -41,67 +41,67 @@ impl Root {
         Self::over(path, directory)
     }
 
-    /// A directory that is open already. With the one at `path` it is gone.
+    /// A directory that is open already. It counts as missing once the directory at `path` is replaced or removed.
     pub(crate) fn over(path: PathBuf, directory: OwnedFd) -> io::Result<Self> {
         let stat = fs::metadata(&path)?;
-        Ok(Self { path, directory, inode: (stat.dev(), stat.ino()), kept: Kept::default() })
+        Ok(Self { path, directory, inode: (stat.dev(), stat.ino()), protected: ProtectedPaths::default() })
     }
 
-    /// The same, where not everything is for those who work in it.
-    pub(crate) fn keeping(self, kept: Kept) -> Self {
-        Self { kept, ..self }
+    /// Adds protected paths.
+    pub(crate) fn with_protected(self, protected: ProtectedPaths) -> Self {
+        Self { protected, ..self }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why the directory is not there any more. `None` when it is.
-    pub(crate) fn gone(&self) -> Option<String> {
+    /// Why the directory does not exist at its path any more. `None` if it does.
+    pub(crate) fn missing_reason(&self) -> Option<String> {
         match fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == self.inode => None,
-            Ok(_) => Some(format!("another directory took the place of {}", self.path.display())),
-            Err(error) => Some(format!("its directory {} is gone ({error})", self.path.display())),
+            Ok(_) => Some(format!("{} is another directory now", self.path.display())),
+            Err(error) => Some(format!("its directory {} cannot be opened ({error})", self.path.display())),
         }
     }
 
-    /// Opens what is at `path`.
-    pub(crate) fn look_up(&self, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
+    /// Opens a path. Fails if it is hidden.
+    pub(crate) fn look_up(&self, path: &Path, flags: OFlags) -> FileResult<OwnedFd> {
         let found = self.find(path, flags)?;
-        self.kept.may_see(&self.directory, &found).map_err(Fault::Path)?;
+        self.protected.check_visible(&self.directory, &found).map_err(FileError::Path)?;
         Ok(found)
     }
 
-    /// Whether what has a name in a directory of the workspace may be made, replaced or removed.
-    pub(crate) fn may_change(&self, directory: &OwnedFd, name: &OsStr) -> Outcome<()> {
-        self.kept.may_change(&self.directory, directory, Path::new(name)).map_err(Fault::Path)
+    /// Fails if `name` in a directory of the workspace must not be created, replaced or removed.
+    pub(crate) fn check_writable(&self, directory: &OwnedFd, name: &OsStr) -> FileResult<()> {
+        self.protected.check_writable(&self.directory, directory, Path::new(name)).map_err(FileError::Path)
     }
 
-    fn find(&self, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
-        speakable(path)?;
+    fn find(&self, path: &Path, flags: OFlags) -> FileResult<OwnedFd> {
+        check_path(path)?;
         if !PLAIN.load(Ordering::Relaxed) {
             match within(self.directory.as_fd(), path, flags) {
                 Err(Errno::NOSYS) => PLAIN.store(true, Ordering::Relaxed),
-                found => return found.map_err(Fault::from),
+                found => return found.map_err(FileError::from),
             }
         }
         step_by_step(self.directory.as_fd(), path, flags)
     }
 
-    /// The directory at `path`.
-    pub(crate) fn directory(&self, path: &Path) -> Outcome<OwnedFd> {
+    /// Opens a directory.
+    pub(crate) fn directory(&self, path: &Path) -> FileResult<OwnedFd> {
         self.look_up(path, OFlags::PATH | OFlags::DIRECTORY)
     }
 
-    /// The directory at `path`, made if it is missing.
-    pub(crate) fn made_directory(&self, path: &Path) -> Outcome<OwnedFd> {
+    /// Opens a directory. Creates it and its parents if they do not exist.
+    pub(crate) fn create_directory(&self, path: &Path) -> FileResult<OwnedFd> {
         match self.directory(path) {
-            Err(Fault::Path(Why::Missing)) => {}
+            Err(FileError::Path(PathError::Missing)) => {}
             found => return found,
         }
-        let (parent, name) = split(path).ok_or(Fault::Path(Why::Missing))?;
-        let above = self.made_directory(parent)?;
-        self.may_change(&above, name)?;
+        let (parent, name) = split(path).ok_or(FileError::Path(PathError::Missing))?;
+        let above = self.create_directory(parent)?;
+        self.check_writable(&above, name)?;
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => self.directory(path),
             Err(error) => Err(error.into()),
@@ -109,16 +109,16 @@ impl Root {
     }
 }
 
-/// The directory that `path` is in, and its name there. `None` when it has none.
+/// Splits a path into its parent and its name. `None` if it has no name.
 pub(crate) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     Some((path.parent()?, path.file_name()?))
 }
 
-/// Refuses what is not a path in a workspace, whatever is there.
-pub(crate) fn speakable(path: &Path) -> Outcome<()> {
+/// Refuses paths that can never be in a workspace: absolute ones, and those with a NUL byte.
+pub(crate) fn check_path(path: &Path) -> FileResult<()> {
     match path {
-        path if path.is_absolute() => Err(Fault::Path(Why::Absolute)),
-        path if path.as_os_str().as_bytes().contains(&0) => Err(Fault::Path(Why::Unspeakable)),
+        path if path.is_absolute() => Err(FileError::Path(PathError::Absolute)),
+        path if path.as_os_str().as_bytes().contains(&0) => Err(FileError::Path(PathError::Invalid)),
         _ => Ok(()),
     }
 }
@@ -134,13 +134,13 @@ fn within(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, E
     Err(Errno::AGAIN)
 }
 
-/// The same for kernels without `openat2`: every step is taken by itself, and no link is followed.
-fn step_by_step(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Outcome<OwnedFd> {
+/// Like [`within`], for kernels without `openat2`: opens one component after another, and follows no links.
+fn step_by_step(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> FileResult<OwnedFd> {
     let mut steps = Vec::new();
     for step in path.components() {
         match step {
             Component::Normal(name) => steps.push(name),
-            Component::ParentDir => drop(steps.pop().ok_or(Fault::Path(Why::Outside))?),
+            Component::ParentDir => drop(steps.pop().ok_or(FileError::Path(PathError::Outside))?),
             _ => {}
         }
     }
@@ -153,7 +153,7 @@ fn step_by_step(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Outcome<Own
     let found = rustix::fs::openat(&at, last, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = rustix::fs::fstat(&found)?;
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-        rustix::fs::FileType::Symlink => Err(Fault::Path(Why::Links)),
+        rustix::fs::FileType::Symlink => Err(FileError::Path(PathError::LinkLoop)),
         _ => Ok(found),
     }
 }

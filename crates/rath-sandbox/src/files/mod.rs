@@ -1,7 +1,7 @@
-//! Files of a workspace.
+//! File operations in a workspace.
 
 mod beneath;
-mod kept;
+mod protected_paths;
 pub(crate) mod tree;
 
 use std::ffi::OsStr;
@@ -13,61 +13,63 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::error::Why;
-use crate::sandbox::{Contents, Entry, EntryKind, Part, Written};
-use crate::starting;
-use beneath::{speakable, split};
+use crate::error::PathError;
+use crate::sandbox::{ByteRange, DirEntry, FileContent, FileKind, WriteOutcome};
+use crate::start_lock;
+use beneath::{check_path, split};
 
 pub(crate) use beneath::Root;
-pub(crate) use kept::Kept;
+pub(crate) use protected_paths::ProtectedPaths;
 
-/// What comes of touching files.
-pub(crate) type Outcome<T> = Result<T, Fault>;
+/// The result of a file operation.
+pub(crate) type FileResult<T> = Result<T, FileError>;
 
-/// Why it failed.
+/// Why a file operation failed.
 #[derive(Debug)]
-pub(crate) enum Fault {
-    /// The path is at fault.
-    Path(Why),
-    /// The machine is.
+pub(crate) enum FileError {
+    /// The path is not accepted.
+    Path(PathError),
+    /// An operating system call failed.
     Machine(io::Error),
 }
 
-impl From<Errno> for Fault {
+impl From<Errno> for FileError {
     fn from(error: Errno) -> Self {
-        Fault::Path(match error {
-            Errno::NOENT => Why::Missing,
-            Errno::XDEV => Why::Outside,
-            Errno::LOOP => Why::Links,
-            Errno::NOTDIR => Why::NotADirectory,
-            Errno::ISDIR => Why::IsDirectory,
-            Errno::NXIO => Why::Special,
-            Errno::ACCESS | Errno::PERM => Why::Denied,
-            Errno::NAMETOOLONG | Errno::INVAL => Why::Unspeakable,
-            other => return Fault::Machine(other.into()),
+        FileError::Path(match error {
+            Errno::NOENT => PathError::Missing,
+            Errno::XDEV => PathError::Outside,
+            Errno::LOOP => PathError::LinkLoop,
+            Errno::NOTDIR => PathError::NotADirectory,
+            Errno::ISDIR => PathError::IsDirectory,
+            Errno::NXIO => PathError::Special,
+            Errno::ACCESS | Errno::PERM => PathError::Denied,
+            Errno::NAMETOOLONG | Errno::INVAL => PathError::Invalid,
+            other => return FileError::Machine(other.into()),
         })
     }
 }
 
-/// How many links in a row are followed to the file that is written.
+/// Maximum number of links in a path.
 const MOST_LINKS: usize = 40;
 
-/// How much of a file is read at once.
+/// Maximum number of bytes of one read call.
 const AT_ONCE: usize = 1 << 20;
 
 const PERMISSIONS: u32 = 0o7777;
 
-pub(crate) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
-    // Without NONBLOCK a pipe would make us wait for its writer.
+pub(crate) fn read(root: &Root, path: &Path, part: ByteRange) -> FileResult<FileContent> {
+    // NONBLOCK prevents waiting for the writer of a FIFO.
     let file = root.look_up(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&file)?;
-    regular(&stat)?;
+    check_regular(&stat)?;
     let size = stat.st_size as u64;
     let there = size.saturating_sub(part.offset).min(part.limit);
     let mut bytes = Vec::new();
-    // One byte more than there should be: the read that finds the end.
+    // Room for one byte more, for the read that finds the end of the file.
     let room = usize::try_from(there).unwrap_or(usize::MAX).saturating_add(1);
-    bytes.try_reserve_exact(room).map_err(|error| Fault::Machine(io::Error::new(io::ErrorKind::OutOfMemory, error)))?;
+    bytes
+        .try_reserve_exact(room)
+        .map_err(|error| FileError::Machine(io::Error::new(io::ErrorKind::OutOfMemory, error)))?;
     let mut chunk = [0; 8 << 10];
     loop {
         let room = part.limit - bytes.len() as u64;
@@ -80,12 +82,12 @@ pub(crate) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
         let length = if spare > chunk.len() {
             let end = bytes.len();
             bytes.resize(end + spare, 0);
-            let length = again(|| rustix::io::pread(&file, &mut bytes[end..], at))?;
+            let length = retry_on_interrupt(|| rustix::io::pread(&file, &mut bytes[end..], at))?;
             bytes.truncate(end + length);
             length
         } else {
             let most = wanted.min(chunk.len());
-            let length = again(|| rustix::io::pread(&file, &mut chunk[..most], at))?;
+            let length = retry_on_interrupt(|| rustix::io::pread(&file, &mut chunk[..most], at))?;
             bytes.extend_from_slice(&chunk[..length]);
             length
         };
@@ -93,37 +95,37 @@ pub(crate) fn read(root: &Root, path: &Path, part: Part) -> Outcome<Contents> {
             break;
         }
     }
-    Ok(Contents { bytes, size, mode: stat.st_mode & PERMISSIONS })
+    Ok(FileContent { bytes, size, mode: stat.st_mode & PERMISSIONS })
 }
 
-/// The content goes to a new file, which then takes the name: nobody sees half of it, and other names of the old file
-/// are left alone.
-pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> Outcome<Written> {
-    let (directory, path, old) = place(root, path)?;
-    let (_, name) = split(&path).ok_or(Fault::Path(Why::Workspace))?;
+/// Writes the content to a new file, then renames it: readers never see a partial file, and other hard links of the old
+/// file keep the old content.
+pub(crate) fn write(root: &Root, path: &Path, bytes: &[u8], mode: Option<u32>) -> FileResult<WriteOutcome> {
+    let (directory, path, old) = resolve_for_write(root, path)?;
+    let (_, name) = split(&path).ok_or(FileError::Path(PathError::Workspace))?;
     if let Some(old) = &old {
-        regular(old)?;
+        check_regular(old)?;
     }
-    root.may_change(&directory, name)?;
-    let is = if old.is_some() { Written::Replaced } else { Written::New };
+    root.check_writable(&directory, name)?;
+    let is = if old.is_some() { WriteOutcome::Replaced } else { WriteOutcome::Created };
     let mode = mode.map(|mode| mode & PERMISSIONS).or_else(|| old.map(|old| old.st_mode & PERMISSIONS));
     let fresh = format!(".rath-{}.tmp", rath_core::fresh_name());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let _quiet = mode.is_some_and(|mode| mode & 0o111 != 0).then(starting::none);
+    let _quiet = mode.is_some_and(|mode| mode & 0o111 != 0).then(start_lock::block_starts);
     let file = rustix::fs::openat(&directory, &fresh, flags, Mode::from_raw_mode(0o666))?;
-    let written = fill(&file, bytes, mode).and_then(|()| take_name(&directory, &fresh, name, old.is_some()));
+    let written = fill(&file, bytes, mode).and_then(|()| rename_over(&directory, &fresh, name, old.is_some()));
     if written != Ok(false) {
-        // The old file after an exchange, or the new one after a failure.
+        // The temporary name now has the old file (after an exchange) or the new one (after a failure).
         let _ = rustix::fs::unlinkat(&directory, &fresh, AtFlags::empty());
     }
     Ok(written.map(|_| is)?)
 }
 
-/// Gives the file `fresh` the name of the one it replaces. Says whether `fresh` is the old one now.
+/// Renames the file `fresh` to `name`. Returns whether `fresh` is the name of the old file now.
 ///
-/// Renaming over a file makes ext4 find a place on disk for the new one at once, which takes longer than all the
-/// rest; exchanging names does not.
-fn take_name(directory: &OwnedFd, fresh: &str, name: &OsStr, replaces: bool) -> Result<bool, Errno> {
+/// Exchanges the names if a file is replaced. A rename that replaces a file makes ext4 allocate the blocks of the new
+/// file at once, which takes longer than everything else here.
+fn rename_over(directory: &OwnedFd, fresh: &str, name: &OsStr, replaces: bool) -> Result<bool, Errno> {
     if replaces && rustix::fs::renameat_with(directory, fresh, directory, name, RenameFlags::EXCHANGE).is_ok() {
         return Ok(true);
     }
@@ -132,7 +134,7 @@ fn take_name(directory: &OwnedFd, fresh: &str, name: &OsStr, replaces: bool) -> 
 
 fn fill(file: &OwnedFd, mut bytes: &[u8], mode: Option<u32>) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        let written = again(|| rustix::io::write(file, bytes))?;
+        let written = retry_on_interrupt(|| rustix::io::write(file, bytes))?;
         bytes = &bytes[written..];
     }
     match mode {
@@ -141,58 +143,59 @@ fn fill(file: &OwnedFd, mut bytes: &[u8], mode: Option<u32>) -> Result<(), Errno
     }
 }
 
-/// Where a file that is written really is: its directory, its path without a link at the end, and what is there now.
-fn place(root: &Root, path: &Path) -> Outcome<(OwnedFd, PathBuf, Option<Stat>)> {
+/// Resolves the path of a file to write: follows links at its end, and creates missing parent directories. Returns the
+/// parent directory, the resolved path, and the existing entry.
+fn resolve_for_write(root: &Root, path: &Path) -> FileResult<(OwnedFd, PathBuf, Option<Stat>)> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
-        speakable(&path)?;
+        check_path(&path)?;
         if path.as_os_str().as_bytes().ends_with(b"/") {
-            return Err(Fault::Path(Why::IsDirectory));
+            return Err(FileError::Path(PathError::IsDirectory));
         }
         let Some((parent, name)) = split(&path) else {
-            // It ends in `..`, or is empty: a directory, here or outside.
-            return Err(root.directory(&path).err().unwrap_or(Fault::Path(Why::IsDirectory)));
+            // The path is empty or ends in `..`, so it is a directory, in the workspace or outside.
+            return Err(root.directory(&path).err().unwrap_or(FileError::Path(PathError::IsDirectory)));
         };
-        let directory = root.made_directory(parent)?;
+        let directory = root.create_directory(parent)?;
         let stat = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
             Err(error) => return Err(error.into()),
         };
-        if stat.is_none_or(|stat| kind(&stat) != EntryKind::Link) {
+        if stat.is_none_or(|stat| kind(&stat) != FileKind::Link) {
             return Ok((directory, path, stat));
         }
         let target = rustix::fs::readlinkat(&directory, name, Vec::new())?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));
         if target.is_absolute() {
-            return Err(Fault::Path(Why::Outside));
+            return Err(FileError::Path(PathError::Outside));
         }
         path = parent.join(target);
     }
-    Err(Fault::Path(Why::Links))
+    Err(FileError::Path(PathError::LinkLoop))
 }
 
-pub(crate) fn list(root: &Root, path: &Path) -> Outcome<Vec<Entry>> {
+pub(crate) fn list(root: &Root, path: &Path) -> FileResult<Vec<DirEntry>> {
     let directory = root.look_up(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut entries = Vec::new();
     for name in names(&directory)? {
         let stat = match rustix::fs::statat(&directory, &*name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(Errno::NOENT) => continue, // gone meanwhile
+            Err(Errno::NOENT) => continue, // removed since it was listed
             Err(error) => return Err(error.into()),
         };
         let name = OsStr::from_bytes(&name).to_owned();
         let (kind, size, mode) = (kind(&stat), stat.st_size as u64, stat.st_mode & PERMISSIONS);
-        entries.push(Entry { name, kind, size, mode });
+        entries.push(DirEntry { name, kind, size, mode });
     }
     entries.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
     Ok(entries)
 }
 
-/// The path without links and dots.
-pub(crate) fn real(root: &Root, path: &Path) -> Outcome<PathBuf> {
-    speakable(path)?;
-    let (mut real, mut links) = (PathBuf::new(), 0);
+/// Resolves all links, `.` and `..` of a path.
+pub(crate) fn real_path(root: &Root, path: &Path) -> FileResult<PathBuf> {
+    check_path(path)?;
+    let (mut real_path, mut links) = (PathBuf::new(), 0);
     let mut rest: Vec<PathBuf> = vec![path.to_owned()];
     while let Some(next) = rest.pop() {
         let mut components = next.components();
@@ -200,37 +203,37 @@ pub(crate) fn real(root: &Root, path: &Path) -> Outcome<PathBuf> {
         rest.push(components.as_path().to_owned());
         let name = match component {
             Component::Normal(name) => name,
-            Component::ParentDir if !real.pop() => return Err(Fault::Path(Why::Outside)),
+            Component::ParentDir if !real_path.pop() => return Err(FileError::Path(PathError::Outside)),
             Component::ParentDir | Component::CurDir => continue,
-            Component::RootDir | Component::Prefix(_) => return Err(Fault::Path(Why::Outside)),
+            Component::RootDir | Component::Prefix(_) => return Err(FileError::Path(PathError::Outside)),
         };
-        let target = match root.directory(&real) {
+        let target = match root.directory(&real_path) {
             Ok(directory) => rustix::fs::readlinkat(&directory, name, Vec::new()),
-            Err(Fault::Path(Why::Missing | Why::NotADirectory)) => Err(Errno::NOENT),
+            Err(FileError::Path(PathError::Missing | PathError::NotADirectory)) => Err(Errno::NOENT),
             Err(fault) => return Err(fault),
         };
         match target {
-            Ok(_) if links == MOST_LINKS => return Err(Fault::Path(Why::Links)),
+            Ok(_) if links == MOST_LINKS => return Err(FileError::Path(PathError::LinkLoop)),
             Ok(target) => {
                 links += 1;
                 rest.push(Path::new(OsStr::from_bytes(target.as_bytes())).to_owned());
             }
-            // Not a link, or nothing.
-            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => real.push(name),
+            // Not a link, or it does not exist.
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => real_path.push(name),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(real)
+    Ok(real_path)
 }
 
-pub(crate) fn remove(root: &Root, path: &Path) -> Outcome<()> {
-    speakable(path)?;
+pub(crate) fn remove(root: &Root, path: &Path) -> FileResult<()> {
+    check_path(path)?;
     let Some((parent, name)) = split(path) else {
-        return Err(root.directory(path).err().unwrap_or(Fault::Path(Why::Workspace)));
+        return Err(root.directory(path).err().unwrap_or(FileError::Path(PathError::Workspace)));
     };
     let directory = root.directory(parent)?;
-    root.may_change(&directory, name)?;
-    tree::remove_at(directory.as_fd(), name, false).map_err(Fault::from)
+    root.check_writable(&directory, name)?;
+    tree::remove_at(directory.as_fd(), name, false).map_err(FileError::from)
 }
 
 fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
@@ -244,25 +247,25 @@ fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names)
 }
 
-fn kind(stat: &Stat) -> EntryKind {
+fn kind(stat: &Stat) -> FileKind {
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => EntryKind::File,
-        FileType::Directory => EntryKind::Directory,
-        FileType::Symlink => EntryKind::Link,
-        _ => EntryKind::Special,
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        _ => FileKind::Special,
     }
 }
 
-fn regular(stat: &Stat) -> Outcome<()> {
+fn check_regular(stat: &Stat) -> FileResult<()> {
     match kind(stat) {
-        EntryKind::File => Ok(()),
-        EntryKind::Directory => Err(Fault::Path(Why::IsDirectory)),
-        EntryKind::Link => Err(Fault::Path(Why::Links)),
-        EntryKind::Special => Err(Fault::Path(Why::Special)),
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(FileError::Path(PathError::IsDirectory)),
+        FileKind::Link => Err(FileError::Path(PathError::LinkLoop)),
+        FileKind::Special => Err(FileError::Path(PathError::Special)),
     }
 }
 
-fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn retry_on_interrupt<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

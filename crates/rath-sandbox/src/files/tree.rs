@@ -1,5 +1,5 @@
-//! Trees of any depth: walked without recursion and with two open directories. Commands make trees that are deeper
-//! than a path is long, than files can be open, than a stack is high.
+//! Directory trees of any depth. They are walked without recursion and with two open directories, because commands can
+//! create trees that exceed the limits for path length, open files and stack size.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,21 +12,21 @@ use rustix::io::Errno;
 
 use super::names;
 
-/// On the way through a tree.
+/// A walk through a tree.
 struct Walk {
     here: OwnedFd,
-    /// What is still to be seen here.
+    /// Entries of the current directory that were not visited yet.
     names: Vec<Vec<u8>>,
-    /// The way back.
+    /// The directories above the current one.
     above: Vec<Above>,
 }
 
-/// A directory that was left for one of its own.
+/// A parent directory during a walk.
 struct Above {
     device: u64,
     number: u64,
     names: Vec<Vec<u8>>,
-    /// The one that was entered.
+    /// The name of the subdirectory that the walk is in.
     entered: Vec<u8>,
 }
 
@@ -48,12 +48,12 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes back. The name of the directory that was left; `None` at the top.
+    /// Returns to the parent directory. Returns the name of the directory that was left; `None` at the top.
     fn leave(&mut self) -> Result<Option<Vec<u8>>, Errno> {
         let Some(above) = self.above.pop() else { return Ok(None) };
         let here = rustix::fs::openat(&self.here, "..", DIRECTORY, Mode::empty())?;
         let stat = rustix::fs::fstat(&here)?;
-        // Somebody moved a directory while we were in it.
+        // The directory was moved while the walk was in it.
         if (stat.st_dev, stat.st_ino) != (above.device, above.number) {
             return Err(Errno::STALE);
         }
@@ -62,8 +62,8 @@ impl Walk {
     }
 }
 
-/// Removes what has this name in a directory, with all that is in it. Links are removed, not followed. With `force`,
-/// directories that their owner may not enter are opened first.
+/// Removes an entry of a directory with everything in it. Links are removed, not followed. With `force`, sets the
+/// permissions of directories that cannot be entered.
 pub(super) fn remove_at(parent: BorrowedFd<'_>, name: &OsStr, force: bool) -> Result<(), Errno> {
     let open_up = |directory: BorrowedFd<'_>, name: &OsStr| {
         if force {
@@ -100,15 +100,15 @@ fn missing_is_fine(done: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Removes a file or a directory by all means.
+/// Removes a file or a directory, including directories without permissions.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(remove_at(CWD, path.as_os_str(), true)?)
 }
 
-/// What a file counts for at least: empty ones take room too, only elsewhere.
+/// The minimum number of bytes that a file counts for: an empty file takes an inode.
 pub(crate) const LEAST: u64 = 4096;
 
-/// Bytes on disk of all that is below a directory, as far as it can be seen.
+/// Disk usage in bytes of everything below a directory. Skips what cannot be read.
 pub(crate) fn disk_use(path: &Path) -> u64 {
     let mut total = 0;
     let Ok(mut walk) = Walk::begin(CWD, path.as_os_str()) else { return 0 };

@@ -1,11 +1,11 @@
-//! The backend without isolation: commands are children of this process, with all that this user may do.
+//! The backend without isolation: commands are child processes with all permissions of this user.
 //!
-//! It must be asked for by name. What it does promise: commands see only the environment they are given, files are
-//! read and written without leaving the workspace, and nothing outlives its command (see [`sweep`]).
+//! It must be requested by name. It guarantees that commands get only the given environment variables, that file
+//! operations do not leave the workspace, and that no process outlives its command (see [`sweep`]).
 
 mod exec;
 mod linux;
-mod live;
+mod running_commands;
 mod spawn;
 mod sweep;
 
@@ -18,53 +18,51 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rath_core::store::BoxFuture;
 
-use crate::backend::{Backend, Capabilities, Identity, Spec};
+use crate::backend::{Backend, Capabilities, Identity, SandboxSpec};
 use crate::command::Command;
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, PathError, Result};
 use crate::files::{self, Root};
-use crate::request::Request;
 use crate::running::Running;
-use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status, Written};
-use crate::state::State;
+use crate::sandbox::{ByteRange, CloseReport, DirEntry, FileContent, Sandbox, SandboxStatus, WriteOutcome};
+use crate::sandbox_state::SandboxState;
+use crate::stop_request::StopRequest;
 
-pub use sweep::sweep_marked;
+pub use sweep::kill_marked;
 
-/// Starts a child that no command of this backend started, and that none of them takes along.
-pub(crate) fn start_spared(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
-    // Held meanwhile: nobody sees the child before it is known.
-    let mut live = live::lock();
-    start().inspect(|child| live.spare(child.id()))
+/// Starts a child process that does not belong to a command of this backend, so that no sweep kills it.
+pub(crate) fn start_foreign_child(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    // The lock keeps a sweep from seeing the child before it is registered.
+    let mut commands = running_commands::lock();
+    start().inspect(|child| commands.add_foreign_child(child.id()))
 }
 
-/// Before it is reaped.
-pub(crate) fn no_longer_spared(child: &Child) {
-    live::lock().spare_no_longer(child.id());
+/// Call it before reaping a child that [`start_foreign_child`] started.
+pub(crate) fn before_reaping_foreign_child(child: &Child) {
+    running_commands::lock().remove_foreign_child(child.id());
 }
-
-/// The variable that marks every process of a command: a sandbox's id, a dot, and a name of its own.
-pub const MARKER: &str = "RATH_EXEC";
 
 const NAME: &str = "host";
 
-/// Opens sandboxes without isolation: commands may do all that this user may do.
+/// Opens sandboxes without isolation: commands have all permissions of this user.
 ///
-/// The whole tree of a command dies with it: its process group, whatever carries its mark ([`MARKER`]), and daemons
-/// that left the group and cleared their environment. Daemons of that last sort wait for the last of the commands that
-/// may have started them. Not caught is what cleared its environment *and* joined the process group of this process,
-/// what this user may not kill, and what others start on a command's behalf (`at`, a container engine). When this
-/// process itself is killed its commands live on; [`sweep_marked`] finds them.
+/// When a command ends, these processes are killed: its process group, all processes with its [marker](crate::MARKER),
+/// and daemons that left the group and cleared their environment. A daemon of the last kind is killed when the last
+/// command that may have started it ends. Not killed are processes that cleared their environment *and* joined the
+/// process group of this process, processes that this user may not kill, and processes that a service started on the
+/// command's behalf (`at`, a container engine). If this process itself is killed, its commands continue to run;
+/// [`kill_marked`] finds them.
 ///
-/// Signals that this process ignores its commands ignore too: the fast way of starting a process resets none.
+/// Commands ignore the signals that this process ignores: `posix_spawn`, as it is used here, does not reset them.
 ///
-/// Children that the program starts without a sandbox are spared if they are in its own process group, or began before
-/// the command, or were started by a thread other than the main one that still lives. The program must not reap
-/// children that are not its own (`waitpid(-1)`), nor ignore SIGCHLD.
+/// Children that the program starts without a sandbox are not killed if they are in its own process group, or were
+/// started before the command, or were started by a thread other than the main one that still exists. The program must
+/// not reap other children than its own (`waitpid(-1)`), and must not ignore SIGCHLD.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host(());
 
 impl Host {
-    /// The backend. The first sandbox that it opens makes this process a child subreaper: orphans below it become
-    /// its children.
+    /// Creates the backend. The first sandbox that it opens makes this process a child subreaper: orphaned descendants
+    /// become its children.
     pub fn new() -> Self {
         Self(())
     }
@@ -82,20 +80,20 @@ impl Backend for Host {
         CAPABILITIES
     }
 
-    fn open(&self, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
+    fn open(&self, spec: SandboxSpec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
         Box::pin(async move {
             let root = Root::open(&spec.directory).map_err(|error| {
                 Error::machine(format!("opening the workspace {}", spec.directory.display()), error)
             })?;
-            let identity = State::renew(&spec.state, NAME)?;
+            let identity = SandboxState::next_generation(&spec.state, NAME)?;
             HostSandbox::make(identity, root, spec)
         })
     }
 
-    fn reopen(&self, identity: Identity, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
+    fn reopen(&self, identity: Identity, spec: SandboxSpec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
         Box::pin(async move {
             let lost = |why: String| Error::Lost { id: identity.id.clone(), why };
-            if let Some(why) = State::contradicts(&spec.state, NAME, &identity)? {
+            if let Some(why) = SandboxState::mismatch(&spec.state, NAME, &identity)? {
                 return Err(lost(why));
             }
             let root = Root::open(&spec.directory);
@@ -114,7 +112,7 @@ struct HostSandbox {
 }
 
 impl HostSandbox {
-    fn make(identity: Identity, root: Root, spec: Spec) -> Result<Arc<dyn Sandbox>> {
+    fn make(identity: Identity, root: Root, spec: SandboxSpec) -> Result<Arc<dyn Sandbox>> {
         linux::become_subreaper().map_err(|error| Error::machine("becoming a child subreaper", error))?;
         let (state, env) = (spec.state, spec.env.into());
         Ok(Arc::new(Self { identity, root, state, env, closed: AtomicBool::new(false) }))
@@ -127,13 +125,13 @@ impl HostSandbox {
         }
     }
 
-    /// Does something with the files. What fails because the workspace is gone is told as that.
-    fn with_files<T>(&self, path: &Path, act: impl FnOnce(&Root) -> files::Outcome<T>) -> Result<T> {
+    /// Runs a file operation. If it fails and the workspace does not exist any more, returns [`Error::Lost`].
+    fn with_files<T>(&self, path: &Path, act: impl FnOnce(&Root) -> files::FileResult<T>) -> Result<T> {
         self.check_open()?;
-        act(&self.root).map_err(|fault| match (fault, self.root.gone()) {
+        act(&self.root).map_err(|fault| match (fault, self.root.missing_reason()) {
             (_, Some(why)) => self.lost(why),
-            (files::Fault::Path(why), None) => Error::path(path, why),
-            (files::Fault::Machine(error), None) => Error::machine(path.display().to_string(), error),
+            (files::FileError::Path(why), None) => Error::path(path, why),
+            (files::FileError::Machine(error), None) => Error::machine(path.display().to_string(), error),
         })
     }
 
@@ -153,13 +151,13 @@ impl Sandbox for HostSandbox {
 
     fn exec(&self, command: Command) -> BoxFuture<'_, Result<Running>> {
         Box::pin(async move {
-            if let Some(why) = self.root.gone() {
+            if let Some(why) = self.root.missing_reason() {
                 self.check_open()?;
                 return Err(self.lost(why));
             }
             let cwd = command.cwd.clone();
             self.with_files(&cwd, |root| root.directory(&cwd)).map_err(|error| match error {
-                Error::BadPath { path, why: why @ (Why::Missing | Why::NotADirectory) } => {
+                Error::BadPath { path, why: why @ (PathError::Missing | PathError::NotADirectory) } => {
                     Error::CannotStart { tried: format!("a command in {}", path.display()), why: why.to_string() }
                 }
                 other => other,
@@ -168,11 +166,11 @@ impl Sandbox for HostSandbox {
             if command.terminal.is_some() {
                 return Err(Error::Incapable { name: NAME.into(), missing: vec!["terminal"] });
             }
-            let request = Arc::new(Request::new()?);
+            let request = Arc::new(StopRequest::new()?);
             let (number, marker) = {
-                let mut live = live::lock();
+                let mut commands = running_commands::lock();
                 self.check_open()?;
-                live.add(&self.identity.id, request.clone())
+                commands.add(&self.identity.id, request.clone())
             };
             let base = self.env.clone();
             let start = exec::Start { command, base, directory, number, marker, request };
@@ -182,58 +180,58 @@ impl Sandbox for HostSandbox {
         })
     }
 
-    fn read<'a>(&'a self, path: &'a Path, part: Part) -> BoxFuture<'a, Result<Contents>> {
+    fn read<'a>(&'a self, path: &'a Path, part: ByteRange) -> BoxFuture<'a, Result<FileContent>> {
         Box::pin(async move { self.with_files(path, |root| files::read(root, path, part)) })
     }
 
-    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<Written>> {
+    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<WriteOutcome>> {
         Box::pin(async move { self.with_files(path, |root| files::write(root, path, bytes, mode)) })
     }
 
-    fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<DirEntry>>> {
         Box::pin(async move { self.with_files(path, |root| files::list(root, path)) })
     }
 
-    fn real<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>> {
-        Box::pin(async move { self.with_files(path, |root| files::real(root, path)) })
+    fn real_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>> {
+        Box::pin(async move { self.with_files(path, |root| files::real_path(root, path)) })
     }
 
     fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.with_files(path, |root| files::remove(root, path)) })
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status>> {
+    fn status(&self) -> BoxFuture<'_, Result<SandboxStatus>> {
         Box::pin(async move {
             if self.closed.load(Ordering::SeqCst) {
-                return Ok(Status::Closed);
+                return Ok(SandboxStatus::Closed);
             }
-            let lost = match self.root.gone() {
+            let lost = match self.root.missing_reason() {
                 Some(why) => Some(why),
-                None => State::contradicts(&self.state, NAME, &self.identity)?,
+                None => SandboxState::mismatch(&self.state, NAME, &self.identity)?,
             };
             Ok(match lost {
-                Some(why) => Status::Lost { why },
-                None => Status::Open { running: live::lock().running(&self.identity.id) },
+                Some(why) => SandboxStatus::Lost { why },
+                None => SandboxStatus::Open { running: running_commands::lock().running(&self.identity.id) },
             })
         })
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<Closed>> {
+    fn close(&self) -> BoxFuture<'_, Result<CloseReport>> {
         Box::pin(async move {
             let stopping = {
-                let mut live = live::lock();
+                let mut commands = running_commands::lock();
                 self.closed.store(true, Ordering::SeqCst);
-                live.stop_all(&self.identity.id)
+                commands.stop_all(&self.identity.id)
             };
             let stopped = stopping.len();
             for command in stopping {
-                // The other end is dropped when the command is over.
+                // The sender is dropped when the command has ended, which is an error here.
                 let _ = command.await;
             }
-            if State::contradicts(&self.state, NAME, &self.identity)?.is_none() {
-                State::forget(&self.state)?;
+            if SandboxState::mismatch(&self.state, NAME, &self.identity)?.is_none() {
+                SandboxState::remove(&self.state)?;
             }
-            Ok(Closed { stopped })
+            Ok(CloseReport { stopped })
         })
     }
 }

@@ -1,8 +1,8 @@
-//! A control group for a sandbox, beside this process's own, where this user may make one.
+//! A control group for a sandbox, as a sibling of this process's own group, if this user may create one.
 //!
-//! That is so in most desktop and server sessions of systemd: the slice that a process is in is its user's, and has
-//! the controllers for memory and processes turned on. The group is the sandbox's, limits are a command's: it gives room
-//! for two that run side by side, and is there for what happens between two looks of a keeper.
+//! That is possible in most systemd sessions: the slice of a process belongs to its user and has the controllers for
+//! memory and processes enabled. The group contains all commands of a sandbox, while limits apply to each command. So
+//! its limits are twice those of a command. They only stop what happens between two checks of a command init.
 
 use std::fs;
 use std::io;
@@ -10,20 +10,21 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::Limits;
 
-/// Removed when it is dropped; by then its processes are gone.
+/// A control group. Dropping it removes it; all its processes must have ended.
 pub(super) struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// Makes one with these limits. `None` where nothing is delegated, or there is nothing to limit.
+    /// Creates a group with these limits. `None` if the controllers are not delegated to this user, or if there is
+    /// nothing to limit.
     pub(super) fn make(limits: &Limits) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         Self::below(&parent(&mounts, &own)?, limits)
     }
 
-    /// Makes one in a group that has the controllers turned on for its children.
+    /// Creates a group below `parent`, if the controllers are enabled for its children.
     fn below(parent: &Path, limits: &Limits) -> Option<Self> {
         if limits.memory.is_none() && limits.processes.is_none() {
             return None;
@@ -35,7 +36,7 @@ impl Cgroup {
         }
         let path = parent.join(format!("rath-{}", rath_core::fresh_name()));
         fs::create_dir(&path).ok()?;
-        // From here on it is removed again, whatever goes wrong.
+        // From here on, an early return removes the group.
         let group = Self { path };
         let set = |file: &str, limit: Option<u64>| match limit {
             Some(limit) => fs::write(group.path.join(file), limit.to_string()),
@@ -43,13 +44,13 @@ impl Cgroup {
         };
         let twice = |limit: Option<u64>| limit.map(|limit| limit.saturating_mul(2));
         set("memory.max", twice(limits.memory)).and_then(|()| set("pids.max", twice(limits.processes))).ok()?;
-        // Swap is memory too. Kernels without swap accounting have no such file.
+        // Swap counts as memory. Kernels without swap accounting do not have this file.
         let _ = set("memory.swap.max", limits.memory.map(|_| 0));
         Some(group)
     }
 
-    /// Puts a process in, and with it all that it starts.
-    pub(super) fn take_in(&self, process: u32) -> io::Result<()> {
+    /// Adds a process, and so all processes that it starts from now on.
+    pub(super) fn add_process(&self, process: u32) -> io::Result<()> {
         fs::write(self.path.join("cgroup.procs"), process.to_string())
     }
 }
@@ -60,7 +61,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// The group that this process's own group is in, as a directory.
+/// The directory of the parent group of this process's group.
 fn parent(mounts: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     // Fields: id, parent, device, root, mount point, …, "-", type.
@@ -82,7 +83,7 @@ mod tests {
         "24 29 0:22 / /sys rw - sysfs sysfs rw\n30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
 
     #[test]
-    fn the_group_around_ours_is_found() {
+    fn the_parent_group_is_found() {
         let own = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/term.scope\n";
         let slice = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice";
         assert_eq!(parent(MOUNTS, own), Some(slice.into()));
@@ -106,7 +107,7 @@ mod tests {
             (read("memory.max"), read("memory.swap.max"), read("pids.max")),
             ("10".into(), "0".into(), "14".into())
         );
-        group.take_in(12).unwrap();
+        group.add_process(12).unwrap();
         assert_eq!(read("cgroup.procs"), "12");
         assert!(Cgroup::below(dir.path(), &Limits::NONE).is_none());
     }

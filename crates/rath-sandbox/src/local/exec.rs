@@ -1,4 +1,5 @@
-//! Runs one command in an anchor: a thread that moves its streams, minds its time and its disk, and hears its keeper.
+//! Runs a command in a supervisor: a thread transfers its streams, enforces its timeout and the disk quota, and
+//! receives the messages of its command init.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,63 +13,63 @@ use rath_core::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::anchor::{Anchor, await_word};
 use super::disk::Quota;
-use super::tier::Tier;
-use super::wire::{self, Job, NOW, POLITELY, Raw, Told, Words};
-use crate::command::{Command, Program, Stdin};
+use super::isolation_level::IsolationLevel;
+use super::supervisor::{Supervisor, await_message};
+use super::wire::{self, GRACEFUL, IMMEDIATE, InitMessage, RawBytes, StartCommand, WireProgram};
+use crate::command::{Command, CommandLine, Stdin};
+use crate::environment;
 use crate::error::{Error, Result};
-use crate::finished::{Captured, Ended, Finished};
-use crate::host::sweep_marked;
-use crate::program;
-use crate::pump::Pump;
-use crate::request::Request;
-use crate::running::{Feed, Running, Stop};
-use crate::workers;
+use crate::finished::{CapturedOutput, ExitStatus, Finished};
+use crate::host::kill_marked;
+use crate::pump::StreamPump;
+use crate::running::{OutputSink, Running, StopMode};
+use crate::stop_request::StopRequest;
+use crate::thread_cache;
 
 /// A command that is about to start.
 pub(super) struct Start {
     pub(super) command: Command,
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) sandbox: String,
-    /// In its environment, unless that was emptied.
+    /// The value of [`MARKER`](crate::MARKER), which is in its environment unless that was cleared.
     pub(super) mark: String,
-    pub(super) anchor: Arc<Anchor>,
+    pub(super) supervisor: Arc<Supervisor>,
 }
 
-/// Starts it. The receiver tells whether it could be started.
+/// Starts a command. The receiver gets the result of the start.
 pub(super) fn start(start: Start) -> Result<(Running, oneshot::Receiver<Result<()>>)> {
-    let request = Arc::new(Request::new()?);
-    let number = start.anchor.add(request.clone());
-    let (anchor, asked) = (start.anchor.clone(), request.clone());
-    let (running, feed) = Running::new(start.command.output_limit, move |how| asked.stop(how));
+    let request = Arc::new(StopRequest::new()?);
+    let number = start.supervisor.add(request.clone());
+    let (supervisor, asked) = (start.supervisor.clone(), request.clone());
+    let (running, sink) = Running::new(start.command.output_limit, move |how| asked.stop(how));
     let (sender, receiver) = oneshot::channel();
-    let job = move || run(start, number, &request, feed, sender);
-    workers::run(job).map_err(|error| {
-        anchor.remove(number);
+    let job = move || run(start, number, &request, sink, sender);
+    thread_cache::run(job).map_err(|error| {
+        supervisor.remove(number);
         Error::machine("starting a thread for a command", error)
     })?;
     Ok((running, receiver))
 }
 
-fn run(start: Start, number: u64, request: &Request, feed: Feed, told: oneshot::Sender<Result<()>>) {
+fn run(start: Start, number: u64, request: &StopRequest, sink: OutputSink, message: oneshot::Sender<Result<()>>) {
     let (began, since) = (Time::now(), now());
-    let anchor = start.anchor.clone();
+    let supervisor = start.supervisor.clone();
     match Watch::begin(start, since) {
         Ok(mut watch) => {
-            let _ = told.send(Ok(()));
-            let finished = watch.see_out(&feed, request, began);
-            let waiting = anchor.remove(number);
-            // Nothing holds the sandbox any more when the end is told.
+            let _ = message.send(Ok(()));
+            let finished = watch.wait_for_end(&sink, request, began);
+            let waiting = supervisor.remove(number);
+            // Release the sandbox before reporting the end.
             drop(watch);
-            drop(anchor);
-            feed.end(finished);
+            drop(supervisor);
+            sink.end(finished);
             drop(waiting);
         }
         Err(error) => {
-            anchor.remove(number);
-            drop(anchor);
-            let _ = told.send(Err(error));
+            supervisor.remove(number);
+            drop(supervisor);
+            let _ = message.send(Err(error));
         }
     }
 }
@@ -78,41 +79,44 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// A command that runs.
+/// The state of a running command.
 struct Watch {
     sandbox: String,
     mark: String,
-    anchor: Arc<Anchor>,
+    supervisor: Arc<Supervisor>,
     control: UnixStream,
-    pump: Pump,
+    pump: StreamPump,
     since: Instant,
     deadline: Option<Instant>,
     grace: Duration,
-    stopping: Option<Stop>,
+    stopping: Option<StopMode>,
     timed_out: bool,
     killed: bool,
-    beyond: Option<String>,
+    limit_exceeded: Option<String>,
 }
 
 impl Watch {
     fn begin(start: Start, since: Instant) -> Result<Self> {
-        let Start { command, env, sandbox, mark, anchor } = start;
+        let Start { command, env, sandbox, mark, supervisor } = start;
         let machine = |error: io::Error| Error::machine("starting a command", error);
-        let gone = || match anchor.was_killed() {
-            true => Error::Lost { id: sandbox.clone(), why: "its anchor is gone".into() },
-            false => Error::machine("starting a command", "it was stopped before it began"),
+        let gone = || match supervisor.was_killed() {
+            true => Error::Lost { id: sandbox.clone(), why: "its supervisor has ended".into() },
+            false => Error::machine("starting a command", "it was stopped before it started"),
         };
         let not_sent = |error: io::Error| match error.raw_os_error() {
             Some(libc::E2BIG) => Error::CannotStart { tried: "a command".into(), why: error.to_string() },
             _ => gone(),
         };
-        let job = Job {
+        let job = StartCommand {
             program: match &command.program {
-                Program::Argv(argv) => Words::Argv(argv.iter().map(|word| Raw::from(&**word)).collect()),
-                Program::Shell(line) => Words::Shell(line.clone()),
+                CommandLine::Argv(argv) => WireProgram::Argv(argv.iter().map(|word| RawBytes::from(&**word)).collect()),
+                CommandLine::Shell(line) => WireProgram::Shell(line.clone()),
             },
-            env: program::environment(&command, &env).iter().map(|(n, v)| (Raw::from(&**n), Raw::from(&**v))).collect(),
-            cwd: Raw::from(&*command.cwd),
+            env: environment::of_command(&command, &env)
+                .iter()
+                .map(|(n, v)| (RawBytes::from(&**n), RawBytes::from(&**v)))
+                .collect(),
+            cwd: RawBytes::from(&*command.cwd),
             terminal: command.terminal.is_some(),
         };
         let (control, theirs) = UnixStream::pair().map_err(machine)?;
@@ -120,28 +124,28 @@ impl Watch {
         let bytes = if let Stdin::Bytes(bytes) = &command.stdin { bytes.clone() } else { Vec::new() };
         let pump = match &command.terminal {
             Some(terminal) => {
-                let sent = anchor.send(&job, [&theirs, terminal, terminal, terminal]);
+                let sent = supervisor.send(&job, [&theirs, terminal, terminal, terminal]);
                 sent.map_err(not_sent)?;
-                let shown = command.shown_by.as_ref().map(|end| end.try_clone()).transpose().map_err(machine)?;
-                Pump::new(None, Vec::new(), [shown, None]).map_err(machine)?
+                let shown = command.pty_master.as_ref().map(|end| end.try_clone()).transpose().map_err(machine)?;
+                StreamPump::new(None, Vec::new(), [shown, None]).map_err(machine)?
             }
             None => {
                 let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| machine(error.into()));
                 let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
                 let (stdin, stdin_end) = input(&command.stdin).map_err(machine)?;
-                let sent = anchor.send(&job, [&theirs, &stdin, &out_end, &err_end]);
+                let sent = supervisor.send(&job, [&theirs, &stdin, &out_end, &err_end]);
                 sent.map_err(not_sent)?;
-                Pump::new(stdin_end, bytes, [Some(out), Some(err)]).map_err(machine)?
+                StreamPump::new(stdin_end, bytes, [Some(out), Some(err)]).map_err(machine)?
             }
         };
         drop(theirs);
-        await_word(&control).map_err(machine)?;
-        match wire::receive::<Told>(&control) {
-            Ok(Some((Told::Started, _))) => {}
-            Ok(Some((Told::NotStarted { tried, why, errno: None }, _))) => {
+        await_message(&control).map_err(machine)?;
+        match wire::receive::<InitMessage>(&control) {
+            Ok(Some((InitMessage::Started, _))) => {}
+            Ok(Some((InitMessage::NotStarted { tried, why, errno: None }, _))) => {
                 return Err(Error::CannotStart { tried, why });
             }
-            Ok(Some((Told::NotStarted { why, errno: Some(errno), .. }, _))) => {
+            Ok(Some((InitMessage::NotStarted { why, errno: Some(errno), .. }, _))) => {
                 return Err(Error::machine(format!("starting a command: {why}"), io::Error::from_raw_os_error(errno)));
             }
             Ok(_) => return Err(gone()),
@@ -150,7 +154,7 @@ impl Watch {
         Ok(Self {
             sandbox,
             mark,
-            anchor,
+            supervisor,
             control,
             pump,
             since,
@@ -159,55 +163,58 @@ impl Watch {
             stopping: None,
             timed_out: false,
             killed: false,
-            beyond: None,
+            limit_exceeded: None,
         })
     }
 
-    /// Watches it until its keeper says that it and all that it started is gone.
-    fn see_out(&mut self, feed: &Feed, request: &Request, began: Time) -> Result<Finished> {
-        let told = self.watch(feed, request);
-        self.pump.drain(feed);
+    /// Watches the command until its command init reports that it and everything that it started has ended.
+    fn wait_for_end(&mut self, sink: &OutputSink, request: &StopRequest, began: Time) -> Result<Finished> {
+        let message = self.watch(sink, request);
+        self.pump.drain(sink);
         let machine = |error: io::Error| Error::machine("waiting for a command", error);
-        let told = told.map_err(machine)?;
-        // A keeper may still have said that its command was killed when its anchor was.
-        let killed_with_anchor = matches!(&told, Some((Told::Over { ended: Ended::Signalled { .. }, .. }, _)))
-            && !self.anchor.has_ended()
-            && !self.anchor.is_alive();
-        let Some((Told::Over { ended, escaped, refused, beyond }, _)) = told.filter(|_| !killed_with_anchor) else {
-            if self.anchor.tier() == Tier::Landlock {
-                // Nobody else looks after what its keeper left.
-                sweep_marked(&self.mark);
+        let message = message.map_err(machine)?;
+        // When the supervisor is killed, a command init may still report that its command was killed.
+        let killed_with_supervisor =
+            matches!(&message, Some((InitMessage::Over { ended: ExitStatus::Signalled { .. }, .. }, _)))
+                && !self.supervisor.has_ended()
+                && !self.supervisor.is_alive();
+        let Some((InitMessage::Over { ended, killed_orphans, refused, limit_exceeded }, _)) =
+            message.filter(|_| !killed_with_supervisor)
+        else {
+            if self.supervisor.level() == IsolationLevel::Landlock {
+                // The command init was killed, and without a PID namespace its processes continue to run.
+                kill_marked(&self.mark);
             }
-            return Err(match self.anchor.was_killed() {
+            return Err(match self.supervisor.was_killed() {
                 true => {
-                    let why = "its anchor was killed while a command ran".into();
+                    let why = "its supervisor was killed while a command ran".into();
                     Error::Lost { id: self.sandbox.clone(), why }
                 }
-                false => machine(io::Error::other("its keeper was killed")),
+                false => machine(io::Error::other("its command init was killed")),
             });
         };
-        let beyond = beyond.or(self.beyond.take());
+        let limit_exceeded = limit_exceeded.or(self.limit_exceeded.take());
         Ok(Finished {
-            // What the limits of the sandbox stopped was not stopped by a wish.
-            killed: (self.killed || self.anchor.has_ended()) && beyond.is_none(),
+            // A command that exceeded a limit does not count as stopped on request.
+            killed: (self.killed || self.supervisor.has_ended()) && limit_exceeded.is_none(),
             ended,
             timed_out: self.timed_out,
-            stdout: Captured::default(),
-            stderr: Captured::default(),
-            escaped,
+            stdout: CapturedOutput::default(),
+            stderr: CapturedOutput::default(),
+            killed_orphans,
             refused,
-            beyond,
+            limit_exceeded,
             started: began,
             duration: now().duration_since(self.since),
         })
     }
 
-    fn watch(&mut self, feed: &Feed, request: &Request) -> io::Result<Option<(Told, Vec<OwnedFd>)>> {
+    fn watch(&mut self, sink: &OutputSink, request: &StopRequest) -> io::Result<Option<(InitMessage, Vec<OwnedFd>)>> {
         loop {
             let mut fds = vec![PollFd::new(&self.control, PollFlags::IN), PollFd::new(&request.wake, PollFlags::IN)];
-            fds.extend(self.pump.wishes());
+            fds.extend(self.pump.poll_fds());
             let until = self.deadline.map(|deadline| deadline.saturating_duration_since(now()));
-            let until = until.into_iter().chain(self.anchor.quota().map(|_| Quota::LOOK)).min();
+            let until = until.into_iter().chain(self.supervisor.quota().map(|_| Quota::LOOK_INTERVAL)).min();
             let timeout = until.and_then(|timeout| Timespec::try_from(timeout).ok());
             match poll(&mut fds, timeout.as_ref()) {
                 Err(rustix::io::Errno::INTR) => continue,
@@ -215,50 +222,50 @@ impl Watch {
             };
             let over = !fds[0].revents().is_empty();
             if fds[2..].iter().any(|fd| !fd.revents().is_empty()) {
-                self.pump.turn(feed);
+                self.pump.turn(sink);
             }
             if over {
                 return wire::receive(&self.control);
             }
-            self.mind(request);
+            self.enforce(request);
         }
     }
 
-    /// Does what was asked, and what time and disk demand.
-    fn mind(&mut self, request: &Request) {
-        // Whoever else measures does it for all.
-        let quota = self.anchor.quota().filter(|_| self.beyond.is_none());
-        let taken = quota.and_then(|quota| quota.try_lock().ok()?.exceeded(now()));
-        if let Some(taken) = taken {
-            self.beyond = Some(format!("disk: {taken} bytes"));
-            self.tell(Stop::Now);
+    /// Enforces stop requests, the timeout and the disk quota.
+    fn enforce(&mut self, request: &StopRequest) {
+        // If another command is measuring the disk usage, it does so for all.
+        let quota = self.supervisor.quota().filter(|_| self.limit_exceeded.is_none());
+        let usage = quota.and_then(|quota| quota.try_lock().ok()?.exceeded(now()));
+        if let Some(usage) = usage {
+            self.limit_exceeded = Some(format!("disk: {usage} bytes"));
+            self.send_stop(StopMode::Immediate);
             return;
         }
-        let asked = request.asked();
-        let late = self.deadline.is_some_and(|deadline| now() >= deadline);
+        let asked = request.requested();
+        let deadline_passed = self.deadline.is_some_and(|deadline| now() >= deadline);
         self.killed |= asked.is_some() && !self.timed_out;
-        self.timed_out |= late && self.stopping.is_none() && !self.killed;
-        match (asked, late, self.stopping) {
-            (Some(Stop::Now), ..) | (_, true, Some(_)) => self.tell(Stop::Now),
-            (Some(Stop::Politely), ..) | (_, true, None) => self.tell(Stop::Politely),
+        self.timed_out |= deadline_passed && self.stopping.is_none() && !self.killed;
+        match (asked, deadline_passed, self.stopping) {
+            (Some(StopMode::Immediate), ..) | (_, true, Some(_)) => self.send_stop(StopMode::Immediate),
+            (Some(StopMode::Graceful), ..) | (_, true, None) => self.send_stop(StopMode::Graceful),
             (None, false, _) => {}
         }
     }
 
-    /// Has the keeper stop the command, once each way.
-    fn tell(&mut self, how: Stop) {
+    /// Tells the command init to stop the command. Does so once for each mode.
+    fn send_stop(&mut self, how: StopMode) {
         if Some(how) <= self.stopping {
             return;
         }
         self.stopping = Some(how);
-        self.deadline = if how == Stop::Politely { now().checked_add(self.grace) } else { None };
-        let word = if how == Stop::Politely { POLITELY } else { NOW };
-        // A keeper that is gone needs no telling.
+        self.deadline = if how == StopMode::Graceful { now().checked_add(self.grace) } else { None };
+        let word = if how == StopMode::Graceful { GRACEFUL } else { IMMEDIATE };
+        // This fails if the command init has ended already.
         let _ = rustix::net::send(&self.control, &[word], rustix::net::SendFlags::NOSIGNAL);
     }
 }
 
-/// What a command reads, and our end of it.
+/// Opens standard input for a command, and this process's end of it.
 fn input(stdin: &Stdin) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
     Ok(match stdin {
         Stdin::Null => (std::fs::File::open("/dev/null")?.into(), None),
@@ -271,7 +278,7 @@ fn input(stdin: &Stdin) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
 }
 
 impl Drop for Watch {
-    /// A watcher that gives up takes its command along: the keeper sees the end of its socket.
+    /// Closes the socket, which makes the command init kill the command, in case this thread stops early.
     fn drop(&mut self) {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
     }

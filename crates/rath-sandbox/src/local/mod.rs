@@ -1,29 +1,31 @@
-//! The isolated backend: commands see the system to read, their workspace to write, and nothing else of the machine.
+//! The isolated backend: commands can read the system directories, read and write their workspace, and access nothing
+//! else of the machine.
 //!
 //! ```text
-//!  rath ──── socket ──── anchor            a process in namespaces of its own (user, mount, network, ipc, uts,
-//!    │                     │               cgroup), with a root that has only what is shown
-//!    │                   keeper            one a command: the first process of a PID namespace
+//!  rath ──── socket ──── supervisor        one for each sandbox: a process in its own namespaces (user, mount,
+//!    │                     │               network, ipc, uts, cgroup) with its own root directory
+//!    │                command init         one for each command: the first process of a PID namespace
 //!    └──── socket ─────────┤
 //!                       command            Landlock, no capabilities, no new privileges, seccomp
 //! ```
 //!
-//! One anchor serves all commands of a sandbox, so that starting one costs little more than a fork. It ends with the
-//! process that started it, however that one ends, and takes every mount and every process along.
+//! One supervisor serves all commands of a sandbox, so starting a command costs little more than a fork. The supervisor
+//! ends when the process that started it ends, even after SIGKILL. All mounts and processes of the sandbox end with it.
 //!
-//! Where the machine refuses user namespaces, commands run behind Landlock and seccomp alone ([`Tier::Landlock`]), and
-//! the record says what that cannot do. Where it has neither, opening fails: nothing ever runs unisolated.
+//! If the machine does not allow user namespaces, commands are restricted by Landlock and seccomp only
+//! ([`IsolationLevel::Landlock`]), and the sandbox's record lists what that does not enforce. If it has neither,
+//! opening a sandbox fails: commands never run without isolation.
 
-mod anchor;
-mod bound;
+mod bound_sockets;
 mod cgroup;
 mod disk;
 mod exec;
+mod home_tools;
 mod inside;
-mod place;
+mod isolation_level;
+mod mount_point;
 mod repository;
-mod tier;
-mod tools;
+mod supervisor;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -36,73 +38,72 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rath_core::store::BoxFuture;
 
-use crate::backend::{Backend, Capabilities, Identity, Overlay, Spec};
+use crate::backend::{Backend, Capabilities, Identity, Overlay, SandboxSpec};
 use crate::command::Command;
-use crate::error::{Error, Result, Why};
+use crate::environment;
+use crate::error::{Error, PathError, Result};
 use crate::files::{self, Root};
-use crate::host::MARKER;
 use crate::limits::Limits;
-use crate::program::DEFAULT_PATH;
 use crate::running::Running;
-use crate::sandbox::{Closed, Contents, Entry, Part, Sandbox, Status, Written};
-use crate::state::{Agreed, State};
-use anchor::{Anchor, NoAnchor, Turn};
-use wire::{Layers, Raw, Setup};
+use crate::sandbox::{ByteRange, CloseReport, DirEntry, FileContent, Sandbox, SandboxStatus, WriteOutcome};
+use crate::sandbox_state::{CachedIdentity, SandboxState};
+use supervisor::{StartError, StateLock, Supervisor};
+use wire::{Layers, RawBytes, Setup};
 
-pub use anchor::{anchor_of, await_anchor};
-pub use tier::{Refusal, Tier};
+pub use isolation_level::{IsolationLevel, Refusal};
+pub use supervisor::{await_supervisor, supervisor_pid};
 
 const NAME: &str = "local";
 
 /// Opens isolated sandboxes on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
-    only: Option<Tier>,
+    only: Option<IsolationLevel>,
     diagnosis: Arc<OnceLock<Diagnosis>>,
 }
 
-/// What this machine can do, found by trying.
+/// The isolation that this machine supports, found out by trying.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The tier that sandboxes get; `None` when none can be opened.
-    pub tier: Option<Tier>,
-    /// What was refused on the way to it.
+    /// The isolation level of sandboxes; `None` if none can be opened.
+    pub level: Option<IsolationLevel>,
+    /// Why higher levels are not available.
     pub refusals: Vec<Refusal>,
-    /// What the tier does not enforce here.
+    /// What the level does not enforce on this machine.
     pub not_enforced: Vec<String>,
 }
 
-/// The anchor that all values of one sandbox share. None, or one that was ended, while it rests; locked while one is
-/// started.
-type Slot = Mutex<Option<Arc<Anchor>>>;
+/// The supervisor that all values of one sandbox share. `None`, or one that has ended, while the sandbox is suspended.
+/// Locked while a supervisor is started.
+type Slot = Mutex<Option<Arc<Supervisor>>>;
 
-/// Those of this process, by the state directory of their sandbox.
+/// The slots of this process, by the state directory of their sandbox.
 static SLOTS: Mutex<BTreeMap<PathBuf, Weak<Slot>>> = Mutex::new(BTreeMap::new());
 
 impl Local {
-    /// The backend. Nothing is tried yet.
+    /// Creates the backend. Does not check yet what the machine supports.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Opens sandboxes of this tier only.
+    /// Creates a backend that opens sandboxes of this level only.
     #[must_use]
-    pub fn only(tier: Tier) -> Self {
-        Self { only: Some(tier), ..Self::default() }
+    pub fn only(level: IsolationLevel) -> Self {
+        Self { only: Some(level), ..Self::default() }
     }
 
-    /// Finds out what this machine can do. It is tried once.
+    /// Finds out which isolation this machine supports. The result is cached.
     pub fn diagnose(&self) -> &Diagnosis {
         self.diagnosis.get_or_init(|| {
             let mut diagnosis = Diagnosis::default();
-            for tier in self.tiers() {
-                match probe(tier, &std::env::temp_dir(), false) {
+            for level in self.levels() {
+                match probe(level, &std::env::temp_dir(), false) {
                     Ok(not_enforced) => {
-                        return Diagnosis { tier: Some(tier), not_enforced, ..diagnosis };
+                        return Diagnosis { level: Some(level), not_enforced, ..diagnosis };
                     }
-                    Err(NoAnchor::Refused(refusal)) => diagnosis.refusals.push(refusal),
-                    Err(NoAnchor::Failed(error)) => diagnosis.refusals.push(Refusal {
-                        tier,
+                    Err(StartError::Refused(refusal)) => diagnosis.refusals.push(refusal),
+                    Err(StartError::Failed(error)) => diagnosis.refusals.push(Refusal {
+                        level,
                         doing: "trying it".into(),
                         error: error.to_string(),
                         advice: None,
@@ -113,29 +114,29 @@ impl Local {
         })
     }
 
-    fn tiers(&self) -> Vec<Tier> {
-        self.only.map_or_else(|| vec![Tier::Ns, Tier::Landlock], |tier| vec![tier])
+    fn levels(&self) -> Vec<IsolationLevel> {
+        self.only.map_or_else(|| vec![IsolationLevel::Ns, IsolationLevel::Landlock], |level| vec![level])
     }
 
-    /// Starts the best anchor that the machine allows. A refusal counts only if it is the machine's way with all
-    /// sandboxes: what is wrong with this one alone is an error.
-    fn anchor(&self, spec: &Spec, turn: &Turn) -> Result<Anchor> {
-        let known = self.diagnosis.get().map(|diagnosis| diagnosis.tier);
-        let first = known.unwrap_or(self.only.or(Some(Tier::Ns)));
-        let refused = match first.map(|tier| start(tier, spec, turn)) {
-            Some(Ok(anchor)) => return Ok(anchor),
-            Some(Err(NoAnchor::Failed(error))) => return Err(error),
-            Some(Err(NoAnchor::Refused(refusal))) => Some(refusal),
+    /// Starts a supervisor with the highest level that the machine supports. If a level fails for this sandbox although
+    /// the machine supports it, that is an error, not a reason to use a lower level.
+    fn supervisor(&self, spec: &SandboxSpec, state_lock: &StateLock) -> Result<Supervisor> {
+        let known = self.diagnosis.get().map(|diagnosis| diagnosis.level);
+        let first = known.unwrap_or(self.only.or(Some(IsolationLevel::Ns)));
+        let refused = match first.map(|level| start(level, spec, state_lock)) {
+            Some(Ok(supervisor)) => return Ok(supervisor),
+            Some(Err(StartError::Failed(error))) => return Err(error),
+            Some(Err(StartError::Refused(refusal))) => Some(refusal),
             None => None,
         };
         let diagnosis = self.diagnose();
-        match (diagnosis.tier, refused) {
-            (Some(tier), Some(refusal)) if Some(tier) == first => {
-                Err(Error::machine(refusal.doing, format!("{} (tier {})", refusal.error, refusal.tier)))
+        match (diagnosis.level, refused) {
+            (Some(level), Some(refusal)) if Some(level) == first => {
+                Err(Error::machine(refusal.doing, format!("{} (isolation level {})", refusal.error, refusal.level)))
             }
-            (Some(tier), _) => start(tier, spec, turn).map_err(|error| match error {
-                NoAnchor::Failed(error) => error,
-                NoAnchor::Refused(refusal) => Error::machine(refusal.doing, refusal.error),
+            (Some(level), _) => start(level, spec, state_lock).map_err(|error| match error {
+                StartError::Failed(error) => error,
+                StartError::Refused(refusal) => Error::machine(refusal.doing, refusal.error),
             }),
             (None, _) => {
                 Err(Error::NoIsolation { refusals: diagnosis.refusals.iter().map(Refusal::to_string).collect() })
@@ -144,25 +145,29 @@ impl Local {
     }
 }
 
-/// Starts an anchor of a tier.
-fn start(tier: Tier, spec: &Spec, turn: &Turn) -> Result<Anchor, NoAnchor> {
-    if tier == Tier::Landlock && spec.overlay.is_some() {
+/// Starts a supervisor with an isolation level.
+fn start(level: IsolationLevel, spec: &SandboxSpec, state_lock: &StateLock) -> Result<Supervisor, StartError> {
+    if level == IsolationLevel::Landlock && spec.overlay.is_some() {
         return Err(Error::Incapable { name: NAME.into(), missing: vec!["copy on write"] }.into());
     }
-    let raw = |path: &Path| Raw::from(path);
+    let raw = |path: &Path| RawBytes::from(path);
     let layers = |overlay: &Overlay| Layers {
         lowers: overlay.lowers.iter().map(|lower| raw(lower)).collect(),
         upper: raw(&overlay.upper),
         work: raw(&overlay.work),
     };
     let setup = Setup {
-        tier,
+        level,
         probe: false,
-        appears_at: raw(&place::of_workspace(spec)),
+        mount_path: raw(&mount_point::for_workspace(spec)),
         directory: raw(&spec.directory),
         overlay: spec.overlay.as_ref().map(layers),
         state: raw(&spec.state),
-        readable: tools::of(spec.home.as_deref()).iter().chain(&spec.readable).map(|path| raw(path)).collect(),
+        readable: home_tools::existing(spec.home.as_deref())
+            .iter()
+            .chain(&spec.readable)
+            .map(|path| raw(path))
+            .collect(),
         home: spec.home.as_deref().map(raw),
         hidden: spec.hidden.iter().map(|path| raw(path)).collect(),
         sockets: Vec::new(),
@@ -170,25 +175,25 @@ fn start(tier: Tier, spec: &Spec, turn: &Turn) -> Result<Anchor, NoAnchor> {
     };
     make_private(&spec.state)?;
     let watched = spec.overlay.as_ref().map_or(&spec.directory, |overlay| &overlay.upper);
-    Anchor::start(setup, watched, turn)
+    Supervisor::start(setup, watched, state_lock)
 }
 
-/// The spec with paths that mean the same wherever this process goes, and without links.
-fn settled(spec: Spec) -> Spec {
+/// Makes the paths of a spec absolute and resolves links, so that they do not depend on the working directory.
+fn normalize(spec: SandboxSpec) -> SandboxSpec {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| absolute(path));
     let directory = canonical(&spec.directory);
     let hidden = |path: &PathBuf| match (path.canonicalize(), path.strip_prefix(&spec.directory)) {
         (Ok(path), _) => path,
-        // Only a layer may have it.
+        // It does not exist in the directory, but a layer may have it.
         (Err(_), Ok(inside)) => directory.join(inside),
         (Err(_), Err(_)) => absolute(path),
     };
-    Spec {
-        // A store in the workspace is not the commands' affair, whoever's it is.
+    SandboxSpec {
+        // A store in the workspace is always hidden from commands.
         hidden: spec.hidden.iter().map(hidden).chain([directory.join(".rath")]).collect(),
         state: canonical(&spec.state),
-        home: spec.home.as_deref().map(canonical).filter(|home| place::is_for_home(home)),
+        home: spec.home.as_deref().map(canonical).filter(|home| mount_point::is_replaceable_home(home)),
         readable: spec.readable.iter().map(|path| absolute(path)).collect(),
         overlay: spec.overlay.map(|overlay| Overlay {
             lowers: overlay.lowers.iter().map(|lower| canonical(lower)).collect(),
@@ -200,7 +205,7 @@ fn settled(spec: Spec) -> Spec {
     }
 }
 
-/// The private directories of a sandbox, beside what is remembered of it.
+/// Creates the private directories of a sandbox in its state directory.
 fn make_private(state: &Path) -> Result<()> {
     for name in ["root", "tmp", "home"] {
         let path = state.join(name);
@@ -210,7 +215,7 @@ fn make_private(state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes them. Nothing of the sandbox runs.
+/// Removes the private directories. No process of the sandbox may be running.
 fn remove_private(state: &Path) -> Result<()> {
     for name in ["root", "tmp", "home"] {
         let path = state.join(name);
@@ -224,20 +229,21 @@ fn remove_private(state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tries a tier in a directory of its own below `place`, with layers if asked.
-fn probe(tier: Tier, place: &Path, layered: bool) -> Result<Vec<String>, NoAnchor> {
+/// Tries an isolation level in a temporary directory below `place`, with layers if `layered`. Returns what it does not
+/// enforce.
+fn probe(level: IsolationLevel, place: &Path, layered: bool) -> Result<Vec<String>, StartError> {
     let base = place.join(format!(".rath-probe-{}", rath_core::fresh_name()));
-    let machine = |error: io::Error| NoAnchor::Failed(Error::machine(format!("making {}", base.display()), error));
+    let machine = |error: io::Error| StartError::Failed(Error::machine(format!("making {}", base.display()), error));
     for name in ["state/root", "state/tmp", "state/home", "files", "lower", "upper", "work"] {
         fs::create_dir_all(base.join(name)).map_err(machine)?;
     }
-    let raw = |name: &str| Raw::from(&*base.join(name));
+    let raw = |name: &str| RawBytes::from(&*base.join(name));
     let setup = Setup {
-        tier,
+        level,
         probe: true,
         directory: raw("files"),
         overlay: layered.then(|| Layers { lowers: vec![raw("lower")], upper: raw("upper"), work: raw("work") }),
-        appears_at: Raw::from(Path::new("/workspace")),
+        mount_path: RawBytes::from(Path::new("/workspace")),
         state: raw("state"),
         home: None,
         readable: Vec::new(),
@@ -245,9 +251,10 @@ fn probe(tier: Tier, place: &Path, layered: bool) -> Result<Vec<String>, NoAncho
         sockets: Vec::new(),
         limits: Limits::default(),
     };
-    let turn = Turn::wait(&base.join("state"));
-    let anchor = turn.map_err(NoAnchor::from).and_then(|turn| Anchor::start(setup, &base, &turn));
-    let tried = anchor.map(|anchor| anchor.not_enforced().to_vec());
+    let state_lock = StateLock::wait(&base.join("state"));
+    let supervisor =
+        state_lock.map_err(StartError::from).and_then(|state_lock| Supervisor::start(setup, &base, &state_lock));
+    let tried = supervisor.map(|supervisor| supervisor.not_enforced().to_vec());
     let _ = files::tree::remove(&base);
     tried
 }
@@ -261,30 +268,31 @@ impl Backend for Local {
         capabilities(self.only)
     }
 
-    fn layers_in(&self, directory: &Path) -> bool {
-        self.only != Some(Tier::Landlock) && probe(Tier::Ns, directory, true).is_ok()
+    fn supports_layers_in(&self, directory: &Path) -> bool {
+        self.only != Some(IsolationLevel::Landlock) && probe(IsolationLevel::Ns, directory, true).is_ok()
     }
 
-    fn open(&self, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
+    fn open(&self, spec: SandboxSpec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
         Box::pin(async move {
-            let spec = settled(spec);
+            let spec = normalize(spec);
             check_directory(&spec)?;
-            // The one before is lost, with what was private to it. Its values keep its anchor, which is no more.
+            // An earlier sandbox with this state directory is lost: end its supervisor. Values of it keep the ended
+            // supervisor, so their operations fail.
             if let Some(earlier) = forget_slot(&spec.state) {
-                earlier.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|anchor| anchor.end());
+                earlier.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|supervisor| supervisor.end());
             }
-            let turn = Turn::wait(&spec.state)?;
-            let identity = State::renew(&spec.state, NAME)?;
+            let state_lock = StateLock::wait(&spec.state)?;
+            let identity = SandboxState::next_generation(&spec.state, NAME)?;
             remove_private(&spec.state)?;
-            self.sandbox(identity, spec, Some(turn))
+            self.sandbox(identity, spec, Some(state_lock))
         })
     }
 
-    fn reopen(&self, identity: Identity, spec: Spec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
+    fn reopen(&self, identity: Identity, spec: SandboxSpec) -> BoxFuture<'_, Result<Arc<dyn Sandbox>>> {
         Box::pin(async move {
-            let spec = settled(spec);
+            let spec = normalize(spec);
             let lost = |why: String| Error::Lost { id: identity.id.clone(), why };
-            if let Some(why) = State::contradicts(&spec.state, NAME, &identity)? {
+            if let Some(why) = SandboxState::mismatch(&spec.state, NAME, &identity)? {
                 return Err(lost(why));
             }
             check_directory(&spec).map_err(|error| lost(error.to_string()))?;
@@ -293,33 +301,39 @@ impl Backend for Local {
     }
 }
 
-fn capabilities(tier: Option<Tier>) -> Capabilities {
+fn capabilities(level: Option<IsolationLevel>) -> Capabilities {
     Capabilities {
         isolated: true,
         network_control: false,
-        copy_on_write: tier != Some(Tier::Landlock),
+        copy_on_write: level != Some(IsolationLevel::Landlock),
         background: true,
     }
 }
 
-fn check_directory(spec: &Spec) -> Result<()> {
+fn check_directory(spec: &SandboxSpec) -> Result<()> {
     let directory = spec.overlay.as_ref().map_or(&spec.directory, |overlay| &overlay.upper);
     let opened = Root::open(directory);
     opened.map(drop).map_err(|error| Error::machine(format!("opening the workspace {}", directory.display()), error))
 }
 
 impl Local {
-    /// A sandbox with its anchor: isolation that cannot be had is noticed when it is opened, not when it is used.
-    fn sandbox(&self, identity: Identity, spec: Spec, turn: Option<Turn>) -> Result<Arc<dyn Sandbox>> {
+    /// Creates the sandbox and starts its supervisor, so that missing isolation is reported by opening the sandbox and
+    /// not by its first use.
+    fn sandbox(
+        &self,
+        identity: Identity,
+        spec: SandboxSpec,
+        state_lock: Option<StateLock>,
+    ) -> Result<Arc<dyn Sandbox>> {
         let slot = slot(&spec.state);
-        let (agreed, closed) = (Agreed::default(), AtomicBool::new(false));
-        let sandbox = LocalSandbox { local: self.clone(), identity, agreed, spec, slot, closed };
-        sandbox.anchor_from(turn)?;
+        let (cached_identity, closed) = (CachedIdentity::default(), AtomicBool::new(false));
+        let sandbox = LocalSandbox { local: self.clone(), identity, cached_identity, spec, slot, closed };
+        sandbox.supervisor_with_lock(state_lock)?;
         Ok(Arc::new(sandbox))
     }
 }
 
-/// Where the anchor of a state directory is.
+/// The slot of a state directory.
 fn slot(state: &Path) -> Arc<Slot> {
     let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(slot) = slots.get(state).and_then(Weak::upgrade) {
@@ -338,73 +352,64 @@ fn forget_slot(state: &Path) -> Option<Arc<Slot>> {
 struct LocalSandbox {
     local: Local,
     identity: Identity,
-    agreed: Agreed,
-    spec: Spec,
+    cached_identity: CachedIdentity,
+    spec: SandboxSpec,
     slot: Arc<Slot>,
     closed: AtomicBool,
 }
 
 impl LocalSandbox {
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Anchor>>> {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Supervisor>>> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The anchor, started if the sandbox rests.
-    fn anchor(&self) -> Result<Arc<Anchor>> {
-        self.anchor_from(None)
+    /// The supervisor. Starts one if the sandbox is suspended.
+    fn supervisor(&self) -> Result<Arc<Supervisor>> {
+        self.supervisor_with_lock(None)
     }
 
-    /// The same for whoever has waited for its turn already.
-    fn anchor_from(&self, turn: Option<Turn>) -> Result<Arc<Anchor>> {
+    /// Like [`supervisor`](Self::supervisor), with a lock on the state directory that was taken already.
+    fn supervisor_with_lock(&self, state_lock: Option<StateLock>) -> Result<Arc<Supervisor>> {
         let mut slot = self.slot();
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::Closed { id: self.identity.id.clone() });
         }
-        if let Some(anchor) = slot.as_ref().filter(|anchor| !anchor.has_ended()) {
-            return match anchor.is_alive() {
-                true => Ok(anchor.clone()),
-                false => Err(self.lost("its anchor was killed".into())),
+        if let Some(supervisor) = slot.as_ref().filter(|supervisor| !supervisor.has_ended()) {
+            return match supervisor.is_alive() {
+                true => Ok(supervisor.clone()),
+                false => Err(self.lost("its supervisor was killed".into())),
             };
         }
-        if let Some(why) = State::contradicts(&self.spec.state, NAME, &self.identity)? {
+        if let Some(why) = SandboxState::mismatch(&self.spec.state, NAME, &self.identity)? {
             return Err(self.lost(why));
         }
-        let turn = turn.map_or_else(|| Turn::wait(&self.spec.state), Ok)?;
-        let anchor = Arc::new(self.local.anchor(&self.spec, &turn)?);
-        *slot = Some(anchor.clone());
-        Ok(anchor)
+        let state_lock = state_lock.map_or_else(|| StateLock::wait(&self.spec.state), Ok)?;
+        let supervisor = Arc::new(self.local.supervisor(&self.spec, &state_lock)?);
+        *slot = Some(supervisor.clone());
+        Ok(supervisor)
     }
 
     fn lost(&self, why: String) -> Error {
         Error::Lost { id: self.identity.id.clone(), why }
     }
 
-    /// Does something with the files. What fails because the workspace is gone is told as that.
-    fn with_files<T>(&self, path: &Path, act: impl FnOnce(&Root) -> files::Outcome<T>) -> Result<T> {
-        let anchor = self.anchor()?;
-        act(anchor.root()).map_err(|fault| match (fault, anchor.root().gone()) {
+    /// Runs a file operation. If it fails and the workspace does not exist any more, returns [`Error::Lost`].
+    fn with_files<T>(&self, path: &Path, act: impl FnOnce(&Root) -> files::FileResult<T>) -> Result<T> {
+        let supervisor = self.supervisor()?;
+        act(supervisor.root()).map_err(|fault| match (fault, supervisor.root().missing_reason()) {
             (_, Some(why)) => self.lost(why),
-            (files::Fault::Path(why), None) => Error::path(path, why),
-            (files::Fault::Machine(error), None) => Error::machine(path.display().to_string(), error),
+            (files::FileError::Path(why), None) => Error::path(path, why),
+            (files::FileError::Machine(error), None) => Error::machine(path.display().to_string(), error),
         })
     }
 
-    /// What every command begins with.
-    fn environment(&self, anchor: &Anchor, mark: &str) -> Vec<(OsString, OsString)> {
-        let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), DEFAULT_PATH.into())];
-        let (home, tmp) = match anchor.tier() {
-            Tier::Ns => (self.spec.home.clone().unwrap_or_else(|| "/tmp".into()), None),
-            Tier::Landlock => (self.spec.state.join("home"), Some(self.spec.state.join("tmp"))),
+    /// The variables of the sandbox, before those of a command.
+    fn environment(&self, supervisor: &Supervisor, mark: &str) -> Vec<(OsString, OsString)> {
+        let (home, tmp) = match supervisor.level() {
+            IsolationLevel::Ns => (self.spec.home.clone().unwrap_or_else(|| "/tmp".into()), None),
+            IsolationLevel::Landlock => (self.spec.state.join("home"), Some(self.spec.state.join("tmp"))),
         };
-        env.push(("HOME".into(), home.into()));
-        env.extend(tmp.map(|tmp| ("TMPDIR".into(), tmp.into())));
-        // Those two are the sandbox's own, whatever the user's are.
-        for (name, value) in self.spec.env.iter().filter(|(name, _)| name != "HOME" && name != "TMPDIR") {
-            env.retain(|(known, _)| known != name);
-            env.push((name.clone(), value.clone()));
-        }
-        env.push((MARKER.into(), mark.into()));
-        env
+        environment::of_isolated_sandbox(&self.spec.env, home, tmp, mark)
     }
 }
 
@@ -414,131 +419,133 @@ impl Sandbox for LocalSandbox {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let anchor = self.slot();
-        capabilities(anchor.as_ref().map(|anchor| anchor.tier()).or(self.local.only))
+        let supervisor = self.slot();
+        capabilities(supervisor.as_ref().map(|supervisor| supervisor.level()).or(self.local.only))
     }
 
     fn isolation(&self) -> Option<String> {
-        let anchor = self.slot();
-        anchor.as_ref().map(|anchor| anchor.tier().to_string())
+        let supervisor = self.slot();
+        supervisor.as_ref().map(|supervisor| supervisor.level().to_string())
     }
 
     fn not_enforced(&self) -> Vec<String> {
-        let anchor = self.slot();
-        anchor.as_ref().map(|anchor| anchor.not_enforced().to_vec()).unwrap_or_default()
+        let supervisor = self.slot();
+        supervisor.as_ref().map(|supervisor| supervisor.not_enforced().to_vec()).unwrap_or_default()
     }
 
     fn covered(&self) -> Vec<PathBuf> {
-        let anchor = self.slot();
-        anchor.as_ref().map(|anchor| anchor.covered_endpoints().to_vec()).unwrap_or_default()
+        let supervisor = self.slot();
+        supervisor.as_ref().map(|supervisor| supervisor.covered_endpoints().to_vec()).unwrap_or_default()
     }
 
     fn exec(&self, mut command: Command) -> BoxFuture<'_, Result<Running>> {
         Box::pin(async move {
-            let mut anchor = self.anchor()?;
-            if !anchor.covers_still() && anchor.running() == 0 {
-                anchor.end();
-                anchor = self.anchor()?;
+            let mut supervisor = self.supervisor()?;
+            if !supervisor.covers_are_intact() && supervisor.running() == 0 {
+                supervisor.end();
+                supervisor = self.supervisor()?;
             }
-            if let Some(why) = anchor.root().gone() {
+            if let Some(why) = supervisor.root().missing_reason() {
                 return Err(self.lost(why));
             }
             let cwd = command.cwd.clone();
             self.with_files(&cwd, |root| root.directory(&cwd)).map_err(|error| match error {
-                Error::BadPath { path, why: why @ (Why::Missing | Why::NotADirectory) } => {
+                Error::BadPath { path, why: why @ (PathError::Missing | PathError::NotADirectory) } => {
                     Error::CannotStart { tried: format!("a command in {}", path.display()), why: why.to_string() }
                 }
                 other => other,
             })?;
             command.timeout = command.timeout.or(self.spec.limits.wall_time.filter(|_| command.terminal.is_none()));
             let mark = format!("{}.{}", self.identity.id, rath_core::fresh_name());
-            let (env, sandbox) = (self.environment(&anchor, &mark), self.identity.id.clone());
-            let start = exec::Start { command, env, sandbox, mark, anchor };
+            let (env, sandbox) = (self.environment(&supervisor, &mark), self.identity.id.clone());
+            let start = exec::Start { command, env, sandbox, mark, supervisor };
             let (running, started) = exec::start(start)?;
             started.await.map_err(|error| Error::machine("starting a command", error))??;
             Ok(running)
         })
     }
 
-    fn read<'a>(&'a self, path: &'a Path, part: Part) -> BoxFuture<'a, Result<Contents>> {
+    fn read<'a>(&'a self, path: &'a Path, part: ByteRange) -> BoxFuture<'a, Result<FileContent>> {
         Box::pin(async move { self.with_files(path, |root| files::read(root, path, part)) })
     }
 
-    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<Written>> {
+    fn write<'a>(&'a self, path: &'a Path, bytes: &'a [u8], mode: Option<u32>) -> BoxFuture<'a, Result<WriteOutcome>> {
         Box::pin(async move { self.with_files(path, |root| files::write(root, path, bytes, mode)) })
     }
 
-    fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn list<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<DirEntry>>> {
         Box::pin(async move { self.with_files(path, |root| files::list(root, path)) })
     }
 
-    fn real<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>> {
-        Box::pin(async move { self.with_files(path, |root| files::real(root, path)) })
+    fn real_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<PathBuf>> {
+        Box::pin(async move { self.with_files(path, |root| files::real_path(root, path)) })
     }
 
     fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.with_files(path, |root| files::remove(root, path)) })
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status>> {
+    fn status(&self) -> BoxFuture<'_, Result<SandboxStatus>> {
         Box::pin(async move {
             if self.closed.load(Ordering::SeqCst) {
-                return Ok(Status::Closed);
+                return Ok(SandboxStatus::Closed);
             }
-            if let Some(why) = self.agreed.contradicts(&self.spec.state, NAME, &self.identity)? {
-                return Ok(Status::Lost { why });
+            if let Some(why) = self.cached_identity.mismatch(&self.spec.state, NAME, &self.identity)? {
+                return Ok(SandboxStatus::Lost { why });
             }
-            let anchor = self.slot().clone().filter(|anchor| !anchor.has_ended());
-            Ok(match anchor {
-                None => Status::Open { running: 0 },
-                Some(anchor) if !anchor.is_alive() => Status::Lost { why: "its anchor was killed".into() },
-                Some(anchor) => match anchor.root().gone() {
-                    Some(why) => Status::Lost { why },
-                    None => Status::Open { running: anchor.running() },
+            let supervisor = self.slot().clone().filter(|supervisor| !supervisor.has_ended());
+            Ok(match supervisor {
+                None => SandboxStatus::Open { running: 0 },
+                Some(supervisor) if !supervisor.is_alive() => {
+                    SandboxStatus::Lost { why: "its supervisor was killed".into() }
+                }
+                Some(supervisor) => match supervisor.root().missing_reason() {
+                    Some(why) => SandboxStatus::Lost { why },
+                    None => SandboxStatus::Open { running: supervisor.running() },
                 },
             })
         })
     }
 
-    fn rest(&self) -> BoxFuture<'_, Result<()>> {
+    fn suspend(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.stop().await;
             Ok(())
         })
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<Closed>> {
+    fn close(&self) -> BoxFuture<'_, Result<CloseReport>> {
         Box::pin(async move {
             self.closed.store(true, Ordering::SeqCst);
             let stopped = self.stop().await;
-            let is_ours = || Ok(State::contradicts(&self.spec.state, NAME, &self.identity)?.is_none());
+            let is_ours = || Ok(SandboxState::mismatch(&self.spec.state, NAME, &self.identity)?.is_none());
             if is_ours()? {
-                let turn = Turn::wait(&self.spec.state)?;
+                let state_lock = StateLock::wait(&self.spec.state)?;
                 if is_ours()? {
                     remove_private(&self.spec.state)?;
-                    State::forget(&self.spec.state)?;
-                    turn.give_up(&self.spec.state)?;
+                    SandboxState::remove(&self.spec.state)?;
+                    state_lock.give_up(&self.spec.state)?;
                 }
             }
-            Ok(Closed { stopped })
+            Ok(CloseReport { stopped })
         })
     }
 }
 
 impl LocalSandbox {
-    /// Stops its commands and ends its anchor. How many commands there were.
+    /// Stops all commands and ends the supervisor. Returns the number of commands.
     async fn stop(&self) -> usize {
-        let anchor = self.slot().clone();
-        let Some(anchor) = anchor else { return 0 };
-        let stopping = anchor.stop_all();
+        let supervisor = self.slot().clone();
+        let Some(supervisor) = supervisor else { return 0 };
+        let stopping = supervisor.stop_all();
         let stopped = stopping.len();
         for command in stopping {
-            // The other end is dropped when the command is over.
+            // The sender is dropped when the command has ended, which is an error here.
             let _ = command.await;
         }
-        anchor.end();
-        // Not before: whoever comes meanwhile must not start another one beside it.
-        self.slot().take_if(|own| Arc::ptr_eq(own, &anchor));
+        supervisor.end();
+        // Clear the slot only now, so that no second supervisor is started while this one is ending.
+        self.slot().take_if(|own| Arc::ptr_eq(own, &supervisor));
         stopped
     }
 }

@@ -1,4 +1,4 @@
-//! A git repository in a workspace, as long as commands may write to it.
+//! Protects the git repository of a workspace while commands may write to it.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -8,25 +8,26 @@ use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
-/// The files of a repository that git runs programs by, with what says the same as none: a `commondir` that names the
-/// repository itself, and configuration without a word.
+/// Files of a repository that can make git run programs, with a content that has the same effect as a missing file:
+/// empty configuration, and a `commondir` that names the repository itself.
 const FILES: [(&str, &str); 3] = [("config", ""), ("config.worktree", ""), ("commondir", ".\n")];
 
-/// How often the lock of a file is asked for that somebody is about to remove.
+/// Maximum number of attempts to lock a placeholder that another process is creating or removing.
 const TRIES: u32 = 50;
 
-/// What commands must leave alone in a repository, as paths below it.
+/// The parts of a repository that commands must not change, relative to it.
 pub(super) struct Protected {
-    /// Directories that keep their names: under another one nothing would lie over what is in them.
-    pub(super) places: Vec<PathBuf>,
-    /// What is only to be read, whether it is there or not.
+    /// Directories that must be mount points, so that they cannot be renamed: under another name, the mounts over their
+    /// files would be missing.
+    pub(super) mount_points: Vec<PathBuf>,
+    /// Paths that must be read-only, whether they exist or not.
     pub(super) covered: Vec<PathBuf>,
 }
 
 impl Protected {
-    /// Of the repository at `git`, and of the worktrees elsewhere that are linked to it.
+    /// The protected parts of the repository at `git`, and of the linked worktrees in it.
     pub(super) fn of(git: &Path) -> Self {
-        let mut places = Vec::new();
+        let mut mount_points = Vec::new();
         let mut covered: Vec<PathBuf> =
             ["hooks"].into_iter().chain(FILES.map(|(name, _)| name)).map(Into::into).collect();
         let is_directory = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
@@ -34,21 +35,21 @@ impl Protected {
         let entries = is_directory(&linked).then(|| fs::read_dir(&linked).ok()).flatten();
         for entry in entries.into_iter().flatten().flatten() {
             if is_directory(&entry.path()) && entry.path().join("commondir").is_file() {
-                let place = Path::new("worktrees").join(entry.file_name());
-                covered.extend(["commondir", "config.worktree"].map(|name| place.join(name)));
-                places.push(place);
+                let mount_point = Path::new("worktrees").join(entry.file_name());
+                covered.extend(["commondir", "config.worktree"].map(|name| mount_point.join(name)));
+                mount_points.push(mount_point);
             }
         }
-        if !places.is_empty() {
-            // The one above comes first: what is laid over it later would cover those in it.
-            places.insert(0, "worktrees".into());
+        if !mount_points.is_empty() {
+            // The parent comes first: mounted later, it would cover the mounts in it.
+            mount_points.insert(0, "worktrees".into());
         }
-        Self { places, covered }
+        Self { mount_points, covered }
     }
 }
 
-/// Whether `.git` is a file that leads to a repository in the workspace.
-pub(super) fn leads_inside(workspace: &Path) -> bool {
+/// Whether `.git` is a file that names a repository inside the workspace.
+pub(super) fn links_into_workspace(workspace: &Path) -> bool {
     let git = workspace.join(".git");
     let is_file = fs::symlink_metadata(&git).is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 16);
     let text = is_file.then(|| fs::read_to_string(&git).ok()).flatten();
@@ -57,16 +58,19 @@ pub(super) fn leads_inside(workspace: &Path) -> bool {
     leads_to.is_some_and(|path| workspace.canonicalize().is_ok_and(|workspace| path.starts_with(workspace)))
 }
 
-/// Files that say what is so without them. No command must make one of another kind; but what is not there cannot be
-/// covered. They go when the last sandbox over the repository rests, and one that a crash leaves behind changes nothing.
-pub(super) struct StandIns {
-    _all: Vec<StandIn>,
+/// Placeholders for missing files of a repository.
+///
+/// A command must not create these files, but a file that does not exist cannot be covered by a mount. So placeholders
+/// are created that have the same effect as a missing file. They are removed when the last sandbox for the repository
+/// is suspended. One that a crash leaves behind is harmless.
+pub(super) struct GitPlaceholders {
+    _all: Vec<GitPlaceholder>,
 }
 
-impl StandIns {
-    /// Puts them where there is a repository without. Where that cannot be, [`super::inside`] shows all of the
-    /// repository to read.
-    pub(super) fn put(workspace: &Path) -> Self {
+impl GitPlaceholders {
+    /// Creates the missing files if the workspace has a repository. If one cannot be created, [`super::inside`] makes
+    /// the whole repository read-only.
+    pub(super) fn create(workspace: &Path) -> Self {
         let git = workspace.join(".git");
         if !fs::symlink_metadata(&git).is_ok_and(|meta| meta.is_dir()) {
             return Self { _all: Vec::new() };
@@ -74,24 +78,24 @@ impl StandIns {
         let text_of = |path: &Path| FILES.iter().find(|(name, _)| path.ends_with(name)).map(|(_, text)| *text);
         let wanted =
             Protected::of(&git).covered.into_iter().filter_map(|path| Some((git.join(&path), text_of(&path)?)));
-        Self { _all: wanted.filter_map(|(path, text)| StandIn::put(path, text)).collect() }
+        Self { _all: wanted.filter_map(|(path, text)| GitPlaceholder::create(path, text)).collect() }
     }
 }
 
-/// One of them. Whoever counts on it has a lock on it, so that no other takes it away.
-struct StandIn {
+/// A placeholder. It is locked by each process that uses it, so that no other process removes it.
+struct GitPlaceholder {
     path: PathBuf,
     text: &'static str,
     file: fs::File,
 }
 
-impl StandIn {
-    fn put(path: PathBuf, text: &'static str) -> Option<Self> {
+impl GitPlaceholder {
+    fn create(path: PathBuf, text: &'static str) -> Option<Self> {
         for _ in 0..TRIES {
             let file = match fs::symlink_metadata(&path) {
-                // Left behind by a crash, or of another sandbox.
+                // A placeholder of another sandbox, or one that a crash left behind.
                 Ok(meta) if meta.is_file() && meta.len() == text.len() as u64 => fs::File::open(&path),
-                // Somebody is about to write it.
+                // Another process has created the file and is about to write to it.
                 Ok(meta) if meta.is_file() && meta.len() == 0 => Err(io::ErrorKind::AlreadyExists.into()),
                 Ok(_) => return None,
                 Err(_) => {
@@ -102,42 +106,43 @@ impl StandIn {
             match file {
                 Ok(file) if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() => {
                     let one = Self { path: path.clone(), text, file };
-                    if one.is_at_its_place() {
-                        return one.says_nothing().then_some(one);
+                    if one.is_same_file() {
+                        return one.has_placeholder_text().then_some(one);
                     }
                 }
-                // It is there all the same, and so it is covered.
+                // The file exists, so it will be covered.
                 Err(error) if !matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
                     return None;
                 }
                 _ => {}
             }
-            // Somebody has just put it there, or takes it away.
+            // Another process is creating or removing the file.
             std::thread::sleep(Duration::from_millis(1));
         }
         None
     }
 
-    fn is_at_its_place(&self) -> bool {
+    fn is_same_file(&self) -> bool {
         let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
         let own = self.file.metadata().map(identity);
         own.and_then(|own| Ok(identity(fs::symlink_metadata(&self.path)?) == own)).unwrap_or(false)
     }
 
-    fn says_nothing(&self) -> bool {
+    fn has_placeholder_text(&self) -> bool {
         let mut text = String::new();
         let read = fs::File::open(&self.path).and_then(|file| file.take(16).read_to_string(&mut text));
         read.is_ok() && text == self.text
     }
 }
 
-impl Drop for StandIn {
+impl Drop for GitPlaceholder {
     fn drop(&mut self) {
         let is_last = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if is_last && self.is_at_its_place() && self.says_nothing() {
+        if is_last && self.is_same_file() && self.has_placeholder_text() {
             let _ = fs::remove_file(&self.path);
         }
-        // Not left to the end of the file: a process that is being started has it too for a moment.
+        // Unlock explicitly instead of only closing the file: between fork and exec, a new process has a copy of the
+        // descriptor, which would keep the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }

@@ -1,4 +1,4 @@
-//! What rath and an anchor say to each other: JSON with a length before it, and open files that travel along.
+//! Messages between this process, the supervisor and command inits: JSON with a length prefix, and file descriptors.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,51 +14,51 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::tier::Tier;
-use crate::finished::Ended;
+use super::isolation_level::IsolationLevel;
+use crate::finished::ExitStatus;
 use crate::limits::Limits;
 
-/// Open files that travel with one message, at most.
+/// Maximum number of file descriptors of a message.
 const MOST_FILES: usize = 4;
 
-/// The longest message that is believed: the longest command line that Linux takes, with room.
+/// Maximum size of a message in bytes. It leaves room above the longest command line that Linux accepts.
 const LONGEST: usize = 64 << 20;
 
-/// What an anchor is to be.
+/// The first message to a supervisor: how to set up the sandbox.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
-    pub(super) tier: Tier,
-    /// Only find out whether it can be done.
+    pub(super) level: IsolationLevel,
+    /// Only try whether the setup works.
     pub(super) probe: bool,
-    pub(super) directory: Raw,
+    pub(super) directory: RawBytes,
     pub(super) overlay: Option<Layers>,
-    /// Where the workspace appears.
-    pub(super) appears_at: Raw,
-    /// Has `root`, `tmp` and `home`.
-    pub(super) state: Raw,
-    pub(super) home: Option<Raw>,
-    pub(super) readable: Vec<Raw>,
-    pub(super) hidden: Vec<Raw>,
-    /// Sockets of the machine, which are covered where they are shown.
-    pub(super) sockets: Vec<Raw>,
+    /// The path at which commands see the workspace.
+    pub(super) mount_path: RawBytes,
+    /// The state directory, with the private directories `root`, `tmp` and `home`.
+    pub(super) state: RawBytes,
+    pub(super) home: Option<RawBytes>,
+    pub(super) readable: Vec<RawBytes>,
+    pub(super) hidden: Vec<RawBytes>,
+    /// Paths of all sockets of the machine, which are covered if they are visible.
+    pub(super) sockets: Vec<RawBytes>,
     pub(super) limits: Limits,
 }
 
-/// [`crate::Overlay`] on its way.
+/// A serializable [`crate::Overlay`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Layers {
-    pub(super) lowers: Vec<Raw>,
-    pub(super) upper: Raw,
-    pub(super) work: Raw,
+    pub(super) lowers: Vec<RawBytes>,
+    pub(super) upper: RawBytes,
+    pub(super) work: RawBytes,
 }
 
-/// What became of it. With the first comes the workspace, opened.
+/// The reply of the supervisor. `Yes` comes with a descriptor of the workspace.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ready {
+pub(super) enum SetupResult {
     Yes {
         not_enforced: Vec<String>,
         /// Sockets and FIFOs of the workspace that are covered, relative to it.
-        covered: Vec<Raw>,
+        covered: Vec<RawBytes>,
     },
     No {
         doing: String,
@@ -66,53 +66,53 @@ pub(super) enum Ready {
     },
 }
 
-/// A command. With it come its keeper's end of a socket and its three streams.
+/// A command to start. Comes with the command init's end of a socket and the three standard streams.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Job {
-    pub(super) program: Words,
-    pub(super) env: Vec<(Raw, Raw)>,
+pub(super) struct StartCommand {
+    pub(super) program: WireProgram,
+    pub(super) env: Vec<(RawBytes, RawBytes)>,
     /// Relative to the workspace.
-    pub(super) cwd: Raw,
-    /// Whether the streams are a terminal that becomes the command's own.
+    pub(super) cwd: RawBytes,
+    /// Whether the streams are a terminal, which becomes the command's controlling terminal.
     pub(super) terminal: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Words {
-    Argv(Vec<Raw>),
+pub(super) enum WireProgram {
+    Argv(Vec<RawBytes>),
     Shell(String),
 }
 
-/// What a command's keeper tells.
+/// A message from a command init.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Told {
+pub(super) enum InitMessage {
     Started,
-    /// It never ran. With an error number it was the machine's fault.
+    /// The command was not started. `errno` is set if a system call failed that is not about the program.
     NotStarted {
         tried: String,
         why: String,
         errno: Option<i32>,
     },
-    /// It and all that it started are gone.
+    /// The command and everything that it started have ended.
     Over {
-        ended: Ended,
-        escaped: u32,
-        /// Calls that the sandbox refused, with how often.
+        ended: ExitStatus,
+        killed_orphans: u32,
+        /// Names of refused system calls, with the number of refusals.
         refused: Vec<(String, u64)>,
-        /// The limit that it went beyond.
-        beyond: Option<String>,
+        /// The limit that the command exceeded.
+        limit_exceeded: Option<String>,
     },
 }
 
-/// How a keeper is asked to stop its command.
-pub(super) const POLITELY: u8 = b'T';
-pub(super) const NOW: u8 = b'K';
+/// The bytes that ask a command init to stop its command.
+pub(super) const GRACEFUL: u8 = b'T';
+pub(super) const IMMEDIATE: u8 = b'K';
 
-/// Bytes that need not be text, as a JSON string of one character a byte.
+/// Bytes that need not be UTF-8. Serialized as a string with one character for each byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Raw(pub(super) Vec<u8>);
+pub(super) struct RawBytes(pub(super) Vec<u8>);
 
-impl Raw {
+impl RawBytes {
     pub(super) fn path(&self) -> PathBuf {
         self.os().into()
     }
@@ -122,33 +122,33 @@ impl Raw {
     }
 }
 
-impl From<&OsStr> for Raw {
+impl From<&OsStr> for RawBytes {
     fn from(text: &OsStr) -> Self {
-        Raw(text.as_bytes().to_vec())
+        RawBytes(text.as_bytes().to_vec())
     }
 }
 
-impl From<&Path> for Raw {
+impl From<&Path> for RawBytes {
     fn from(path: &Path) -> Self {
         path.as_os_str().into()
     }
 }
 
-impl Serialize for Raw {
+impl Serialize for RawBytes {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&self.0.iter().map(|byte| char::from(*byte)).collect::<String>())
     }
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for RawBytes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let bytes = text.chars().map(|letter| u8::try_from(u32::from(letter)));
-        bytes.collect::<Result<_, _>>().map(Raw).map_err(serde::de::Error::custom)
+        bytes.collect::<Result<_, _>>().map(RawBytes).map_err(serde::de::Error::custom)
     }
 }
 
-/// Sends a message with open files. One that would not be believed is not sent.
+/// Sends a message with file descriptors. Fails if it is longer than [`LONGEST`].
 pub(super) fn send(to: impl AsFd, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let body = serde_json::to_vec(message)?;
     if body.len() > LONGEST {
@@ -174,7 +174,7 @@ pub(super) fn send(to: impl AsFd, message: &impl Serialize, files: &[BorrowedFd<
     Ok(())
 }
 
-/// The next message and what came with it. `None` when the other end is gone.
+/// Receives a message and its file descriptors. `None` if the other end is closed.
 pub(super) fn receive<T: DeserializeOwned>(from: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut files = Vec::new();
     let mut length = [0; 8];
@@ -189,7 +189,7 @@ pub(super) fn receive<T: DeserializeOwned>(from: impl AsFd) -> io::Result<Option
     }
 }
 
-/// Fills `buffer`. `false` when the other end was gone before.
+/// Fills `buffer`. Returns `false` if the other end was closed before that.
 fn fill(from: &impl AsFd, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<bool> {
     let mut got = 0;
     while got < buffer.len() {
@@ -220,15 +220,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_and_open_files_arrive() {
+    fn any_bytes_and_descriptors_are_received() {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
-        let raw = Raw((0..=255).collect());
+        let raw = RawBytes((0..=255).collect());
         send(&a, &vec![raw.clone(); 3], &[a.as_fd(), b.as_fd()]).unwrap();
-        send(&a, &Raw(Vec::new()), &[]).unwrap();
-        let (got, files): (Vec<Raw>, _) = receive(&b).unwrap().unwrap();
+        send(&a, &RawBytes(Vec::new()), &[]).unwrap();
+        let (got, files): (Vec<RawBytes>, _) = receive(&b).unwrap().unwrap();
         assert_eq!((got, files.len()), (vec![raw; 3], 2));
-        assert_eq!(receive::<Raw>(&b).unwrap().unwrap().0, Raw(Vec::new()));
+        assert_eq!(receive::<RawBytes>(&b).unwrap().unwrap().0, RawBytes(Vec::new()));
         drop((a, files));
-        assert!(receive::<Raw>(&b).unwrap().is_none());
+        assert!(receive::<RawBytes>(&b).unwrap().is_none());
     }
 }

@@ -1,8 +1,8 @@
-//! Every backend does what every backend does.
+//! Runs the conformance suite for each backend.
 
 use std::sync::Arc;
 
-use rath_sandbox::{Backend, Host, Local, Tier};
+use rath_sandbox::{Backend, Host, IsolationLevel, Local};
 
 mod host {
     fn host() -> super::Arc<dyn super::Backend> {
@@ -14,7 +14,7 @@ mod host {
 
 mod local_ns {
     fn local() -> super::Arc<dyn super::Backend> {
-        super::Arc::new(super::Local::only(super::Tier::Ns))
+        super::Arc::new(super::Local::only(super::IsolationLevel::Ns))
     }
 
     rath_testkit::sandbox_conformance!(local());
@@ -22,7 +22,7 @@ mod local_ns {
 
 mod local_landlock {
     fn local() -> super::Arc<dyn super::Backend> {
-        super::Arc::new(super::Local::only(super::Tier::Landlock))
+        super::Arc::new(super::Local::only(super::IsolationLevel::Landlock))
     }
 
     rath_testkit::sandbox_conformance!(local());

@@ -1,4 +1,4 @@
-//! Backends are found by name.
+//! The backend registry.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ fn a_known_name_is_found() {
 }
 
 #[test]
-fn an_unknown_name_is_an_error_that_says_what_there_is() {
+fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
     let error = Registry::new().with(Arc::new(Host::new())).get("docker").unwrap_err();
     assert_eq!(error.code(), "unknown-backend");
-    assert_eq!(error.to_string(), "there is no sandbox backend \"docker\"; use one of: host");
+    assert_eq!(error.to_string(), "unknown sandbox backend \"docker\"; use one of: host");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn an_incapable_backend_is_refused() {
 }
 
 #[test]
-fn identities_are_written_down() {
+fn identities_are_serialized() {
     let identity = Identity { id: "x".into(), generation: 3 };
     let text = serde_json::to_string(&identity).unwrap();
     assert_eq!(text, r#"{"id":"x","generation":3}"#);

@@ -1,4 +1,4 @@
-//! A command is read while it runs and while it ends.
+//! Reading the output of a command while it runs and while it ends.
 
 use std::pin::pin;
 use std::sync::mpsc;
@@ -7,45 +7,45 @@ use std::thread;
 use std::time::Duration;
 
 use rath_core::Time;
-use rath_sandbox::{Captured, Ended, Event, Feed, Finished, Running, Stream};
+use rath_sandbox::{CapturedOutput, CommandEvent, ExitStatus, Finished, OutputSink, Running, Stream};
 
-/// The reader looks without rest, so that the end falls upon every part of a look: nothing is lost or read twice.
+/// Reads in a loop, so that the command ends at each possible point of a read. No output may be lost or read twice.
 #[test]
-fn what_was_said_last_is_read_whatever_the_end_falls_upon() {
-    let (feeds, commands) = mpsc::channel::<Feed>();
+fn the_last_output_is_read_whenever_the_command_ends() {
+    let (feeds, commands) = mpsc::channel::<OutputSink>();
     let command = thread::spawn(move || {
         for feed in commands {
-            feed.push(Stream::Stdout, b"said last");
-            feed.end(Ok(ended_well()));
+            feed.push(Stream::Stdout, b"last output");
+            feed.end(Ok(successful()));
         }
     });
     for _ in 0..20_000 {
         let (mut running, feed) = Running::new(1 << 10, |_| {});
         feeds.send(feed).unwrap();
-        let mut heard = Vec::new();
+        let mut output = Vec::new();
         loop {
             match pin!(running.next()).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Some(Event::Output { bytes, .. })) => heard.extend(bytes),
+                Poll::Ready(Some(CommandEvent::Output { bytes, .. })) => output.extend(bytes),
                 Poll::Ready(_) => break,
                 Poll::Pending => thread::yield_now(),
             }
         }
-        assert_eq!(heard, b"said last");
+        assert_eq!(output, b"last output");
     }
     drop(feeds);
     command.join().unwrap();
 }
 
-fn ended_well() -> Finished {
+fn successful() -> Finished {
     Finished {
-        ended: Ended::Exited(0),
+        ended: ExitStatus::Exited(0),
         timed_out: false,
         killed: false,
-        stdout: Captured::default(),
-        stderr: Captured::default(),
-        escaped: 0,
+        stdout: CapturedOutput::default(),
+        stderr: CapturedOutput::default(),
+        killed_orphans: 0,
         refused: Vec::new(),
-        beyond: None,
+        limit_exceeded: None,
         started: Time::now(),
         duration: Duration::ZERO,
     }

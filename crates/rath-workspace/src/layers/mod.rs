@@ -1,32 +1,35 @@
-//! Workspaces that are stacks of directories, as overlayfs puts them together.
+//! Layered workspaces: stacks of directories that overlayfs can mount as one.
 //!
-//! The lowest directory is a *checkout*: a version's files, shared by all who began with it. On it lie *sealed* layers,
-//! what a session had changed when it was forked, and on top the *upper*, the only one that is ever written to. Which
-//! they are is in the site's `stack.json`. A mount shows them as one directory to commands; nothing here needs it:
-//! [`Stack`] reads the layers as the mount would show them, and what is written to the upper is what the mount would
-//! have written.
+//! - The lowest layer is a *checkout*: the files of a version, shared by all workspaces that started with it.
+//! - Above it are *sealed layers*. Each contains the changes that a session had made when it was forked.
+//! - On top is the *upper* directory, the only one that is written to.
 //!
-//! What lies under the upper is a version, so a save looks at the upper alone.
+//! The file `stack.json` in the workspace's state directory lists them ([`LayeredDir`]). Commands see the layers
+//! through a mount. The code here needs no mount: [`Stack`] reads the layers with the semantics of overlayfs, and
+//! writes to the upper directory what overlayfs would write.
+//!
+//! The layers below the upper directory together are a saved version, the *lower version*. So a save normally walks the
+//! upper directory only.
 
-mod below;
+mod apply_ignores;
 mod checkout;
 mod collect;
-mod home;
+mod layered_dir;
+mod layers_dir;
+mod lower_version;
 mod marks;
-mod relay;
-mod rewrite;
+mod restore;
 mod seal;
-mod sift;
-mod site;
 mod squash;
 mod stack;
+mod upper_rewriter;
 
 pub use collect::{CollectedLayers, collect_layers};
-pub use home::remove_tree;
-pub use seal::Sealed;
-pub use site::{Laid, Overlay};
+pub use layered_dir::{CheckoutStats, OverlayDirs};
+pub use layers_dir::remove_tree;
+pub use seal::LayerFork;
 
-pub(super) use below::{Below, Under};
-pub(super) use marks::{Listed, Opacity, list, opacity};
-pub(super) use site::{Base, Site};
-pub(super) use stack::{Layer, Spot, Stack, TOP};
+pub(super) use layered_dir::{Base, LayeredDir};
+pub(super) use lower_version::{LowerDir, LowerVersion};
+pub(super) use marks::{DirMarker, ListedEntry, dir_marker, list};
+pub(super) use stack::{Layer, Lookup, Stack, TOP};

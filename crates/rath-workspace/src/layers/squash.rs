@@ -1,35 +1,36 @@
-//! Many layers made one, with the same view.
+//! Squashes layers: merges several layers into one with the same view.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rath_core::files::Name;
+use rath_core::files::FilePath;
 use rustix::fs::{
     AtFlags, CWD, Dir as Listing, FileType, Mode, Timespec, Timestamps, XattrFlags, fchmod, fgetxattr, flistxattr,
     fsetxattr, fstat, futimens, linkat, mkdirat, openat, statat,
 };
 use rustix::io::Errno;
 
-use super::home::{Home, remove_tree};
-use super::marks::{self, Opacity};
-use super::stack::{Layer, Spot, Stack};
+use super::layers_dir::{LayersDir, remove_tree};
+use super::marks::{self, DirMarker};
+use super::stack::{Layer, Lookup, Stack};
 use crate::error::{Error, Result};
 use crate::root::{DIRECTORY, Root, os};
 
-/// Makes one layer of all but the first of these, and says its name. Files are not copied: they get another name.
-pub(super) fn squash(home: &Home, lowers: &[String]) -> Result<String> {
-    let open = |name: &String| Root::open(&home.path.join(name));
+/// Merges all of these layers except the first, which is the checkout, and returns the name of the new layer. Files are
+/// hard-linked, not copied.
+pub(super) fn squash(layers_dir: &LayersDir, lowers: &[String]) -> Result<String> {
+    let open = |name: &String| Root::open(&layers_dir.path.join(name));
     let stack = Stack::of(lowers.iter().rev().map(open).collect::<Result<_>>()?);
-    let name = Home::fresh_layer();
-    let aside = home.unfinished(&name)?;
+    let name = LayersDir::fresh_layer();
+    let aside = layers_dir.temporary_dir(&name)?;
     let make = || {
         let fd = openat(CWD, &aside, DIRECTORY, Mode::empty())?;
         let layers: Vec<Layer> = stack.all();
         let (checkout, sealed) = layers.split_last().unwrap_or((&0, &[]));
-        Squash { stack: &stack, checkout: *checkout }.directory(fd, &Name::root(), sealed, true)
+        Squash { stack: &stack, checkout: *checkout }.directory(fd, &FilePath::root(), sealed, true)
     };
     let made = make().map_err(|error| Error::machine(format!("making {}", aside.display()), error));
-    match made.and_then(|()| home.put(&aside, &name)) {
+    match made.and_then(|()| layers_dir.publish(&aside, &name)) {
         Ok(_) => Ok(name),
         Err(error) => {
             let _ = remove_tree(&aside);
@@ -44,8 +45,9 @@ struct Squash<'a> {
 }
 
 impl Squash<'_> {
-    /// Fills a directory with what these layers have at a path. `shows` says whether the checkout shows through there.
-    fn directory(&self, to: OwnedFd, path: &Name, layers: &[Layer], shows: bool) -> rustix::io::Result<()> {
+    /// Fills the directory `to` with the merged content of `layers` at a path. `shows` tells whether the checkout is
+    /// visible there.
+    fn directory(&self, to: OwnedFd, path: &FilePath, layers: &[Layer], shows: bool) -> rustix::io::Result<()> {
         let mut seen = std::collections::BTreeMap::new();
         let mut first = None;
         for &layer in layers {
@@ -62,9 +64,10 @@ impl Squash<'_> {
             false => Vec::new(),
         };
         for (name, listed) in seen {
-            if listed.is_gone {
-                // A whiteout with nothing below it would be seen.
-                if !matches!(self.stack.step(path, &below(), &name)?, Spot::Nothing) {
+            if listed.is_whiteout {
+                // A whiteout is needed only if it hides something. Overlayfs would show one that hides nothing as a
+                // device.
+                if !matches!(self.stack.look_up_in(path, &below(), &name)?, Lookup::Missing) {
                     marks::make_whiteout(to.as_fd(), &name)?;
                 }
                 continue;
@@ -75,7 +78,7 @@ impl Squash<'_> {
                 link(from.as_fd(), to.as_fd(), &name)?;
                 continue;
             }
-            let Spot::Directory(inside, _) = self.stack.step(path, layers, &name)? else { continue };
+            let Lookup::Directory(inside, _) = self.stack.look_up_in(path, layers, &name)? else { continue };
             let path = path.join(&name);
             mkdirat(&to, os(&name), Mode::from_raw_mode(0o700))?;
             let made = Root::directory_in(to.as_fd(), &name)?;
@@ -86,19 +89,19 @@ impl Squash<'_> {
             self.directory(made, &path, &inside, shows && !is_opaque)?;
         }
         match first {
-            Some(from) => copy_dress(from.as_fd(), to.as_fd()),
+            Some(from) => copy_metadata(from.as_fd(), to.as_fd()),
             None => Ok(()),
         }
     }
 
-    /// Whether something in the layers hides what the checkout has at a directory's path.
-    fn is_opaque(&self, path: &Name, around: &[Layer], inside: &[Layer]) -> rustix::io::Result<bool> {
+    /// Whether the layers hide the directory that the checkout has at this path.
+    fn is_opaque(&self, path: &FilePath, around: &[Layer], inside: &[Layer]) -> rustix::io::Result<bool> {
         let last = inside.last().copied().unwrap_or_default();
         let fd = self.stack.root(last).directory(path)?;
-        if marks::opacity(fd.as_fd()) == Opacity::Opaque {
+        if marks::dir_marker(fd.as_fd()) == DirMarker::Opaque {
             return Ok(true);
         }
-        // A file or a whiteout further down ends the view as well.
+        // A file or whiteout in a deeper layer hides the checkout too.
         let (directory, name) = path.split();
         let further: Vec<Layer> = around.iter().copied().filter(|layer| *layer > last).collect();
         for layer in further {
@@ -111,15 +114,15 @@ impl Squash<'_> {
     }
 }
 
-/// Gives a file another name; where that is not possible any more, copies it.
-fn link(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Name) -> rustix::io::Result<()> {
+/// Hard-links a file. Copies it if the file has the maximum number of links.
+fn link(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &FilePath) -> rustix::io::Result<()> {
     match linkat(from, os(name), to, os(name), AtFlags::empty()) {
         Err(Errno::MLINK) => copy(from, to, name),
         done => done,
     }
 }
 
-fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Name) -> rustix::io::Result<()> {
+fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &FilePath) -> rustix::io::Result<()> {
     use rustix::fs::OFlags;
     let mut source = File::from(openat(from, os(name), crate::root::READ, Mode::empty())?);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -129,8 +132,8 @@ fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Name) -> rustix::io::Re
     fchmod(&copy, Mode::from_raw_mode(fstat(&source)?.st_mode & 0o7777))
 }
 
-/// Gives a directory the permissions, times and attributes of another one; the marks are its own.
-fn copy_dress(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
+/// Copies permissions, times and extended attributes from one directory to another, except overlay marks.
+fn copy_metadata(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let mut names = vec![0; 1 << 16];
     let length = flistxattr(from, &mut names).unwrap_or(0);
     for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {

@@ -1,4 +1,4 @@
-//! Ignore rules, with git as the judge.
+//! Ignore rules, compared with git.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use rath_core::files::Name;
+use rath_core::files::FilePath;
 use rath_workspace::Options;
 
-use super::{Place, Thing};
+use super::{DiskEntry, Fixture};
 
 const WORDS: &[&str] = &["a", "b", "ab", "a.o", "b.o", "#c", "!d", "e f", "x\\y", ".h"];
 
@@ -52,11 +52,11 @@ fn git(root: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-fn lay_out(place: &Place, case: &Case) {
-    let path = |path: &[usize]| path.iter().fold(place.root(), |at, word| at.join(WORDS[*word]));
+fn write_case(fixture: &Fixture, case: &Case) {
+    let path = |path: &[usize]| path.iter().fold(fixture.root(), |at, word| at.join(WORDS[*word]));
     for file in &case.files {
         let path = path(file);
-        // A name may be taken by a directory, or the other way round: then it stays as it is.
+        // If a name is already a directory, or a parent is already a file, the entry is skipped.
         let _ = fs::create_dir_all(path.parent().unwrap()).and_then(|()| fs::write(&path, "x"));
     }
     for (directory, lines) in &case.rules {
@@ -66,16 +66,20 @@ fn lay_out(place: &Place, case: &Case) {
     }
 }
 
-/// The files of a version, links included.
-fn files_of(place: &Place) -> BTreeSet<Name> {
-    let saved = place.open().save().unwrap();
-    let things = place.in_version(&saved.version);
-    things.into_iter().filter(|(_, thing)| !matches!(thing, Thing::Directory { .. })).map(|(path, _)| path).collect()
+/// The files and links of a version.
+fn files_of(fixture: &Fixture) -> BTreeSet<FilePath> {
+    let saved = fixture.open().save().unwrap();
+    let things = fixture.in_version(&saved.version);
+    things
+        .into_iter()
+        .filter(|(_, thing)| !matches!(thing, DiskEntry::Directory { .. }))
+        .map(|(path, _)| path)
+        .collect()
 }
 
-fn files_of_git(place: &Place) -> BTreeSet<Name> {
-    let listed = git(&place.root(), &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).unwrap();
-    listed.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(Name::from).collect()
+fn files_of_git(fixture: &Fixture) -> BTreeSet<FilePath> {
+    let listed = git(&fixture.root(), &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).unwrap();
+    listed.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(FilePath::from).collect()
 }
 
 fn has_git() -> bool {
@@ -92,18 +96,18 @@ fn a_save_ignores_what_git_ignores() {
         return;
     }
     let cases = rath_testkit::scaled(150);
-    let place = Place::new();
+    let fixture = Fixture::new();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases,
         failure_persistence: None,
         ..ProptestConfig::default()
     });
     let checked = runner.run(&case(), |case| {
-        fs::remove_dir_all(place.root()).unwrap();
-        fs::create_dir(place.root()).unwrap();
-        git(&place.root(), &["init", "-q"]);
-        lay_out(&place, &case);
-        let (ours, theirs) = (files_of(&place), files_of_git(&place));
+        fs::remove_dir_all(fixture.root()).unwrap();
+        fs::create_dir(fixture.root()).unwrap();
+        git(&fixture.root(), &["init", "-q"]);
+        write_case(&fixture, &case);
+        let (ours, theirs) = (files_of(&fixture), files_of_git(&fixture));
         prop_assert_eq!(ours, theirs);
         Ok(())
     });
@@ -115,75 +119,76 @@ fn files_with_a_byte_order_mark_or_carriage_returns_are_read_as_git_reads_them()
     if !has_git() {
         return;
     }
-    let place = Place::new();
-    git(&place.root(), &["init", "-q"]);
-    place.write(".gitignore", "\u{feff}one\r\ntwo\r\n\u{feff}three\n");
+    let fixture = Fixture::new();
+    git(&fixture.root(), &["init", "-q"]);
+    fixture.write(".gitignore", "\u{feff}one\r\ntwo\r\n\u{feff}three\n");
     for name in ["one", "two", "three", "four"] {
-        place.write(name, "x");
+        fixture.write(name, "x");
     }
-    assert_eq!(files_of(&place), files_of_git(&place));
+    assert_eq!(files_of(&fixture), files_of_git(&fixture));
 }
 
 #[test]
-fn a_rule_file_that_is_a_link_rules_nothing() {
-    let place = Place::new();
-    fs::write(place.dir.path().join("outside"), "secret\n").unwrap();
-    std::os::unix::fs::symlink(place.dir.path().join("outside"), place.path(".gitignore")).unwrap();
-    place.write("secret", "x");
-    place.save(&mut place.open());
+fn a_rule_file_that_is_a_link_is_ignored() {
+    let fixture = Fixture::new();
+    fs::write(fixture.dir.path().join("outside"), "secret\n").unwrap();
+    std::os::unix::fs::symlink(fixture.dir.path().join("outside"), fixture.path(".gitignore")).unwrap();
+    fixture.write("secret", "x");
+    fixture.save(&mut fixture.open());
 }
 
 #[test]
-fn the_stronger_rule_wins() {
-    let mut place = Place::new();
-    place.options = Options { ignore: vec!["*.log".into(), "!kept.log".into()], ..Options::default() };
-    place.write(".gitignore", "*.o\n!a.log\n");
-    place.write(".rathignore", "!mine.o\nnotes\n");
-    place.write("deep/.gitignore", "!notes\n*.c\n");
+fn rules_have_the_documented_precedence() {
+    let mut fixture = Fixture::new();
+    fixture.options = Options { ignore: vec!["*.log".into(), "!kept.log".into()], ..Options::default() };
+    fixture.write(".gitignore", "*.o\n!a.log\n");
+    fixture.write(".rathignore", "!mine.o\nnotes\n");
+    fixture.write("deep/.gitignore", "!notes\n*.c\n");
     for name in ["a.log", "kept.log", "x.o", "mine.o", "notes", "deep/notes", "deep/x.c", "x.c"] {
-        place.write(name, "x");
+        fixture.write(name, "x");
     }
     let expected = [".gitignore", ".rathignore", "deep/.gitignore", "deep/notes", "kept.log", "mine.o", "x.c"];
-    assert_eq!(files_of(&place), expected.iter().map(|path| Name::from(*path)).collect());
+    assert_eq!(files_of(&fixture), expected.iter().map(|path| FilePath::from(*path)).collect());
 }
 
-/// Whoever can write files must not be able to have hooks carried along.
+/// Files in a workspace must not be able to add hooks to a version.
 #[test]
-fn no_file_brings_in_git_or_the_store() {
-    let mut place = Place::new();
+fn no_rule_file_can_version_git_or_the_store() {
+    let mut fixture = Fixture::new();
     for rules in ["!.git\n!.rath\n", "!.*\n", "*\n!*/\n!config\n", "!.rath-*.tmp\n"] {
-        place.write(".gitignore", rules);
-        place.write(".rathignore", rules);
-        place.write(".git/config", "x");
-        place.write(".git/hooks/pre-commit", "x");
-        fs::create_dir_all(place.path(".git/refs/empty")).unwrap();
-        place.write(".rath/rath.db", "x");
-        place.write("sub/.git/config", "x");
-        place.write("sub/.rath-x.tmp", "x");
-        place.write("sub/config", "x");
-        let saved = place.open().save().unwrap();
-        let odd = |path: &Name| path.parts().any(|name| matches!(name.as_bytes(), b".git" | b".rath" | b".rath-x.tmp"));
-        let found = place.in_version(&saved.version);
+        fixture.write(".gitignore", rules);
+        fixture.write(".rathignore", rules);
+        fixture.write(".git/config", "x");
+        fixture.write(".git/hooks/pre-commit", "x");
+        fs::create_dir_all(fixture.path(".git/refs/empty")).unwrap();
+        fixture.write(".rath/rath.db", "x");
+        fixture.write("sub/.git/config", "x");
+        fixture.write("sub/.rath-x.tmp", "x");
+        fixture.write("sub/config", "x");
+        let saved = fixture.open().save().unwrap();
+        let odd =
+            |path: &FilePath| path.parts().any(|name| matches!(name.as_bytes(), b".git" | b".rath" | b".rath-x.tmp"));
+        let found = fixture.in_version(&saved.version);
         assert!(!found.keys().any(odd), "{rules}: {found:?}");
     }
-    place.options = Options { ignore: vec!["!.git".into()], ..Options::default() };
-    assert!(files_of(&place).contains(&Name::from(".git/config")), "the configuration may");
+    fixture.options = Options { ignore: vec!["!.git".into()], ..Options::default() };
+    assert!(files_of(&fixture).contains(&FilePath::from(".git/config")), "the configuration may");
 }
 
-/// What passed the rules once is not asked again while they are the same: they must be the same.
+/// Entries are checked again only if the hash of the rules changes, so equal hashes must mean equal rules.
 #[test]
-fn rules_that_come_back_hold_again() {
-    let place = Place::new();
-    place.write("d/x.log", "x");
-    place.write("x.log", "x");
-    let mut workspace = place.open();
-    let all = place.save(&mut workspace).version;
-    place.write(".gitignore", "*.log\n");
-    fs::remove_dir_all(place.path("d")).unwrap();
-    fs::remove_file(place.path("x.log")).unwrap();
-    let none = place.save(&mut workspace).version;
-    place.restore(&mut workspace, &all);
-    place.write(".gitignore", "*.log\n");
+fn rules_that_are_restored_apply_again() {
+    let fixture = Fixture::new();
+    fixture.write("d/x.log", "x");
+    fixture.write("x.log", "x");
+    let mut workspace = fixture.open();
+    let all = fixture.save(&mut workspace).version;
+    fixture.write(".gitignore", "*.log\n");
+    fs::remove_dir_all(fixture.path("d")).unwrap();
+    fs::remove_file(fixture.path("x.log")).unwrap();
+    let none = fixture.save(&mut workspace).version;
+    fixture.restore(&mut workspace, &all);
+    fixture.write(".gitignore", "*.log\n");
     let saved = workspace.save().unwrap();
-    assert!(saved.version.same_files(&none), "{:?}", place.in_version(&saved.version));
+    assert!(saved.version.same_files(&none), "{:?}", fixture.in_version(&saved.version));
 }

@@ -1,4 +1,4 @@
-//! SIGKILL in the middle of a save and of a restore.
+//! Sends SIGKILL during saves and restores.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,23 +6,23 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use rath_core::files::{Name, Version};
+use rath_core::files::{FilePath, Version};
 use rath_store::Embedded;
-use rath_workspace::{Options, Recovered, Workspace};
+use rath_workspace::{Options, RecoveredRestore, Workspace};
 
-use super::{Chance, Files, Place, Thing, assert_same, chmod, in_version, temporaries};
+use super::{DiskEntry, Files, Fixture, Random, assert_same, chmod, in_version, temporaries};
 use crate::support::{child, child_dir, verify};
 
 pub(super) fn rounds() -> u64 {
     rath_testkit::scaled(25).into()
 }
 
-fn open(dir: &Path) -> (Workspace, Option<Recovered>) {
+fn open(dir: &Path) -> (Workspace, Option<RecoveredRestore>) {
     let store = Embedded::open(dir.join("store")).unwrap();
     Workspace::open(store, &dir.join("files"), &dir.join("state"), &Options::default()).unwrap()
 }
 
-/// Goes from version to version until it is killed.
+/// Child process: restores one version after another until it is killed.
 #[test]
 fn restorer() {
     let Some(dir) = child_dir() else { return };
@@ -34,13 +34,13 @@ fn restorer() {
     }
 }
 
-/// Changes files and saves them until it is killed.
+/// Child process: changes files and saves them until it is killed.
 #[test]
 fn saver() {
     let Some(dir) = child_dir() else { return };
     let (mut workspace, _) = open(&dir);
     println!("\nready");
-    let mut chance = Chance::new();
+    let mut chance = Random::new();
     loop {
         for _ in 0..chance.below(400) {
             let path = dir.join(format!("files/d{}/{}", chance.below(20), chance.below(100)));
@@ -55,7 +55,7 @@ fn saver() {
     }
 }
 
-/// Runs a child, kills it some time after it is ready, and returns the lines it wrote.
+/// Runs a child, kills it some time after it is ready, and returns the lines that it printed.
 pub(super) fn killed(test: &str, dir: &Path, wait: Duration) -> Vec<String> {
     let mut child = child(test, dir);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -68,51 +68,52 @@ pub(super) fn killed(test: &str, dir: &Path, wait: Duration) -> Vec<String> {
     reading.join().unwrap()
 }
 
-/// Three versions with something of every kind between them.
-pub(super) fn three_versions(place: &Place) -> Vec<Version> {
-    let mut workspace = place.open();
+/// Three versions whose differences cover each kind of change.
+pub(super) fn three_versions(fixture: &Fixture) -> Vec<Version> {
+    let mut workspace = fixture.open();
     for n in 0..1500 {
-        place.write(&format!("d{}/{n}", n % 30), format!("{n} ").repeat(n % 50));
+        fixture.write(&format!("d{}/{n}", n % 30), format!("{n} ").repeat(n % 50));
     }
-    place.write("type/changes/often", "x");
-    place.write("large", vec![7; 6 << 20]);
-    let first = place.save(&mut workspace).version;
+    fixture.write("type/changes/often", "x");
+    fixture.write("large", vec![7; 6 << 20]);
+    let first = fixture.save(&mut workspace).version;
     for n in (0..1500).step_by(3) {
-        place.write(&format!("d{}/{n}", n % 30), format!("{n} other "));
+        fixture.write(&format!("d{}/{n}", n % 30), format!("{n} other "));
     }
-    fs::remove_dir_all(place.path("type")).unwrap();
-    place.write("type", "a file");
-    fs::remove_dir_all(place.path("d7")).unwrap();
-    chmod(&place.path("d8"), 0o700);
+    fs::remove_dir_all(fixture.path("type")).unwrap();
+    fixture.write("type", "a file");
+    fs::remove_dir_all(fixture.path("d7")).unwrap();
+    chmod(&fixture.path("d8"), 0o700);
     for n in 0..100 {
-        std::os::unix::fs::symlink("nowhere", place.path(format!("d8/link{n}"))).unwrap();
-        chmod(&place.path("d1/1"), 0o600);
+        std::os::unix::fs::symlink("nowhere", fixture.path(format!("d8/link{n}"))).unwrap();
+        chmod(&fixture.path("d1/1"), 0o600);
     }
-    place.write("large", vec![8; 6 << 20]);
-    let second = place.save(&mut workspace).version;
+    fixture.write("large", vec![8; 6 << 20]);
+    let second = fixture.save(&mut workspace).version;
     for n in 0..30 {
-        let _ = fs::remove_dir_all(place.path(format!("d{n}")));
-        place.write(&format!("d{n}"), "a file now");
+        let _ = fs::remove_dir_all(fixture.path(format!("d{n}")));
+        fixture.write(&format!("d{n}"), "a file now");
     }
-    fs::remove_file(place.path("type")).unwrap();
-    std::os::unix::fs::symlink("d1", place.path("type")).unwrap();
-    fs::create_dir_all(place.path("many/empty/directories")).unwrap();
-    chmod(&place.path("many/empty"), 0o500);
-    let third = place.save(&mut workspace).version;
+    fs::remove_file(fixture.path("type")).unwrap();
+    std::os::unix::fs::symlink("d1", fixture.path("type")).unwrap();
+    fs::create_dir_all(fixture.path("many/empty/directories")).unwrap();
+    chmod(&fixture.path("many/empty"), 0o500);
+    let third = fixture.save(&mut workspace).version;
     vec![first, second, third]
 }
 
-/// What the journal says is under way.
-fn under_way(place: &Place) -> Option<(Version, Version)> {
-    let journal: serde_json::Value = serde_json::from_slice(&fs::read(place.state().join("restoring")).ok()?).unwrap();
+/// The two versions in the restore journal.
+fn under_way(fixture: &Fixture) -> Option<(Version, Version)> {
+    let journal: serde_json::Value =
+        serde_json::from_slice(&fs::read(fixture.state().join("restoring")).ok()?).unwrap();
     let version = |name: &str| serde_json::from_value(journal[name].clone()).unwrap();
     Some((version("from"), version("to")))
 }
 
-/// Whether a path has one of its two contents; a path between two kinds may be empty, and a directory that is being
-/// filled has no permissions of its own yet.
-fn is_one_of(found: Option<&Thing>, from: Option<&Thing>, to: Option<&Thing>) -> bool {
-    let is_directory = |thing: Option<&Thing>| thing.is_some_and(Thing::is_directory);
+/// Whether a path has one of its two contents. A path that changes its kind may be missing, and a directory that is
+/// being filled does not have its permissions yet.
+fn is_one_of(found: Option<&DiskEntry>, from: Option<&DiskEntry>, to: Option<&DiskEntry>) -> bool {
+    let is_directory = |thing: Option<&DiskEntry>| thing.is_some_and(DiskEntry::is_directory);
     found == from
         || found == to
         || (found.is_none() && is_directory(from) != is_directory(to))
@@ -120,22 +121,22 @@ fn is_one_of(found: Option<&Thing>, from: Option<&Thing>, to: Option<&Thing>) ->
 }
 
 #[test]
-fn a_restore_that_is_killed_is_finished() {
-    let place = Place::new();
-    let versions = three_versions(&place);
-    fs::write(place.dir.path().join("versions"), serde_json::to_vec(&versions).unwrap()).unwrap();
-    let all: Vec<Files> = versions.iter().map(|version| place.in_version(version)).collect();
+fn a_killed_restore_is_completed() {
+    let fixture = Fixture::new();
+    let versions = three_versions(&fixture);
+    fs::write(fixture.dir.path().join("versions"), serde_json::to_vec(&versions).unwrap()).unwrap();
+    let all: Vec<Files> = versions.iter().map(|version| fixture.in_version(version)).collect();
     let files_of = |version: &Version| &all[versions.iter().position(|one| one.same_files(version)).unwrap()];
-    let mut chance = Chance::new();
+    let mut chance = Random::new();
     let (mut finished, mut kept_something) = (0, 0);
-    // A fast or slow machine may need more rounds before one is interrupted in the middle.
+    // Depending on the machine, it may take more rounds until a restore is interrupted halfway.
     for round in 0.. {
         if round >= rounds() && (finished > 0 || round > 1000) {
             break;
         }
-        killed("killed::restorer", place.dir.path(), Duration::from_micros(chance.below(250_000)));
-        let found = place.on_disk();
-        let journal = under_way(&place);
+        killed("killed::restorer", fixture.dir.path(), Duration::from_micros(chance.below(250_000)));
+        let found = fixture.on_disk();
+        let journal = under_way(&fixture);
         let mut outside = None;
         if let Some((from, to)) = &journal {
             let (from, to) = (files_of(from), files_of(to));
@@ -143,33 +144,33 @@ fn a_restore_that_is_killed_is_finished() {
                 let (found, from, to) = (found.get(path), from.get(path), to.get(path));
                 assert!(is_one_of(found, from, to), "round {round}: {path} is {found:?}, neither {from:?} nor {to:?}");
             }
-            let new = |path: &&Name| !from.contains_key(*path) && !to.contains_key(*path);
+            let new = |path: &&FilePath| !from.contains_key(*path) && !to.contains_key(*path);
             let strays: Vec<_> = found.keys().filter(new).filter(|path| !temporaries(&found).contains(path)).collect();
             assert!(strays.is_empty(), "round {round}: {strays:?}");
-            // Somebody changes a file before anybody looks.
+            // A file is changed before the next open.
             let files: Vec<_> = found
                 .iter()
                 .filter(|(path, thing)| {
-                    matches!(thing, Thing::File { .. })
+                    matches!(thing, DiskEntry::File { .. })
                         && from.get(*path) != to.get(*path)
                         && !temporaries(&found).contains(path)
                 })
                 .collect();
             if round % 2 == 0 && !files.is_empty() {
                 let (path, _) = files[chance.below(files.len() as u64) as usize];
-                fs::write(place.path(path.as_bytes()), "from outside").unwrap();
+                fs::write(fixture.path(path.as_bytes()), "from outside").unwrap();
                 outside = Some(path.clone());
             }
         } else {
             assert!(all.contains(&found), "round {round}: without a journal it is one of the versions");
         }
-        let (mut workspace, recovered) = place.try_open().unwrap();
-        let disk = place.on_disk();
-        assert_eq!(temporaries(&disk), Vec::<&Name>::new(), "round {round}");
-        assert!(!place.state().join("restoring").exists());
-        // One that had not begun when it was killed did not happen.
+        let (mut workspace, recovered) = fixture.try_open().unwrap();
+        let disk = fixture.on_disk();
+        assert_eq!(temporaries(&disk), Vec::<&FilePath>::new(), "round {round}");
+        assert!(!fixture.state().join("restoring").exists());
+        // A restore that had changed nothing when it was killed is not reported.
         let has_begun = journal.as_ref().is_some_and(|(from, _)| {
-            let strays: BTreeSet<&Name> = temporaries(&found).into_iter().collect();
+            let strays: BTreeSet<&FilePath> = temporaries(&found).into_iter().collect();
             let found: Files = found
                 .iter()
                 .filter(|(path, _)| !strays.contains(path))
@@ -182,9 +183,9 @@ fn a_restore_that_is_killed_is_finished() {
             finished += 1;
             assert!(recovered.to.same_files(&to));
             let expected = files_of(&to);
-            let kept: BTreeSet<Name> = recovered.kept.into_iter().collect();
-            // A file that was kept may stand where directories should be: what was to go there is named as well.
-            let excused = |path: &Name| {
+            let kept: BTreeSet<FilePath> = recovered.kept.into_iter().collect();
+            // A file that was left alone may be where a directory should be. Then the paths below it are reported too.
+            let excused = |path: &FilePath| {
                 kept.contains(path)
                     || outside.as_ref().is_some_and(|outside| {
                         path.as_bytes().starts_with(outside.as_bytes())
@@ -203,33 +204,33 @@ fn a_restore_that_is_killed_is_finished() {
                 Some(outside) => {
                     kept_something += 1;
                     assert!(kept.contains(outside), "round {round}: {outside} is not named");
-                    assert_eq!(fs::read(place.path(outside.as_bytes())).unwrap(), b"from outside", "round {round}");
+                    assert_eq!(fs::read(fixture.path(outside.as_bytes())).unwrap(), b"from outside", "round {round}");
                 }
                 None => assert!(kept.is_empty(), "round {round}: {kept:?}"),
             }
-            assert_same(&place.in_version(&recovered.version), &disk, "recovered");
+            assert_same(&fixture.in_version(&recovered.version), &disk, "recovered");
         }
-        place.save(&mut workspace);
+        fixture.save(&mut workspace);
         let next = chance.below(3) as usize;
-        place.restore(&mut workspace, &versions[next]);
+        fixture.restore(&mut workspace, &versions[next]);
     }
     assert!(finished > 0, "no restore was interrupted");
     eprintln!("{} rounds, {finished} restores finished, {kept_something} files kept", rounds());
-    let report = verify(&place.dir.path().join("store"));
-    assert!(report.is_sound(), "{:?}", report.findings);
+    let report = verify(&fixture.dir.path().join("store"));
+    assert!(report.is_valid(), "{:?}", report.findings);
 }
 
 #[test]
-fn a_save_that_is_killed_leaves_nothing_half() {
+fn a_killed_save_leaves_no_partial_version() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     drop(Embedded::create(path.join("store")).unwrap());
     for n in 0..20 {
         fs::create_dir_all(path.join(format!("files/d{n}"))).unwrap();
     }
-    let mut chance = Chance::new();
+    let mut chance = Random::new();
     let mut acknowledged = 0;
-    // A slow machine may need more rounds before one is late enough to have saved.
+    // A slow machine may need more rounds until a child lives long enough to save.
     for round in 0.. {
         if round >= rounds() && (acknowledged > 0 || round > 1000) {
             break;
@@ -237,7 +238,7 @@ fn a_save_that_is_killed_leaves_nothing_half() {
         let lines = killed("killed::saver", path, Duration::from_micros(chance.below(120_000)));
         let store = Embedded::open(path.join("store")).unwrap();
         for line in lines.iter().filter_map(|line| line.strip_prefix("saved ")) {
-            // A line that is cut off was not acknowledged.
+            // A truncated line is not an acknowledged version.
             let Ok(version) = serde_json::from_str::<Version>(line) else { continue };
             acknowledged += 1;
             in_version(&store, &version);
@@ -253,56 +254,56 @@ fn a_save_that_is_killed_leaves_nothing_half() {
     }
     assert!(acknowledged > 0);
     let report = verify(&path.join("store"));
-    assert!(report.is_sound(), "{:?}", report.findings);
+    assert!(report.is_valid(), "{:?}", report.findings);
 }
 
-/// A restore into a directory that was closed, killed in the middle, leaves it as it shall be.
+/// A killed restore in a read-only directory: the next open sets the permissions of the directory.
 #[test]
-fn closed_directories_are_closed_again() {
-    let place = Place::new();
-    let mut workspace = place.open();
-    place.write("d/a", "one");
-    chmod(&place.path("d"), 0o555);
-    let from = place.save(&mut workspace).version;
-    place.write("d/a", "two");
-    let to = place.save(&mut workspace).version;
+fn read_only_directories_get_their_permissions_back() {
+    let fixture = Fixture::new();
+    let mut workspace = fixture.open();
+    fixture.write("d/a", "one");
+    chmod(&fixture.path("d"), 0o555);
+    let from = fixture.save(&mut workspace).version;
+    fixture.write("d/a", "two");
+    let to = fixture.save(&mut workspace).version;
     drop(workspace);
-    // As the process left it: opened, and nothing done yet.
-    place.write("d/a", "one");
-    chmod(&place.path("d"), 0o755);
+    // The state after the kill: the directory is writable, and no file was changed.
+    fixture.write("d/a", "one");
+    chmod(&fixture.path("d"), 0o755);
     let journal = serde_json::json!({"from": from, "to": to, "opened": [["d", 0o555]]});
-    fs::write(place.state().join("restoring"), journal.to_string()).unwrap();
-    let (mut workspace, recovered) = place.try_open().unwrap();
+    fs::write(fixture.state().join("restoring"), journal.to_string()).unwrap();
+    let (mut workspace, recovered) = fixture.try_open().unwrap();
     assert_eq!(recovered.unwrap().kept, []);
-    assert_same(&place.on_disk(), &place.in_version(&to), "recovered");
-    assert!(place.save(&mut workspace).version.same_files(&to));
+    assert_same(&fixture.on_disk(), &fixture.in_version(&to), "recovered");
+    assert!(fixture.save(&mut workspace).version.same_files(&to));
 }
 
-/// Whatever somebody did to the directory in between, it can be opened again.
+/// The workspace can be opened again even if the directory was replaced after the crash.
 #[test]
-fn a_directory_that_is_quite_another_one_is_left_alone() {
-    let place = Place::new();
-    let mut workspace = place.open();
-    place.write("a", "a file");
-    place.write("b/sub/c", "x");
-    let from = place.save(&mut workspace).version;
-    fs::remove_file(place.path("a")).unwrap();
-    fs::remove_dir_all(place.path("b")).unwrap();
-    place.write("a/sub/deep/x", "x");
-    fs::create_dir_all(place.path("a/empty/dirs")).unwrap();
-    place.write("b", "a file");
-    let to = place.save(&mut workspace).version;
+fn a_replaced_directory_is_left_alone() {
+    let fixture = Fixture::new();
+    let mut workspace = fixture.open();
+    fixture.write("a", "a file");
+    fixture.write("b/sub/c", "x");
+    let from = fixture.save(&mut workspace).version;
+    fs::remove_file(fixture.path("a")).unwrap();
+    fs::remove_dir_all(fixture.path("b")).unwrap();
+    fixture.write("a/sub/deep/x", "x");
+    fs::create_dir_all(fixture.path("a/empty/dirs")).unwrap();
+    fixture.write("b", "a file");
+    let to = fixture.save(&mut workspace).version;
     drop(workspace);
     for (path, content) in [("a", "from outside"), ("b/sub/new", "from outside")] {
-        fs::remove_dir_all(place.root()).unwrap();
-        fs::create_dir(place.root()).unwrap();
-        place.write(path, content);
+        fs::remove_dir_all(fixture.root()).unwrap();
+        fs::create_dir(fixture.root()).unwrap();
+        fixture.write(path, content);
         let journal = serde_json::json!({"from": from, "to": to});
-        fs::write(place.state().join("restoring"), journal.to_string()).unwrap();
-        let (mut workspace, recovered) = place.try_open().unwrap();
+        fs::write(fixture.state().join("restoring"), journal.to_string()).unwrap();
+        let (mut workspace, recovered) = fixture.try_open().unwrap();
         let kept = recovered.unwrap().kept;
         assert!(!kept.is_empty());
-        assert_eq!(fs::read(place.path(path)).unwrap(), content.as_bytes(), "{kept:?}");
-        place.save(&mut workspace);
+        assert_eq!(fs::read(fixture.path(path)).unwrap(), content.as_bytes(), "{kept:?}");
+        fixture.save(&mut workspace);
     }
 }

@@ -1,6 +1,6 @@
-//! Stacks of directories under versions, against real overlay mounts.
+//! Layered workspaces, compared with real overlay mounts.
 //!
-//! A mount needs a user namespace; where the system gives none, these tests say that they are skipped.
+//! A mount needs a user namespace. Without one, these tests print that they are skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 use rath_core::Store;
 use rath_core::files::Version;
 use rath_store::Embedded;
-use rath_workspace::{Options, Overlay, Workspace};
+use rath_workspace::{Options, OverlayDirs, Workspace};
 use tempfile::TempDir;
 
 use super::{Files, in_version, on_disk};
 
-/// A store, and a home for layered workspaces.
+/// A store, and a directory for layered workspaces.
 pub(crate) struct Layers {
     pub(crate) dir: TempDir,
     pub(crate) store: Arc<dyn Store>,
@@ -42,7 +42,7 @@ impl Layers {
         self.home().join(name)
     }
 
-    /// The version of these files, made in a plain directory.
+    /// The version that a plain directory with these files has.
     pub(crate) fn version(&self, files: &[(&str, &str)]) -> Version {
         let plain = TempDir::new_in(self.dir.path()).unwrap();
         for (path, content) in files {
@@ -60,8 +60,10 @@ impl Layers {
         workspace.save().unwrap().version
     }
 
-    pub(crate) fn lay(&self, name: &str, version: &Version) -> Workspace {
-        Workspace::lay(self.store.clone(), &self.home(), &self.state(name), version, &self.options).unwrap().0
+    pub(crate) fn create_layered(&self, name: &str, version: &Version) -> Workspace {
+        Workspace::create_layered(self.store.clone(), &self.home(), &self.state(name), version, &self.options)
+            .unwrap()
+            .0
     }
 
     pub(crate) fn open(&self, name: &str) -> Workspace {
@@ -80,14 +82,14 @@ impl Layers {
         run_mounted(&workspace.overlay().unwrap(), self.dir.path(), script.as_ref());
     }
 
-    /// What a mount of a workspace shows.
+    /// The files that a mount of a workspace shows.
     pub(crate) fn view(&self, workspace: &Workspace) -> Files {
         view(&workspace.overlay().unwrap(), self.dir.path())
     }
 }
 
-/// Runs a script in a mount. Files it makes beside the mount are below `dir`.
-pub(crate) fn run_mounted(overlay: &Overlay, dir: &Path, script: &[u8]) {
+/// Runs a script in a mount. Files that it creates outside of the mount are below `dir`.
+pub(crate) fn run_mounted(overlay: &OverlayDirs, dir: &Path, script: &[u8]) {
     let mount = dir.join("mount");
     fs::create_dir_all(&mount).unwrap();
     fs::write(dir.join("script"), script).unwrap();
@@ -104,7 +106,7 @@ pub(crate) fn run_mounted(overlay: &Overlay, dir: &Path, script: &[u8]) {
     assert!(done.status.success(), "{options}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-pub(crate) fn view(overlay: &Overlay, dir: &Path) -> Files {
+pub(crate) fn view(overlay: &OverlayDirs, dir: &Path) -> Files {
     let copy = dir.join("copy");
     let _ = rath_workspace::remove_tree(&copy);
     run_mounted(overlay, dir, format!("mkdir '{0}' && cp -a . '{0}'", copy.display()).as_bytes());
@@ -119,7 +121,7 @@ fn unshare() -> Command {
     command
 }
 
-/// Whether overlays can be mounted here; says so when not.
+/// Whether overlays can be mounted. Prints that the test is skipped if not.
 pub(crate) fn can_mount() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     let can = *CAN.get_or_init(|| {

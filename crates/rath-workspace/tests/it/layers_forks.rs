@@ -1,40 +1,41 @@
-//! Forks of stacks, what they share, and what nobody needs any more.
+//! Forks of layered workspaces, shared layers, and their collection.
 
 use std::fs;
 use std::path::Path;
 
-use rath_core::files::Name;
-use rath_workspace::{Budget, Error, Options, Workspace, collect_layers};
+use rath_core::files::FilePath;
+use rath_workspace::{Error, Options, Workspace, WorkspaceBudget, collect_layers};
 
 use super::layers::{Layers, can_mount};
-use super::{Thing, assert_same};
+use super::{DiskEntry, assert_same};
 
 const FILES: &[(&str, &str)] = &[("a", "one"), ("d/b", "two"), ("d/e/c", "three"), (".gitignore", "*.log\n")];
 
-/// Names below a directory of the home.
+/// Names of the checkouts or layers that exist.
 fn names(layers: &Layers, kind: &str) -> Vec<String> {
     let entries = fs::read_dir(layers.home().join(kind)).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 fn text(files: &super::Files, path: &str) -> Option<String> {
-    match files.get(&Name::from(path)) {
-        Some(Thing::File { content, .. }) => Some(String::from_utf8(content.clone()).unwrap()),
+    match files.get(&FilePath::from(path)) {
+        Some(DiskEntry::File { content, .. }) => Some(String::from_utf8(content.clone()).unwrap()),
         _ => None,
     }
 }
 
 #[test]
-fn a_checkout_is_made_once() {
+fn a_checkout_is_written_once() {
     let layers = Layers::new();
     let version = layers.version(FILES);
-    let lay = |name: &str| {
-        Workspace::lay(layers.store.clone(), &layers.home(), &layers.state(name), &version, &layers.options).unwrap()
+    let create = |name: &str| {
+        Workspace::create_layered(layers.store.clone(), &layers.home(), &layers.state(name), &version, &layers.options)
+            .unwrap()
     };
-    let (mut first, laid) = lay("one");
-    assert!(!laid.reused && laid.files == 6 && laid.bytes == 17, "{laid:?}");
-    let (mut second, laid) = lay("two");
-    assert!(laid.reused && laid.files == 0, "{laid:?}");
+    let (mut first, stats) = create("one");
+    assert!(!stats.reused && stats.files == 6 && stats.bytes == 17, "{stats:?}");
+    let (mut second, stats) = create("two");
+    assert!(stats.reused && stats.files == 0, "{stats:?}");
     assert_eq!(first.overlay().unwrap().lowers, second.overlay().unwrap().lowers);
     for workspace in [&mut first, &mut second] {
         let saved = workspace.save().unwrap();
@@ -46,16 +47,28 @@ fn a_checkout_is_made_once() {
     assert!(
         Workspace::open_layered(layers.store.clone(), &layers.home(), &layers.state("three"), &layers.options).is_err()
     );
-    let again = Workspace::lay(layers.store.clone(), &layers.home(), &layers.state("one"), &version, &layers.options);
+    let again = Workspace::create_layered(
+        layers.store.clone(),
+        &layers.home(),
+        &layers.state("one"),
+        &version,
+        &layers.options,
+    );
     assert!(matches!(again, Err(Error::Busy { .. })));
     drop(first);
-    let again = Workspace::lay(layers.store.clone(), &layers.home(), &layers.state("one"), &version, &layers.options);
+    let again = Workspace::create_layered(
+        layers.store.clone(),
+        &layers.home(),
+        &layers.state("one"),
+        &version,
+        &layers.options,
+    );
     assert_eq!(again.map(drop).unwrap_err().code(), "machine");
 }
 
-/// Many lay the same version at once: one of them makes it, all of them have it.
+/// Several threads create workspaces of the same version: one of them writes the checkout, all of them use it.
 #[test]
-fn who_lays_the_same_version_does_not_meet_half_of_it() {
+fn concurrent_checkouts_of_one_version_are_complete() {
     let layers = Layers::new();
     let files: Vec<_> = (0..300).map(|n| (format!("d{}/{n}", n % 9), format!("{n}"))).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
@@ -66,7 +79,7 @@ fn who_lays_the_same_version_does_not_meet_half_of_it() {
             let (layers, version, whole) = (&layers, &version, &whole);
             scope.spawn(move || {
                 let name = format!("{n}");
-                let mut workspace = layers.lay(&name, version);
+                let mut workspace = layers.create_layered(&name, version);
                 let checkout = &workspace.overlay().unwrap().lowers[0];
                 assert_same(&super::on_disk(checkout), whole, "the checkout");
                 assert_eq!(workspace.save().unwrap().version, *version);
@@ -81,20 +94,20 @@ fn who_lays_the_same_version_does_not_meet_half_of_it() {
 }
 
 #[test]
-fn forks_go_their_own_ways_and_carry_what_is_ignored() {
+fn forks_are_independent_and_keep_ignored_files() {
     if !can_mount() {
         return;
     }
     let layers = Layers::new();
-    let mut root = layers.lay("root", &layers.version(FILES));
+    let mut root = layers.create_layered("root", &layers.version(FILES));
     layers.run(&root, "echo root > a; echo kept > d/noise.log; rm d/b; mkdir new; echo x > new/x");
-    let sealed = root.seal_for(&layers.state("child")).unwrap();
+    let sealed = root.fork_into(&layers.state("child")).unwrap();
     assert!(sealed.sealed && !sealed.squashed);
     let mut child = layers.open("child");
     assert_eq!(child.save().unwrap().version, sealed.saved.version);
     assert_same(&layers.view(&child), &layers.view(&root), "a fork");
     layers.run(&child, "echo child > a; rm -r new; echo b > d/b");
-    let sealed = child.seal_for(&layers.state("grandchild")).unwrap();
+    let sealed = child.fork_into(&layers.state("grandchild")).unwrap();
     let mut grandchild = layers.open("grandchild");
     layers.run(&grandchild, "echo grandchild > a; rm d/noise.log; mkdir new");
     layers.run(&root, "echo again > a");
@@ -108,23 +121,23 @@ fn forks_go_their_own_ways_and_carry_what_is_ignored() {
     assert_eq!(column("new/x"), [some("x\n"), None, None]);
     for (workspace, view) in [&mut root, &mut child, &mut grandchild].into_iter().zip(&views) {
         let mut seen = view.clone();
-        seen.remove(&Name::from("d/noise.log"));
+        seen.remove(&FilePath::from("d/noise.log"));
         assert_same(&layers.in_version(&workspace.save().unwrap().version), &seen, "saved");
     }
-    // Nothing new: nothing is sealed.
+    // Without changes, nothing is sealed.
     let before = names(&layers, "layers").len();
-    assert!(root.seal_for(&layers.state("other")).unwrap().sealed);
-    assert!(!layers.open("other").seal_for(&layers.state("third")).unwrap().sealed);
+    assert!(root.fork_into(&layers.state("other")).unwrap().sealed);
+    assert!(!layers.open("other").fork_into(&layers.state("third")).unwrap().sealed);
     assert_eq!(names(&layers, "layers").len(), before + 1);
 }
 
 #[test]
-fn deep_stacks_are_made_shallow() {
+fn deep_stacks_are_squashed() {
     if !can_mount() {
         return;
     }
     let layers = Layers::new();
-    let mut workspace = layers.lay("0", &layers.version(FILES));
+    let mut workspace = layers.create_layered("0", &layers.version(FILES));
     let mut versions = Vec::new();
     let mut depths = Vec::new();
     for n in 1..=20 {
@@ -142,7 +155,7 @@ fn deep_stacks_are_made_shallow() {
         );
         layers.run(&workspace, script);
         let before = layers.view(&workspace);
-        let sealed = workspace.seal_for(&layers.state(&format!("{n}"))).unwrap();
+        let sealed = workspace.fork_into(&layers.state(&format!("{n}"))).unwrap();
         let depth = workspace.overlay().unwrap().lowers.len();
         assert_eq!(sealed.squashed, depth == 2 && n > 1);
         depths.push(depth);
@@ -162,16 +175,16 @@ fn deep_stacks_are_made_shallow() {
 }
 
 #[test]
-fn only_what_nobody_stands_on_is_collected() {
+fn only_unused_layers_are_collected() {
     if !can_mount() {
         return;
     }
     let layers = Layers::new();
     assert_eq!(collect_layers(&layers.home(), false).unwrap().removed.len(), 0);
-    let mut one = layers.lay("one", &layers.version(FILES));
-    let two = layers.lay("two", &layers.version(&[("other", "file")]));
+    let mut one = layers.create_layered("one", &layers.version(FILES));
+    let two = layers.create_layered("two", &layers.version(&[("other", "file")]));
     layers.run(&one, "echo x > a; mkdir -p closed/in; echo x > closed/in/f; chmod 555 closed/in closed");
-    one.seal_for(&layers.state("child")).unwrap();
+    one.fork_into(&layers.state("child")).unwrap();
     let before = layers.view(&one);
     fs::create_dir_all(layers.home().join("layers/.new-half/d")).unwrap();
     fs::create_dir_all(layers.home().join("checkouts/.new-half/d")).unwrap();
@@ -184,17 +197,17 @@ fn only_what_nobody_stands_on_is_collected() {
     assert_eq!(collect_layers(&layers.home(), false).unwrap(), would);
     assert!(would.removed.iter().all(|path| !path.exists()));
     assert_eq!(collect_layers(&layers.home(), false).unwrap().removed, Vec::<&Path>::new());
-    assert_same(&layers.view(&one), &before, "what is in use");
+    assert_same(&layers.view(&one), &before, "layers in use");
     drop(one);
-    for site in ["one", "child"] {
-        assert_same(&layers.view(&layers.open(site)), &before, "what is in use");
-        rath_workspace::remove_tree(&layers.state(site)).unwrap();
+    for name in ["one", "child"] {
+        assert_same(&layers.view(&layers.open(name)), &before, "layers in use");
+        rath_workspace::remove_tree(&layers.state(name)).unwrap();
     }
-    // Closed directories go as well.
+    // Read-only directories are removed too.
     assert_eq!(collect_layers(&layers.home(), false).unwrap().removed.len(), 2);
-    // What a broken site names is not known: then nothing goes.
+    // An unreadable manifest could name any layer, so nothing is removed.
     let version = layers.version(FILES);
-    drop(layers.lay("broken", &version));
+    drop(layers.create_layered("broken", &version));
     fs::write(layers.state("broken").join("stack.json"), "{").unwrap();
     assert!(collect_layers(&layers.home(), false).is_err());
     assert_eq!(names(&layers, "checkouts").len(), 1);
@@ -206,7 +219,7 @@ fn hostile_names_deep_trees_and_closed_files() {
         return;
     }
     let layers = Layers::new();
-    let mut workspace = layers.lay("0", &layers.version(FILES));
+    let mut workspace = layers.create_layered("0", &layers.version(FILES));
     let first = workspace.save().unwrap().version;
     let script = b"
         printf x > 'new
@@ -223,13 +236,13 @@ line'; printf x > '\xff\xfe'; printf x > .wh.a; printf x > .wh..wh..opq; : > use
         true => assert_eq!(skipped, ["pipe"]),
         false => assert!(skipped.contains(&"closed".to_owned()) && skipped.contains(&"locked".to_owned())),
     }
-    assert!(saved.restless.is_empty());
+    assert!(saved.unstable.is_empty());
     if is_root {
         let mut view = layers.view(&workspace);
-        view.remove(&Name::from("pipe"));
+        view.remove(&FilePath::from("pipe"));
         assert_same(&layers.in_version(&saved.version), &view, "saved");
     }
-    let sealed = workspace.seal_for(&layers.state("1")).unwrap();
+    let sealed = workspace.fork_into(&layers.state("1")).unwrap();
     assert_eq!(sealed.saved.version, saved.version);
     let mut fork = layers.open("1");
     assert_eq!(fork.save().unwrap().version, saved.version);
@@ -246,12 +259,12 @@ line'; printf x > '\xff\xfe'; printf x > .wh.a; printf x > .wh..wh..opq; : > use
     assert_same(&layers.view(&fork), &layers.in_version(&first), "set back to the first");
 }
 
-/// Attributes that the kernel or somebody else leaves in the upper are nothing to us.
+/// Extended attributes that overlayfs or other programs leave in the upper directory.
 #[test]
-fn foreign_attributes_stay() {
+fn foreign_extended_attributes_are_ignored() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
     let layers = Layers::new();
-    let mut workspace = layers.lay("0", &layers.version(FILES));
+    let mut workspace = layers.create_layered("0", &layers.version(FILES));
     let upper = workspace.overlay().unwrap().upper;
     fs::create_dir(upper.join("d")).unwrap();
     fs::write(upper.join("d/b"), "two").unwrap();
@@ -269,28 +282,28 @@ fn foreign_attributes_stay() {
 }
 
 #[test]
-fn what_is_ignored_is_left_alone_or_in_the_way() {
+fn ignored_files_are_kept_or_in_the_way() {
     if !can_mount() {
         return;
     }
     let layers = Layers::new();
-    let mut workspace = layers.lay("0", &layers.version(FILES));
+    let mut workspace = layers.create_layered("0", &layers.version(FILES));
     layers.run(&workspace, "echo below > d/e/below.log");
-    let first = workspace.seal_for(&layers.state("1")).unwrap().saved.version;
+    let first = workspace.fork_into(&layers.state("1")).unwrap().saved.version;
     layers.run(&workspace, "rm -r d/e/c; echo above > d/above.log");
     let hollow = workspace.save().unwrap().version;
     assert_eq!(text(&layers.in_version(&hollow), "d/b"), Some("two".into()));
-    assert!(!layers.in_version(&hollow).contains_key(&Name::from("d/e")));
+    assert!(!layers.in_version(&hollow).contains_key(&FilePath::from("d/e")));
     layers.run(&workspace, "rm d/e/below.log; rmdir d/e; echo file > d/e");
     let file = workspace.save().unwrap().version;
     workspace.restore(None, &first).unwrap();
     let view = layers.view(&workspace);
     assert_eq!(text(&view, "d/above.log"), Some("above\n".into()));
-    // What was removed and ignored does not come back.
+    // Ignored files that were removed are not restored.
     assert_eq!(text(&view, "d/e/below.log"), None);
     layers.run(&workspace, "echo mine > d/e/mine.log");
     match workspace.restore(None, &file) {
-        Err(Error::InTheWay { paths }) => assert_eq!(paths, [Name::from("d/e/mine.log")]),
+        Err(Error::InTheWay { paths }) => assert_eq!(paths, [FilePath::from("d/e/mine.log")]),
         other => panic!("{other:?}"),
     }
     assert_eq!(text(&layers.view(&workspace), "d/e/mine.log"), Some("mine\n".into()));
@@ -298,11 +311,11 @@ fn what_is_ignored_is_left_alone_or_in_the_way() {
 }
 
 #[test]
-fn more_than_the_budget_allows() {
+fn a_workspace_over_budget_is_refused() {
     let mut layers = Layers::new();
     let version = layers.version(FILES);
-    layers.options.budget = Budget { files: 8, ..Budget::default() };
-    let mut workspace = layers.lay("0", &version);
+    layers.options.budget = WorkspaceBudget { files: 8, ..WorkspaceBudget::default() };
+    let mut workspace = layers.create_layered("0", &version);
     let upper = workspace.overlay().unwrap().upper;
     for n in 0..2 {
         fs::write(upper.join(format!("{n}")), "x").unwrap();
@@ -321,12 +334,13 @@ fn versions_with_forbidden_or_ignored_files() {
     layers.options = Options { ignore: vec!["!.git".into()], ..Options::default() };
     let hooks = layers.version(&[("a", "x"), (".git/hooks/evil", "x")]);
     layers.options = Options::default();
-    let laid = Workspace::lay(layers.store.clone(), &layers.home(), &layers.state("0"), &hooks, &layers.options);
-    assert_eq!(laid.map(drop).unwrap_err().code(), "in-the-way");
-    // Other rules than it was saved with: what is versioned stays so, and what is new is ignored.
+    let stats =
+        Workspace::create_layered(layers.store.clone(), &layers.home(), &layers.state("0"), &hooks, &layers.options);
+    assert_eq!(stats.map(drop).unwrap_err().code(), "in-the-way");
+    // With other rules than the version was saved with: versioned files stay versioned, and new files are ignored.
     let version = layers.version(&[("a", "x"), ("b.tmp", "x"), ("only/c.tmp", "x")]);
     layers.options = Options { ignore: vec!["*.tmp".into()], ..Options::default() };
-    let mut workspace = layers.lay("1", &version);
+    let mut workspace = layers.create_layered("1", &version);
     fs::write(workspace.overlay().unwrap().upper.join("new.tmp"), "x").unwrap();
     assert!(workspace.save().unwrap().version.same_files(&version));
     fs::remove_file(workspace.overlay().unwrap().upper.join("new.tmp")).unwrap();
@@ -335,18 +349,18 @@ fn versions_with_forbidden_or_ignored_files() {
     assert!(layers.open("1").save().unwrap().version.same_files(&version));
 }
 
-/// As a plain user too: directories that may not be written to are filled, emptied and sealed.
+/// Read-only directories are filled, emptied and sealed. This also runs as a user other than root.
 #[test]
-fn directories_that_are_closed() {
+fn read_only_directories_are_restored() {
     if !can_mount() {
         return;
     }
     let layers = Layers::new();
-    let mut workspace = layers.lay("0", &layers.version(FILES));
+    let mut workspace = layers.create_layered("0", &layers.version(FILES));
     layers.run(&workspace, "chmod 555 d/e; chmod 500 d; echo x > x");
-    let first = workspace.seal_for(&layers.state("1")).unwrap().saved.version;
+    let first = workspace.fork_into(&layers.state("1")).unwrap().saved.version;
     layers.run(&workspace, "chmod 755 d; rm -r d/e; echo new > d/b; echo n > d/n; chmod 555 d; chmod 500 .");
-    let second = workspace.seal_for(&layers.state("2")).unwrap().saved.version;
+    let second = workspace.fork_into(&layers.state("2")).unwrap().saved.version;
     layers.run(
         &workspace,
         "chmod 700 .; chmod 755 d; rm -r d; mkdir -p d/e; echo 3 > d/e/c; echo 3 > d/q; chmod 111 d/e d",
@@ -360,22 +374,22 @@ fn directories_that_are_closed() {
     }
 }
 
-/// A restore that cannot be done is taken back, at once or at the next open.
+/// A failed restore is undone, immediately or at the next open.
 #[test]
-fn a_restore_that_fails_is_taken_back() {
+fn a_failed_restore_is_undone() {
     let layers = Layers::new();
     let version = layers.version(FILES);
-    let mut workspace = layers.lay("0", &version);
+    let mut workspace = layers.create_layered("0", &version);
     let upper = workspace.overlay().unwrap().upper;
     fs::write(upper.join("a"), "changed").unwrap();
     fs::write(upper.join("new"), "new").unwrap();
     let present = workspace.save().unwrap().version;
     let lost = {
-        use rath_core::files::{Change, Forest, Node, NodeKind, graft};
+        use rath_core::files::{Change, Node, NodeKind, TreeStore, with_changes};
         let sha256 = rath_core::Digest::of(b"never stored");
         let after = Some(Node { kind: NodeKind::File, mode: 0o644, sha256, size: 12 });
         let change = Change { path: "zzz".into(), before: None, after };
-        pollster::block_on(graft(&Forest::new(&*layers.store), &version, &[change])).unwrap()
+        pollster::block_on(with_changes(&TreeStore::new(&*layers.store), &version, &[change])).unwrap()
     };
     assert_eq!(workspace.restore(None, &lost).unwrap_err().code(), "not-found");
     assert!(!layers.state("0").join("restoring").exists());

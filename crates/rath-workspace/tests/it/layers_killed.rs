@@ -1,4 +1,4 @@
-//! SIGKILL while a stack is laid, forked and restored.
+//! Sends SIGKILL while a layered workspace is created, forked and restored.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rath_workspace::{Options, Workspace, collect_layers};
 
 use super::killed::{killed, rounds, three_versions};
 use super::layers::{can_mount, view};
-use super::{Chance, Place, assert_same};
+use super::{Fixture, Random, assert_same};
 use crate::support::{child_dir, verify};
 
 fn versions(dir: &Path) -> Vec<Version> {
@@ -21,14 +21,14 @@ fn fresh() -> String {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos().to_string()
 }
 
-/// Lays, restores and forks until it is killed.
+/// Child process: creates, restores and forks workspaces until it is killed.
 #[test]
 fn worker() {
     let Some(dir) = child_dir() else { return };
     let store = Embedded::open(dir.join("store")).unwrap();
     let home = dir.join("home");
     let versions = versions(&dir);
-    let mut chance = Chance::new();
+    let mut chance = Random::new();
     let options = Options::default();
     let mut name = fs::read_to_string(dir.join("current")).unwrap();
     println!("\nready");
@@ -38,17 +38,17 @@ fn worker() {
             true => Workspace::open_layered(store.clone(), &home, &state, &options).unwrap().0,
             false => {
                 let _ = collect_layers(&home, false).unwrap();
-                Workspace::lay(store.clone(), &home, &state, &versions[0], &options).unwrap().0
+                Workspace::create_layered(store.clone(), &home, &state, &versions[0], &options).unwrap().0
             }
         };
         let to = &versions[chance.below(3) as usize];
         assert!(workspace.restore(None, to).unwrap().version.same_files(to));
         let child = fresh();
-        let sealed = workspace.seal_for(&home.join(&child)).unwrap();
+        let sealed = workspace.fork_into(&home.join(&child)).unwrap();
         assert!(sealed.saved.version.same_files(to));
         drop(workspace);
         if chance.below(12) == 0 {
-            // Another line, from the beginning.
+            // Start again with a new workspace.
             name = fresh();
             fs::write(dir.join("current.new"), &name).unwrap();
             fs::rename(dir.join("current.new"), dir.join("current")).unwrap();
@@ -62,56 +62,57 @@ fn worker() {
     }
 }
 
-/// Who is killed while an upper is cleared leaves a site that can be shown again.
+/// A process is killed while it replaces the upper directory. The next open creates the missing directories.
 #[test]
-fn what_was_to_be_made_anew_is_there_afterwards() {
-    let place = Place::new();
-    let all = three_versions(&place);
-    let (home, options) = (place.dir.path().join("home"), Options::default());
+fn an_interrupted_reset_of_the_upper_directory_is_completed() {
+    let fixture = Fixture::new();
+    let all = three_versions(&fixture);
+    let (home, options) = (fixture.dir.path().join("home"), Options::default());
     let (parent, child) = (home.join("parent"), home.join("child"));
-    let (mut workspace, _) = Workspace::lay(place.store.clone(), &home, &parent, &all[0], &options).unwrap();
+    let (mut workspace, _) =
+        Workspace::create_layered(fixture.store.clone(), &home, &parent, &all[0], &options).unwrap();
     fs::write(parent.join("upper/new"), "new").unwrap();
-    workspace.seal_for(&child).unwrap();
+    workspace.fork_into(&child).unwrap();
     let version = workspace.save().unwrap().version;
     drop(workspace);
-    for gone in [&["work"][..], &["upper"], &["upper", "work"]] {
-        for name in gone {
+    for missing in [&["work"][..], &["upper"], &["upper", "work"]] {
+        for name in missing {
             rath_workspace::remove_tree(&parent.join(name)).unwrap();
         }
-        let (mut workspace, _) = Workspace::open_layered(place.store.clone(), &home, &parent, &options).unwrap();
+        let (mut workspace, _) = Workspace::open_layered(fixture.store.clone(), &home, &parent, &options).unwrap();
         let overlay = workspace.overlay().unwrap();
-        assert!(overlay.upper.is_dir() && overlay.work.is_dir(), "{gone:?}");
-        assert!(workspace.save().unwrap().version.same_files(&version), "{gone:?}");
+        assert!(overlay.upper.is_dir() && overlay.work.is_dir(), "{missing:?}");
+        assert!(workspace.save().unwrap().version.same_files(&version), "{missing:?}");
     }
 }
 
 #[test]
-fn a_stack_that_is_killed_is_finished() {
-    let place = Place::new();
-    let all = three_versions(&place);
-    let dir = place.dir.path();
+fn killed_layer_operations_are_completed() {
+    let fixture = Fixture::new();
+    let all = three_versions(&fixture);
+    let dir = fixture.dir.path();
     fs::write(dir.join("versions"), serde_json::to_vec(&all).unwrap()).unwrap();
     fs::write(dir.join("current"), fresh()).unwrap();
     let home = dir.join("home");
-    let mut chance = Chance::new();
+    let mut chance = Random::new();
     let (mut finished, mut whole) = (0, 0);
     for round in 0.. {
         if round >= rounds() && (finished > 0 || round > 1000) {
             break;
         }
-        // Mostly it is not killed before there is anything to restore.
+        // In most rounds, let it live until it restores something.
         let current = home.join(fs::read_to_string(dir.join("current")).unwrap());
         if !Workspace::is_layered(&current) && chance.below(4) > 0 {
-            Workspace::lay(place.store.clone(), &home, &current, &all[0], &Options::default()).unwrap();
+            Workspace::create_layered(fixture.store.clone(), &home, &current, &all[0], &Options::default()).unwrap();
         }
-        // A slow machine gets more time, so that it comes to a restore at all.
+        // A slow machine gets more time, so that it reaches a restore.
         let longest = 400_000 * (1 + round / rounds().max(1)).min(20);
         killed("layers_killed::worker", dir, Duration::from_micros(chance.below(longest)));
         let sites: Vec<_> = fs::read_dir(&home).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
         for state in sites.iter().filter(|state| Workspace::is_layered(state)) {
             let options = Options::default();
             let (mut workspace, recovered) =
-                Workspace::open_layered(place.store.clone(), &home, state, &options).unwrap();
+                Workspace::open_layered(fixture.store.clone(), &home, state, &options).unwrap();
             assert!(!state.join("restoring").exists() && !state.join("staging").exists());
             let version = workspace.save().unwrap().version;
             if let Some(recovered) = recovered {
@@ -123,7 +124,7 @@ fn a_stack_that_is_killed_is_finished() {
             whole += 1;
             if can_mount() && chance.below(8) == 0 {
                 let files = view(&workspace.overlay().unwrap(), dir);
-                assert_same(&files, &place.in_version(&version), &format!("round {round}"));
+                assert_same(&files, &fixture.in_version(&version), &format!("round {round}"));
             }
             drop(workspace);
             if *state != current {
@@ -135,5 +136,5 @@ fn a_stack_that_is_killed_is_finished() {
     assert!(finished > 0, "no restore was interrupted");
     eprintln!("{} rounds, {whole} stacks whole, {finished} restores finished", rounds());
     let report = verify(&dir.join("store"));
-    assert!(report.is_sound(), "{:?}", report.findings);
+    assert!(report.is_valid(), "{:?}", report.findings);
 }

@@ -1,4 +1,4 @@
-//! Random programs in overlay mounts, against the same programs in plain directories.
+//! Random programs in overlay mounts, compared with the same programs in plain directories.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use proptest::prelude::*;
-use rath_core::files::{Name, Version};
+use rath_core::files::{FilePath, Version};
 use rath_workspace::{Error, Options, Saved, Workspace};
 use tempfile::TempDir;
 
@@ -41,7 +41,7 @@ enum Op {
     Write(Path, usize),
     Append(Path),
     Truncate(Path),
-    /// A new file in its place.
+    /// Replaces the file by rename.
     Replace(Path, usize),
     MakeDirectory(Path),
     Remove(Path),
@@ -57,7 +57,7 @@ enum Op {
     Touch(Path),
 }
 
-/// What comes after a script.
+/// What happens after a script.
 #[derive(Clone, Debug)]
 enum Then {
     Nothing,
@@ -122,7 +122,7 @@ fn quoted(path: &[usize]) -> Vec<u8> {
     text
 }
 
-/// Fills `$` in a line with paths.
+/// Replaces each `$` in a pattern by the next path.
 fn line(pattern: &str, paths: &[&Path]) -> Vec<u8> {
     let mut parts = pattern.split('$');
     let mut text = parts.next().unwrap().as_bytes().to_vec();
@@ -144,7 +144,7 @@ impl Op {
             Op::Append(path) => line("test -f $ -a ! -L $ && printf more >> $", &[path]),
             Op::Truncate(path) => line("test -f $ -a ! -L $ && : > $", &[path]),
             Op::Replace(path, at) => {
-                line(&format!("test -f $ && printf '{}' > beside && mv -T beside $", content(*at)), &[path])
+                line(&format!("test -f $ && printf '{}' > temporary && mv -T temporary $", content(*at)), &[path])
             }
             Op::MakeDirectory(path) => line("mkdir -p $", &[path]),
             Op::Remove(path) => line("rm -f $", &[path]),
@@ -180,10 +180,10 @@ impl Op {
     }
 }
 
-/// Other names of files go first: a lower layer does not keep them, a plain directory does. The last lines make new
-/// ones.
+/// The script for a step. It starts by breaking up hard links, because overlayfs does not keep them when it copies a
+/// file up. The last operations make new ones.
 fn script(ops: &[Op]) -> Vec<u8> {
-    let alone = r#"cp -p -- "$1" beside && mv -f -T -- beside "$1""#;
+    let alone = r#"cp -p -- "$1" temporary && mv -f -T -- temporary "$1""#;
     let mut text = format!("umask 022\nfind . -type f -links +1 -exec sh -c '{alone}' sh {{}} ';'\n").into_bytes();
     let (last, first): (Vec<_>, Vec<_>) = ops.iter().partition(|op| matches!(op, Op::Link(..)));
     for op in first.into_iter().chain(last) {
@@ -191,16 +191,16 @@ fn script(ops: &[Op]) -> Vec<u8> {
         text.extend_from_slice(&op.shell());
         text.extend_from_slice(b"; } 2>/dev/null\n");
     }
-    text.extend_from_slice(b"rm -rf ./beside\ntrue\n");
+    text.extend_from_slice(b"rm -rf ./temporary\ntrue\n");
     text
 }
 
-/// One line of forks: a plain directory and a stack that ought to be the same.
+/// A plain directory and a layered workspace that must have the same files.
 struct Branch {
     name: String,
     plain: Workspace,
     layered: Option<Workspace>,
-    /// What was saved last.
+    /// The last saved version.
     last: Version,
 }
 
@@ -223,7 +223,7 @@ impl Program {
         }
         plain.track(Vec::new());
         let version = plain.save().unwrap().version;
-        let layered = Some(program.layers.lay("0", &version));
+        let layered = Some(program.layers.create_layered("0", &version));
         program.versions.push(version.clone());
         program.branches.push(Branch { name: "0".into(), plain, layered, last: version });
         program
@@ -274,7 +274,7 @@ impl Program {
         self.check_view(branch);
     }
 
-    /// Saves both, and compares what comes out.
+    /// Saves both and compares the versions.
     fn save(&mut self, branch: usize) -> Version {
         let plain = self.branches[branch].plain.save().unwrap();
         let layered = self.layered(branch).save().unwrap();
@@ -286,12 +286,12 @@ impl Program {
             "saved in layers",
         );
         assert_eq!(layered.version, plain.version);
-        let skipped = |saved: &Saved| saved.skipped.iter().map(|one| one.path.clone()).collect::<BTreeSet<Name>>();
+        let skipped = |saved: &Saved| saved.skipped.iter().map(|one| one.path.clone()).collect::<BTreeSet<FilePath>>();
         assert_eq!(skipped(&layered), skipped(&plain));
-        if !self.hides_something(branch) {
+        if !self.has_unversioned(branch) {
             assert_eq!((layered.files, layered.bytes), (plain.files, plain.bytes));
         }
-        // Again, with nothing new; and through all layers, with rules that come to the same.
+        // Save again without changes, then with a walk of all layers, forced by an equivalent configuration.
         assert_eq!(self.layered(branch).save().unwrap().version, plain.version);
         let Branch { name, layered, .. } = &mut self.branches[branch];
         *layered = None;
@@ -306,8 +306,8 @@ impl Program {
         plain.version
     }
 
-    /// Whether something in a branch is not versioned: what then is counted is not exactly the same.
-    fn hides_something(&self, branch: usize) -> bool {
+    /// Whether a branch has unversioned files. Then the counts of the two may differ.
+    fn has_unversioned(&self, branch: usize) -> bool {
         let plain = on_disk(&self.files(&self.branches[branch].name));
         plain.len() != self.layers.in_version(&self.versions_last(branch)).len()
     }
@@ -332,7 +332,7 @@ impl Program {
     fn fork(&mut self, branch: usize) {
         let child = format!("{}", self.branches.len());
         let state = self.layers.state(&child);
-        self.layered(branch).seal_for(&state).unwrap();
+        self.layered(branch).fork_into(&state).unwrap();
         let from = self.files(&self.branches[branch].name);
         let to = self.files(&child);
         let copied = Command::new("cp").arg("-a").arg(from).arg(&to).status().unwrap();
@@ -351,8 +351,8 @@ impl Program {
         match (plain, layered) {
             (Ok(plain), Ok(layered)) => {
                 assert_eq!(plain.kept, []);
-                // Where rules go, files that they hid are seen: a stack says so at once, a plain directory when it is
-                // saved.
+                // When a restore removes ignore rules, files that they matched become visible. A layered workspace
+                // reports them in the result, a plain directory at the next save.
                 let present = self.branches[branch].plain.save().unwrap().version;
                 assert!(layered.version == plain.version || layered.version == present);
                 assert_eq!(layered.changed, plain.changed);
@@ -375,7 +375,7 @@ fn run(dir: TempDir, steps: &[Step]) {
     for step in steps {
         program.step(step);
     }
-    // The lines do not know of each other.
+    // Branches are independent.
     for branch in 0..program.branches.len() {
         program.save(branch);
     }
@@ -394,7 +394,7 @@ proptest! {
     #![proptest_config(cases(12))]
 
     #[test]
-    fn stacks_agree_with_plain_directories(steps in prop::collection::vec(step(3), 1..10)) {
+    fn layered_workspaces_agree_with_plain_directories(steps in prop::collection::vec(step(3), 1..10)) {
         run(in_memory(64 << 20), &steps);
     }
 }
@@ -402,16 +402,16 @@ proptest! {
 proptest! {
     #![proptest_config(cases(2))]
 
-    /// Deep enough that layers are squashed.
+    /// With enough forks that layers are squashed.
     #[test]
-    fn stacks_of_many_forks_agree_with_plain_directories(steps in prop::collection::vec(step(40), 14..24)) {
+    fn many_forks_agree_with_plain_directories(steps in prop::collection::vec(step(40), 14..24)) {
         let one_line: Vec<_> = steps.into_iter().map(|step| Step { branch: 0, ..step }).collect();
         run(in_memory(64 << 20), &one_line);
     }
 
-    /// The same where files are on a disk.
+    /// The same on a disk instead of a tmpfs.
     #[test]
-    fn stacks_on_disk_agree_with_plain_directories(steps in prop::collection::vec(step(3), 1..10)) {
+    fn layered_workspaces_on_disk_agree_with_plain_directories(steps in prop::collection::vec(step(3), 1..10)) {
         run(TempDir::new().unwrap(), &steps);
     }
 }

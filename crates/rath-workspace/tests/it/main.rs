@@ -1,4 +1,4 @@
-//! Directories under versions, against a plain reading of the same files. One binary.
+//! Workspaces, compared with a plain reading of the same files. All tests are in one binary.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests start children of their own binary and tell them by environment")]
@@ -28,83 +28,83 @@ use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::Store;
-use rath_core::files::{Forest, Name, NodeKind, Version};
+use rath_core::files::{FilePath, NodeKind, TreeStore, Version};
 use rath_store::Embedded;
 use rath_workspace::{Options, Saved, Workspace};
 use tempfile::TempDir;
 
-/// What stands at a path, as `std::fs` sees it.
+/// A directory entry, read by `std::fs`.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Thing {
+pub(crate) enum DiskEntry {
     File { mode: u32, content: Vec<u8> },
     Directory { mode: u32 },
     Link { target: Vec<u8> },
     Special,
 }
 
-impl Thing {
+impl DiskEntry {
     fn is_directory(&self) -> bool {
-        matches!(self, Thing::Directory { .. })
+        matches!(self, DiskEntry::Directory { .. })
     }
 }
 
-impl std::fmt::Debug for Thing {
+impl std::fmt::Debug for DiskEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Thing::File { mode, content } => {
+            DiskEntry::File { mode, content } => {
                 let shown = &content[..content.len().min(40)];
-                write!(f, "file {mode:04o} {} {:?}", content.len(), Name::from(shown))
+                write!(f, "file {mode:04o} {} {:?}", content.len(), FilePath::from(shown))
             }
-            Thing::Directory { mode } => write!(f, "directory {mode:04o}"),
-            Thing::Link { target } => write!(f, "link {:?}", Name::from(&target[..])),
-            Thing::Special => write!(f, "special"),
+            DiskEntry::Directory { mode } => write!(f, "directory {mode:04o}"),
+            DiskEntry::Link { target } => write!(f, "link {:?}", FilePath::from(&target[..])),
+            DiskEntry::Special => write!(f, "special"),
         }
     }
 }
 
 /// Everything below a directory.
-pub(crate) type Files = BTreeMap<Name, Thing>;
+pub(crate) type Files = BTreeMap<FilePath, DiskEntry>;
 
-/// Reads a directory with nothing but the standard library.
+/// Reads a directory using only the standard library.
 pub(crate) fn on_disk(root: &Path) -> Files {
-    fn walk(directory: &Path, path: &Name, files: &mut Files) {
+    fn walk(directory: &Path, path: &FilePath, files: &mut Files) {
         for entry in fs::read_dir(directory).unwrap() {
             let entry = entry.unwrap();
-            let path = path.join(&Name::from(entry.file_name().as_bytes()));
+            let path = path.join(&FilePath::from(entry.file_name().as_bytes()));
             let meta = entry.path().symlink_metadata().unwrap();
             let mode = meta.mode() & 0o7777;
             let thing = match meta.file_type() {
                 kind if kind.is_dir() => {
                     walk(&entry.path(), &path, files);
-                    Thing::Directory { mode }
+                    DiskEntry::Directory { mode }
                 }
                 kind if kind.is_symlink() => {
-                    Thing::Link { target: fs::read_link(entry.path()).unwrap().as_os_str().as_bytes().into() }
+                    DiskEntry::Link { target: fs::read_link(entry.path()).unwrap().as_os_str().as_bytes().into() }
                 }
-                kind if kind.is_file() => Thing::File { mode, content: fs::read(entry.path()).unwrap() },
-                _ => Thing::Special,
+                kind if kind.is_file() => DiskEntry::File { mode, content: fs::read(entry.path()).unwrap() },
+                _ => DiskEntry::Special,
             };
             files.insert(path, thing);
         }
     }
     let mut files = Files::new();
-    walk(root, &Name::root(), &mut files);
+    walk(root, &FilePath::root(), &mut files);
     files
 }
 
-/// What a version holds, read from the store.
+/// The files of a version, read from the store.
 pub(crate) fn in_version(store: &Arc<dyn Store>, version: &Version) -> Files {
-    let forest = Forest::new(&**store);
+    let forest = TreeStore::new(&**store);
     let content = |digest| block_on(forest.content(digest)).unwrap().to_vec();
     let mut files = Files::new();
     for (path, node) in block_on(forest.list(version)).unwrap() {
         let thing = match node.kind {
-            NodeKind::Directory => Thing::Directory { mode: node.mode },
-            NodeKind::Symlink => Thing::Link { target: content(node.sha256) },
+            NodeKind::Directory => DiskEntry::Directory { mode: node.mode },
+            NodeKind::Symlink => DiskEntry::Link { target: content(node.sha256) },
             NodeKind::File => {
                 let content = content(node.sha256);
                 assert_eq!(content.len() as u64, node.size, "{path}");
-                Thing::File { mode: node.mode, content }
+                DiskEntry::File { mode: node.mode, content }
             }
         };
         files.insert(path, thing);
@@ -112,7 +112,7 @@ pub(crate) fn in_version(store: &Arc<dyn Store>, version: &Version) -> Files {
     files
 }
 
-/// Says where two readings differ, and not what they have in common.
+/// Panics with the differences if two readings differ.
 #[track_caller]
 pub(crate) fn assert_same(found: &Files, expected: &Files, what: &str) {
     let mut differences = Vec::new();
@@ -126,14 +126,14 @@ pub(crate) fn assert_same(found: &Files, expected: &Files, what: &str) {
     assert!(differences.is_empty(), "{what}:\n{}", differences.join("\n"));
 }
 
-/// A store, a directory with files, and what is remembered about it.
-pub(crate) struct Place {
+/// A store, a directory with files, and the workspace's state directory.
+pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) options: Options,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::at(TempDir::new().unwrap())
     }
@@ -166,7 +166,7 @@ impl Place {
         workspace
     }
 
-    pub(crate) fn try_open(&self) -> rath_workspace::Result<(Workspace, Option<rath_workspace::Recovered>)> {
+    pub(crate) fn try_open(&self) -> rath_workspace::Result<(Workspace, Option<rath_workspace::RecoveredRestore>)> {
         Workspace::open(self.store.clone(), &self.root(), &self.state(), &self.options)
     }
 
@@ -207,7 +207,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory on no disk, if the system has one with so much room: making and syncing files there costs nothing.
+/// A directory on a tmpfs, if there is one with enough space: creating and syncing files there is fast.
 pub(crate) fn in_memory(bytes: u64) -> TempDir {
     let memory = Path::new("/dev/shm");
     let has_room = rustix::fs::statvfs(memory)
@@ -215,15 +215,15 @@ pub(crate) fn in_memory(bytes: u64) -> TempDir {
     has_room.then(|| TempDir::new_in(memory).ok()).flatten().unwrap_or_else(|| TempDir::new().unwrap())
 }
 
-/// A file that somebody left beside its place.
-pub(crate) fn temporaries(files: &Files) -> Vec<&Name> {
+/// Whether a path is a temporary file of a restore.
+pub(crate) fn temporaries(files: &Files) -> Vec<&FilePath> {
     files.keys().filter(|path| path.split().1.as_bytes().starts_with(b".rath-")).collect()
 }
 
-/// Random numbers for tests that are not about values: a linear congruence.
-pub(crate) struct Chance(u64);
+/// A simple random number generator: a linear congruential generator.
+pub(crate) struct Random(u64);
 
-impl Chance {
+impl Random {
     pub(crate) fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()))
     }

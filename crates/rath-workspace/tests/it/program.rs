@@ -1,4 +1,4 @@
-//! Random programs of edits, saves, restores and merges, against readings of the directory.
+//! Random programs of edits, saves, restores and merges, compared with readings of the directory.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write as _;
@@ -10,14 +10,14 @@ use std::sync::{Arc, OnceLock};
 use pollster::block_on;
 use proptest::prelude::*;
 use rath_core::Store;
-use rath_core::files::{Drivers, Forest, Name, Version, merge};
+use rath_core::files::{Drivers, FilePath, TreeStore, Version, merge};
 use rath_store::Embedded;
 use rath_workspace::{Error, Options, Workspace};
 use tempfile::TempDir;
 
-use super::{Files, Place, assert_same, chmod, in_memory, temporaries};
+use super::{Files, Fixture, assert_same, chmod, in_memory, temporaries};
 
-/// Names that make trouble, and some that meet often.
+/// Unusual names, and a few that collide often.
 const NAMES: &[&[u8]] = &[
     b"a",
     b"b",
@@ -43,12 +43,12 @@ const TARGETS: &[&[u8]] = &[b"a", b"nowhere", b"/etc/passwd", b"..", b"../../out
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// In place, as an editor that truncates.
+    /// Writes in place, like an editor that truncates.
     Write(Vec<usize>, usize),
-    /// A new file in its place, as an editor that renames.
+    /// Replaces by rename, like an editor that writes a new file.
     Replace(Vec<usize>, usize),
     Append(Vec<usize>),
-    /// Other bytes of the same length, with the time of the old ones.
+    /// Writes other bytes of the same length and sets the old modification time.
     Sneak(Vec<usize>),
     Touch(Vec<usize>),
     Chmod(Vec<usize>, usize),
@@ -93,7 +93,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One store for all programs: what one of them leaves behind is nothing to the next.
+/// One store for all programs. They do not influence each other.
 pub(super) fn store() -> Arc<dyn Store> {
     static STORE: OnceLock<(Arc<dyn Store>, TempDir)> = OnceLock::new();
     let make = || {
@@ -104,21 +104,21 @@ pub(super) fn store() -> Arc<dyn Store> {
 }
 
 struct Program {
-    place: Place,
+    fixture: Fixture,
     workspace: Option<Workspace>,
     versions: Vec<(Version, Files)>,
     index: Option<Vec<u8>>,
 }
 
-fn is_ignored(path: &Name) -> bool {
+fn is_ignored(path: &FilePath) -> bool {
     path.as_bytes().ends_with(b".ign") || path.parts().any(|part| part.as_bytes().ends_with(b".ign"))
 }
 
-/// What of a directory is versioned: not what is ignored, and no directory that holds nothing else.
+/// The versioned part of a directory: without ignored files, and without directories that contain only those.
 fn versioned(disk: &Files) -> Files {
     let mut kept: Files =
         disk.iter().filter(|(path, _)| !is_ignored(path)).map(|(p, t)| (p.clone(), t.clone())).collect();
-    let has = |files: &Files, directory: &Name| files.keys().any(|path| path.split().0 == *directory);
+    let has = |files: &Files, directory: &FilePath| files.keys().any(|path| path.split().0 == *directory);
     loop {
         let hollow = kept.iter().find(|(path, thing)| thing.is_directory() && has(disk, path) && !has(&kept, path));
         let Some(path) = hollow.map(|(path, _)| path.clone()) else { return kept };
@@ -126,17 +126,19 @@ fn versioned(disk: &Files) -> Files {
     }
 }
 
-/// Whether setting the directory to `target` would go over something ignored.
+/// Whether a restore of `target` would overwrite an ignored file.
 fn is_in_the_way(disk: &Files, target: &Files) -> bool {
-    let above = |path: &Name| {
-        let parts: Vec<Name> = path.parts().collect();
-        (1..parts.len()).map(|n| parts[..n].iter().fold(Name::root(), |path, part| path.join(part))).collect::<Vec<_>>()
+    let above = |path: &FilePath| {
+        let parts: Vec<FilePath> = path.parts().collect();
+        (1..parts.len())
+            .map(|n| parts[..n].iter().fold(FilePath::root(), |path, part| path.join(part)))
+            .collect::<Vec<_>>()
     };
-    let blocked = |path: &Name| target.get(path).is_some_and(|thing| !thing.is_directory());
+    let blocked = |path: &FilePath| target.get(path).is_some_and(|thing| !thing.is_directory());
     disk.keys().filter(|path| is_ignored(path)).any(|path| above(path).iter().any(blocked))
 }
 
-/// What ought to be on disk after that: the target, what is ignored, and the directories it lies in.
+/// The expected files after a restore: the target, the ignored files, and the directories above them.
 fn expected(disk: &Files, target: &Files) -> Files {
     let mut files = target.clone();
     for (path, thing) in disk.iter().filter(|(path, _)| is_ignored(path)) {
@@ -152,21 +154,21 @@ fn expected(disk: &Files, target: &Files) -> Files {
 
 impl Program {
     fn new(dir: TempDir) -> Self {
-        let mut place = Place::with(store(), dir);
-        place.options = Options { ignore: vec!["*.ign".into()], ..Options::default() };
-        Self { place, workspace: None, versions: Vec::new(), index: None }
+        let mut fixture = Fixture::with(store(), dir);
+        fixture.options = Options { ignore: vec!["*.ign".into()], ..Options::default() };
+        Self { fixture, workspace: None, versions: Vec::new(), index: None }
     }
 
     fn workspace(&mut self) -> &mut Workspace {
-        let place = &self.place;
-        self.workspace.get_or_insert_with(|| place.open())
+        let fixture = &self.fixture;
+        self.workspace.get_or_insert_with(|| fixture.open())
     }
 
     fn at(&self, path: &[usize]) -> PathBuf {
-        path.iter().fold(self.place.root(), |at, name| at.join(std::ffi::OsStr::from_bytes(NAMES[*name])))
+        path.iter().fold(self.fixture.root(), |at, name| at.join(std::ffi::OsStr::from_bytes(NAMES[*name])))
     }
 
-    /// The path, with directories above it whatever stood there, and nothing at it.
+    /// Creates the directories above a path, replacing whatever is there, and removes the path itself.
     fn room(&self, path: &[usize]) -> PathBuf {
         for length in 1..path.len() {
             let above = self.at(&path[..length]);
@@ -185,7 +187,7 @@ impl Program {
             .filter(|path| self.is_inside(path) && path.symlink_metadata().is_ok_and(|meta| meta.is_file()))
     }
 
-    /// Whether no link is on the way.
+    /// Whether no parent of the path is a link.
     fn is_inside(&self, path: &Path) -> bool {
         let directory = path.parent().unwrap();
         directory.canonicalize().is_ok_and(|real| real == *directory)
@@ -199,9 +201,9 @@ impl Program {
             },
             Op::Replace(path, content) => {
                 let to = self.room(path);
-                let beside = self.place.dir.path().join("beside");
-                fs::write(&beside, CONTENTS[*content]).unwrap();
-                fs::rename(beside, to).unwrap();
+                let temporary = self.fixture.dir.path().join("temporary");
+                fs::write(&temporary, CONTENTS[*content]).unwrap();
+                fs::rename(temporary, to).unwrap();
             }
             Op::Append(path) => {
                 if let Some(path) = self.file(path) {
@@ -252,7 +254,7 @@ impl Program {
                     && !from.starts_with(to)
                 {
                     let to = self.room(to);
-                    // Making room may have taken it away.
+                    // Creating the directories may have removed the source.
                     let _ = fs::rename(there, to);
                 }
             }
@@ -280,21 +282,21 @@ impl Program {
             Op::Reopen => self.workspace = None,
             Op::LoseIndex => {
                 self.workspace = None;
-                let _ = fs::remove_file(self.place.state().join("index"));
+                let _ = fs::remove_file(self.fixture.state().join("index"));
             }
             Op::DamageIndex(at) => {
                 self.workspace = None;
-                let path = self.place.state().join("index");
+                let path = self.fixture.state().join("index");
                 if let Ok(mut bytes) = fs::read(&path) {
                     let at = at % bytes.len();
                     bytes[at] ^= 0x10;
                     fs::write(path, bytes).unwrap();
                 }
             }
-            // What a crash before the index was written leaves behind.
+            // Simulates a crash before the index was written.
             Op::OlderIndex => {
                 self.workspace = None;
-                let path = self.place.state().join("index");
+                let path = self.fixture.state().join("index");
                 if let Some(older) = self.index.take() {
                     fs::write(path, older).unwrap();
                 } else {
@@ -306,44 +308,44 @@ impl Program {
 
     fn save(&mut self) {
         let saved = self.workspace().save().unwrap();
-        assert!(saved.skipped.is_empty() && saved.restless.is_empty(), "{saved:?}");
-        let files = versioned(&self.place.on_disk());
-        assert_same(&self.place.in_version(&saved.version), &files, "saved");
-        assert_eq!(saved.files, files.len() as u64 + self.counted_though_hollow(&files));
+        assert!(saved.skipped.is_empty() && saved.unstable.is_empty(), "{saved:?}");
+        let files = versioned(&self.fixture.on_disk());
+        assert_same(&self.fixture.in_version(&saved.version), &files, "saved");
+        assert_eq!(saved.files, files.len() as u64 + self.unversioned_directories(&files));
         self.versions.push((saved.version, files));
     }
 
-    /// Directories that hold only what is ignored are walked and counted.
-    fn counted_though_hollow(&self, files: &Files) -> u64 {
-        let disk = self.place.on_disk();
+    /// Number of directories that contain only ignored files: they are walked and counted.
+    fn unversioned_directories(&self, files: &Files) -> u64 {
+        let disk = self.fixture.on_disk();
         disk.keys().filter(|path| !is_ignored(path) && !files.contains_key(path)).count() as u64
     }
 
     fn restore(&mut self, version: &Version, files: &Files) {
-        let before = self.place.on_disk();
+        let before = self.fixture.on_disk();
         match self.workspace().restore(None, version) {
             Ok(restored) => {
                 assert!(!is_in_the_way(&before, files), "it went over something");
                 assert_eq!(restored.kept, []);
                 assert!(restored.version.same_files(version));
-                assert_same(&self.place.in_version(&restored.from), &versioned(&before), "what was there");
-                assert_same(&self.place.on_disk(), &expected(&before, files), "restored");
+                assert_same(&self.fixture.in_version(&restored.from), &versioned(&before), "what was there");
+                assert_same(&self.fixture.on_disk(), &expected(&before, files), "restored");
             }
             Err(Error::InTheWay { .. }) => {
                 assert!(is_in_the_way(&before, files), "nothing was in the way");
-                assert_same(&self.place.on_disk(), &before, "refused");
+                assert_same(&self.fixture.on_disk(), &before, "refused");
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(temporaries(&self.place.on_disk()).is_empty());
+        assert!(temporaries(&self.fixture.on_disk()).is_empty());
     }
 
     fn merge(&mut self, base: usize, ours: usize, theirs: usize) {
         let version = |at: usize| self.versions[at % self.versions.len()].0.clone();
         let (base, ours, theirs) = (version(base), version(ours), version(theirs));
-        let forest = Forest::new(&*self.place.store);
+        let forest = TreeStore::new(&*self.fixture.store);
         let merged = block_on(merge(&forest, Some(&base), &ours, &theirs, &Drivers::default(), None)).unwrap();
-        let files = self.place.in_version(&merged.version);
+        let files = self.fixture.in_version(&merged.version);
         self.restore(&merged.version, &files);
         self.versions.push((merged.version, files));
     }
@@ -357,7 +359,7 @@ fn clear(path: &Path) {
     }
 }
 
-/// How many programs a run tries.
+/// Number of programs in a run.
 pub(super) fn cases(usual: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(rath_testkit::scaled(usual)) }
 }
@@ -368,9 +370,9 @@ fn run(dir: TempDir, ops: &[Op]) {
         program.apply(op);
     }
     program.save();
-    // Every version can still be had.
+    // Each version can still be restored.
     for (version, files) in program.versions.clone() {
-        assert_same(&program.place.in_version(&version), &files, "kept");
+        assert_same(&program.fixture.in_version(&version), &files, "kept");
         program.restore(&version, &files);
     }
 }
@@ -379,7 +381,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn files_agree_with_a_plain_reading(ops in prop::collection::vec(op(), 1..60)) {
+    fn versions_agree_with_the_directory(ops in prop::collection::vec(op(), 1..60)) {
         run(in_memory(64 << 20), &ops);
     }
 }
@@ -387,9 +389,9 @@ proptest! {
 proptest! {
     #![proptest_config(cases(12))]
 
-    /// The same where files are on a disk, whose inodes and clocks have their own ways.
+    /// The same on a disk instead of a tmpfs: inode numbers and timestamps behave differently there.
     #[test]
-    fn files_on_disk_agree_with_a_plain_reading(ops in prop::collection::vec(op(), 1..60)) {
+    fn versions_on_disk_agree_with_the_directory(ops in prop::collection::vec(op(), 1..60)) {
         run(TempDir::new().unwrap(), &ops);
     }
 }

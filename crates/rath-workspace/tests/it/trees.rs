@@ -1,12 +1,12 @@
-//! Trees from elsewhere: only what is written exactly as it must be is one.
+//! Decoding of untrusted trees: only the canonical encoding is accepted.
 
 use proptest::prelude::*;
 use rath_core::Digest;
-use rath_core::files::{Entry, Name, Node, NodeKind, Tree};
+use rath_core::files::{FilePath, Node, NodeKind, Tree, TreeEntry};
 
-fn entry(name: &[u8]) -> Entry {
+fn entry(name: &[u8]) -> TreeEntry {
     let node = Node { kind: NodeKind::File, mode: 0o644, sha256: Digest::of(name), size: name.len() as u64 };
-    Entry { name: Name::from(name), node }
+    TreeEntry { name: FilePath::from(name), node }
 }
 
 fn is_refused(names: &[&[u8]]) -> bool {
@@ -14,12 +14,12 @@ fn is_refused(names: &[&[u8]]) -> bool {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn names_that_escape_the_directory_are_refused() {
     for bad in [&b""[..], b".", b"..", b"/", b"a/b", b"/etc", b"../x", b"a\0b", b"\0", b"\xff/\xff", b"a/"] {
-        assert!(is_refused(&[bad]), "{:?}", Name::from(bad));
+        assert!(is_refused(&[bad]), "{:?}", FilePath::from(bad));
     }
     for good in [&b"..."[..], b".x", b"-rf", b" ", b"\n", b"\xff", b"~", b"C:\\x", "\u{202e}".as_bytes()] {
-        assert!(!is_refused(&[good]), "{:?}", Name::from(good));
+        assert!(!is_refused(&[good]), "{:?}", FilePath::from(good));
     }
 }
 
@@ -32,7 +32,7 @@ fn order_is_by_bytes_and_no_name_comes_twice() {
     assert!(is_refused(&[b"\xff", b"\xc3\xa9"]));
 }
 
-/// Whether the tree of `a` and `b` is refused when one thing in it is written otherwise.
+/// Checks that the tree of `a` and `b` is refused after these replacements in its encoding.
 #[track_caller]
 fn assert_refused(changes: &[(&str, &str)]) {
     let plain = String::from_utf8(Tree { entries: vec![entry(b"a"), entry(b"b")] }.encode()).unwrap();
@@ -45,7 +45,7 @@ fn assert_refused(changes: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_is_no_tree_is_refused() {
+fn malformed_trees_are_refused() {
     let digest = Digest::of(b"a").to_string();
     assert_refused(&[
         ("\"0644\"", "\"644\""),
@@ -69,9 +69,9 @@ fn what_is_no_tree_is_refused() {
     ]);
 }
 
-/// One tree has one digest.
+/// A tree has exactly one encoding, so it has exactly one digest.
 #[test]
-fn other_spellings_are_refused() {
+fn non_canonical_trees_are_refused() {
     assert_refused(&[
         ("\"0644\"", "\"+644\""),
         ("\"a\"", "\"\\u0061\""),
@@ -82,9 +82,9 @@ fn other_spellings_are_refused() {
 }
 
 proptest! {
-    /// What decodes is what would be encoded.
+    /// Bytes that decode are the canonical encoding.
     #[test]
-    fn whatever_decodes_is_canonical(at in 0..400usize, to in any::<u8>()) {
+    fn decoded_trees_are_canonical(at in 0..400usize, to in any::<u8>()) {
         let mut bytes = Tree { entries: vec![entry(b"a"), entry(b"\xff\xfe")] }.encode();
         let at = at % bytes.len();
         bytes[at] = to;

@@ -1,8 +1,8 @@
-//! Sockets and FIFOs of the workspace: names behind which a process outside of the sandbox may listen.
+//! Covers the sockets and FIFOs of the workspace, because a process outside of the sandbox may listen on them.
 //!
-//! A mount of the workspace shows them, and neither a network namespace nor a read-only mount keeps a command from
-//! connecting to a socket or from opening a FIFO. So each one that is found is covered by a mount of its own, as hidden
-//! files are. Landlock has no right for them in the versions that are asked for here.
+//! Neither a network namespace nor a read-only mount prevents a command from connecting to a socket or opening a FIFO
+//! that is visible in the workspace. So each of them is covered by a mount of its own, like a hidden file. The Landlock
+//! versions that are used here have no access right for them.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -14,18 +14,18 @@ use rustix::io::Errno;
 use rustix::mount::mount_bind_recursive;
 
 use super::view::READ_ONLY;
-use super::{Doing as _, Outcome, Refused, raw};
+use super::{Doing as _, Outcome, SetupError, raw};
 
-/// As many are covered. Each is a mount that every command's namespace gets a copy of.
+/// Maximum number of sockets and FIFOs. Each of them is a mount, which is copied into the namespace of each command.
 const MOST: usize = 1_000;
 
-/// As many entries of the workspace are looked at, which takes some seconds.
+/// Maximum number of entries of the workspace that are searched, which takes a few seconds.
 const MOST_ENTRIES: usize = 4_000_000;
 
-/// As long may a path be that is handed to the kernel in one piece, with room below its limit of 4,096.
+/// Maximum length of a path for one system call, with some room below the kernel's limit of 4,096 bytes.
 const LONGEST_PATH: usize = 3_500;
 
-/// What was found in a workspace.
+/// The sockets and FIFOs in a workspace.
 #[derive(Default)]
 pub(super) struct Endpoints {
     /// Sockets and FIFOs, relative to the workspace.
@@ -35,8 +35,8 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Looks for those of one of these kinds below `workspace`, without following links. Fails where there are too many,
-    /// or too much to look at: a command could hide one among them.
+    /// Finds the files of these kinds below `workspace`, without following links. Fails if there are too many of them
+    /// or too many entries to search, because a command could hide one among them.
     pub(super) fn find(workspace: &Path, kinds: &[FileType]) -> Outcome<Self> {
         let mut endpoints = Self::default();
         let mut entries = 0;
@@ -50,20 +50,17 @@ impl Endpoints {
                     endpoints.unread.push(path);
                     continue;
                 }
-                Err(error) => return Err(error).doing(&format!("looking for sockets in {}", path.display())),
+                Err(error) => return Err(error).doing(&format!("searching for sockets in {}", path.display())),
             };
             while let Some(entry) = listing.read() {
-                let entry = entry.doing(&format!("looking for sockets in {}", path.display()))?;
+                let entry = entry.doing(&format!("searching for sockets in {}", path.display()))?;
                 let name = entry.file_name();
                 if matches!(name.to_bytes(), b"." | b"..") {
                     continue;
                 }
                 entries += 1;
                 if entries > MOST_ENTRIES {
-                    return Err(too_many(
-                        "entries of the workspace were looked at for sockets and FIFOs",
-                        MOST_ENTRIES,
-                    ));
+                    return Err(too_many("entries in the workspace were searched for sockets and FIFOs", MOST_ENTRIES));
                 }
                 let kind = kind_of(&listing, name, entry.file_type());
                 if kind == FileType::Directory {
@@ -80,7 +77,7 @@ impl Endpoints {
         Ok(endpoints)
     }
 
-    /// Puts nothing over each of them. Returns those that are covered: one may be gone already.
+    /// Covers each of them. Returns those that were covered; a missing one is skipped.
     pub(super) fn cover(&self, workspace: &Path) -> Outcome<Vec<PathBuf>> {
         let root = open_workspace(workspace)?;
         let mut covered = Vec::with_capacity(self.found.len());
@@ -105,7 +102,8 @@ impl Endpoints {
     }
 }
 
-/// Covers a file that is no directory. It can then neither be opened nor connected to.
+/// Covers a file that is not a directory by a read-only mount of `/dev/null`, so that it can neither be opened nor
+/// connected to.
 pub(super) fn cover(path: &Path) -> rustix::io::Result<()> {
     mount_bind_recursive("/dev/null", path)?;
     raw::restrict_mounts(path, READ_ONLY)
@@ -113,10 +111,10 @@ pub(super) fn cover(path: &Path) -> rustix::io::Result<()> {
 
 fn open_workspace(workspace: &Path) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, workspace, flags, Mode::empty()).doing("looking for sockets in the workspace")
+    rustix::fs::openat(CWD, workspace, flags, Mode::empty()).doing("searching for sockets in the workspace")
 }
 
-/// Opens a directory below `root`, however deep it is, to be listed and to be mounted in.
+/// Opens a directory below `root` at any depth, for listing it and for mounting in it.
 fn open_directory(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let open = |at: BorrowedFd<'_>, path: &Path, flags| {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -137,7 +135,7 @@ fn open_directory(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Owned
 
 fn kind_of(listing: &Dir, name: &CStr, listed: FileType) -> FileType {
     match (listed, listing.fd()) {
-        // Some file systems do not say it.
+        // Some file systems do not report the kind in listings.
         (FileType::Unknown, Ok(fd)) => statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
             .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
         _ => listed,
@@ -148,7 +146,7 @@ fn is_gone(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }
 
-fn too_many(what: &str, limit: usize) -> Refused {
+fn too_many(what: &str, limit: usize) -> SetupError {
     let doing = format!("opening the workspace in place: more than {limit} {what}; remove some, or work in a copy");
-    Refused { doing, error: Errno::TOOBIG }
+    SetupError { doing, error: Errno::TOOBIG }
 }

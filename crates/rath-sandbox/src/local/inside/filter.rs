@@ -1,7 +1,8 @@
-//! System calls that no command in a sandbox may make, whatever it is allowed to see.
+//! The seccomp filters: system calls that no command in a sandbox may make.
 //!
-//! All others are allowed: namespaces and Landlock decide what they reach. What is refused here either acts on the
-//! machine as a whole, or gets around those two, or is a large piece of kernel that build and test tools do not need.
+//! All other calls are allowed; namespaces and Landlock restrict what they can access. A call is refused if it affects
+//! the whole machine, bypasses namespaces or Landlock, or exposes a large part of the kernel that build and test tools
+//! do not need.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
-use crate::local::tier::Tier;
+use crate::local::isolation_level::IsolationLevel;
 
-/// Refused whatever they ask for. Calls that change what is mounted, that act on the machine, that reach into other
-/// processes, and doors to much kernel code.
+/// Calls that are always refused: those that change mounts, affect the machine, access other processes, or expose much
+/// kernel code.
 const REFUSED: &[(&str, c_long)] = &[
     ("acct", libc::SYS_acct),
     ("add_key", libc::SYS_add_key),
@@ -70,8 +71,9 @@ const REFUSED: &[(&str, c_long)] = &[
     ("vhangup", libc::SYS_vhangup),
 ];
 
-/// Refused besides where there are no namespaces around the command: what it shares with all processes of its user.
-const SHARED: &[(&str, c_long)] = &[
+/// Calls that are also refused without namespaces, because they affect what the command shares with all processes of
+/// its user.
+const REFUSED_WITHOUT_NAMESPACES: &[(&str, c_long)] = &[
     ("chown", libc::SYS_fchownat),
     ("chown", libc::SYS_fchown),
     #[cfg(target_arch = "x86_64")]
@@ -94,8 +96,9 @@ const SHARED: &[(&str, c_long)] = &[
     ("message queues", libc::SYS_mq_open),
 ];
 
-/// Calls about a process, with the argument that names it: there, only about the caller itself.
-const ABOUT: &[(&str, c_long, u8)] = &[
+/// Calls about a process, with the index of the argument that names it. Without namespaces, they are allowed only for
+/// the calling process.
+const OTHER_PROCESS: &[(&str, c_long, u8)] = &[
     ("limits of another process", libc::SYS_prlimit64, 0),
     ("priority of another process", libc::SYS_setpriority, 1),
     ("priority of another process", libc::SYS_ioprio_set, 1),
@@ -104,8 +107,8 @@ const ABOUT: &[(&str, c_long, u8)] = &[
     ("scheduling of another process", libc::SYS_sched_setparam, 0),
 ];
 
-/// Refused as if the kernel did not have them, so that callers fall back to a call whose arguments can be looked at.
-const UNKNOWN: &[c_long] = &[libc::SYS_clone3, libc::SYS_openat2];
+/// Calls that fail with ENOSYS, so that callers fall back to calls whose arguments a filter can check.
+const NOT_IMPLEMENTED: &[c_long] = &[libc::SYS_clone3, libc::SYS_openat2];
 
 /// Flags of `clone` that make a namespace.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -118,13 +121,13 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
 
 const SETUID: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
 
-/// The mark in a compiled filter of those that are asked about.
-const ASKED: u16 = 4711;
+/// Marks, in a compiled filter, the refusals that are reported to the listener.
+const NOTIFY_MARK: u16 = 4711;
 
-/// The name of a call that is refused.
+/// The name of a refused call, for the record.
 pub(super) fn name(number: i32) -> String {
-    let about = ABOUT.iter().map(|(name, call, _)| (*name, *call));
-    let mut known = REFUSED.iter().chain(SHARED).copied().chain(about).chain(conditional_names());
+    let about = OTHER_PROCESS.iter().map(|(name, call, _)| (*name, *call));
+    let mut known = REFUSED.iter().chain(REFUSED_WITHOUT_NAMESPACES).copied().chain(about).chain(conditional_names());
     let found = known.find(|(_, call)| *call == c_long::from(number));
     found.map_or_else(|| format!("system call {number}"), |(name, _)| name.into())
 }
@@ -151,16 +154,16 @@ fn conditional_names() -> impl Iterator<Item = (&'static str, c_long)> {
     .into_iter()
 }
 
-/// The filters of a tier: those that just refuse, to be applied in this order, and the one whose refusals can be
-/// listened to. `listened` says whether that one asks or refuses too.
+/// The filters of an isolation level: the silent ones, to be applied in this order, and the one whose refusals can be
+/// reported to a listener.
 pub(super) struct Filters {
     pub(super) silent: Vec<BpfProgram>,
-    pub(super) heard: BpfProgram,
+    pub(super) notifying: BpfProgram,
 }
 
 impl Filters {
-    pub(super) fn of(tier: Tier, asks: bool) -> Result<Self, seccompiler::BackendError> {
-        let shared = SHARED.iter().filter(|_| tier == Tier::Landlock);
+    pub(super) fn of(level: IsolationLevel, notifies: bool) -> Result<Self, seccompiler::BackendError> {
+        let shared = REFUSED_WITHOUT_NAMESPACES.iter().filter(|_| level == IsolationLevel::Landlock);
         let refused = REFUSED.iter().chain(shared).map(|(_, call)| (*call, vec![]));
         let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = refused.collect();
         let bits = |arg, mask, value| Condition::new(arg, Size::Qword, Is::MaskedEq(mask), value);
@@ -176,10 +179,10 @@ impl Filters {
             #[allow(clippy::unnecessary_cast, reason = "with musl it is an int")]
             add(libc::SYS_ioctl, vec![low(1, request as u64)?])?;
         }
-        // Other families do not end at the border of the network namespace, or no build needs them.
-        let allowed = match tier {
-            Tier::Ns => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK][..],
-            Tier::Landlock => &[],
+        // Other address families are not confined by a network namespace, or are not needed by builds.
+        let allowed = match level {
+            IsolationLevel::Ns => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK][..],
+            IsolationLevel::Landlock => &[],
         };
         let others = allowed.iter().map(|family| Condition::new(0, Size::Dword, Is::Ne, *family as u64));
         let others = others.collect::<Result<Vec<_>, _>>()?;
@@ -191,7 +194,7 @@ impl Filters {
             rules.entry(call).or_default().push(SeccompRule::new(conditions)?);
             Ok(())
         };
-        for (_, call, argument) in ABOUT.iter().filter(|_| tier == Tier::Landlock) {
+        for (_, call, argument) in OTHER_PROCESS.iter().filter(|_| level == IsolationLevel::Landlock) {
             add(*call, vec![Condition::new(*argument, Size::Dword, Is::Ne, 0)?])?;
         }
         let device = |arg, kind: u32| bits(arg, u64::from(libc::S_IFMT), u64::from(kind));
@@ -217,19 +220,19 @@ impl Filters {
             add(libc::SYS_mknod, vec![device(1, kind)?])?;
         }
         let refuse = SeccompAction::Errno(libc::EPERM as u32);
-        let action = if asks { SeccompAction::Trace(u32::from(ASKED)) } else { refuse };
-        let mut heard = compile(rules, action)?;
-        for step in &mut heard {
-            if *step == ret(libc::SECCOMP_RET_TRACE | u32::from(ASKED)) {
+        let action = if notifies { SeccompAction::Trace(u32::from(NOTIFY_MARK)) } else { refuse };
+        let mut notifying = compile(rules, action)?;
+        for step in &mut notifying {
+            if *step == ret(libc::SECCOMP_RET_TRACE | u32::from(NOTIFY_MARK)) {
                 step.k = libc::SECCOMP_RET_USER_NOTIF;
             }
         }
-        let unknown = UNKNOWN.iter().map(|call| (*call, vec![])).collect();
+        let unknown = NOT_IMPLEMENTED.iter().map(|call| (*call, vec![])).collect();
         let mut silent = vec![compile(unknown, SeccompAction::Errno(libc::ENOSYS as u32))?];
         if cfg!(target_arch = "x86_64") {
             silent.push(no_x32());
         }
-        Ok(Self { silent, heard })
+        Ok(Self { silent, notifying })
     }
 }
 
@@ -245,7 +248,7 @@ fn ret(value: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: value }
 }
 
-/// Calls by the x32 numbers are other numbers for the same calls: none of them exists here.
+/// A filter against the x32 ABI, which has other numbers for the same calls: all of them fail with ENOSYS.
 fn no_x32() -> BpfProgram {
     const X32: u32 = 0x4000_0000;
     let load = sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 };
@@ -258,13 +261,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_compile_and_ask_only_where_told() {
-        for tier in [Tier::Ns, Tier::Landlock] {
-            for asks in [false, true] {
-                let filters = Filters::of(tier, asks).unwrap();
-                let asked = filters.heard.iter().filter(|step| **step == ret(libc::SECCOMP_RET_USER_NOTIF)).count();
-                assert_eq!(asked > 0, asks);
-                assert!(filters.heard.len() < 4096);
+    fn filters_compile_and_notify_only_if_requested() {
+        for level in [IsolationLevel::Ns, IsolationLevel::Landlock] {
+            for notifies in [false, true] {
+                let filters = Filters::of(level, notifies).unwrap();
+                let asked = filters.notifying.iter().filter(|step| **step == ret(libc::SECCOMP_RET_USER_NOTIF)).count();
+                assert_eq!(asked > 0, notifies);
+                assert!(filters.notifying.len() < 4096);
             }
         }
         assert_eq!(name(libc::SYS_mount as i32), "mount");

@@ -1,4 +1,4 @@
-//! Namespaces of our own, through a user namespace: nobody has to be root for that.
+//! Enters new namespaces. A user namespace makes this possible without root.
 
 use std::fs;
 
@@ -8,10 +8,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 
 use super::{Doing as _, Outcome};
 
-/// Who commands are when root runs them: tools that are root try to give files away, which nobody can here.
+/// The user id of commands when root runs them. Tools that run as root try to change the owner of files, which is not
+/// possible here.
 const NOT_ROOT: u32 = 1000;
 
-/// Leaves the namespaces of the machine. Users and groups are one each: this one.
+/// Enters new namespaces. The user namespace contains only the current user and group.
 pub(super) fn enter() -> Outcome<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let others = CloneFlags::CLONE_NEWNS
@@ -20,17 +21,18 @@ pub(super) fn enter() -> Outcome<()> {
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
     let refused = |error: nix::Error| Errno::from_raw_os_error(error as i32);
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(refused).doing("making a user namespace")?;
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(refused).doing("creating a user namespace")?;
     let inside = |id| if id == 0 { NOT_ROOT } else { id };
     fs::write("/proc/self/setgroups", "deny").doing("giving up groups")?;
     fs::write("/proc/self/uid_map", format!("{} {user} 1", inside(user))).doing("mapping the user")?;
     fs::write("/proc/self/gid_map", format!("{} {group} 1", inside(group))).doing("mapping the group")?;
-    unshare(others).map_err(refused).doing("making namespaces for mounts, network and the rest")?;
+    unshare(others).map_err(refused).doing("creating namespaces for mounts, network and others")?;
     rustix::system::sethostname(b"sandbox").doing("naming the host")?;
     loopback_up().doing("starting the loopback network")
 }
 
-/// Turns on the loopback device of a new network namespace: a request to set the flag `IFF_UP` of device 1.
+/// Turns on the loopback device of a new network namespace, with a netlink request that sets the flag `IFF_UP` of
+/// device 1.
 fn loopback_up() -> rustix::io::Result<()> {
     const NEW_LINK: u16 = 16;
     const REQUEST_AND_ACKNOWLEDGE: u16 = 5;

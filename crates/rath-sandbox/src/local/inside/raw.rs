@@ -1,4 +1,4 @@
-//! The calls for which there is no safe wrapper, and the entrance. The only unsafe code of the project.
+//! System calls without a safe wrapper, and the startup hook.
 #![allow(unsafe_code, reason = "see each block")]
 
 use std::io;
@@ -9,24 +9,24 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use seccompiler::BpfProgramRef;
 
-/// Runs before `main` of every program that has this crate in it: one that was started as an anchor becomes one and
-/// never gets to its `main`. So no second binary has to be found, and none has to be told.
+/// Runs before `main` in each program that contains this crate. If the program was started as a supervisor, it becomes
+/// one and does not reach `main`. So no separate supervisor executable has to be installed and found.
 #[used]
-// SAFETY: the C library calls what stands in this section, once, before `main`, on the only thread there is.
+// SAFETY: the C library calls the functions in this section once, before `main`, on the only thread.
 #[unsafe(link_section = ".init_array")]
-static ENTRANCE: extern "C" fn() = entrance;
+static STARTUP_HOOK: extern "C" fn() = startup_hook;
 
-extern "C" fn entrance() {
-    super::enter_if_anchor();
+extern "C" fn startup_hook() {
+    super::become_supervisor_if_named();
 }
 
-/// Keeps the linker from leaving [`ENTRANCE`] out of a program that can start anchors.
-pub(in crate::local) fn has_entrance() -> bool {
-    let entrance = std::hint::black_box(&ENTRANCE);
-    *entrance as usize != 0
+/// Always `true`. Refers to [`STARTUP_HOOK`], so that the linker keeps it in each program that can start supervisors.
+pub(in crate::local) fn is_linked_in() -> bool {
+    let startup_hook = std::hint::black_box(&STARTUP_HOOK);
+    *startup_hook as usize != 0
 }
 
-/// Forks into new PID and mount namespaces, or just forks. `None` in the child.
+/// Forks, optionally into new PID and mount namespaces. Returns `None` in the child.
 pub(super) fn fork(in_namespaces: bool) -> io::Result<Option<Pid>> {
     let pid = if in_namespaces {
         let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::SIGCHLD;
@@ -42,22 +42,22 @@ pub(super) fn fork(in_namespaces: bool) -> io::Result<Option<Pid>> {
     }
 }
 
-/// Lets every signal do what it does by itself: a program that was started in the background ignores some, and its
-/// commands would too.
+/// Resets all signals to their default action. A program that was started in the background ignores some signals, and
+/// its commands would inherit that.
 pub(super) fn default_signals() {
     for signal in 1..=64 {
-        // SAFETY: no handler of this process is needed any more, and SIG_DFL is none.
+        // SAFETY: this process needs no handlers any more, and SIG_DFL is not a handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
-/// Closes every open file from `first` on.
+/// Closes all file descriptors from `first` on.
 pub(super) fn close_from(first: RawFd) {
-    // SAFETY: called when no value of this process owns one of them.
+    // SAFETY: no value of this process owns one of these descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, libc::c_uint::MAX, 0 as libc::c_uint) };
 }
 
-/// Adds attributes to a mount and all below it.
+/// Adds attributes to a mount and all mounts below it.
 pub(super) fn restrict_mounts(path: &Path, attributes: u64) -> rustix::io::Result<()> {
     use std::os::unix::ffi::OsStrExt as _;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
@@ -76,7 +76,8 @@ pub(super) fn restrict_mounts(path: &Path, attributes: u64) -> rustix::io::Resul
     check(done).map(drop)
 }
 
-/// Puts a filter on this process; what it does not decide itself is asked through the descriptor.
+/// Applies a seccomp filter to this process. Returns a descriptor that receives the calls which the filter does not
+/// decide itself.
 pub(super) fn filter_with_listener(filter: BpfProgramRef<'_>) -> rustix::io::Result<OwnedFd> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() };
     // SAFETY: `sock_filter` of both crates is the kernel's; the kernel copies the program.
@@ -92,8 +93,8 @@ pub(super) fn filter_with_listener(filter: BpfProgramRef<'_>) -> rustix::io::Res
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// The next call that was asked about: its name for the answer, and its number.
-pub(super) fn next_asked(listener: &OwnedFd) -> rustix::io::Result<(u64, i32)> {
+/// Receives the next such call: the id for the reply, and the number of the call.
+pub(super) fn next_notification(listener: &OwnedFd) -> rustix::io::Result<(u64, i32)> {
     // SAFETY: all zeros is a value of this structure, and the one that the kernel wants to be given.
     let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills in the structure that this request is defined for.
@@ -101,7 +102,7 @@ pub(super) fn next_asked(listener: &OwnedFd) -> rustix::io::Result<(u64, i32)> {
     check(done.into()).map(|_| (asked.id, asked.data.nr))
 }
 
-/// Refuses a call.
+/// Lets the system call with this notification id fail with EPERM.
 pub(super) fn refuse(listener: &OwnedFd, id: u64) -> rustix::io::Result<()> {
     let answer = libc::seccomp_notif_resp { id, val: 0, error: -libc::EPERM, flags: 0 };
     // SAFETY: the kernel reads the structure that this request is defined for.

@@ -1,7 +1,8 @@
-//! What a sandbox shows: a root of its own with the system to read, the workspace to write, and little else.
+//! The file system view of a sandbox: its own root directory with read-only system directories, the writable workspace,
+//! and little else.
 //!
-//! Everything is put together below an empty tmpfs, which then becomes the root; the machine's own root is let go of.
-//! What is not named here is not there.
+//! Everything is mounted below an empty tmpfs, which then becomes the root, and the machine's root is unmounted. Paths
+//! that are not named here do not exist in the sandbox.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -20,13 +21,13 @@ use rustix::mount::{
 use super::endpoints::{self, Endpoints};
 use super::{Doing as _, Outcome, raw};
 use crate::local::repository::Protected;
-use crate::local::wire::{Layers, Raw, Setup};
+use crate::local::wire::{Layers, RawBytes, Setup};
 
-/// Parts of the system that are shown, to read.
+/// System directories that are shown read-only.
 pub(in crate::local) const SYSTEM: &[&str] =
     &["bin", "etc", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "sys/devices/system/cpu", "usr"];
 
-/// Parts of those that root may read and nobody else should.
+/// Paths in them that are hidden, because they contain secrets that only root may read.
 pub(super) const SECRETS: &[&str] = &[
     "/etc/docker",
     "/etc/gshadow",
@@ -49,24 +50,25 @@ pub(super) const SECRETS: &[&str] = &[
     "/etc/wireguard",
 ];
 
-/// Devices that do no harm.
+/// Devices that are shown.
 pub(super) const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
 
 const NOSUID_NODEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 pub(super) const READ_ONLY: u64 = NOSUID_NODEV | libc::MOUNT_ATTR_RDONLY;
 
-/// How much the file systems in memory may hold.
+/// Mount options with the maximum size of a tmpfs.
 const IN_MEMORY: &str = "mode=0755,size=64m";
 
-/// A root that is being put together.
+/// A view that is being created.
 struct View {
     root: PathBuf,
 }
 
-/// Makes the view and enters it. Says where the workspace is in it, and which of its sockets and FIFOs are covered.
+/// Creates the view and enters it. Returns the path of the workspace in the view, and the covered sockets and FIFOs of
+/// the workspace.
 pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<(PathBuf, Vec<PathBuf>)> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).doing("keeping mounts to ourselves")?;
+    mount_change("/", private).doing("making mounts private")?;
     let state = setup.state.path();
     let view = View { root: state.join("root") };
     view.tmpfs(Path::new("/"), "mode=0755,size=4m")?;
@@ -75,10 +77,10 @@ pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<(Pa
     view.tmpfs(Path::new("/run"), IN_MEMORY)?;
     view.bind(Path::new("/proc"), Path::new("/proc"), 0)?;
     view.bind(&state.join("tmp"), Path::new("/tmp"), NOSUID_NODEV)?;
-    fs::create_dir_all(view.at(Path::new("/var"))).doing("making /var")?;
-    symlink("../tmp", view.at(Path::new("/var/tmp"))).doing("making /var/tmp")?;
-    symlink("../run", view.at(Path::new("/var/run"))).doing("making /var/run")?;
-    let workspace = setup.appears_at.path();
+    fs::create_dir_all(view.at(Path::new("/var"))).doing("creating /var")?;
+    symlink("../tmp", view.at(Path::new("/var/tmp"))).doing("creating /var/tmp")?;
+    symlink("../run", view.at(Path::new("/var/run"))).doing("creating /var/run")?;
+    let workspace = setup.mount_path.path();
     if let Some(home) = setup.home.as_ref().map(|home| home.path()).filter(|home| *home != workspace) {
         view.bind(&state.join("home"), &home, NOSUID_NODEV)?;
     }
@@ -101,41 +103,41 @@ pub(super) fn make(setup: &Setup, not_enforced: &mut Vec<String>) -> Outcome<(Pa
         view.hide(path)?;
     }
     let mut covered = Vec::new();
-    // Layers are written by commands of the sandbox alone: no process outside listens there.
+    // Only commands of the sandbox write to layers, so no process outside listens on sockets there.
     if setup.overlay.is_none() && !setup.probe {
         covered = view.cover_endpoints(&workspace, not_enforced)?;
     }
     view.cover_sockets(setup)?;
     rustix::process::chdir(&view.root).doing("entering the new root")?;
     rustix::process::pivot_root(".", ".").doing("changing the root")?;
-    unmount(".", UnmountFlags::DETACH).doing("letting go of the old root")?;
+    unmount(".", UnmountFlags::DETACH).doing("unmounting the old root")?;
     rustix::process::chdir("/").doing("entering the new root")?;
-    // Nothing is written beside the directories that were put there for it.
+    // The root itself is read-only. Only the directories mounted for that are writable.
     let attributes = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount_remount("/", attributes, c"").doing("closing the new root")?;
+    rustix::mount::mount_remount("/", attributes, c"").doing("making the new root read-only")?;
     Ok((workspace, covered))
 }
 
-/// Says which FIFOs of a workspace commands can open, where nothing can be laid over them.
-pub(super) fn tell_of_fifos(workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<()> {
+/// Reports the FIFOs that commands can open, for the level without mounts.
+pub(super) fn report_fifos(workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<()> {
     let Endpoints { found, unread } = Endpoints::find(workspace, &[FileType::Fifo])?;
     if !found.is_empty() {
-        let fifos = some_of(&found);
-        not_enforced.push(format!("FIFOs of the workspace can be opened, whatever process is behind them: {fifos}"));
+        let fifos = first_few(&found);
+        not_enforced.push(format!("FIFOs in the workspace can be opened, and processes outside may use them: {fifos}"));
     }
-    tell_of_unread(&unread, not_enforced);
+    report_unread(&unread, not_enforced);
     Ok(())
 }
 
-fn tell_of_unread(unread: &[PathBuf], not_enforced: &mut Vec<String>) {
+fn report_unread(unread: &[PathBuf], not_enforced: &mut Vec<String>) {
     if !unread.is_empty() {
-        let directories = some_of(unread);
-        not_enforced.push(format!("sockets and FIFOs in directories that cannot be read: {directories}"));
+        let directories = first_few(unread);
+        not_enforced.push(format!("sockets and FIFOs in unreadable directories are not covered: {directories}"));
     }
 }
 
-/// The first few paths, and how many there are.
-fn some_of(paths: &[PathBuf]) -> String {
+/// The first few paths, and the number of all.
+fn first_few(paths: &[PathBuf]) -> String {
     const FEW: usize = 5;
     let shown: Vec<_> = paths.iter().take(FEW).map(|path| path.display().to_string()).collect();
     match paths.len() {
@@ -144,20 +146,20 @@ fn some_of(paths: &[PathBuf]) -> String {
     }
 }
 
-/// Gives the PID namespace that this process is the first of a `/proc` of its own. It covers the machine's, which the
-/// kernel wants to see before it gives out another one; to uncover it takes a capability that no command has.
+/// Mounts a `/proc` for the PID namespace of this process. It covers the machine's `/proc`, which must be visible for
+/// this mount to be allowed. Unmounting it needs a capability that no command has.
 pub(super) fn own_proc() -> Outcome<()> {
-    let proc = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).doing("opening proc")?;
-    fsconfig_create(&proc).doing("making proc")?;
+    let proc = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).doing("opening /proc")?;
+    fsconfig_create(&proc).doing("creating /proc")?;
     let attributes =
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let mounted = fsmount(&proc, FsMountFlags::FSMOUNT_CLOEXEC, attributes).doing("mounting proc")?;
+    let mounted = fsmount(&proc, FsMountFlags::FSMOUNT_CLOEXEC, attributes).doing("mounting /proc")?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(&mounted, "", CWD, "/proc", flags).doing("putting proc in place")
+    move_mount(&mounted, "", CWD, "/proc", flags).doing("moving the new /proc")
 }
 
 impl View {
-    /// Where a path of the view is while it is put together.
+    /// The current path of a path of the view.
     fn at(&self, path: &Path) -> PathBuf {
         let parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
         self.root.join(parts.collect::<PathBuf>())
@@ -168,8 +170,8 @@ impl View {
             let path = Path::new("/").join(name);
             match fs::symlink_metadata(&path) {
                 Ok(meta) if meta.is_symlink() => {
-                    let target = fs::read_link(&path).doing("reading a link of the system")?;
-                    symlink(target, self.at(&path)).doing("making a link of the system")?;
+                    let target = fs::read_link(&path).doing("reading a system link")?;
+                    symlink(target, self.at(&path)).doing("creating a system link")?;
                 }
                 Ok(_) => self.bind(&path, &path, READ_ONLY)?,
                 Err(_) => {}
@@ -189,7 +191,7 @@ impl View {
         }
         self.tmpfs(&dev.join("shm"), "mode=1777,size=256m")?;
         let pts = self.at(&dev.join("pts"));
-        fs::create_dir_all(&pts).doing("making /dev/pts")?;
+        fs::create_dir_all(&pts).doing("creating /dev/pts")?;
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount("devpts", &pts, "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620").doing("mounting /dev/pts")?;
         for (name, target) in [
@@ -199,7 +201,7 @@ impl View {
             ("stdout", "/proc/self/fd/1"),
             ("stderr", "/proc/self/fd/2"),
         ] {
-            symlink(target, self.at(&dev.join(name))).doing("making a link in /dev")?;
+            symlink(target, self.at(&dev.join(name))).doing("creating a link in /dev")?;
         }
         Ok(())
     }
@@ -207,12 +209,12 @@ impl View {
     fn tmpfs(&self, path: &Path, options: &str) -> Outcome<()> {
         let target = self.at(path);
         let options = CString::new(options).map_err(|_| Errno::INVAL).doing("mounting a tmpfs")?;
-        fs::create_dir_all(&target).doing("making a directory of the view")?;
+        fs::create_dir_all(&target).doing("creating a mount point")?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", &target, "tmpfs", flags, &*options).doing("mounting a tmpfs")
     }
 
-    /// Shows what is at `source` at `path`.
+    /// Bind-mounts `source` at `path`.
     fn bind(&self, source: &Path, path: &Path, attributes: u64) -> Outcome<()> {
         let target = self.at(path);
         let doing = format!("showing {} at {}", source.display(), path.display());
@@ -229,11 +231,12 @@ impl View {
         }
     }
 
-    /// Puts layers together. They are given as open files: their paths may be long and hold anything.
+    /// Mounts layers. They are passed as open descriptors, because their paths may be too long for the mount options or
+    /// contain special characters.
     fn overlay(&self, layers: &Layers, path: &Path) -> Outcome<()> {
-        let doing = "putting the layers of the workspace together";
+        let doing = "mounting the layers of the workspace";
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = |layer: &Raw| rustix::fs::open(layer.path(), flags, Mode::empty()).doing(doing);
+        let open = |layer: &RawBytes| rustix::fs::open(layer.path(), flags, Mode::empty()).doing(doing);
         let name = |layer: &OwnedFd| format!("/proc/self/fd/{}", layer.as_raw_fd());
         let lowers = layers.lowers.iter().map(open).collect::<Outcome<Vec<_>>>()?;
         let (upper, work) = (open(&layers.upper)?, open(&layers.work)?);
@@ -246,8 +249,8 @@ impl View {
         mount("workspace", &target, "overlay", MountFlags::NOSUID | MountFlags::NODEV, &*options).doing(doing)
     }
 
-    /// Git runs what its hooks and configuration say, outside of any sandbox: commands must not write them. The
-    /// repository is a mount of its own, so that it cannot be moved away to make room for another.
+    /// Makes hooks and configuration of the repository read-only, because git runs programs from them outside of the
+    /// sandbox. The repository is a mount point, so that it cannot be moved and replaced.
     fn protect_repository(&self, workspace: &Path, layered: bool, not_enforced: &mut Vec<String>) -> Outcome<()> {
         let git = workspace.join(".git");
         let kind = match fs::symlink_metadata(self.at(&git)) {
@@ -255,28 +258,29 @@ impl View {
             Err(_) => return Ok(()),
         };
         if kind.is_symlink() {
-            not_enforced.push(".git is a link: what it leads to is not kept from being changed".into());
+            not_enforced.push(".git is a link: its target is not protected from changes".into());
             return Ok(());
         }
         let bind = |path: &Path, attributes| self.bind(&self.at(path), path, attributes);
         if kind.is_file() {
             return bind(&git, READ_ONLY);
         }
-        let Protected { places, covered } = Protected::of(&self.at(&git));
-        // Where it cannot be made, and where nothing could stand in for a file, a command that owns the repository might
-        // still find a way. Nobody here could write to it anyway: so it is shown to read.
+        let Protected { mount_points, covered } = Protected::of(&self.at(&git));
+        // If `hooks` cannot be created, or a placeholder is missing, a command could create the file itself. Then the
+        // whole repository is read-only. That happens only if this user cannot write to the repository anyway.
         let _ = fs::create_dir(self.at(&git.join("hooks")));
         let is_there = |path: &PathBuf| fs::symlink_metadata(self.at(&git.join(path))).is_ok();
         if !layered && !covered.iter().all(is_there) {
             return bind(&git, READ_ONLY);
         }
         bind(&git, NOSUID_NODEV)?;
-        places.iter().try_for_each(|place| bind(&git.join(place), NOSUID_NODEV))?;
+        mount_points.iter().try_for_each(|path| bind(&git.join(path), NOSUID_NODEV))?;
         for path in covered.into_iter().filter(is_there) {
             if self.at(&git.join(&path)).is_symlink() {
-                not_enforced.push(format!(".git/{} is a link: it is not kept from being changed", path.display()));
+                not_enforced
+                    .push(format!(".git/{} is a link: its target is not protected from changes", path.display()));
             }
-            // What a link leads to is, if it is there.
+            // The target of the link is covered, if it exists.
             if self.at(&git.join(&path)).exists() {
                 bind(&git.join(&path), READ_ONLY)?;
             }
@@ -284,15 +288,15 @@ impl View {
         Ok(())
     }
 
-    /// Covers the sockets and FIFOs of the workspace. Returns which.
+    /// Covers the sockets and FIFOs of the workspace and returns their paths.
     fn cover_endpoints(&self, workspace: &Path, not_enforced: &mut Vec<String>) -> Outcome<Vec<PathBuf>> {
         let workspace = self.at(workspace);
         let endpoints = Endpoints::find(&workspace, &[FileType::Socket, FileType::Fifo])?;
-        tell_of_unread(&endpoints.unread, not_enforced);
+        report_unread(&endpoints.unread, not_enforced);
         endpoints.cover(&workspace)
     }
 
-    /// Covers sockets of the machine in what else is shown. One that was asked for by name stays.
+    /// Covers all sockets of the machine that are visible, except those in `readable`.
     fn cover_sockets(&self, setup: &Setup) -> Outcome<()> {
         let wanted: Vec<PathBuf> = setup.readable.iter().map(|path| path.path()).collect();
         for path in setup.sockets.iter().map(|path| path.path()).filter(|path| !wanted.contains(path)) {
@@ -304,8 +308,8 @@ impl View {
         Ok(())
     }
 
-    /// Makes mounts of the directories on the way to what is hidden in the workspace: under another name it would be
-    /// there again when the view is made the next time.
+    /// Makes mount points of the parents of hidden paths in the workspace, so that they cannot be renamed. Otherwise a
+    /// hidden file would be visible under another name when the view is created again.
     fn pin(&self, workspace: &Path, hidden: &[PathBuf]) -> Outcome<()> {
         let inside = hidden.iter().filter(|path| path.starts_with(workspace) && self.at(path).exists());
         let above = inside.flat_map(|path| path.ancestors().skip(1).take_while(|above| *above != workspace));
@@ -313,7 +317,7 @@ impl View {
         above.into_iter().try_for_each(|path| self.bind(&self.at(path), path, 0))
     }
 
-    /// Puts nothing where something is.
+    /// Hides a path: an empty directory or file is mounted over it.
     fn hide(&self, path: &Path) -> Outcome<()> {
         let target = self.at(path);
         match fs::symlink_metadata(&target) {

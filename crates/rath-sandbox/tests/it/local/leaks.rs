@@ -1,16 +1,16 @@
-//! Opening and closing leaves nothing behind.
+//! Opening and closing sandboxes leaks no resources.
 
 use std::fs;
 use std::path::Path;
 
 use pollster::block_on;
-use rath_sandbox::{Backend as _, Command, Local, Tier};
+use rath_sandbox::{Backend as _, Command, IsolationLevel, Local};
 
 use super::spec_in;
 
-/// Everything that could grow.
+/// Counts of all resources that could leak.
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+struct ResourceCount {
     open_files: usize,
     threads: usize,
     children: usize,
@@ -22,10 +22,10 @@ fn count(path: &Path) -> usize {
     fs::read_dir(path).unwrap().count()
 }
 
-fn held(base: &Path) -> Held {
+fn count_resources(base: &Path) -> ResourceCount {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let children = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    Held {
+    ResourceCount {
         open_files: count(Path::new("/proc/self/fd")),
         threads: count(Path::new("/proc/self/task")),
         children: children.map(|children| children.split_whitespace().count()).sum(),
@@ -34,15 +34,15 @@ fn held(base: &Path) -> Held {
     }
 }
 
-/// One life of a sandbox: with a command, at times with a rest, closed or just dropped.
-fn live(local: &Local, base: &Path, round: usize) {
+/// Opens a sandbox, runs a command, suspends it in some rounds, and closes or drops it.
+fn open_and_close(local: &Local, base: &Path, round: usize) {
     let sandbox = block_on(local.open(spec_in(base))).unwrap();
     if round.is_multiple_of(3) {
         let running = block_on(sandbox.exec(Command::argv(["true"]))).unwrap();
-        assert!(block_on(running.finish()).unwrap().ended.well());
+        assert!(block_on(running.finish()).unwrap().ended.success());
     }
     if round.is_multiple_of(7) {
-        block_on(sandbox.rest()).unwrap();
+        block_on(sandbox.suspend()).unwrap();
         block_on(sandbox.list(Path::new(""))).unwrap();
     }
     if !round.is_multiple_of(5) {
@@ -50,28 +50,28 @@ fn live(local: &Local, base: &Path, round: usize) {
     }
 }
 
-fn nothing_leaks(tier: Tier, test: &str) {
-    if !super::has(tier) || !super::alone(test) {
+fn opening_and_closing_leaks_nothing(level: IsolationLevel, test: &str) {
+    if !super::has(level) || !super::run_alone(test) {
         return;
     }
     let rounds = rath_testkit::scaled(200) as usize;
     let base = tempfile::tempdir().unwrap();
-    let local = Local::only(tier);
-    (0..9).for_each(|round| live(&local, base.path(), round));
-    let before = held(base.path());
-    (0..rounds).for_each(|round| live(&local, base.path(), round * 5 + 1 + round % 4));
-    assert_eq!(held(base.path()), before);
-    (0..rounds / 10).for_each(|round| live(&local, base.path(), round * 5));
-    live(&local, base.path(), 1);
-    assert_eq!(held(base.path()), before);
+    let local = Local::only(level);
+    (0..9).for_each(|round| open_and_close(&local, base.path(), round));
+    let before = count_resources(base.path());
+    (0..rounds).for_each(|round| open_and_close(&local, base.path(), round * 5 + 1 + round % 4));
+    assert_eq!(count_resources(base.path()), before);
+    (0..rounds / 10).for_each(|round| open_and_close(&local, base.path(), round * 5));
+    open_and_close(&local, base.path(), 1);
+    assert_eq!(count_resources(base.path()), before);
 }
 
 #[test]
-fn nothing_leaks_on_ns() {
-    nothing_leaks(Tier::Ns, "leaks::nothing_leaks_on_ns");
+fn opening_and_closing_leaks_nothing_on_ns() {
+    opening_and_closing_leaks_nothing(IsolationLevel::Ns, "leaks::opening_and_closing_leaks_nothing_on_ns");
 }
 
 #[test]
-fn nothing_leaks_on_landlock() {
-    nothing_leaks(Tier::Landlock, "leaks::nothing_leaks_on_landlock");
+fn opening_and_closing_leaks_nothing_on_landlock() {
+    opening_and_closing_leaks_nothing(IsolationLevel::Landlock, "leaks::opening_and_closing_leaks_nothing_on_landlock");
 }

@@ -1,4 +1,4 @@
-//! The isolated backend, treated badly.
+//! Tests of the isolated backend.
 
 mod helper;
 mod input;
@@ -23,85 +23,91 @@ use std::time::Duration;
 
 use pollster::block_on;
 use rath_sandbox::{
-    Backend as _, Command, Error, Event, Finished, Local, Part, Running, Sandbox, Spec, Status, Tier, Written,
+    Backend as _, ByteRange, Command, CommandEvent, Error, Finished, IsolationLevel, Local, Running, Sandbox,
+    SandboxSpec, SandboxStatus, WriteOutcome,
 };
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 
-/// Makes two tests of each function, one a tier.
-macro_rules! on_each_tier {
+/// Creates two tests from each function, one for each isolation level.
+macro_rules! on_each_level {
     ($($test:ident),* $(,)?) => {
         mod ns {
             $(#[test]
             fn $test() {
-                crate::local::on(rath_sandbox::Tier::Ns, super::$test);
+                crate::local::on_level(rath_sandbox::IsolationLevel::Ns, super::$test);
             })*
         }
         mod landlock {
             $(#[test]
             fn $test() {
-                crate::local::on(rath_sandbox::Tier::Landlock, super::$test);
+                crate::local::on_level(rath_sandbox::IsolationLevel::Landlock, super::$test);
             })*
         }
     };
 }
-use on_each_tier;
+use on_each_level;
 
-/// Runs a test on a tier, if this machine has it.
-fn on(tier: Tier, test: fn(Tier)) {
-    if has(tier) {
-        test(tier);
+/// Runs a test on an isolation level, if this machine supports it.
+fn on_level(level: IsolationLevel, test: fn(IsolationLevel)) {
+    if has(level) {
+        test(level);
     }
 }
 
-/// The best tier that this machine has, for tests of what is the same on both.
-fn best() -> Option<Tier> {
-    [Tier::Ns, Tier::Landlock].into_iter().find(|tier| has(*tier))
+/// The highest isolation level of this machine, for tests that do not depend on the level.
+fn best() -> Option<IsolationLevel> {
+    [IsolationLevel::Ns, IsolationLevel::Landlock].into_iter().find(|level| has(*level))
 }
 
-/// Whether this machine has a tier. If not, a line says so.
-fn has(tier: Tier) -> bool {
+/// Whether this machine supports an isolation level. Prints that the test is skipped if not.
+fn has(level: IsolationLevel) -> bool {
     static REFUSED: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
-    let refused = REFUSED[tier as usize].get_or_init(|| {
-        let local = Local::only(tier);
+    let refused = REFUSED[level as usize].get_or_init(|| {
+        let local = Local::only(level);
         let diagnosis = local.diagnose();
         let why = || diagnosis.refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        diagnosis.tier.is_none().then(why)
+        diagnosis.level.is_none().then(why)
     });
     if let Some(why) = refused {
-        rath_testkit::Requirement::Sandbox.skip(format_args!("tier {tier}: {why}"));
+        rath_testkit::Requirement::Sandbox.skip(format_args!("isolation level {level}: {why}"));
     }
     refused.is_none()
 }
 
-/// An open sandbox, and what must live as long as it.
-struct Bench {
+/// An open sandbox with its directories.
+struct SandboxFixture {
     sandbox: Arc<dyn Sandbox>,
     local: Local,
-    spec: Spec,
+    spec: SandboxSpec,
     base: TempDir,
 }
 
-impl Bench {
-    fn open(tier: Tier) -> Self {
-        Self::with(tier, |_, _| {})
+impl SandboxFixture {
+    fn open(level: IsolationLevel) -> Self {
+        Self::with(level, |_, _| {})
     }
 
-    /// With a changed spec. The path is that of a directory to put things into.
-    fn with(tier: Tier, change: impl FnOnce(&mut Spec, &Path)) -> Self {
+    /// Opens a sandbox with a changed spec. `change` also gets the path of a temporary directory.
+    fn with(level: IsolationLevel, change: impl FnOnce(&mut SandboxSpec, &Path)) -> Self {
         let base = tempfile::tempdir().unwrap();
         let spec = spec_in(base.path());
-        Self::over(tier, base, spec, change)
+        Self::over(level, base, spec, change)
     }
 
-    fn over(tier: Tier, base: TempDir, mut spec: Spec, change: impl FnOnce(&mut Spec, &Path)) -> Self {
+    fn over(
+        level: IsolationLevel,
+        base: TempDir,
+        mut spec: SandboxSpec,
+        change: impl FnOnce(&mut SandboxSpec, &Path),
+    ) -> Self {
         change(&mut spec, base.path());
-        let local = Local::only(tier);
+        let local = Local::only(level);
         let sandbox = block_on(local.open(spec.clone())).unwrap();
         Self { sandbox, local, spec, base }
     }
 
-    /// Another value of the same sandbox.
+    /// Another handle of the same sandbox.
     fn reopen(&self) -> Arc<dyn Sandbox> {
         block_on(self.local.reopen(self.sandbox.identity().clone(), self.spec.clone())).unwrap()
     }
@@ -110,8 +116,8 @@ impl Bench {
         block_on(self.sandbox.exec(command)).unwrap()
     }
 
-    /// A command that does not start.
-    fn refused(&self, command: Command) -> Error {
+    /// The error of a command that cannot be started.
+    fn start_error(&self, command: Command) -> Error {
         block_on(self.sandbox.exec(command)).unwrap_err()
     }
 
@@ -123,16 +129,16 @@ impl Bench {
         self.run(Command::shell(line))
     }
 
-    /// What a line says that goes well.
-    fn says(&self, line: &str) -> String {
-        says(&self.sandbox, line)
+    /// Runs a shell line that must succeed, and returns its output.
+    fn output(&self, line: &str) -> String {
+        output(&self.sandbox, line)
     }
 
     fn read(&self, path: &str) -> Result<Vec<u8>, Error> {
-        block_on(self.sandbox.read(Path::new(path), Part::ALL)).map(|contents| contents.bytes)
+        block_on(self.sandbox.read(Path::new(path), ByteRange::ALL)).map(|contents| contents.bytes)
     }
 
-    fn write(&self, path: &str, bytes: &[u8]) -> Result<Written, Error> {
+    fn write(&self, path: &str, bytes: &[u8]) -> Result<WriteOutcome, Error> {
         block_on(self.sandbox.write(Path::new(path), bytes, None))
     }
 
@@ -140,31 +146,31 @@ impl Bench {
         block_on(self.sandbox.remove(Path::new(path)))
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> SandboxStatus {
         block_on(self.sandbox.status()).unwrap()
     }
 
-    fn rest(&self) {
-        block_on(self.sandbox.rest()).unwrap();
+    fn suspend(&self) {
+        block_on(self.sandbox.suspend()).unwrap();
     }
 
-    /// The process that keeps the sandbox.
-    fn anchor(&self) -> i32 {
+    /// The process id of the supervisor.
+    fn supervisor(&self) -> i32 {
         fs::read_to_string(self.spec.state.join("anchor.lock")).unwrap().parse().unwrap()
     }
 }
 
 /// A workspace and a state directory below `base`.
-fn spec_in(base: &Path) -> Spec {
-    let spec = Spec::new(base.join("files"), base.join("state"));
+fn spec_in(base: &Path) -> SandboxSpec {
+    let spec = SandboxSpec::new(base.join("files"), base.join("state"));
     fs::create_dir_all(&spec.directory).unwrap();
     fs::create_dir_all(&spec.state).unwrap();
     spec
 }
 
-fn says(sandbox: &Arc<dyn Sandbox>, line: &str) -> String {
+fn output(sandbox: &Arc<dyn Sandbox>, line: &str) -> String {
     let finished = block_on(block_on(sandbox.exec(Command::shell(line))).unwrap().finish()).unwrap();
-    assert!(finished.ended.well(), "{line}: {finished:?}");
+    assert!(finished.ended.success(), "{line}: {finished:?}");
     String::from_utf8(finished.stdout.bytes).unwrap().trim_end().to_owned()
 }
 
@@ -173,26 +179,26 @@ fn wait_for(running: &mut Running, text: &str) {
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(text) {
         match block_on(running.next()) {
-            Some(Event::Output { bytes, .. }) => seen.extend(bytes),
+            Some(CommandEvent::Output { bytes, .. }) => seen.extend(bytes),
             other => panic!("{other:?} after {}", String::from_utf8_lossy(&seen)),
         }
     }
 }
 
-/// Waits until something is so.
-fn until(mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition is true.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A time to sleep that nobody else sleeps: by it a process is known from outside, whatever its environment.
+/// A unique argument for `sleep`, by which a process is found from outside even without its environment.
 fn long_time() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("7777.{:07}{:04}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Processes of this machine that have `word` in their command line.
+/// Processes of this machine with `word` in their command line.
 fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -204,7 +210,7 @@ fn processes_with(word: &str) -> Vec<String> {
     pids.filter(has_word).collect()
 }
 
-/// Whether some process of this machine has something below `path` mounted.
+/// Whether any process of this machine has a mount below `path`.
 fn is_mounted(path: &Path) -> bool {
     let path = path.to_str().unwrap();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -230,8 +236,9 @@ fn binary(path: &Path, test: &str) -> std::process::Command {
     command
 }
 
-/// Whether this process is one that runs `test` and nothing else. If not, it is started and waited for.
-fn alone(test: &str) -> bool {
+/// Returns `true` in a process that runs only `test`. Otherwise starts such a process, waits for it, and returns
+/// `false`.
+fn run_alone(test: &str) -> bool {
     const ALONE: &str = "RATH_TEST_ALONE";
     if std::env::var(ALONE).is_ok_and(|name| name == test) {
         return true;
@@ -243,7 +250,8 @@ fn alone(test: &str) -> bool {
     false
 }
 
-/// Makes a tree that is deeper than paths are long, files can be open, and stacks are high. The file at its bottom.
+/// Creates a tree that is deeper than the limits for path length, open files and stack size. Returns the file at its
+/// bottom.
 fn deep_tree(at: &Path) -> OwnedFd {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut here = rustix::fs::open(at, directory, Mode::empty()).unwrap();
@@ -254,7 +262,7 @@ fn deep_tree(at: &Path) -> OwnedFd {
     rustix::fs::openat(&here, "file", OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC, Mode::RWXU).unwrap()
 }
 
-/// What is below a directory, with the bytes of files, links and times of change.
+/// Everything below a directory: contents of files, targets of links, and modification times.
 fn everything_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>, std::time::SystemTime)> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];

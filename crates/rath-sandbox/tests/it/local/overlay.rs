@@ -1,4 +1,4 @@
-//! Workspaces made of layers.
+//! Workspaces with layers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pollster::block_on;
-use rath_sandbox::{Backend as _, Local, Overlay, Sandbox, Spec, Tier};
+use rath_sandbox::{Backend as _, IsolationLevel, Local, Overlay, Sandbox, SandboxSpec};
 use tempfile::TempDir;
 
-use super::{everything_below, says};
+use super::{everything_below, output};
 
-/// Layers in a directory with a name.
+/// Layers in a directory with a given name.
 struct Layers {
     place: PathBuf,
     lowers: Vec<PathBuf>,
     _base: TempDir,
 }
 
-/// Each lower has a file of its own, one in a directory that all share, and one that all have.
+/// Creates lower layers. Each has its own file, its own file in a shared directory, and a file that all of them have.
 fn layers(name: &OsStr, count: usize) -> Layers {
     let base = tempfile::tempdir().unwrap();
     let place = base.path().join(name);
@@ -36,28 +36,28 @@ fn layers(name: &OsStr, count: usize) -> Layers {
 }
 
 impl Layers {
-    /// A workspace on them, with an upper of its own.
-    fn spec(&self, name: &str) -> Spec {
+    /// A workspace with these layers and its own upper directory.
+    fn spec(&self, name: &str) -> SandboxSpec {
         let at = |what: &str| self.place.join(format!("{name}-{what}"));
         for what in ["state", "upper", "work", "merged"] {
             fs::create_dir_all(at(what)).unwrap();
         }
         let overlay = Overlay { lowers: self.lowers.clone(), upper: at("upper"), work: at("work") };
-        let mut spec = Spec::new(at("merged"), at("state"));
-        spec.appears_at = Some("/work".into());
+        let mut spec = SandboxSpec::new(at("merged"), at("state"));
+        spec.mount_path = Some("/work".into());
         spec.overlay = Some(overlay);
         spec
     }
 }
 
-fn open(spec: &Spec) -> Arc<dyn Sandbox> {
-    block_on(Local::only(Tier::Ns).open(spec.clone())).unwrap()
+fn open(spec: &SandboxSpec) -> Arc<dyn Sandbox> {
+    block_on(Local::only(IsolationLevel::Ns).open(spec.clone())).unwrap()
 }
 
-/// Whether this machine can do it.
+/// Whether this machine supports layers.
 fn possible() -> bool {
-    super::has(Tier::Ns) && {
-        let possible = Local::new().layers_in(&std::env::temp_dir());
+    super::has(IsolationLevel::Ns) && {
+        let possible = Local::new().supports_layers_in(&std::env::temp_dir());
         if !possible {
             rath_testkit::Requirement::Mounts.skip(format_args!("{} takes no layers", std::env::temp_dir().display()));
         }
@@ -76,32 +76,32 @@ fn writes_go_to_the_upper_layer_only() {
         let spec = layers.spec("a");
         let upper = spec.overlay.as_ref().unwrap().upper.clone();
         let sandbox = open(&spec);
-        assert_eq!(says(&sandbox, "pwd; cat common; ls | wc -l"), format!("/work\n0\n{}", count + 2));
-        assert_eq!(says(&sandbox, "ls shared/deep | wc -l"), count.to_string());
+        assert_eq!(output(&sandbox, "pwd; cat common; ls | wc -l"), format!("/work\n0\n{}", count + 2));
+        assert_eq!(output(&sandbox, "ls shared/deep | wc -l"), count.to_string());
         let last = count - 1;
-        says(&sandbox, &format!("echo new >new; echo more >>common; rm own{last}; mv shared moved; chmod 700 moved"));
+        output(&sandbox, &format!("echo new >new; echo more >>common; rm own{last}; mv shared moved; chmod 700 moved"));
         block_on(sandbox.write("by/rath".as_ref(), b"rath\n", None)).unwrap();
         block_on(sandbox.remove("moved/deep".as_ref())).unwrap();
         let look = "cat new common by/rath; ls; find moved";
-        let seen = says(&sandbox, look);
+        let seen = output(&sandbox, look);
         let own: String = (0..last).map(|n| format!("own{n}\n")).collect();
         assert_eq!(seen, format!("new\n0\nmore\nrath\nby\ncommon\nmoved\nnew\n{own}moved"));
         let whiteout = fs::symlink_metadata(upper.join(format!("own{last}"))).unwrap();
         assert!(whiteout.file_type().is_char_device() && whiteout.rdev() == 0);
         assert_eq!(fs::read(upper.join("common")).unwrap(), b"0\nmore\n");
         for round in 0..2 {
-            block_on(sandbox.rest()).unwrap();
-            assert_eq!(says(&sandbox, look), seen, "{round}");
+            block_on(sandbox.suspend()).unwrap();
+            assert_eq!(output(&sandbox, look), seen, "{round}");
         }
         drop(sandbox);
-        assert_eq!(says(&open(&spec), look), seen);
+        assert_eq!(output(&open(&spec), look), seen);
         let after: Vec<_> = layers.lowers.iter().map(|lower| everything_below(lower)).collect();
         assert_eq!(after, before);
     }
 }
 
 #[test]
-fn layers_may_lie_in_directories_of_any_name() {
+fn layers_may_be_in_directories_with_any_name() {
     if !possible() {
         return;
     }
@@ -121,14 +121,13 @@ fn layers_may_lie_in_directories_of_any_name() {
         let layers = layers(name, 3);
         let spec = layers.spec("odd: a,b\\");
         let sandbox = open(&spec);
-        assert_eq!(says(&sandbox, "cat common; mv shared e; echo 1 >x; ls e/deep"), "0\n0\n1\n2", "{name:?}");
+        assert_eq!(output(&sandbox, "cat common; mv shared e; echo 1 >x; ls e/deep"), "0\n0\n1\n2", "{name:?}");
         assert_eq!(fs::read(spec.overlay.unwrap().upper.join("x")).unwrap(), b"1\n");
     }
 }
 
-/// As where the layers of a project lie elsewhere than the upper one of a workspace.
 #[test]
-fn layers_may_lie_far_from_each_other() {
+fn layers_may_be_in_unrelated_directories() {
     if !possible() {
         return;
     }
@@ -136,11 +135,11 @@ fn layers_may_lie_far_from_each_other() {
     let mut spec = here.spec("x");
     spec.overlay.as_mut().unwrap().lowers.extend(there.lowers.clone());
     let sandbox = open(&spec);
-    assert_eq!(says(&sandbox, "cat common own8; ls shared/deep | wc -l"), "0\n8\n9");
+    assert_eq!(output(&sandbox, "cat common own8; ls shared/deep | wc -l"), "0\n8\n9");
 }
 
 #[test]
-fn layers_may_be_named_through_links_and_from_here() {
+fn layers_may_be_given_by_links_and_relative_paths() {
     if !possible() {
         return;
     }
@@ -155,7 +154,7 @@ fn layers_may_be_named_through_links_and_from_here() {
     overlay.lowers[1] = link.join(overlay.lowers[1].file_name().unwrap());
     overlay.upper = relative(&overlay.upper);
     overlay.work = link.join(overlay.work.file_name().unwrap());
-    assert_eq!(says(&open(&spec), "cat common own1; touch x"), "0\n1");
+    assert_eq!(output(&open(&spec), "cat common own1; touch x"), "0\n1");
 }
 
 #[test]
@@ -166,15 +165,15 @@ fn sandboxes_share_lower_layers() {
     let layers = layers("plain".as_ref(), 3);
     let sandboxes = ["a", "b"].map(|name| open(&layers.spec(name)));
     for (n, sandbox) in sandboxes.iter().enumerate() {
-        says(sandbox, &format!("cat common; echo {n} >common; rm own{n}; mv shared {n}"));
+        output(sandbox, &format!("cat common; echo {n} >common; rm own{n}; mv shared {n}"));
     }
-    assert_eq!(says(&sandboxes[0], "cat common; ls"), "0\n0\ncommon\nown1\nown2");
-    assert_eq!(says(&sandboxes[1], "cat common; ls"), "1\n1\ncommon\nown0\nown2");
+    assert_eq!(output(&sandboxes[0], "cat common; ls"), "0\n0\ncommon\nown1\nown2");
+    assert_eq!(output(&sandboxes[1], "cat common; ls"), "1\n1\ncommon\nown0\nown2");
 }
 
-/// What is hidden by its place in the workspace is hidden though only a layer has it.
+/// A hidden path is given relative to the workspace directory, and only a layer has it.
 #[test]
-fn what_is_in_a_layer_can_be_hidden() {
+fn a_path_that_only_a_layer_has_can_be_hidden() {
     if !possible() {
         return;
     }
@@ -182,20 +181,20 @@ fn what_is_in_a_layer_can_be_hidden() {
     let mut spec = layers.spec("a");
     spec.hidden = vec![spec.directory.join("own2"), spec.directory.join("shared/deep")];
     let sandbox = open(&spec);
-    assert_eq!(says(&sandbox, "cat own2; ls shared/deep; cat own1"), "1");
+    assert_eq!(output(&sandbox, "cat own2; ls shared/deep; cat own1"), "1");
     assert_eq!(
-        says(&sandbox, "(echo x >own2) 2>/dev/null || echo kept; mv shared other 2>/dev/null || echo kept"),
+        output(&sandbox, "(echo x >own2) 2>/dev/null || echo kept; mv shared other 2>/dev/null || echo kept"),
         "kept\nkept"
     );
 }
 
-/// They would have to be made by copying.
+/// Without mounts, a workspace would have to be copied.
 #[test]
-fn the_tier_landlock_has_no_layers() {
-    if super::has(Tier::Landlock) {
+fn landlock_alone_supports_no_layers() {
+    if super::has(IsolationLevel::Landlock) {
         let layers = layers("plain".as_ref(), 1);
-        assert!(!Local::only(Tier::Landlock).layers_in(&layers.place));
-        let error = block_on(Local::only(Tier::Landlock).open(layers.spec("a"))).unwrap_err();
+        assert!(!Local::only(IsolationLevel::Landlock).supports_layers_in(&layers.place));
+        let error = block_on(Local::only(IsolationLevel::Landlock).open(layers.spec("a"))).unwrap_err();
         assert_eq!(error.code(), "backend-incapable");
     }
 }

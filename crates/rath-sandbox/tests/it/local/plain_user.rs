@@ -1,4 +1,4 @@
-//! Nobody has to be root.
+//! The backend works without root.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 
 const NOBODY: u32 = 65534;
 
-/// What is tried, as far as this machine's tiers allow.
+/// The tests that are run, as far as this machine supports their isolation level.
 const TESTS: &[&str] = &[
     "conformance::local_",
     "local::input::",
@@ -22,7 +22,7 @@ const TESTS: &[&str] = &[
 ];
 
 #[test]
-fn all_of_it_works_for_a_plain_user() {
+fn all_tests_pass_as_a_plain_user() {
     if !rustix::process::geteuid().is_root() {
         rath_testkit::Requirement::Root.skip("this user is plain already");
         return;
@@ -43,7 +43,7 @@ fn all_of_it_works_for_a_plain_user() {
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
-    assert!(out.contains("test local::life::ns::a_resting_sandbox_holds_nothing ... ok"), "{out}");
+    assert!(out.contains("test local::life::ns::a_suspended_sandbox_has_no_processes_or_mounts ... ok"), "{out}");
     let left = fs::read_dir(base.path().join("tmp")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with(".rath")));
 }

@@ -1,4 +1,4 @@
-//! Commands with a terminal of their own.
+//! Commands with a pseudoterminal.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use pollster::block_on;
-use rath_sandbox::{Command, Ended, Limits, Running, Tier};
+use rath_sandbox::{Command, ExitStatus, IsolationLevel, Limits, Running};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
 
-use super::{Bench, on_each_tier, until};
+use super::{SandboxFixture, on_each_level, wait_until};
 
-on_each_tier!(
+on_each_level!(
     a_command_has_a_terminal,
     keys_interrupt_and_suspend,
     closing_a_terminal_hangs_up,
@@ -20,7 +20,7 @@ on_each_tier!(
     time_is_not_limited_at_a_terminal,
 );
 
-/// Whoever sits at it, and its end for the command.
+/// The master end, and the end for the command.
 fn terminal() -> (File, OwnedFd) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -33,19 +33,19 @@ fn terminal() -> (File, OwnedFd) {
     (File::from(master), slave)
 }
 
-fn start(bench: &Bench, command: Command) -> (File, Running) {
+fn start(fixture: &SandboxFixture, command: Command) -> (File, Running) {
     let (master, slave) = terminal();
-    (master, bench.start(command.terminal(slave)))
+    (master, fixture.start(command.terminal(slave)))
 }
 
-/// Reads until `text` was shown, or all is over. All that was shown.
+/// Reads from the terminal until it shows `text` or the command has ended. Returns everything that was shown.
 fn shown_until(master: &mut File, text: &str) -> String {
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
     loop {
         match master.read(&mut buffer) {
             Ok(length) if length > 0 => seen.extend_from_slice(&buffer[..length]),
-            _ => return String::from_utf8(seen).unwrap(), // EIO: nobody has the other end any more
+            _ => return String::from_utf8(seen).unwrap(), // EIO: the other end is closed
         }
         if !text.is_empty() && String::from_utf8_lossy(&seen).contains(text) {
             return String::from_utf8(seen).unwrap();
@@ -53,70 +53,70 @@ fn shown_until(master: &mut File, text: &str) -> String {
     }
 }
 
-fn a_command_has_a_terminal(tier: Tier) {
-    let bench = Bench::open(tier);
+fn a_command_has_a_terminal(level: IsolationLevel) {
+    let fixture = SandboxFixture::open(level);
     let line = "test -t 0 && test -t 1 && test -t 2 && stty size && echo to the terminal >/dev/tty && \
                 cut -d' ' -f7 /proc/$$/stat";
-    let (mut master, running) = start(&bench, Command::shell(line));
+    let (mut master, running) = start(&fixture, Command::shell(line));
     let shown = shown_until(&mut master, "");
     let device = shown.strip_prefix("33 77\r\nto the terminal\r\n").unwrap().trim();
     assert_ne!(device, "0");
     let finished = block_on(running.finish()).unwrap();
-    assert_eq!((finished.ended, finished.stdout.total, finished.stderr.total), (Ended::Exited(0), 0, 0));
-    let (mut master, running) = start(&bench, Command::shell("read line; echo \"got $line\""));
+    assert_eq!((finished.ended, finished.stdout.total, finished.stderr.total), (ExitStatus::Exited(0), 0, 0));
+    let (mut master, running) = start(&fixture, Command::shell("read line; echo \"got $line\""));
     master.write_all(b"a line\r").unwrap();
     assert!(shown_until(&mut master, "").ends_with("got a line\r\n"));
     block_on(running.finish()).unwrap();
 }
 
-fn keys_interrupt_and_suspend(tier: Tier) {
-    let bench = Bench::open(tier);
-    let (mut master, running) = start(&bench, Command::shell("echo up; exec sleep 1000"));
+fn keys_interrupt_and_suspend(level: IsolationLevel) {
+    let fixture = SandboxFixture::open(level);
+    let (mut master, running) = start(&fixture, Command::shell("echo up; exec sleep 1000"));
     shown_until(&mut master, "up");
     master.write_all(b"\x03").unwrap();
-    assert_eq!(block_on(running.finish()).unwrap().ended, Ended::Signalled { signal: 2, core: false });
+    assert_eq!(block_on(running.finish()).unwrap().ended, ExitStatus::Signalled { signal: 2, core: false });
     let line = "trap 'echo caught; exit 3' QUIT; echo up; while :; do sleep 0.01; done";
-    let (mut master, running) = start(&bench, Command::shell(line));
+    let (mut master, running) = start(&fixture, Command::shell(line));
     shown_until(&mut master, "up");
     master.write_all(b"\x1c").unwrap();
     shown_until(&mut master, "caught");
-    assert_eq!(block_on(running.finish()).unwrap().ended, Ended::Exited(3));
+    assert_eq!(block_on(running.finish()).unwrap().ended, ExitStatus::Exited(3));
 }
 
-fn closing_a_terminal_hangs_up(tier: Tier) {
-    let bench = Bench::open(tier);
-    let (mut master, running) = start(&bench, Command::shell("echo up; exec sleep 1000"));
+fn closing_a_terminal_hangs_up(level: IsolationLevel) {
+    let fixture = SandboxFixture::open(level);
+    let (mut master, running) = start(&fixture, Command::shell("echo up; exec sleep 1000"));
     shown_until(&mut master, "up");
     drop(master);
-    assert_eq!(block_on(running.finish()).unwrap().ended, Ended::Signalled { signal: 1, core: false });
-    let (mut master, running) = start(&bench, Command::shell("trap '' HUP; echo up; cat; echo left >file"));
+    assert_eq!(block_on(running.finish()).unwrap().ended, ExitStatus::Signalled { signal: 1, core: false });
+    let (mut master, running) = start(&fixture, Command::shell("trap '' HUP; echo up; cat; echo left >file"));
     shown_until(&mut master, "up");
     drop(master);
     block_on(running.finish()).unwrap();
-    assert_eq!(bench.read("file").unwrap(), b"left\n");
+    assert_eq!(fixture.read("file").unwrap(), b"left\n");
 }
 
-fn a_shell_has_job_control(tier: Tier) {
-    let bench = Bench::open(tier);
-    let (mut master, running) = start(&bench, Command::argv(["sh", "-i"]).env("PS1", "ready> "));
+fn a_shell_has_job_control(level: IsolationLevel) {
+    let fixture = SandboxFixture::open(level);
+    let (mut master, running) = start(&fixture, Command::argv(["sh", "-i"]).env("PS1", "ready> "));
     let shown = shown_until(&mut master, "ready> ");
     assert_eq!(shown, "ready> ");
     let shell = tcgetpgrp(&master).unwrap();
     master.write_all(b"sleep 1000\r").unwrap();
-    until(|| tcgetpgrp(&master).is_ok_and(|front| front != shell));
+    wait_until(|| tcgetpgrp(&master).is_ok_and(|front| front != shell));
     master.write_all(b"\x1a").unwrap();
     assert!(shown_until(&mut master, "ready> ").contains("Stopped"));
     master.write_all(b"kill %1; fg; echo code $?\r").unwrap();
     shown_until(&mut master, "code 143\r\nready> ");
     master.write_all(b"exit 5\r").unwrap();
-    assert_eq!(block_on(running.finish()).unwrap().ended, Ended::Exited(5));
+    assert_eq!(block_on(running.finish()).unwrap().ended, ExitStatus::Exited(5));
 }
 
-fn time_is_not_limited_at_a_terminal(tier: Tier) {
+fn time_is_not_limited_at_a_terminal(level: IsolationLevel) {
     let limits = Limits { wall_time: Some(Duration::from_millis(1)), ..Limits::default() };
-    let bench = Bench::with(tier, |spec, _| spec.limits = limits);
-    let (_master, running) = start(&bench, Command::shell("sleep 0.2"));
-    assert!(block_on(running.finish()).unwrap().ended.well());
-    let (_master, running) = start(&bench, Command::shell("sleep 1000").timeout(Duration::from_millis(1)));
+    let fixture = SandboxFixture::with(level, |spec, _| spec.limits = limits);
+    let (_master, running) = start(&fixture, Command::shell("sleep 0.2"));
+    assert!(block_on(running.finish()).unwrap().ended.success());
+    let (_master, running) = start(&fixture, Command::shell("sleep 1000").timeout(Duration::from_millis(1)));
     assert!(block_on(running.finish()).unwrap().timed_out);
 }

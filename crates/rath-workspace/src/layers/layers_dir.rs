@@ -1,4 +1,4 @@
-//! Where the layers of a store's workspaces are: checkouts of versions, and tops that were sealed.
+//! The directory with the checkouts and sealed layers of a store's workspaces.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,21 +12,22 @@ use crate::error::{Error, Result};
 pub(super) const CHECKOUTS: &str = "checkouts";
 pub(super) const LAYERS: &str = "layers";
 
-/// What begins the name of something that is not finished.
+/// Prefix of the names of incomplete checkouts and layers.
 pub(super) const UNFINISHED: &str = ".new-";
 
-/// The directory with the layers.
+/// The directory with checkouts, sealed layers and the state directories of workspaces.
 #[derive(Clone)]
-pub(super) struct Home {
+pub(super) struct LayersDir {
     pub(super) path: PathBuf,
 }
 
-/// Keeps layers that no site names yet from being collected, or, held alone, from being made.
-pub(super) struct Claim {
+/// The lock file `layers.lock`. A shared lock protects new layers that no manifest names yet from collection. The
+/// collector holds the exclusive lock.
+pub(super) struct LayersLock {
     _held: FileLock,
 }
 
-impl Home {
+impl LayersDir {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let failed = |error| Error::machine(format!("making {}", path.display()), error);
         fs::create_dir_all(path.join(CHECKOUTS)).map_err(failed)?;
@@ -34,42 +35,43 @@ impl Home {
         Ok(Self { path: path.canonicalize().map_err(failed)? })
     }
 
-    /// Keeps layers from being collected.
-    pub(super) fn claim(&self) -> Result<Claim> {
-        self.claimed(FileLock::shared)
+    /// Locks out the collector.
+    pub(super) fn lock_shared(&self) -> Result<LayersLock> {
+        self.lock_with(FileLock::shared)
     }
 
-    /// Keeps layers from being made.
-    pub(super) fn claim_alone(&self) -> Result<Claim> {
-        self.claimed(FileLock::alone)
+    /// Locks out everything that creates layers.
+    pub(super) fn lock_exclusive(&self) -> Result<LayersLock> {
+        self.lock_with(FileLock::exclusive)
     }
 
-    fn claimed(&self, lock: impl FnOnce(&Path) -> io::Result<FileLock>) -> Result<Claim> {
+    fn lock_with(&self, lock: impl FnOnce(&Path) -> io::Result<FileLock>) -> Result<LayersLock> {
         let path = self.path.join("layers.lock");
         let held = lock(&path).map_err(|error| Error::machine(format!("locking {}", path.display()), error))?;
-        Ok(Claim { _held: held })
+        Ok(LayersLock { _held: held })
     }
 
-    /// The name of a version's checkout, below this directory.
+    /// The name of a version's checkout, relative to this directory.
     pub(super) fn checkout(tree: Digest) -> String {
         format!("{CHECKOUTS}/{}", tree.hex().as_str())
     }
 
-    /// A name for a new layer.
+    /// A fresh name for a layer, relative to this directory.
     pub(super) fn fresh_layer() -> String {
         format!("{LAYERS}/{}", rath_core::fresh_name())
     }
 
-    /// A directory for what becomes `name`, beside it.
-    pub(super) fn unfinished(&self, name: &str) -> Result<PathBuf> {
+    /// Creates a temporary directory in the same parent directory as `name`.
+    pub(super) fn temporary_dir(&self, name: &str) -> Result<PathBuf> {
         let kind = name.split('/').next().unwrap_or(LAYERS);
         let path = self.path.join(kind).join(format!("{UNFINISHED}{}", rath_core::fresh_name()));
         fs::create_dir(&path).map_err(|error| Error::machine(format!("making {}", path.display()), error))?;
         Ok(path)
     }
 
-    /// Puts a finished directory in its place, with all that is in it on disk. `false` when somebody was faster.
-    pub(super) fn put(&self, made: &Path, name: &str) -> Result<bool> {
+    /// Syncs a complete directory and renames it to `name`. If `name` exists already, removes the directory and returns
+    /// `false`.
+    pub(super) fn publish(&self, made: &Path, name: &str) -> Result<bool> {
         use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
         let to = self.path.join(name);
         let failed = |error: io::Error| Error::machine(format!("making {}", to.display()), error);
@@ -89,8 +91,8 @@ impl Home {
     }
 }
 
-/// Removes a directory and all that is in it, closed directories too: a layer may have them, and the kernel leaves
-/// one in the directory it works in. What is not there is gone already.
+/// Removes a directory and everything in it, including directories without write permission: a layer may contain such
+/// directories, and overlayfs leaves one in its work directory. Succeeds if the directory does not exist.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

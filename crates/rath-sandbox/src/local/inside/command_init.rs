@@ -1,8 +1,9 @@
-//! Keeps one command: starts it, hears what it is refused, holds it to its limits, and ends with everything it started.
+//! The command init: starts one command, counts its refused system calls, enforces its limits, and kills everything
+//! that it started.
 //!
-//! In the tier `ns` a keeper is the first process of a PID namespace. Nothing in there can signal or look into it, and
-//! one call reaches everything that the command started. In the tier `landlock` it is a subreaper, and looks below
-//! itself until nothing is left.
+//! At the level `ns`, it is the first process of a PID namespace: no process in the namespace can signal or inspect it,
+//! and a single `kill` call reaches everything that the command started. At the level `landlock`, it is a child
+//! subreaper, and kills its descendants until none is left.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -18,41 +19,42 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
-use super::memory::{self, Taken, descendants};
-use super::{Doing as _, Ground, Outcome, filter, raw, view};
+use super::memory::{self, Usage, descendants};
+use super::{Doing as _, Outcome, SandboxContext, filter, raw, view};
 use crate::error::Error;
-use crate::finished::Ended;
-use crate::local::tier::Tier;
-use crate::local::wire::{self, Job, NOW, POLITELY, Setup, Told, Words};
+use crate::finished::ExitStatus;
+use crate::local::isolation_level::IsolationLevel;
+use crate::local::wire::{self, GRACEFUL, IMMEDIATE, InitMessage, Setup, StartCommand, WireProgram};
 use crate::program::{self, SHELL};
 
-/// How often a command is held to its limits.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval between two checks of a command's limits.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Kinds of refusals that are told.
+/// Maximum number of different refused calls that are reported.
 const MOST_REFUSALS: usize = 64;
 
-/// PIDs that the kernel keeps back once its numbers have come round.
+/// The kernel does not use process ids below this number again after a wrap-around.
 const RESERVED: u64 = 300;
 
-/// What was tried and why it failed, with an error number where it was the machine's fault.
+/// The program or directory that was tried, the reason of the failure, and the error number if a system call failed
+/// that is not about the program.
 type Failure = (String, String, Option<i32>);
 
-/// Says which limits cannot be held here.
-pub(super) fn declare(setup: &Setup, not_enforced: &mut Vec<String>) {
+/// Reports which limits are not enforced exactly on this machine.
+pub(super) fn report_inexact_limits(setup: &Setup, not_enforced: &mut Vec<String>) {
     if setup.limits.memory.is_some() {
-        not_enforced.push("memory: looked at every 50 ms, so it may be passed for a moment".into());
+        not_enforced.push("memory: checked every 50 ms, so the limit can be exceeded for a moment".into());
     }
-    let exact = setup.tier == Tier::Ns && kernel_counts_pids_by_namespace();
+    let exact = setup.level == IsolationLevel::Ns && kernel_counts_pids_by_namespace();
     if setup.limits.processes.is_some() && !exact {
-        not_enforced.push("processes: looked at every 50 ms, so they may be more for a moment".into());
+        not_enforced.push("processes: checked every 50 ms, so the limit can be exceeded for a moment".into());
     }
     if setup.limits.disk.is_some() {
-        not_enforced.push("disk: looked at every 100 ms, so it may be passed for a moment".into());
+        not_enforced.push("disk: checked every 100 ms, so the limit can be exceeded for a moment".into());
     }
 }
 
-/// Since Linux 6.14 every PID namespace has a `pid_max` of its own.
+/// Whether each PID namespace has its own `pid_max`, as since Linux 6.14.
 fn kernel_counts_pids_by_namespace() -> bool {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy().into_owned();
@@ -60,103 +62,110 @@ fn kernel_counts_pids_by_namespace() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(14))
 }
 
-/// Runs a command and tells `control` about it.
-pub(super) fn keep(prepared: Outcome<Prepared>, job: &Job, control: &OwnedFd, streams: [OwnedFd; 3], ground: &Ground) {
-    let told = match prepared.and_then(|prepared| Keeper::start(prepared, job, streams, ground)) {
-        Ok(Ok(mut keeper)) => {
-            if wire::send(control, &Told::Started, &[]).is_ok() {
-                keeper.watch(control);
+/// Runs a command and reports to `control`.
+pub(super) fn run(
+    prepared: Outcome<PreparedInit>,
+    job: &StartCommand,
+    control: &OwnedFd,
+    streams: [OwnedFd; 3],
+    context: &SandboxContext,
+) {
+    let message = match prepared.and_then(|prepared| CommandInit::start(prepared, job, streams, context)) {
+        Ok(Ok(mut init)) => {
+            if wire::send(control, &InitMessage::Started, &[]).is_ok() {
+                init.watch(control);
             }
-            let orphaned = keeper.orphaned;
-            let told = keeper.end();
-            if orphaned {
-                // Who ended because the anchor was killed has nothing to tell: the sandbox is lost.
+            let supervisor_died = init.supervisor_died;
+            let message = init.end();
+            if supervisor_died {
+                // The supervisor was killed, so the sandbox is lost and needs no report.
                 return;
             }
-            told
+            message
         }
-        Ok(Err((tried, why, errno))) => Told::NotStarted { tried, why, errno },
-        Err(refused) => Told::NotStarted {
+        Ok(Err((tried, why, errno))) => InitMessage::NotStarted { tried, why, errno },
+        Err(refused) => InitMessage::NotStarted {
             tried: "a command".into(),
             why: refused.doing,
             errno: Some(refused.error.raw_os_error()),
         },
     };
-    let _ = wire::send(control, &told, &[]);
+    let _ = wire::send(control, &message, &[]);
 }
 
-/// Makes this process a keeper.
-pub(super) fn prepare(ground: &Ground) -> Outcome<Prepared> {
-    match ground.tier {
-        Tier::Ns => {
-            // The kernel takes the whole PID namespace along.
+/// Makes this process a command init.
+pub(super) fn prepare(context: &SandboxContext) -> Outcome<PreparedInit> {
+    match context.level {
+        IsolationLevel::Ns => {
+            // When this process dies, the kernel kills the whole PID namespace.
             let die = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
             die.doing("tying the command to its sandbox")?;
             view::own_proc()?;
-            if let Some(processes) = ground.limits.processes {
-                // Kernels before 6.14 have one for the whole machine, and do not let us change that.
+            if let Some(processes) = context.limits.processes {
+                // Before Linux 6.14, `pid_max` applies to the whole machine, and this write fails.
                 let _ = std::fs::write("/proc/sys/kernel/pid_max", (processes + RESERVED).to_string());
             }
         }
-        Tier::Landlock => {
+        IsolationLevel::Landlock => {
             let me = rustix::process::getpid();
             rustix::process::set_child_subreaper(Some(me)).doing("becoming a child subreaper")?;
         }
     }
-    // Nobody looks into this process.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing the keeper's memory")?;
-    Ok(Prepared { listener: ground.guard.around_keeper()? })
+    // No process may read this one's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .doing("protecting the memory of the command init")?;
+    Ok(PreparedInit { listener: context.guard.restrict_init()? })
 }
 
-/// A keeper that waits for its command.
-pub(super) struct Prepared {
-    /// Hears of refused calls.
+/// A command init that waits for its command.
+pub(super) struct PreparedInit {
+    /// The listener for refused calls.
     listener: Option<OwnedFd>,
 }
 
-struct Keeper<'a> {
-    ground: &'a Ground,
+struct CommandInit<'a> {
+    context: &'a SandboxContext,
     children: SignalFd,
     main: Pid,
     listener: Option<OwnedFd>,
     refused: BTreeMap<String, u64>,
-    ended: Option<Ended>,
-    /// Others that had to be killed.
+    ended: Option<ExitStatus>,
+    /// Number of other processes that were killed.
     killed: u32,
     killing: bool,
     stopping: bool,
-    beyond: Option<String>,
-    /// Whether the anchor was killed.
-    orphaned: bool,
-    /// Memory that the machine could give when the command was first looked at.
+    limit_exceeded: Option<String>,
+    /// Whether the supervisor was killed.
+    supervisor_died: bool,
+    /// Available memory of the machine at the first check.
     available: Option<u64>,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> CommandInit<'a> {
     fn start(
-        prepared: Prepared,
-        job: &Job,
+        prepared: PreparedInit,
+        job: &StartCommand,
         streams: [OwnedFd; 3],
-        ground: &'a Ground,
+        context: &'a SandboxContext,
     ) -> Outcome<Result<Self, Failure>> {
-        let children = super::hear_children().map_err(|_| Errno::INVAL).doing("listening for ended processes")?;
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().doing("making a socket")?;
+        let children = super::child_signals().map_err(|_| Errno::INVAL).doing("listening for ended processes")?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().doing("creating a socket")?;
         let main = match raw::fork(false).doing("starting a process")? {
             None => {
                 drop(ours);
-                become_command(job, &streams, ground, &theirs.into());
+                become_command(job, &streams, context, &theirs.into());
                 std::process::exit(127);
             }
             Some(main) => main,
         };
         drop((theirs, streams));
-        // When it becomes the command, its end of the socket is closed.
+        // A successful exec closes the child's end of the socket.
         if let Ok(Some((failure, _))) = wire::receive::<Failure>(&ours) {
             let _ = rustix::process::waitpid(Some(main), WaitOptions::empty());
             return Ok(Err(failure));
         }
         Ok(Ok(Self {
-            ground,
+            context,
             children,
             main,
             listener: prepared.listener,
@@ -165,23 +174,24 @@ impl<'a> Keeper<'a> {
             killed: 0,
             killing: false,
             stopping: false,
-            beyond: None,
-            orphaned: false,
+            limit_exceeded: None,
+            supervisor_died: false,
             available: None,
         }))
     }
 
-    /// Until the command is over, and what it started has ended or is not waited for.
+    /// Watches the command until its main process has ended. If the command is being stopped gracefully, waits for its
+    /// other processes too.
     fn watch(&mut self, control: &OwnedFd) {
-        let looks = self.ground.limits.memory.is_some() || self.ground.limits.processes.is_some();
+        let looks = self.context.limits.memory.is_some() || self.context.limits.processes.is_some();
         let mut looked = Instant::now();
         loop {
-            let tether = &self.ground.tether;
-            let mut fds = [control, tether].map(|fd| PollFd::new(fd, PollFlags::IN)).to_vec();
+            let liveness = &self.context.liveness;
+            let mut fds = [control, liveness].map(|fd| PollFd::new(fd, PollFlags::IN)).to_vec();
             fds.push(PollFd::new(&self.children, PollFlags::IN));
             fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN)));
-            // Counted from the last look: a command that keeps us busy is looked at just as often.
-            let timeout = LOOK.saturating_sub(looked.elapsed());
+            // Count from the last check, so that a command that causes many events is checked as often as others.
+            let timeout = LOOK_INTERVAL.saturating_sub(looked.elapsed());
             let timeout = Timespec::try_from(timeout).ok().filter(|_| looks);
             match poll(&mut fds, timeout.as_ref()) {
                 Err(Errno::INTR) => continue,
@@ -190,16 +200,16 @@ impl<'a> Keeper<'a> {
             }
             let asked = !fds[0].revents().is_empty();
             if !fds[1].revents().is_empty() {
-                self.orphaned = !fds[1].revents().contains(PollFlags::IN);
+                self.supervisor_died = !fds[1].revents().contains(PollFlags::IN);
                 return;
             }
             let refusal = fds.get(3).map(|fd| fd.revents()).unwrap_or(PollFlags::empty());
             if refusal.contains(PollFlags::IN) {
-                self.refuse();
+                self.answer_refused_call();
             } else if !refusal.is_empty() {
                 self.listener = None;
             }
-            if asked && !self.obey(control) {
+            if asked && !self.handle_stop_request(control) {
                 return;
             }
             while let Ok(Some(_)) = self.children.read_signal() {}
@@ -207,21 +217,21 @@ impl<'a> Keeper<'a> {
             if alone || (self.ended.is_some() && !self.stopping) {
                 return;
             }
-            if looks && looked.elapsed() >= LOOK {
-                self.hold_to_limits();
+            if looks && looked.elapsed() >= LOOK_INTERVAL {
+                self.enforce_limits();
                 looked = Instant::now();
             }
         }
     }
 
-    /// Does what it was asked. `false` when it is to stop at once, or nobody asks any more.
-    fn obey(&mut self, control: &OwnedFd) -> bool {
+    /// Handles stop requests. Returns `false` if the command must be killed at once, or if the other end is closed.
+    fn handle_stop_request(&mut self, control: &OwnedFd) -> bool {
         let mut asked = [0; 16];
         let length = rustix::io::read(control, &mut asked).unwrap_or(0);
-        if length == 0 || asked[..length].contains(&NOW) {
+        if length == 0 || asked[..length].contains(&IMMEDIATE) {
             return false;
         }
-        if asked[..length].contains(&POLITELY) && !self.stopping {
+        if asked[..length].contains(&GRACEFUL) && !self.stopping {
             self.stopping = true;
             self.signal_all(Signal::TERM);
             self.signal_all(Signal::CONT);
@@ -229,9 +239,9 @@ impl<'a> Keeper<'a> {
         true
     }
 
-    fn refuse(&mut self) {
+    fn answer_refused_call(&mut self) {
         let Some(listener) = &self.listener else { return };
-        let Ok((id, number)) = raw::next_asked(listener) else { return };
+        let Ok((id, number)) = raw::next_notification(listener) else { return };
         let _ = raw::refuse(listener, id);
         let name = filter::name(number);
         if self.refused.len() < MOST_REFUSALS || self.refused.contains_key(&name) {
@@ -239,30 +249,30 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    fn hold_to_limits(&mut self) {
-        let processes = match self.ground.tier {
-            Tier::Ns => memory::namespace(),
-            Tier::Landlock => descendants(rustix::process::getpid().as_raw_pid()),
+    fn enforce_limits(&mut self) {
+        let processes = match self.context.level {
+            IsolationLevel::Ns => memory::namespace(),
+            IsolationLevel::Landlock => descendants(rustix::process::getpid().as_raw_pid()),
         };
-        let mut taken = Taken::by(processes.iter().copied());
-        let limits = &self.ground.limits;
-        // Open files are looked through only when the machine has lost more than the command may have.
+        let mut usage = Usage::of(processes.iter().copied());
+        let limits = &self.context.limits;
+        // Searching open files is slow, so it is done only if the machine lost more memory than the limit.
         let available = memory::available().unwrap_or(0);
         let lost = self.available.get_or_insert(available).saturating_sub(available);
         if limits.memory.is_some_and(|limit| lost > limit) {
-            taken.memory += memory::held_in_files(processes.into_iter());
+            usage.memory += memory::memfd_bytes(processes.into_iter());
         }
-        if limits.memory.is_some_and(|limit| taken.memory > limit) {
-            self.beyond = Some(format!("memory: {} bytes", taken.memory));
-        } else if limits.processes.is_some_and(|limit| taken.processes > limit) {
-            self.beyond = Some(format!("processes: {}", taken.processes));
+        if limits.memory.is_some_and(|limit| usage.memory > limit) {
+            self.limit_exceeded = Some(format!("memory: {} bytes", usage.memory));
+        } else if limits.processes.is_some_and(|limit| usage.processes > limit) {
+            self.limit_exceeded = Some(format!("processes: {}", usage.processes));
         } else {
             return;
         }
         self.kill_all();
     }
 
-    /// Reaps who has ended. `true` when nobody is left.
+    /// Reaps processes that have ended. Returns `true` if none is left.
     fn reap(&mut self, how: WaitOptions) -> bool {
         loop {
             match rustix::process::wait(how) {
@@ -278,17 +288,17 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Kills what is left, and says how it all ended.
-    fn end(mut self) -> Told {
+    /// Kills the remaining processes and returns the final message.
+    fn end(mut self) -> InitMessage {
         self.killing = self.ended.is_some();
-        match self.ground.tier {
-            Tier::Ns => {
+        match self.context.level {
+            IsolationLevel::Ns => {
                 self.kill_all();
-                // Whoever waits for an answer is dead, or gets none.
+                // The processes that wait for a reply to a refused call are dead.
                 self.listener = None;
                 self.reap(WaitOptions::empty());
             }
-            Tier::Landlock => {
+            IsolationLevel::Landlock => {
                 self.listener = None;
                 loop {
                     self.kill_all();
@@ -299,35 +309,35 @@ impl<'a> Keeper<'a> {
                 }
             }
         }
-        // It may have been over before anybody looked.
+        // The command may have ended before the first check.
         let left = u64::from(self.killed);
-        if self.beyond.is_none() && self.ground.limits.processes.is_some_and(|limit| left > limit) {
-            self.beyond = Some(format!("processes: {left}"));
+        if self.limit_exceeded.is_none() && self.context.limits.processes.is_some_and(|limit| left > limit) {
+            self.limit_exceeded = Some(format!("processes: {left}"));
         }
-        Told::Over {
-            ended: self.ended.unwrap_or(Ended::Signalled { signal: Signal::KILL.as_raw(), core: false }),
-            escaped: self.killed,
+        InitMessage::Over {
+            ended: self.ended.unwrap_or(ExitStatus::Signalled { signal: Signal::KILL.as_raw(), core: false }),
+            killed_orphans: self.killed,
             refused: self.refused.into_iter().collect(),
-            beyond: self.beyond,
+            limit_exceeded: self.limit_exceeded,
         }
     }
 
     fn kill_all(&self) {
-        if self.ground.tier == Tier::Landlock {
-            // Whoever is stopped starts no others while the rest is looked for.
+        if self.context.level == IsolationLevel::Landlock {
+            // A stopped process cannot start others while the rest is searched.
             self.signal_all(Signal::STOP);
         }
         self.signal_all(Signal::KILL);
     }
 
     fn signal_all(&self, signal: Signal) {
-        match self.ground.tier {
-            // Everything in the PID namespace but this process.
-            Tier::Ns => drop(nix::sys::signal::kill(
+        match self.context.level {
+            // All processes in the PID namespace except this one.
+            IsolationLevel::Ns => drop(nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(-1),
                 nix::sys::signal::Signal::try_from(signal.as_raw()).ok(),
             )),
-            Tier::Landlock => {
+            IsolationLevel::Landlock => {
                 for pid in descendants(rustix::process::getpid().as_raw_pid()) {
                     let _ = Pid::from_raw(pid).map(|pid| rustix::process::kill_process(pid, signal));
                 }
@@ -336,23 +346,23 @@ impl<'a> Keeper<'a> {
     }
 }
 
-fn how_it_ended(status: &WaitStatus) -> Option<Ended> {
+fn how_it_ended(status: &WaitStatus) -> Option<ExitStatus> {
     match status.exit_status() {
-        Some(code) => Some(Ended::Exited(code)),
+        Some(code) => Some(ExitStatus::Exited(code)),
         None => {
             let core = status.as_raw() & 0x80 != 0;
-            Some(Ended::Signalled { signal: status.terminating_signal()?, core })
+            Some(ExitStatus::Signalled { signal: status.terminating_signal()?, core })
         }
     }
 }
 
-/// In the child: puts up the walls and turns into the command. Comes back only to fail.
-fn become_command(job: &Job, streams: &[OwnedFd; 3], ground: &Ground, handover: &OwnedFd) {
+/// In the child process: applies the restrictions and executes the command. Returns only on failure.
+fn become_command(job: &StartCommand, streams: &[OwnedFd; 3], context: &SandboxContext, handover: &OwnedFd) {
     let failed = |failure: Failure| {
         let _ = wire::send(handover, &failure, &[]);
     };
     let machine = |doing: String, error: Errno| failed(("a command".into(), doing, Some(error.raw_os_error())));
-    let directory = ground.workspace.join(job.cwd.path());
+    let directory = context.workspace.join(job.cwd.path());
     if let Err(error) = rustix::process::chdir(&directory) {
         return failed((format!("a command in {}", directory.display()), error.to_string(), None));
     }
@@ -365,7 +375,7 @@ fn become_command(job: &Job, streams: &[OwnedFd; 3], ground: &Ground, handover: 
         Err(Error::CannotStart { tried, why }) => return failed((tried, why, None)),
         Err(other) => return failed(("a command".into(), other.to_string(), None)),
     };
-    if let Err(refused) = ground.guard.around_command(&ground.limits) {
+    if let Err(refused) = context.guard.restrict_command(&context.limits) {
         return machine(refused.doing, refused.error);
     }
     let error = execute(&program, &argv, &env);
@@ -375,35 +385,39 @@ fn become_command(job: &Job, streams: &[OwnedFd; 3], ground: &Ground, handover: 
     }
 }
 
-/// Streams, signals, process group: what a command begins with.
-fn enter(job: &Job, [stdin, stdout, stderr]: &[OwnedFd; 3]) -> Outcome<()> {
+/// Sets up streams, signals and the process group of a command.
+fn enter(job: &StartCommand, [stdin, stdout, stderr]: &[OwnedFd; 3]) -> Outcome<()> {
     raw::default_signals();
     SigSet::empty().thread_set_mask().map_err(|_| Errno::INVAL).doing("unblocking signals")?;
-    rustix::process::setsid().doing("making a process group")?;
-    rustix::stdio::dup2_stdin(stdin).doing("passing on standard input")?;
-    rustix::stdio::dup2_stdout(stdout).doing("passing on standard output")?;
-    rustix::stdio::dup2_stderr(stderr).doing("passing on standard error")?;
+    rustix::process::setsid().doing("creating a session")?;
+    rustix::stdio::dup2_stdin(stdin).doing("setting standard input")?;
+    rustix::stdio::dup2_stdout(stdout).doing("setting standard output")?;
+    rustix::stdio::dup2_stderr(stderr).doing("setting standard error")?;
     if job.terminal {
         rustix::process::ioctl_tiocsctty(stdin).doing("taking the terminal")?;
     }
-    // Where memory runs out, commands go first.
+    // If memory runs out, the kernel kills commands first.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     Ok(())
 }
 
-/// The file to execute and its arguments.
-fn resolve(job: &Job, env: &[(OsString, OsString)], directory: &Path) -> Result<(PathBuf, Vec<OsString>), Error> {
+/// The file to execute, and its arguments.
+fn resolve(
+    job: &StartCommand,
+    env: &[(OsString, OsString)],
+    directory: &Path,
+) -> Result<(PathBuf, Vec<OsString>), Error> {
     match &job.program {
-        Words::Argv(argv) => {
+        WireProgram::Argv(argv) => {
             let argv: Vec<OsString> = argv.iter().map(|word| word.os()).collect();
             let Some(name) = argv.first() else { return Err(program::nothing_to_start()) };
             Ok((program::find(name, env, directory)?, argv))
         }
-        Words::Shell(line) => Ok((SHELL.into(), vec!["sh".into(), "-c".into(), line.into()])),
+        WireProgram::Shell(line) => Ok((SHELL.into(), vec!["sh".into(), "-c".into(), line.into()])),
     }
 }
 
-/// Turns into the program. Comes back only to fail.
+/// Executes the program. Returns only on failure.
 fn execute(program: &Path, argv: &[OsString], env: &[(OsString, OsString)]) -> io::Error {
     let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
     let variables = env.iter().map(|(name, value)| {
@@ -427,8 +441,8 @@ fn execute(program: &Path, argv: &[OsString], env: &[(OsString, OsString)]) -> i
             Err(error) => error,
             Ok(never) => match never {},
         };
-        // Whoever still writes it lets go of it soon.
-        if error != nix::Error::ETXTBSY || pause >= program::LONGEST_PAUSE {
+        // A process between fork and exec may have the program open for writing. It closes it soon.
+        if error != nix::Error::ETXTBSY || pause >= program::MAX_RETRY_PAUSE {
             return io::Error::from_raw_os_error(error as i32);
         }
         std::thread::sleep(pause);

@@ -1,5 +1,5 @@
-//! Threads that watch commands. One that is done waits a while for the next command: waking it takes a fifth of the
-//! time that making a new one takes.
+//! Threads that watch commands. An idle thread waits 10 s for the next command: waking a thread takes a fifth of the
+//! time of creating one.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -8,23 +8,25 @@ use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long a thread waits for work, and how many do.
-const PATIENCE: Duration = Duration::from_secs(10);
-const MOST_IDLE: usize = 16;
+/// How long an idle thread waits for a job.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The threads that wait, with their numbers.
-static IDLE: Mutex<Pool> = Mutex::new(Pool { threads: Vec::new(), next: 0 });
+/// Maximum number of idle threads.
+const MAX_IDLE: usize = 16;
 
-struct Pool {
+/// The idle threads.
+static IDLE: Mutex<IdleThreads> = Mutex::new(IdleThreads { threads: Vec::new(), next: 0 });
+
+struct IdleThreads {
     threads: Vec<(u64, Sender<Job>)>,
     next: u64,
 }
 
-fn idle() -> MutexGuard<'static, Pool> {
+fn idle() -> MutexGuard<'static, IdleThreads> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `job` on a thread of its own.
+/// Runs `job` on an idle thread or a new one.
 pub(crate) fn run(job: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut job: Job = Box::new(job);
     loop {
@@ -43,7 +45,7 @@ fn work(job: Job) {
     loop {
         let number = {
             let mut idle = idle();
-            if idle.threads.len() >= MOST_IDLE {
+            if idle.threads.len() >= MAX_IDLE {
                 return;
             }
             idle.next += 1;
@@ -51,11 +53,11 @@ fn work(job: Job) {
             idle.threads.push((number, sender.clone()));
             number
         };
-        let job = receiver.recv_timeout(PATIENCE).ok().or_else(|| {
+        let job = receiver.recv_timeout(IDLE_TIMEOUT).ok().or_else(|| {
             let mut idle = idle();
             let waiting = idle.threads.len();
             idle.threads.retain(|(other, _)| *other != number);
-            // Whoever took this thread from the list is about to send.
+            // Another thread removed this one from the list, so it is about to send a job.
             if idle.threads.len() == waiting {
                 drop(idle);
                 return receiver.recv().ok();
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_job_runs_whether_threads_wait_or_not() {
+    fn every_job_runs_with_and_without_idle_threads() {
         for round in 0..20 {
             let (sender, receiver) = channel();
             for n in 0..40 {
@@ -85,7 +87,7 @@ mod tests {
             let mut done: Vec<i32> = receiver.into_iter().collect();
             done.sort_unstable();
             assert_eq!(done, (round..round + 40).collect::<Vec<_>>());
-            assert!(idle().threads.len() <= MOST_IDLE);
+            assert!(idle().threads.len() <= MAX_IDLE);
         }
     }
 }

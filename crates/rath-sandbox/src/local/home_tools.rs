@@ -1,8 +1,9 @@
-//! Tools that people keep in their home: shown to commands, to read. Nothing else of the home is.
+//! Directories with development tools in the user's home. Commands can read these and nothing else of the home
+//! directory.
 
 use std::path::{Path, PathBuf};
 
-/// Compilers, interpreters and what their package managers fetched. No directory here holds credentials.
+/// Compilers, interpreters and package caches, relative to the home directory. None of these may contain credentials.
 const TOOLS: &[&str] = &[
     ".asdf",
     ".bun/bin",
@@ -29,8 +30,8 @@ const TOOLS: &[&str] = &[
     "miniconda3",
 ];
 
-/// Those that are there.
-pub(super) fn of(home: Option<&Path>) -> Vec<PathBuf> {
+/// The tool directories that exist.
+pub(super) fn existing(home: Option<&Path>) -> Vec<PathBuf> {
     let Some(home) = home else { return Vec::new() };
     TOOLS.iter().map(|name| home.join(name)).filter(|path| path.exists()).collect()
 }
