@@ -1,11 +1,12 @@
-//! Bundles: zip files as they come, and what may stand in one: records, a zero byte, the graph.
+//! The target for bundles. Input that starts with `PK` is read as a zip file; other input is records, a zero byte and a
+//! graph, which are put into a valid zip.
 
 use std::io::{Cursor, Write as _};
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// Feeds it one input.
+/// Runs the target with one input.
 pub fn bundle(data: &[u8]) {
     if data.starts_with(b"PK") {
         let _ = rath_audit::bundle::read_zip(data);
@@ -15,7 +16,7 @@ pub fn bundle(data: &[u8]) {
     let (records, graph) = (&data[..end], data.get(end + 1..).unwrap_or_default());
     let mut bundle = ZipWriter::new(Cursor::new(Vec::new()));
     let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    // Sums that are right, so that what is looked at is what stands in the files.
+    // The checksums are correct, so that the files are checked themselves.
     let mut files = vec![("README.md", &b"read me"[..]), ("graph.json", graph), ("verify.py", b"pass")];
     let sums: String = files.iter().map(|(name, bytes)| format!("{}  {name}\n", rath::Digest::of(bytes))).collect();
     files.extend([("SHA256SUMS", sums.as_bytes()), ("records.jsonl", records)]);
@@ -25,7 +26,7 @@ pub fn bundle(data: &[u8]) {
     }
     let bundle = bundle.finish().expect("a zip").into_inner();
     if let Ok(contents) = rath_audit::bundle::read_zip(&bundle) {
-        // What is believed has a line for every record that it speaks of.
+        // An accepted bundle has one line for every record that it counts.
         assert_eq!(contents.graph.records, records.iter().filter(|byte| **byte == b'\n').count() as u64);
     }
 }

@@ -1,8 +1,8 @@
-//! The names that people give to sessions and records.
+//! The target for expressions that name sessions and records.
 
 use rath_core::expression::Expression;
 
-/// Feeds it one input. Bytes that are not UTF-8 are passed over.
+/// Runs the target with one input. Bytes that are not UTF-8 are ignored.
 pub fn expression(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let Ok(expression) = Expression::parse(text) else { return };

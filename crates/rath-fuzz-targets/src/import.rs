@@ -1,6 +1,6 @@
-//! Files of other systems: sessions of OpenRath, and plain conversations.
+//! The target for imported files: OpenRath sessions and plain conversations.
 
-/// Feeds it one input.
+/// Runs the target with one input.
 pub fn import(data: &[u8]) {
     let _ = rath_audit::import::openrath::read(data);
     let _ = rath_audit::import::jsonl::read(data);

@@ -1,5 +1,6 @@
-//! One function for each parser that reads hostile input. They panic when it breaks a promise. `cargo xtask fuzz` gives
-//! them inputs that a fuzzer makes; the tests of this crate give them the inputs in `fuzz/corpus`, and variations of those.
+//! Fuzz targets: one function for each parser of untrusted input. A target panics if the parser breaks a promise.
+//! `cargo xtask fuzz` runs the targets with a fuzzer; the tests of this crate run them with the inputs in `fuzz/corpus`
+//! and variations of those.
 
 #![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a target fails by panicking")]
 

@@ -1,13 +1,15 @@
-//! Headers, segments and bodies, from any bytes. The first byte says which.
+//! The target for headers, segments and bodies. The first byte selects one of the three.
 
 use bytes::Bytes;
 use rath_core::body::*;
-use rath_core::{Actor, Digest, Header, Kind, Parts, Point, Record, SessionId, State, Time, blob_references, summary};
+use rath_core::{
+    Actor, Digest, Header, Kind, Point, Record, RecordParts, SessionId, State, Time, blob_references, summary,
+};
 use rath_store::segment;
 
 const SESSION: SessionId = SessionId(uuid::Uuid::nil());
 
-/// Feeds it one input.
+/// Runs the target with one input.
 pub fn record(data: &[u8]) {
     let Some((which, data)) = data.split_first() else { return };
     match which % 3 {
@@ -17,7 +19,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// What is read as a header is written so that it reads the same.
+/// Checks that a parsed header, written and parsed again, is equal.
 fn header(data: &[u8]) {
     let Ok(header) = Header::parse(data) else { return };
     let written = header.to_bytes();
@@ -25,15 +27,16 @@ fn header(data: &[u8]) {
     let _ = header.is_canonical(data);
 }
 
-/// Records that come out of a segment come out of the segment that they are put into.
+/// Checks that records survive being packed into segments again.
 fn segment(data: &[u8]) {
-    let bytes = Bytes::from(segment::unfold(data).into_owned());
+    let bytes = Bytes::from(segment::decompress(data).into_owned());
     let Ok(records) = segment::read(SESSION, 0, 0, &bytes, |_| true) else { return };
-    records.iter().for_each(look);
+    records.iter().for_each(read_everything);
     let packed = segment::pack(&records);
     let again = packed.iter().flat_map(|segment| {
-        let data = Bytes::from(segment::unfold(&segment.data).into_owned());
-        segment::read(SESSION, segment.first_seq, segment.generation, &data, |_| true).expect("what was packed is read")
+        let data = Bytes::from(segment::decompress(&segment.data).into_owned());
+        segment::read(SESSION, segment.first_seq, segment.generation, &data, |_| true)
+            .expect("a packed segment can be read")
     });
     let again: Vec<Record> = again.collect();
     assert_eq!(again.len(), records.len());
@@ -43,8 +46,8 @@ fn segment(data: &[u8]) {
     }
 }
 
-/// Everything that is done with a record whose bytes are as they should be.
-fn look(record: &Record) {
+/// Runs every function that reads a record with valid bytes.
+fn read_everything(record: &Record) {
     let _ = record.header();
     let _ = record.first_parent();
     let _ = record.origin();
@@ -60,7 +63,7 @@ fn look(record: &Record) {
     assert!(record.erased().check_body().is_ok());
 }
 
-/// A body of the kind that the second byte says, under a header that vouches for it.
+/// Puts the input as a body of the kind that its first byte selects under a matching header.
 fn body(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else { return };
     let kind = &Kind::KNOWN[usize::from(*kind) % Kind::KNOWN.len()];
@@ -79,7 +82,7 @@ fn body(data: &[u8]) {
     };
     let header = header.to_bytes();
     let (end, all) = (header.len() as u32, [header.as_slice(), body].concat());
-    let parts = Parts {
+    let parts = RecordParts {
         point: Point { session: SESSION, seq: 3 },
         generation: 3,
         kind: None,
@@ -87,20 +90,20 @@ fn body(data: &[u8]) {
         body: Some((salt, end..all.len() as u32)),
         bytes: all.into(),
     };
-    let record = Record::from_parts(parts).expect("the header vouches for the body");
-    look(&record);
-    macro_rules! read_again {
-        ($($body:ty)*) => { $(again::<$body>(&record);)* };
+    let record = Record::from_parts(parts).expect("the header has the digest of the body");
+    read_everything(&record);
+    macro_rules! round_trips {
+        ($($body:ty)*) => { $(round_trip::<$body>(&record);)* };
     }
-    read_again! {
+    round_trips! {
         Created Forked Detached Merged Closed Rejected Labelled System User Assistant ToolResult ModelRequested
         ModelResponded ModelFailed Compressed StepEntered StepLeft Cancelled Note Asked Answered Granted Sampled Failed
         ToolStarted ToolFinished Placed SandboxOpened SandboxClosed SandboxLost Restored Resolved
     }
 }
 
-/// What is read as a body is written so that it reads the same.
-fn again<B: Body>(record: &Record) {
+/// Checks that a parsed body, written and parsed again, is equal.
+fn round_trip<B: Body>(record: &Record) {
     let Ok(body) = record.body::<B>() else { return };
     let written = serde_json::to_vec(&body).expect("a body can be written");
     let read: B = serde_json::from_slice(&written).expect("a written body can be read");

@@ -1,4 +1,5 @@
-//! The inputs in `fuzz/corpus` and variations of them. Unlike the fuzzer, this needs no nightly compiler.
+//! Runs the targets with the inputs in `fuzz/corpus` and variations of them. Unlike the fuzzer, this needs no nightly
+//! compiler.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
@@ -10,7 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rath_testkit::scaled;
 
-/// Feeds a target every kept input, as it is and with bytes changed, doubled and cut.
+/// Runs a target with every corpus input, unchanged and with bytes changed, duplicated and cut off.
 fn replay(name: &str, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let mut inputs: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -25,7 +26,7 @@ fn replay(name: &str, target: fn(&[u8])) {
             if catch_unwind(|| target(&varied)).is_err() {
                 let kept = std::env::temp_dir().join(format!("rath-{name}-{round}"));
                 fs::write(&kept, &varied).unwrap();
-                panic!("a variation of {} breaks it: {}", path.display(), kept.display());
+                panic!("a variation of {} fails: {}", path.display(), kept.display());
             }
         }
     }

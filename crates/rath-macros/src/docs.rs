@@ -1,4 +1,4 @@
-//! Doc comments.
+//! Reads doc comments.
 
 use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 

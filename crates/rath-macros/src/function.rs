@@ -12,7 +12,8 @@ pub(crate) fn expand(options: TokenStream, mut function: ItemFn) -> Result<Token
     let visibility = std::mem::replace(&mut function.vis, Visibility::Inherited);
     let docs: Vec<_> = function.attrs.extract_if(.., |attribute| attribute.path().is_ident("doc")).collect();
     let implementation = method.implement(&name.to_token_stream(), &name.to_token_stream());
-    // The function keeps its name: inside the block it is the value, and the struct the type.
+    // The struct and the function have the same name: inside the block, the function is in the value namespace and the
+    // struct in the type namespace.
     Ok(quote! {
         #(#docs)*
         #[allow(non_camel_case_types)]

@@ -19,7 +19,7 @@ pub(crate) fn expand(options: TokenStream, mut block: ItemImpl) -> Result<TokenS
         names.push(maker_name(&function.sig.ident));
     }
     if names.is_empty() {
-        return Err(Error::new_spanned(&object, "no method here is marked `#[tool]`: mark those that are tools"));
+        return Err(Error::new_spanned(&object, "no method is marked `#[tool]`: mark the methods that are tools"));
     }
     Ok(quote! {
         #block
@@ -27,8 +27,8 @@ pub(crate) fn expand(options: TokenStream, mut block: ItemImpl) -> Result<TokenS
         const _: () = {
             #(#makers)*
 
-            impl ::rath::IntoTools for #object {
-                fn into_tools(self) -> ::std::vec::Vec<::rath::BoxTool> {
+            impl ::rath::tool::IntoTools for #object {
+                fn into_tools(self) -> ::std::vec::Vec<::rath::tool::BoxTool> {
                     let shared = ::std::sync::Arc::new(self);
                     ::std::vec![#(#names(::std::sync::Arc::clone(&shared))),*]
                 }
@@ -42,24 +42,24 @@ fn check(options: &TokenStream, block: &ItemImpl) -> Result<()> {
         return Err(Error::new_spanned(options, "options go on the methods: `#[tool(…)]` on each"));
     }
     if let Some((_, path, _)) = &block.trait_ {
-        return Err(Error::new_spanned(path, "`#[tool]` goes on an impl block of the type's own, not of a trait"));
+        return Err(Error::new_spanned(path, "`#[tool]` cannot be used on an impl block of a trait"));
     }
     match block.generics.params.first() {
         Some(parameter) => {
-            Err(Error::new_spanned(parameter, "the methods of a type with parameters cannot be tools: name one type"))
+            Err(Error::new_spanned(parameter, "methods of a generic type cannot be tools: use a concrete type"))
         }
         None => Ok(()),
     }
 }
 
-/// A function that makes the tool of one method.
+/// Generates a function that creates the tool of one method.
 fn maker(object: &Type, options: TokenStream, function: &mut ImplItemFn) -> Result<TokenStream> {
     let shared = matches!(
         function.sig.inputs.first(),
         Some(FnArg::Receiver(receiver)) if receiver.reference.is_some() && receiver.mutability.is_none()
     );
     if !shared {
-        let why = "a method that is a tool takes `&self`: calls run side by side, so what changes needs a lock";
+        let why = "a tool method must take `&self`: calls run concurrently, so mutable state needs a lock";
         return Err(Error::new_spanned(&function.sig.ident, why));
     }
     let method = Method::take(options, &function.attrs, &mut function.sig, 1)?;
@@ -67,7 +67,7 @@ fn maker(object: &Type, options: TokenStream, function: &mut ImplItemFn) -> Resu
     let implementation = method.implement(&quote!(Method), &quote!(self.0.#name));
     Ok(quote! {
         #[allow(non_snake_case)]
-        fn #maker(shared: ::std::sync::Arc<#object>) -> ::rath::BoxTool {
+        fn #maker(shared: ::std::sync::Arc<#object>) -> ::rath::tool::BoxTool {
             struct Method(::std::sync::Arc<#object>);
             #implementation
             ::std::sync::Arc::new(Method(shared))

@@ -1,4 +1,4 @@
-//! What a function and a method have in common on their way to a tool.
+//! Code generation that functions and methods share.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -19,7 +19,8 @@ pub(crate) struct Method {
 }
 
 impl Method {
-    /// Looks at a function and takes away what only the tool needs. `skip` parameters are not looked at.
+    /// Parses a function, and removes what only the tool needs from its signature. The first `skip` parameters are
+    /// ignored.
     pub(crate) fn take(
         options: TokenStream,
         attributes: &[Attribute],
@@ -28,7 +29,7 @@ impl Method {
     ) -> Result<Self> {
         let options = Options::parse(options)?;
         if let Some(parameter) = signature.generics.params.first() {
-            return Err(Error::new_spanned(parameter, "a tool has no type parameters: its schema is one and the same"));
+            return Err(Error::new_spanned(parameter, "a tool cannot have type parameters: it has exactly one schema"));
         }
         let description = docs::text(attributes);
         if description.is_empty() {
@@ -43,13 +44,13 @@ impl Method {
         let parameters = signature.inputs.iter_mut().skip(skip).map(Parameter::take).collect::<Result<Vec<_>>>()?;
         let arguments = parameters.iter().filter_map(|parameter| match parameter {
             Parameter::Argument(argument) => Some(argument.shown_name()),
-            Parameter::Call | Parameter::State(_) => None,
+            Parameter::Call | Parameter::Resource(_) => None,
         });
         options.check_paths(arguments.collect::<Option<Vec<_>>>().as_deref())?;
         Ok(Self { options, name, description, parameters, is_async: signature.asyncness.is_some() })
     }
 
-    /// Items: the struct `Arguments`, and `Tool` for `tool`, which calls `function`.
+    /// Generates the struct `Arguments`, and the implementation of `Tool` for `tool`, which calls `function`.
     pub(crate) fn implement(&self, tool: &TokenStream, function: &TokenStream) -> TokenStream {
         let arguments = self.arguments();
         let spec = self.spec();
@@ -57,26 +58,26 @@ impl Method {
         quote! {
             #arguments
 
-            impl ::rath::Tool for #tool {
+            impl ::rath::tool::Tool for #tool {
                 #spec
 
                 fn check(&self, arguments: &str) -> ::core::result::Result<(), ::std::string::String> {
-                    ::rath::__private::arguments::<Arguments>(::rath::Tool::spec(self), arguments)
+                    ::rath::__private::arguments::<Arguments>(::rath::tool::Tool::spec(self), arguments)
                         .map(::core::mem::drop)
                 }
 
-                fn call<'a>(&'a self, __call: &'a ::rath::Call) -> ::rath::store::BoxFuture<'a, ::rath::ToolOutcome> {
+                fn call<'a>(&'a self, __call: &'a ::rath::tool::Call) -> ::rath::store::BoxFuture<'a, ::rath::tool::ToolOutcome> {
                     ::std::boxed::Box::pin(async move { #call })
                 }
             }
         }
     }
 
-    /// The struct that the model's JSON is read into.
+    /// The struct that the model's JSON is deserialized into.
     fn arguments(&self) -> TokenStream {
         let all = self.parameters.iter().filter_map(|parameter| match parameter {
             Parameter::Argument(argument) => Some(argument),
-            Parameter::Call | Parameter::State(_) => None,
+            Parameter::Call | Parameter::Resource(_) => None,
         });
         let (fields, checks): (Vec<_>, Vec<_>) = all.map(|argument| (argument.field(), argument.check())).unzip();
         quote! {
@@ -94,16 +95,16 @@ impl Method {
         let Method { options, name, description, .. } = self;
         let fields = options.spec_tokens();
         quote! {
-            fn spec(&self) -> &::rath::ToolSpec {
-                static SPEC: ::std::sync::OnceLock<::rath::ToolSpec> = ::std::sync::OnceLock::new();
+            fn spec(&self) -> &::rath::tool::ToolSpec {
+                static SPEC: ::std::sync::OnceLock<::rath::tool::ToolSpec> = ::std::sync::OnceLock::new();
                 SPEC.get_or_init(|| {
-                    ::rath::ToolSpec { #fields, ..::rath::__private::spec::<Arguments>(#name, #description) }
+                    ::rath::tool::ToolSpec { #fields, ..::rath::__private::spec::<Arguments>(#name, #description) }
                 })
             }
         }
     }
 
-    /// Reads the arguments, gets what is needed and calls `function`.
+    /// Generates the body of `call`: it parses the arguments, finds the resources and calls `function`.
     fn call(&self, function: &TokenStream) -> TokenStream {
         let mut states = Vec::new();
         let mut given = Vec::new();
@@ -114,13 +115,13 @@ impl Method {
                     given.push(quote!(__arguments.#name));
                 }
                 Parameter::Call => given.push(quote!(__call)),
-                Parameter::State(kind) => {
+                Parameter::Resource(kind) => {
                     let state = format_ident!("__state_{at}");
                     states.push(quote! {
-                        let #state: #kind = match ::rath::__private::State::of(__call) {
+                        let #state: #kind = match ::rath::__private::Resource::of(__call) {
                             ::core::result::Result::Ok(state) => state,
                             ::core::result::Result::Err(missing) => {
-                                return ::rath::ToolOutcome::failed(::std::string::ToString::to_string(&missing));
+                                return ::rath::tool::ToolOutcome::failed(::std::string::ToString::to_string(&missing));
                             }
                         };
                     });
@@ -132,14 +133,14 @@ impl Method {
         quote! {
             #[allow(unused_variables)]
             let __arguments = match ::rath::__private::arguments::<Arguments>(
-                ::rath::Tool::spec(self),
+                ::rath::tool::Tool::spec(self),
                 &__call.arguments,
             ) {
                 ::core::result::Result::Ok(arguments) => arguments,
-                ::core::result::Result::Err(why) => return ::rath::ToolOutcome::failed(why),
+                ::core::result::Result::Err(why) => return ::rath::tool::ToolOutcome::failed(why),
             };
             #(#states)*
-            ::rath::IntoOutcome::into_outcome(#function(#(#given),*)#wait)
+            ::rath::tool::IntoOutcome::into_outcome(#function(#(#given),*)#wait)
         }
     }
 }

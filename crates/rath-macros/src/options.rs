@@ -1,4 +1,4 @@
-//! What stands in `#[tool(…)]`.
+//! Parses the options in `#[tool(…)]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -6,7 +6,7 @@ use syn::meta::ParseNestedMeta;
 use syn::parse::Parser as _;
 use syn::{Error, LitStr, Path, Result};
 
-/// What stands in `#[tool(…)]`.
+/// The options in `#[tool(…)]`.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) name: Option<LitStr>,
@@ -22,9 +22,9 @@ pub(crate) struct Options {
 
 /// Which arguments are paths.
 enum Paths {
-    /// Those with these names.
+    /// The arguments that the string names, separated by commas.
     Named(LitStr),
-    /// Those that this function finds.
+    /// The paths that this function returns.
     Found(Path),
 }
 
@@ -83,7 +83,7 @@ impl Options {
         }
         match self.writes {
             Some(span) if self.effect().as_deref() == Some("pure") => {
-                Err(Error::new(span, "a pure tool writes nothing: say `reads`, or another effect"))
+                Err(Error::new(span, "a pure tool cannot write: use `reads`, or another effect"))
             }
             _ => Ok(()),
         }
@@ -93,7 +93,7 @@ impl Options {
         self.effect.as_ref().map(LitStr::value)
     }
 
-    /// The effect as a value. What nobody knows of cannot be taken back.
+    /// The effect as a value. An unspecified effect counts as irreversible.
     fn effect_tokens(&self) -> TokenStream {
         let variant = match self.effect().as_deref() {
             Some("pure") => quote!(Pure),
@@ -104,18 +104,18 @@ impl Options {
         quote!(::rath::body::Effect::#variant)
     }
 
-    fn touches_tokens(&self) -> TokenStream {
+    fn file_access_tokens(&self) -> TokenStream {
         let writes = self.writes.is_some() || self.effect().as_deref() == Some("workspace");
         let variant = match (writes, self.reads) {
             (true, _) => quote!(Writes),
             (false, true) => quote!(Reads),
             (false, false) => quote!(Nothing),
         };
-        quote!(::rath::Touches::#variant)
+        quote!(::rath::tool::FileAccess::#variant)
     }
 
-    /// Fails if `paths` names something that is no argument. `arguments` are all of them; `None` if some may have other
-    /// names for the model.
+    /// Fails if `paths` names something that is not an argument. `arguments` has the names of all arguments, or is
+    /// `None` if the model may see other names.
     pub(crate) fn check_paths(&self, arguments: Option<&[String]>) -> Result<()> {
         let (Some(Paths::Named(text)), Some(arguments)) = (&self.paths, arguments) else { return Ok(()) };
         let names = text.value();
@@ -134,21 +134,21 @@ impl Options {
 
     fn paths_tokens(&self) -> TokenStream {
         match &self.paths {
-            None => quote!(::rath::PathArguments::Unknown),
-            Some(Paths::Named(names)) => quote!(::rath::PathArguments::named(#names)),
-            Some(Paths::Found(function)) => quote!(::rath::PathArguments::Found(#function)),
+            None => quote!(::rath::tool::PathArguments::Unknown),
+            Some(Paths::Named(names)) => quote!(::rath::tool::PathArguments::named(#names)),
+            Some(Paths::Found(function)) => quote!(::rath::tool::PathArguments::Found(#function)),
         }
     }
 
-    /// The fields of the spec, but for name, description and schema.
+    /// The fields of the spec, except name, description and schema.
     pub(crate) fn spec_tokens(&self) -> TokenStream {
-        let (effect, touches, paths) = (self.effect_tokens(), self.touches_tokens(), self.paths_tokens());
+        let (effect, file_access, paths) = (self.effect_tokens(), self.file_access_tokens(), self.paths_tokens());
         let (asks, branches, timeout) = (self.asks, self.branches, self.timeout_tokens());
         let version = self.version_tokens();
         quote! {
             version: #version,
             effect: #effect,
-            touches: #touches,
+            file_access: #file_access,
             paths: #paths,
             asks: #asks,
             branches: #branches,
@@ -173,7 +173,7 @@ impl Options {
     }
 }
 
-/// Model providers take no other names.
+/// Checks the name against the rules of model providers.
 pub(crate) fn check_name(name: &str, span: Span) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if (1..=64).contains(&name.len()) && name.chars().all(fits) {

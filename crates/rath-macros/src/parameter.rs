@@ -1,4 +1,4 @@
-//! The parameters of a tool's function: arguments of the model's, and what the runtime gives.
+//! The parameters of a tool's function: arguments from the model, and values from the runtime.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -6,17 +6,17 @@ use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, FnArg, GenericArgument, Ident, Pat, PatType, PathArguments, PathSegment, Result, Type};
 
-/// A parameter, by what it is filled with.
+/// A parameter, by where its value comes from.
 pub(crate) enum Parameter {
-    /// Something that the model says.
+    /// An argument from the model.
     Argument(Box<Argument>),
     /// The call.
     Call,
-    /// Something that the call is equipped with.
-    State(Box<Type>),
+    /// A resource that was provided to the session.
+    Resource(Box<Type>),
 }
 
-/// Something that the model says.
+/// An argument from the model.
 pub(crate) struct Argument {
     name: Ident,
     kind: Type,
@@ -24,14 +24,14 @@ pub(crate) struct Argument {
 }
 
 impl Parameter {
-    /// Looks at a parameter, and takes away what is not for the function: docs and the attributes of the argument.
+    /// Parses a parameter, and removes doc comments and attributes that belong to the argument.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let input = match input {
             FnArg::Typed(input) => input,
             FnArg::Receiver(receiver) => {
                 return Err(Error::new_spanned(
                     receiver,
-                    "this is a method: put `#[tool]` on its impl block as well, and take `&self`",
+                    "this is a method: put `#[tool]` on its impl block as well, and use `&self`",
                 ));
             }
         };
@@ -46,14 +46,14 @@ impl Parameter {
         match input.ty.as_ref() {
             Type::Reference(reference) if is(&reference.elem, "Call") => Ok(Parameter::Call),
             Type::Reference(reference) if is(&reference.elem, "str") => {
-                Err(Error::new_spanned(reference, "an argument is owned: take a `String`"))
+                Err(Error::new_spanned(reference, "arguments are owned: use `String`"))
             }
             Type::Reference(reference) => {
-                Err(Error::new_spanned(reference, "an argument is owned: only the call is borrowed, as `&Call`"))
+                Err(Error::new_spanned(reference, "arguments are owned: only `&Call` is borrowed"))
             }
-            Type::ImplTrait(kind) => Err(Error::new_spanned(kind, "an argument has a type of its own, not `impl`")),
-            kind if is(kind, "Call") => Err(Error::new_spanned(kind, "the call is borrowed: take `&Call`")),
-            kind if is_state(kind) => Ok(Parameter::State(Box::new(kind.clone()))),
+            Type::ImplTrait(kind) => Err(Error::new_spanned(kind, "the type of an argument cannot be `impl`")),
+            kind if is(kind, "Call") => Err(Error::new_spanned(kind, "the call is borrowed: use `&Call`")),
+            kind if is_resource(kind) => Ok(Parameter::Resource(Box::new(kind.clone()))),
             kind => {
                 let argument = Argument { name: name(input)?, kind: kind.clone(), attributes };
                 Ok(Parameter::Argument(Box::new(argument)))
@@ -67,19 +67,19 @@ impl Argument {
         &self.name
     }
 
-    /// What the model calls it. `None` if an attribute may have renamed it.
+    /// The argument's name for the model. `None` if an attribute may have renamed it.
     pub(crate) fn shown_name(&self) -> Option<String> {
         let is_plain = self.attributes.iter().all(|attribute| attribute.path().is_ident("doc"));
         is_plain.then(|| self.name.unraw().to_string())
     }
 
-    /// As a field of the struct that the arguments are read into.
+    /// The argument as a field of the struct that the arguments are deserialized into.
     pub(crate) fn field(&self) -> TokenStream {
         let Argument { name, kind, attributes } = self;
         quote!(#(#attributes)* #name: #kind)
     }
 
-    /// Does not compile where the type cannot be an argument, and says what to do.
+    /// A check that fails to compile, with a helpful error, if the type cannot be an argument.
     pub(crate) fn check(&self) -> TokenStream {
         let kind = &self.kind;
         quote_spanned!(kind.span()=> ::rath::__private::is_an_argument::<#kind>();)
@@ -89,7 +89,7 @@ impl Argument {
 fn name(input: &PatType) -> Result<Ident> {
     match input.pat.as_ref() {
         Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => Ok(pattern.ident.clone()),
-        other => Err(Error::new_spanned(other, "an argument needs a name: take it apart in the body")),
+        other => Err(Error::new_spanned(other, "an argument needs a name: destructure it in the function body")),
     }
 }
 
@@ -104,10 +104,10 @@ fn is(kind: &Type, name: &str) -> bool {
     last(kind).is_some_and(|segment| segment.ident == name && segment.arguments.is_none())
 }
 
-fn is_state(kind: &Type) -> bool {
+fn is_resource(kind: &Type) -> bool {
     last(kind).is_some_and(|segment| match &segment.arguments {
         PathArguments::AngleBracketed(arguments) => {
-            segment.ident == "State" && matches!(arguments.args.first(), Some(GenericArgument::Type(_)))
+            segment.ident == "Resource" && matches!(arguments.args.first(), Some(GenericArgument::Type(_)))
         }
         _ => false,
     })

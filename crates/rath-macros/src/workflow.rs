@@ -8,7 +8,7 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, Index, LitStr, Result};
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
-        let why = "`#[derive(Workflow)]` goes on a struct; an enum implements `Workflow` by hand, with a `match`";
+        let why = "`#[derive(Workflow)]` can be used only on a struct; implement `Workflow` for an enum by hand";
         return Err(Error::new_spanned(&input.ident, why));
     };
     let name = &input.ident;
@@ -30,10 +30,10 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
                 session.in_step(step, ::core::option::Option::None, move |session, _| #run)
             }
 
-            fn outline(&self) -> ::rath::Outline {
+            fn outline(&self) -> ::rath::workflow::Outline {
                 #[allow(unused_imports)]
                 use ::rath::__private::{Part, PartIsAnything as _, PartIsAWorkflow as _, PartIsAList as _};
-                let outline = ::rath::Outline::leaf(#kind);
+                let outline = ::rath::workflow::Outline::leaf(#kind);
                 #(#parts)*
                 outline
             }
@@ -41,7 +41,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// What the step says of itself.
+/// The `StepEntered` body of the step.
 fn step(attributes: &[Attribute], kind: &str) -> Result<TokenStream> {
     let mut name = snake_case(kind);
     let mut version = quote!(::core::option::Option::None);
@@ -67,7 +67,7 @@ fn step(attributes: &[Attribute], kind: &str) -> Result<TokenStream> {
     })
 }
 
-/// Puts the fields into the outline that are workflows. Which ones are, the compiler finds out by the types.
+/// Adds the fields that are workflows to the outline. The compiler selects them by their types.
 fn parts(fields: &Fields) -> Vec<TokenStream> {
     let all = fields.iter().enumerate().map(|(at, field)| {
         let (member, name) = match &field.ident {

@@ -1,118 +1,119 @@
-//! What the three clients have in common: one request, its answer read as it comes.
+//! What the three clients share: they send one request and read the answer while it arrives.
 
-use rath_core::{Blob, Delta, Encoded, Shown};
+use rath_core::{Blob, Delta, Encoded, ModelInput};
 
-use crate::failure::{Cause, Failure};
-use crate::hiding::Hiding;
-use crate::http::{Broken, Came, Http};
-use crate::reply::Reply;
-use crate::stream::Wants;
-use crate::talk::Talk;
-use crate::turn::{Part, Turn};
+use crate::failure::{FailureCause, ProviderFailure};
+use crate::http::{Http, PartialResponse, TransportError};
+use crate::http_response::HttpResponse;
+use crate::request_input::RequestInput;
+use crate::secret_filter::SecretFilter;
+use crate::stream::ReadMore;
+use crate::turn::{BlockContent, ProviderTurn};
 
-/// Reads a vendor's answers.
+/// A decoder of one API.
 pub(crate) trait Decode: Default + Send {
-    fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Delta));
-    fn wants(&self) -> Wants;
-    fn finish(self) -> Result<Turn, Failure>;
-    fn whole(reply: &Reply<'_>) -> Result<Turn, Failure>;
+    fn feed(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta));
+    fn read_more(&self) -> ReadMore;
+    fn finish(self) -> Result<ProviderTurn, ProviderFailure>;
+    fn whole(response: &HttpResponse<'_>) -> Result<ProviderTurn, ProviderFailure>;
 }
 
-/// Makes the request of what is shown.
+/// Encodes the request for an agent's input. Reads the blobs of the messages first.
 pub(crate) async fn encode(
-    shown: &Shown<'_>,
+    shown: &ModelInput<'_>,
     model: &str,
-    encoder: impl FnOnce(&Talk<'_>) -> serde_json::Result<Vec<u8>>,
+    encoder: impl FnOnce(&RequestInput<'_>) -> serde_json::Result<Vec<u8>>,
 ) -> Result<Encoded, rath_core::Failure> {
-    let unread = |error| rath_core::Failure::for_good(format!("what is shown cannot be read: {error}"));
-    let messages = shown.whole_messages().await.map_err(unread)?;
-    let files = shown.attached(&messages).await.map_err(unread)?;
-    let talk = Talk::of(model, shown, &messages, &files);
-    let unwritten = |error| rath_core::Failure::for_good(format!("the request cannot be written: {error}"));
-    Ok(Encoded::new(encoder(&talk).map_err(unwritten)?))
+    let unreadable = |error| rath_core::Failure::permanent(format!("the agent's input cannot be read: {error}"));
+    let messages = shown.whole_messages().await.map_err(unreadable)?;
+    let files = shown.attached(&messages).await.map_err(unreadable)?;
+    let request_input = RequestInput::of(model, shown, &messages, &files);
+    let not_encoded = |error| rath_core::Failure::permanent(format!("the request cannot be encoded: {error}"));
+    Ok(Encoded::new(encoder(&request_input).map_err(not_encoded)?))
 }
 
-/// Sends the request and reads the answer: the turn, and the response as it came.
+/// Sends the request and reads the answer. Returns the turn and the raw response body.
 pub(crate) async fn ask<D: Decode>(
     http: &Http,
     path: &str,
     request: &Encoded,
-    heard: &(dyn Fn(Delta) + Send + Sync),
-) -> Result<(Turn, Blob), rath_core::Failure> {
+    on_delta: &(dyn Fn(Delta) + Send + Sync),
+) -> Result<(ProviderTurn, Blob), rath_core::Failure> {
     let mut decoder = D::default();
     let body = request.body();
     let secrets = http.secrets();
-    let mut hiding = Hiding::new(&secrets, heard);
-    let mut each = |came: &Came, piece: &[u8]| {
-        if !came.is_stream(piece) {
-            return Wants::More;
+    let mut secret_filter = SecretFilter::new(&secrets, on_delta);
+    let mut each = |response: &PartialResponse, piece: &[u8]| {
+        if !response.is_stream(piece) {
+            return ReadMore::Yes;
         }
-        decoder.feed(piece, &mut |delta| hiding.tell(delta));
-        decoder.wants()
+        decoder.feed(piece, &mut |delta| secret_filter.push(delta));
+        decoder.read_more()
     };
-    let mut came = http.post(path, body, &mut each).await;
-    hiding.flush();
-    if secrets.iter().any(|secret| secret.is_in(&came.body)) {
-        // The provider sent the key back. What is kept is read again without it.
-        came.body = secrets.iter().fold(came.body, |body, secret| secret.cut_out_of(&body));
+    let mut response = http.post(path, body, &mut each).await;
+    secret_filter.flush();
+    if secrets.iter().any(|secret| secret.is_in(&response.body)) {
+        // The provider echoed the key. Remove it from the body and decode the redacted body.
+        response.body = secrets.iter().fold(response.body, |body, secret| secret.redact_bytes(&body));
         decoder = D::default();
-        decoder.feed(&came.body, &mut |_| {});
+        decoder.feed(&response.body, &mut |_| {});
     }
-    let answer = came.read(decoder);
-    // In pieces, or written otherwise, it was not found in the bytes.
-    let holds_key = |text: &str| secrets.iter().any(|secret| secret.is_in(text.as_bytes()));
-    let is_whole = match &answer {
-        Ok(turn) => !turn.blocks.iter().any(|block| words_of(&block.part).iter().any(|words| holds_key(words))),
-        Err(failure) => !failure.partial.as_deref().is_some_and(holds_key),
+    let answer = response.read(decoder);
+    // A key that is split over several events or escaped is not found in the raw bytes, but is found in the decoded
+    // text.
+    let contains_key = |text: &str| secrets.iter().any(|secret| secret.is_in(text.as_bytes()));
+    let is_clean = match &answer {
+        Ok(turn) => !turn.blocks.iter().any(|block| strings_of(&block.part).iter().any(|text| contains_key(text))),
+        Err(failure) => !failure.partial.as_deref().is_some_and(contains_key),
     };
-    if !is_whole {
-        let why = "the provider sent the key back in its answer, which is not kept; change the key, and look at who answers there";
-        return Err(rath_core::Failure { status: came.status, ..rath_core::Failure::for_good(why) });
+    if !is_clean {
+        let why = "the provider's answer contains the API key; the answer was not stored; replace the key and check the base URL";
+        return Err(rath_core::Failure { status: response.status, ..rath_core::Failure::permanent(why) });
     }
     if let Ok(turn) = answer.as_ref()
-        && !came.is_stream(&came.body)
+        && !response.is_stream(&response.body)
     {
-        turn.blocks.iter().for_each(|block| tell(&block.part, heard));
+        turn.blocks.iter().for_each(|block| send_deltas(&block.part, on_delta));
     }
     match answer {
-        Ok(turn) => Ok((turn, came.into_blob())),
+        Ok(turn) => Ok((turn, response.into_blob())),
         Err(failure) => {
-            let hide = |text| secrets.iter().fold(text, |text, secret| secret.hide_in(text));
-            let raw = (!came.body.is_empty()).then(|| Box::new(came.into_blob()));
+            let hide = |text| secrets.iter().fold(text, |text, secret| secret.redact(text));
+            let raw = (!response.body.is_empty()).then(|| Box::new(response.into_blob()));
             Err(rath_core::Failure { why: hide(failure.why), partial: failure.partial.map(hide), raw, ..failure })
         }
     }
 }
 
-/// Asks for something that is no turn. Returns the body.
+/// Sends a request whose answer is not a turn. Returns the response body.
 pub(crate) async fn ask_whole(http: &Http, path: &str, body: &[u8]) -> Result<Vec<u8>, rath_core::Failure> {
-    let came = http.post(path, body, &mut |_, _| Wants::More).await;
-    let failure = match (&came.broken, came.status) {
-        (None, Some(200..300)) => return Ok(came.body),
-        (Some(broken), _) => broken.failure(),
-        (None, _) => Failure::refused(&came.reply()).into(),
+    let response = http.post(path, body, &mut |_, _| ReadMore::Yes).await;
+    let failure = match (&response.error, response.status) {
+        (None, Some(200..300)) => return Ok(response.body),
+        (Some(error), _) => error.failure(),
+        (None, _) => ProviderFailure::refused(&response.as_http_response()).into(),
     };
-    let why = http.secrets().iter().fold(failure.why, |why, secret| secret.hide_in(why));
+    let why = http.secrets().iter().fold(failure.why, |why, secret| secret.redact(why));
     Err(rath_core::Failure { why, ..failure })
 }
 
-impl Came {
-    fn reply(&self) -> Reply<'_> {
-        Reply { status: self.status.unwrap_or_default(), headers: &self.headers, body: &self.body }
+impl PartialResponse {
+    fn as_http_response(&self) -> HttpResponse<'_> {
+        HttpResponse { status: self.status.unwrap_or_default(), headers: &self.headers, body: &self.body }
     }
 
-    /// Whether the body is a stream of events; where no header says so, by how it begins.
+    /// Whether the body is an event stream. Without a telling content type, the first character decides.
     fn is_stream(&self, piece: &[u8]) -> bool {
         let begin = if self.body.is_empty() { piece } else { &self.body };
-        let kind = self.reply().header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let kind = self.as_http_response().header("content-type").unwrap_or_default().to_ascii_lowercase();
         let is_good = self.status.is_some_and(|status| (200..300).contains(&status));
         let looks_whole = matches!(begin.trim_ascii_start().first(), Some(b'{' | b'[' | b'<'));
         is_good && (kind.contains("event-stream") || !(kind.contains("json") || looks_whole))
     }
 
-    /// The body as it is kept.
+    /// The body as a blob, with its media type.
     fn into_blob(self) -> Blob {
-        let is_json = self.reply().header("content-type").is_some_and(|kind| kind.contains("json"));
+        let is_json = self.as_http_response().header("content-type").is_some_and(|kind| kind.contains("json"));
         let media_type = match () {
             () if self.is_stream(&self.body) => "text/event-stream",
             () if is_json || self.body.trim_ascii_start().starts_with(b"{") => "application/json",
@@ -121,54 +122,55 @@ impl Came {
         Blob::new(self.body, media_type)
     }
 
-    /// The turn, or why there is none.
-    fn read<D: Decode>(&self, decoder: D) -> Result<Turn, rath_core::Failure> {
-        let broken = self.broken.as_ref().map(Broken::failure);
-        let reply = self.reply();
-        match (reply.status, broken) {
-            (0, broken) => Err(broken.unwrap_or_else(|| rath_core::Failure::for_now("nothing came"))),
+    fn read<D: Decode>(&self, decoder: D) -> Result<ProviderTurn, rath_core::Failure> {
+        let error = self.error.as_ref().map(TransportError::failure);
+        let response = self.as_http_response();
+        match (response.status, error) {
+            (0, error) => Err(error.unwrap_or_else(|| rath_core::Failure::transient("no response"))),
             (300..400, _) => {
-                let to = reply.header("location").unwrap_or("another address");
-                let why = format!("the provider points to {to}; set that as base URL, or check the one in use");
-                Err(rath_core::Failure { status: self.status, ..rath_core::Failure::for_good(why) })
+                let to = response.header("location").unwrap_or("another address");
+                let why = format!("the provider redirects to {to}; set that as the base URL, or check the current one");
+                Err(rath_core::Failure { status: self.status, ..rath_core::Failure::permanent(why) })
             }
             (200..300, _) if self.body.trim_ascii_start().starts_with(b"<") => {
-                let why = "a web page came instead of an answer; check the base URL";
-                Err(rath_core::Failure { status: self.status, ..rath_core::Failure::for_good(why) })
+                let why = "the response is a web page, not an answer; check the base URL";
+                Err(rath_core::Failure { status: self.status, ..rath_core::Failure::permanent(why) })
             }
-            (200..300, Some(broken)) if !self.is_stream(&self.body) => Err(broken),
-            (200..300, broken) if self.is_stream(&self.body) => decoder.finish().map_err(|failure| {
-                let was_cut = matches!(failure.cause, Cause::Cut | Cause::Unreadable);
+            (200..300, Some(error)) if !self.is_stream(&self.body) => Err(error),
+            (200..300, error) if self.is_stream(&self.body) => decoder.finish().map_err(|failure| {
+                let was_truncated = matches!(failure.cause, FailureCause::Truncated | FailureCause::Unreadable);
                 let failure = rath_core::Failure::from(failure);
-                match broken.filter(|_| was_cut) {
-                    Some(broken) => rath_core::Failure { partial: failure.partial, ..broken },
+                match error.filter(|_| was_truncated) {
+                    Some(error) => rath_core::Failure { partial: failure.partial, ..error },
                     None => failure,
                 }
             }),
-            _ => D::whole(&reply).map_err(Into::into),
+            _ => D::whole(&response).map_err(Into::into),
         }
     }
 }
 
-/// All that is written in a part.
-fn words_of(part: &Part) -> Vec<&str> {
+/// All strings in a block.
+fn strings_of(part: &BlockContent) -> Vec<&str> {
     match part {
-        Part::Text { text } | Part::Refusal { text } | Part::Reasoning { text, .. } => vec![text],
-        Part::Call { id, name, arguments } => vec![id, name, arguments],
-        Part::Sealed { data } => vec![data],
-        Part::Server { kind, input } => vec![kind, input],
-        Part::Other { kind } => vec![kind],
+        BlockContent::Text { text } | BlockContent::Refusal { text } | BlockContent::Reasoning { text, .. } => {
+            vec![text]
+        }
+        BlockContent::Call { id, name, arguments } => vec![id, name, arguments],
+        BlockContent::Sealed { data } => vec![data],
+        BlockContent::Server { kind, input } => vec![kind, input],
+        BlockContent::Other { kind } => vec![kind],
     }
 }
 
-/// Tells of a part that came at once.
-fn tell(part: &Part, heard: &(dyn Fn(Delta) + Send + Sync)) {
+/// Sends the deltas of a block that arrived as a whole.
+fn send_deltas(part: &BlockContent, on_delta: &(dyn Fn(Delta) + Send + Sync)) {
     match part {
-        Part::Text { text } | Part::Refusal { text } => heard(Delta::Text(text.clone())),
-        Part::Reasoning { text, .. } if !text.is_empty() => heard(Delta::Reasoning(text.clone())),
-        Part::Call { id, name, arguments } => {
-            heard(Delta::Call { id: id.clone(), name: name.clone() });
-            heard(Delta::Arguments(arguments.clone()));
+        BlockContent::Text { text } | BlockContent::Refusal { text } => on_delta(Delta::Text(text.clone())),
+        BlockContent::Reasoning { text, .. } if !text.is_empty() => on_delta(Delta::Reasoning(text.clone())),
+        BlockContent::Call { id, name, arguments } => {
+            on_delta(Delta::Call { id: id.clone(), name: name.clone() });
+            on_delta(Delta::Arguments(arguments.clone()));
         }
         _ => {}
     }

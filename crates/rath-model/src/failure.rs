@@ -1,75 +1,75 @@
-//! Why there is no whole turn.
+//! Why a provider gave no complete turn.
 
 use std::time::Duration;
 
 use rath_core::FailureKind;
 use serde_json::value::RawValue;
 
-use crate::fields::{Fields, Seen, text_of};
-use crate::reply::Reply;
-use crate::sse::TooLong;
-use crate::turn::Turn;
+use crate::fields::{BorrowedFields, Fields, text_of};
+use crate::http_response::HttpResponse;
+use crate::sse::EventTooLong;
+use crate::turn::ProviderTurn;
 
-/// A provider gave no whole turn.
+/// A provider gave no complete turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.words())]
-pub struct Failure {
+#[error("{}", self.describe())]
+pub struct ProviderFailure {
     /// What went wrong.
-    pub cause: Cause,
-    /// The HTTP status, where the response was an error as a whole.
+    pub cause: FailureCause,
+    /// The HTTP status, if the whole response is an error. `None` for an error inside a successful response.
     pub status: Option<u16>,
-    /// How long the provider asks to wait.
+    /// How long the provider asks to wait before the next attempt.
     pub after: Option<Duration>,
-    /// Whether it says that the request may be repeated.
+    /// Whether the provider says that the request may be retried. `None` if it does not say.
     pub should_retry: Option<bool>,
-    /// What is said about it.
-    pub said: Box<Said>,
-    /// What had come of the turn.
-    pub partial: Option<Box<Turn>>,
+    /// The provider's description of the error.
+    pub said: Box<FailureDetails>,
+    /// The part of the turn that arrived before the failure.
+    pub partial: Option<Box<ProviderTurn>>,
 }
 
-/// What is said about a failure, mostly by the provider.
+/// The description of a failure, usually from the provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
-    /// The provider's word for the kind of error.
+pub struct FailureDetails {
+    /// The provider's error type, such as `rate_limit_error`.
     pub kind: Option<String>,
-    /// Its code for the error.
+    /// The provider's error code.
     pub code: Option<String>,
-    /// What happened.
+    /// The error message.
     pub message: String,
-    /// The provider's name for the request.
+    /// The provider's request id.
     pub request: Option<String>,
-    /// The body, or the event, that said so: as it came.
+    /// The response body or the stream event that reported the error, verbatim.
     pub body: String,
 }
 
 /// What went wrong with a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum FailureCause {
     /// The provider answered with an error.
     Refused,
-    /// The provider broke the answer off with an error.
-    BrokenOff,
-    /// The stream ended before the answer did.
-    Cut,
-    /// What came cannot be read.
+    /// The provider ended a started answer with an error.
+    Interrupted,
+    /// The stream ended before the answer was complete.
+    Truncated,
+    /// The response is not valid JSON or UTF-8.
     Unreadable,
-    /// An event is larger than allowed.
+    /// A stream event is larger than the limit.
     TooLong,
 }
 
-impl Failure {
-    fn new(cause: Cause, said: Said) -> Self {
+impl ProviderFailure {
+    fn new(cause: FailureCause, said: FailureDetails) -> Self {
         Self { cause, status: None, after: None, should_retry: None, said: Box::new(said), partial: None }
     }
 
     /// A response that is an error as a whole.
-    pub fn refused(reply: &Reply<'_>) -> Self {
+    pub fn refused(reply: &HttpResponse<'_>) -> Self {
         let body = String::from_utf8_lossy(reply.body).trim().to_owned();
-        let list: Vec<Seen<'_>> = serde_json::from_str(&body).unwrap_or_default();
-        let mut said = match Seen::of(&body).ok().or(list.into_iter().next()) {
-            Some(seen) => Said::of(&seen),
-            None => Said { message: short(&body), ..Said::default() },
+        let list: Vec<BorrowedFields<'_>> = serde_json::from_str(&body).unwrap_or_default();
+        let mut said = match BorrowedFields::of(&body).ok().or(list.into_iter().next()) {
+            Some(seen) => FailureDetails::of(&seen),
+            None => FailureDetails { message: short(&body), ..FailureDetails::default() },
         };
         said.request = said.request.or_else(|| reply.request().map(str::to_owned));
         said.body = body;
@@ -77,35 +77,36 @@ impl Failure {
             status: Some(reply.status),
             after: reply.after(),
             should_retry: reply.should_retry(),
-            ..Self::new(Cause::Refused, said)
+            ..Self::new(FailureCause::Refused, said)
         }
     }
 
-    /// A response that is an error although its status is not.
-    pub(crate) fn refused_quietly(reply: &Reply<'_>) -> Self {
+    /// A response with a successful status whose body is an error.
+    pub(crate) fn refused_quietly(reply: &HttpResponse<'_>) -> Self {
         Self { status: None, ..Self::refused(reply) }
     }
 
-    /// An event that is an error.
-    pub(crate) fn broken_off(data: &str, seen: &Seen<'_>) -> Self {
-        Self::new(Cause::BrokenOff, Said { body: data.to_owned(), ..Said::of(seen) })
+    /// A stream event that reports an error.
+    pub(crate) fn interrupted(data: &str, seen: &BorrowedFields<'_>) -> Self {
+        Self::new(FailureCause::Interrupted, FailureDetails { body: data.to_owned(), ..FailureDetails::of(seen) })
     }
 
-    /// An answer that says itself that it failed.
+    /// A complete response whose own status is `failed`.
     pub(crate) fn failed(answer: &Fields) -> Self {
         let body = answer.object("error").to_json();
-        let said = Said::of(&Seen::of(&body).unwrap_or_default());
-        Self::new(Cause::BrokenOff, Said { body, ..said })
+        let said = FailureDetails::of(&BorrowedFields::of(&body).unwrap_or_default());
+        Self::new(FailureCause::Interrupted, FailureDetails { body, ..said })
     }
 
-    pub(crate) fn cut() -> Self {
+    pub(crate) fn truncated() -> Self {
         let message = "the stream ended before the answer did".into();
-        Self::new(Cause::Cut, Said { message, ..Said::default() })
+        Self::new(FailureCause::Truncated, FailureDetails { message, ..FailureDetails::default() })
     }
 
     pub(crate) fn unreadable(data: &[u8], why: &dyn std::fmt::Display) -> Self {
-        let (message, body) = (format!("what came cannot be read: {why}"), String::from_utf8_lossy(data).into_owned());
-        Self::new(Cause::Unreadable, Said { message, body, ..Said::default() })
+        let (message, body) =
+            (format!("the response cannot be read: {why}"), String::from_utf8_lossy(data).into_owned());
+        Self::new(FailureCause::Unreadable, FailureDetails { message, body, ..FailureDetails::default() })
     }
 
     /// Whether the same request may succeed later.
@@ -114,28 +115,28 @@ impl Failure {
             return said;
         }
         match self.cause {
-            Cause::Cut | Cause::Unreadable => true,
-            Cause::TooLong => false,
-            Cause::Refused | Cause::BrokenOff => self.passes(),
+            FailureCause::Truncated | FailureCause::Unreadable => true,
+            FailureCause::TooLong => false,
+            FailureCause::Refused | FailureCause::Interrupted => self.is_temporary(),
         }
     }
 
-    /// Whether an error is one that passes by itself.
-    fn passes(&self) -> bool {
+    /// Whether the error is of a kind that goes away by itself, such as a rate limit.
+    fn is_temporary(&self) -> bool {
         let says = |word: &str| [&self.said.kind, &self.said.code].into_iter().flatten().any(|said| said == word);
         if says("insufficient_quota") || says("billing_error") || says("usage_limit_reached") {
             return false;
         }
         let status = self.status.or_else(|| self.said.code.as_deref()?.parse().ok());
-        let passing = ["overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"];
+        let temporary = ["overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"];
         let more = ["rate_limit_exceeded", "server_overloaded", "service_unavailable", "internal_server_error"];
         match status {
             Some(status) => matches!(status, 408 | 409 | 425 | 429 | 500..),
-            None => passing.iter().chain(&more).any(|word| says(word)),
+            None => temporary.iter().chain(&more).any(|word| says(word)),
         }
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let message = match self.said.message.is_empty() {
             true => "the provider answered with an error",
             false => &self.said.message,
@@ -149,16 +150,17 @@ impl Failure {
     }
 }
 
-impl Said {
-    /// What an error object says. Vendors put it under `error`, some as plain words, some put it beside it.
-    fn of(seen: &Seen<'_>) -> Self {
+impl FailureDetails {
+    /// Parses an error object. Most vendors put it under `error`, some make `error` a plain string, and some put its
+    /// fields at the top level.
+    fn of(seen: &BorrowedFields<'_>) -> Self {
         let inner = seen.object("error");
         let find = |key: &str| inner.get(key).or_else(|| seen.get(key).filter(|_| inner.is_empty()));
         let plain = |key: &str| seen.text(key).map(Into::into);
-        let message = find("message").map(words_of).or_else(|| plain("error")).or_else(|| plain("detail"));
+        let message = find("message").map(string_or_json).or_else(|| plain("error")).or_else(|| plain("detail"));
         Self {
-            kind: find("type").map(words_of),
-            code: find("code").map(words_of),
+            kind: find("type").map(string_or_json),
+            code: find("code").map(string_or_json),
             message: message.unwrap_or_default(),
             request: plain("request_id"),
             body: String::new(),
@@ -166,16 +168,16 @@ impl Said {
     }
 }
 
-impl From<TooLong> for Failure {
-    fn from(error: TooLong) -> Self {
-        Self::new(Cause::TooLong, Said { message: error.to_string(), ..Said::default() })
+impl From<EventTooLong> for ProviderFailure {
+    fn from(error: EventTooLong) -> Self {
+        Self::new(FailureCause::TooLong, FailureDetails { message: error.to_string(), ..FailureDetails::default() })
     }
 }
 
-impl From<Failure> for rath_core::Failure {
-    fn from(failure: Failure) -> Self {
+impl From<ProviderFailure> for rath_core::Failure {
+    fn from(failure: ProviderFailure) -> Self {
         Self {
-            why: failure.words(),
+            why: failure.describe(),
             kind: FailureKind::Other,
             retry: failure.retry(),
             after: failure.after,
@@ -186,12 +188,12 @@ impl From<Failure> for rath_core::Failure {
     }
 }
 
-/// A value in words: a string as it is, anything else as JSON.
-fn words_of(value: &RawValue) -> String {
+/// A string value as it is, any other value as JSON.
+fn string_or_json(value: &RawValue) -> String {
     text_of(value).map_or_else(|| value.get().to_owned(), Into::into)
 }
 
-/// The beginning of a body that is no JSON: a page of a proxy, mostly.
+/// The first 300 characters of a body that is not JSON: usually an error page of a proxy.
 fn short(body: &str) -> String {
     body.chars().take(300).collect()
 }
@@ -200,12 +202,12 @@ fn short(body: &str) -> String {
 mod tests {
     use super::*;
 
-    fn refused(status: u16, body: &str) -> Failure {
-        Failure::refused(&Reply::new(status, body.as_bytes()))
+    fn refused(status: u16, body: &str) -> ProviderFailure {
+        ProviderFailure::refused(&HttpResponse::new(status, body.as_bytes()))
     }
 
     #[test]
-    fn every_vendor_words_its_errors_in_its_own_way() {
+    fn error_objects_of_all_vendors_are_understood() {
         let said = |body| {
             let said = refused(400, body).said;
             (said.kind.unwrap_or_default(), said.code.unwrap_or_default(), said.message)
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again() {
+    fn only_temporary_errors_are_retried() {
         for (status, body, retry) in [
             (429, r#"{"error":{"type":"rate_limit_error"}}"#, true),
             (429, r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota"}}"#, false),
@@ -239,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn the_vendors_own_word_on_repeating_counts() {
+    fn the_should_retry_header_overrides_the_status() {
         let headers = [("x-should-retry".to_owned(), "false".to_owned()), ("request-id".into(), "req_1".into())];
-        let failure = Failure::refused(&Reply { status: 500, headers: &headers, body: b"{}" });
+        let failure = ProviderFailure::refused(&HttpResponse { status: 500, headers: &headers, body: b"{}" });
         assert!(!failure.retry());
         assert_eq!(failure.said.request.as_deref(), Some("req_1"));
     }

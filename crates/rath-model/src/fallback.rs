@@ -1,17 +1,20 @@
-//! Models in a chain: where one does not answer, the next is asked.
+//! A chain of models: if one fails, the next is asked.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::store::BoxFuture;
-use rath_core::{Answer, BoxModel, Delta, Encoded, Failure, MadeBy, Model, Shown, TokenCount};
+use rath_core::{
+    AnswerSchemaSupport, BoxModel, Delta, Digest, Encoded, EncodedBy, Failure, Model, ModelAnswer, ModelInput,
+    TokenCount,
+};
 
-/// A chain of models. Each attempt at a turn asks the next one; the last is asked again and again.
+/// A chain of models. Each attempt at a turn asks the next model; further attempts ask the last one again.
 ///
-/// Which one is next follows from how often the turn was asked for, so a resumed session goes on where it was, and
-/// every attempt is on the record with the model that made it. The agent must be willing to ask as often as the chain
-/// is long. A new turn begins with the first again.
+/// The attempt number alone decides which model is next, so a resumed session continues where it was. Each attempt is
+/// recorded with the model that made it. The agent must allow at least as many attempts as the chain has models. Every
+/// new turn starts with the first model.
 ///
 /// ```
 /// use rath_model::{Anthropic, Chat, Fallback};
@@ -25,17 +28,17 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// A chain that begins with this model.
+    /// A chain that starts with this model.
     pub fn new(first: impl Model) -> Self {
         Self { first: Arc::new(first), others: Vec::new() }
     }
 
-    /// These models in this order, where their types are forgotten already.
+    /// A chain of boxed models, in this order.
     pub fn shared(first: BoxModel, others: Vec<BoxModel>) -> Self {
         Self { first, others }
     }
 
-    /// And then this one.
+    /// Adds a model at the end of the chain.
     #[must_use]
     pub fn or(mut self, next: impl Model) -> Self {
         self.others.push(Arc::new(next));
@@ -47,8 +50,8 @@ impl Fallback {
         others.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.first)
     }
 
-    /// Where another model follows, any failure is one for now, and there is nothing to wait for.
-    fn pass_on(&self, attempt: u32, failure: Failure) -> Failure {
+    /// Makes any failure retriable at once if another model follows.
+    fn retry_with_next(&self, attempt: u32, failure: Failure) -> Failure {
         match (attempt as usize) <= self.others.len() {
             true => Failure { retry: true, after: Some(Duration::ZERO), ..failure },
             false => failure,
@@ -65,11 +68,12 @@ impl Model for Fallback {
         self.first.encoder()
     }
 
-    fn encode<'a>(&'a self, shown: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
+    fn encode<'a>(&'a self, shown: &'a ModelInput<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
         Box::pin(async move {
             let model = self.at(shown.attempt);
-            let mut encoded = model.encode(shown).await.map_err(|failure| self.pass_on(shown.attempt, failure))?;
-            let made = || MadeBy { model: model.name().into(), encoder: model.encoder().into() };
+            let mut encoded =
+                model.encode(shown).await.map_err(|failure| self.retry_with_next(shown.attempt, failure))?;
+            let made = || EncodedBy { model: model.name().into(), encoder: model.encoder().into() };
             encoded.by.get_or_insert_with(made);
             Ok(encoded)
         })
@@ -77,17 +81,31 @@ impl Model for Fallback {
 
     fn send<'a>(
         &'a self,
-        shown: &'a Shown<'a>,
+        shown: &'a ModelInput<'a>,
         request: &'a Encoded,
-        heard: &'a (dyn Fn(Delta) + Send + Sync),
-    ) -> BoxFuture<'a, Result<Answer, Failure>> {
+        on_delta: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<ModelAnswer, Failure>> {
         Box::pin(async move {
-            let sent = self.at(shown.attempt).send(shown, request, heard).await;
-            sent.map_err(|failure| self.pass_on(shown.attempt, failure))
+            let sent = self.at(shown.attempt).send(shown, request, on_delta).await;
+            sent.map_err(|failure| self.retry_with_next(shown.attempt, failure))
         })
     }
 
-    fn count<'a>(&'a self, shown: &'a Shown<'a>, request: &'a Encoded) -> BoxFuture<'a, Result<TokenCount, Failure>> {
+    fn rate_limit_key(&self, attempt: u32) -> Option<Digest> {
+        self.at(attempt).rate_limit_key(attempt)
+    }
+
+    /// What all models of the chain support, because any of them may answer.
+    fn answer_schema_support(&self) -> AnswerSchemaSupport {
+        let others = self.others.iter().map(|model| model.answer_schema_support());
+        others.fold(self.first.answer_schema_support(), Ord::min)
+    }
+
+    fn count<'a>(
+        &'a self,
+        shown: &'a ModelInput<'a>,
+        request: &'a Encoded,
+    ) -> BoxFuture<'a, Result<TokenCount, Failure>> {
         self.at(shown.attempt).count(shown, request)
     }
 }

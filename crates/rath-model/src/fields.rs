@@ -1,4 +1,4 @@
-//! The fields of a JSON object, in order, each as it was written.
+//! JSON objects whose fields keep their order and their exact text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,19 +8,21 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The fields of a JSON object, in order, each as it was written: numbers keep their digits, objects their order.
+/// The fields of a JSON object, in their order, each with its exact JSON text: numbers keep their digits, nested
+/// objects keep their order.
 ///
-/// A field that was read into something else leaves `null` in its place, so that it can be put back where it was.
+/// A field that was parsed into something else leaves `null` in its place, so that writing it again puts it at the same
+/// position.
 #[derive(Clone, Default)]
 pub struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl Fields {
-    /// Reads an object.
+    /// Parses an object.
     pub fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 
-    /// Whether there is no field.
+    /// Whether the object has no fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -30,32 +32,32 @@ impl Fields {
         self.0.iter().map(|(key, value)| (key.as_str(), &**value))
     }
 
-    /// A field, as it was written.
+    /// The value of a field, verbatim.
     pub fn get(&self, key: &str) -> Option<&RawValue> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
     }
 
-    /// A field that is a string.
+    /// The value of a field if it is a string.
     pub fn text(&self, key: &str) -> Option<String> {
         self.get(key).and_then(text_of).map(Cow::into_owned)
     }
 
-    /// A field of any type; nothing where it is another type.
+    /// The value of a field, parsed. `None` if the field is missing or has another type.
     pub fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         self.get(key).and_then(|value| serde_json::from_str(value.get()).ok())
     }
 
-    /// A field that is an object; empty where it is none.
+    /// The value of a field if it is an object; otherwise an empty object.
     pub fn object(&self, key: &str) -> Fields {
         self.read(key).unwrap_or_default()
     }
 
-    /// A number of tokens; nothing where it is none.
+    /// The value of a field that counts tokens; 0 if it is missing or not a number.
     pub(crate) fn count(&self, key: &str) -> u64 {
         self.get(key).map_or(0, count_of)
     }
 
-    /// Sets a field, in its place where it has one.
+    /// Sets a field. An existing field keeps its position.
     pub fn set(&mut self, key: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = value,
@@ -63,33 +65,33 @@ impl Fields {
         }
     }
 
-    /// Sets a field to anything that can be written as JSON.
+    /// Sets a field to a value that serializes as JSON. Does nothing if the value cannot be serialized.
     pub fn put(&mut self, key: &str, value: &(impl Serialize + ?Sized)) {
         if let Ok(value) = to_raw_value(value) {
             self.set(key, value);
         }
     }
 
-    /// Takes a field out and leaves `null` in its place.
+    /// Removes the value of a field and leaves `null` in its place.
     pub fn take(&mut self, key: &str) -> Option<Box<RawValue>> {
         let (_, value) = self.0.iter_mut().find(|(name, _)| name == key)?;
         Some(std::mem::replace(value, RawValue::NULL.to_owned()))
     }
 
-    /// Takes out a field that is a string; any other is left.
+    /// Removes the value of a field if it is a string and leaves `null` in its place. Any other value stays.
     pub fn take_text(&mut self, key: &str) -> Option<String> {
         let text = self.text(key)?;
         self.take(key);
         Some(text)
     }
 
-    /// Takes a field out and leaves no place.
+    /// Removes a field and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Box<RawValue>> {
         let at = self.0.iter().position(|(name, _)| name == key)?;
         Some(self.0.remove(at).1)
     }
 
-    /// The object as JSON.
+    /// The object as JSON text.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -139,17 +141,17 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// The fields of an object, seen where they are: nothing is copied.
+/// The fields of a JSON object, borrowed from its text.
 #[derive(Debug, Default)]
-pub(crate) struct Seen<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct BorrowedFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'a> Seen<'a> {
-    /// Looks at an object.
+impl<'a> BorrowedFields<'a> {
+    /// Parses an object.
     pub(crate) fn of(json: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 
-    /// Looks at a value; sees nothing where it is no object.
+    /// Parses a value; returns no fields if it is not an object.
     pub(crate) fn of_value(value: &'a RawValue) -> Self {
         Self::of(value.get()).unwrap_or_default()
     }
@@ -162,7 +164,7 @@ impl<'a> Seen<'a> {
         self.0.is_empty()
     }
 
-    /// A field that is there and not `null`.
+    /// The value of a field, unless it is `null`. The last one wins if a name occurs twice.
     pub(crate) fn get(&self, key: &str) -> Option<&'a RawValue> {
         let field = self.0.iter().rfind(|(name, _)| name == key);
         field.map(|(_, value)| *value).filter(|value| !is_null(value))
@@ -172,49 +174,48 @@ impl<'a> Seen<'a> {
         self.get(key).and_then(text_of)
     }
 
-    pub(crate) fn object(&self, key: &str) -> Seen<'a> {
+    pub(crate) fn object(&self, key: &str) -> BorrowedFields<'a> {
         self.get(key).map(Self::of_value).unwrap_or_default()
     }
 
-    /// A small whole number, such as an index.
+    /// The value of a field if it is a non-negative integer, such as an index.
     pub(crate) fn index(&self, key: &str) -> Option<u64> {
         self.get(key)?.get().parse().ok()
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Seen<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for BorrowedFields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Seen<'de>;
+            type Value = BorrowedFields<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Seen<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BorrowedFields<'de>, A::Error> {
                 let mut fields = Vec::with_capacity(8);
                 while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
                     fields.push((key, value));
                 }
-                Ok(Seen(fields))
+                Ok(BorrowedFields(fields))
             }
         }
         deserializer.deserialize_map(Reader)
     }
 }
 
-/// Whether a value is `null`.
 pub(crate) fn is_null(value: &RawValue) -> bool {
     value.get() == "null"
 }
 
-/// The items of an array; none where the value is no array.
+/// The items of an array; empty if the value is not an array.
 pub(crate) fn items_of(value: &RawValue) -> Vec<&RawValue> {
     serde_json::from_str(value.get()).unwrap_or_default()
 }
 
-/// The string that a value is. Half a surrogate pair becomes a replacement character.
+/// The value as a string, if it is one. An unpaired surrogate becomes a replacement character.
 pub(crate) fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
     let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
@@ -226,7 +227,7 @@ pub(crate) fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A whole number that may be written as `12.0`.
+/// A value as an integer. Accepts `12.0`; anything that is not a number is 0.
 pub(crate) fn count_of(value: &RawValue) -> u64 {
     let number: Option<f64> = value.get().parse().ok();
     value.get().parse().unwrap_or_else(|_| number.map_or(0, |number| number as u64))
@@ -258,13 +259,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_come_back_as_they_were_written() {
+    fn fields_keep_their_exact_text() {
         let json = r#"{"z":1.50,"a":{"y":1,"x":12345678901234567890123},"t":"é\u00e9"}"#;
         assert_eq!(Fields::parse(json).unwrap().to_json(), json);
     }
 
     #[test]
-    fn a_field_that_was_taken_goes_back_to_its_place() {
+    fn a_field_that_was_taken_keeps_its_position() {
         let mut fields = Fields::parse(r#"{"type":"text","text":"hello","x":1}"#).unwrap();
         assert_eq!(fields.take_text("text").as_deref(), Some("hello"));
         assert_eq!(fields.to_json(), r#"{"type":"text","text":null,"x":1}"#);
@@ -273,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn half_a_surrogate_pair_is_no_reason_to_fail() {
-        let seen = Seen::of(r#"{"text":"a\ud83d b"}"#).unwrap();
+    fn an_unpaired_surrogate_is_not_an_error() {
+        let seen = BorrowedFields::of(r#"{"text":"a\ud83d b"}"#).unwrap();
         assert!(seen.text("text").unwrap().starts_with('a'));
     }
 }

@@ -1,13 +1,13 @@
-//! Which models a provider offers.
+//! Lists the models of a provider.
 
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use crate::failure::ProviderFailure;
 use crate::http::Http;
-use crate::reply::Reply;
-use crate::stream::Wants;
+use crate::http_response::HttpResponse;
+use crate::stream::ReadMore;
 
-/// All three APIs answer in this shape.
+/// The response of all three APIs.
 #[derive(Deserialize)]
 struct Listing {
     data: Vec<Listed>,
@@ -20,21 +20,25 @@ struct Listed {
 
 /// Asks for the names of the models, in the provider's order.
 pub(crate) async fn models(http: &Http, path: &str) -> Result<Vec<String>, rath_core::Failure> {
-    let came = http.get(path, &mut |_, _| Wants::More).await;
-    let hidden = |why: String| http.key.as_ref().map_or_else(|| why.clone(), |key| key.hide_in(why.clone()));
-    if let Some(broken) = came.broken {
-        let failure = broken.failure();
-        return Err(rath_core::Failure { why: hidden(failure.why.clone()), ..failure });
+    let response = http.get(path, &mut |_, _| ReadMore::Yes).await;
+    let redacted = |why: String| http.key.as_ref().map_or_else(|| why.clone(), |key| key.redact(why.clone()));
+    if let Some(error) = response.error {
+        let failure = error.failure();
+        return Err(rath_core::Failure { why: redacted(failure.why.clone()), ..failure });
     }
-    let status = came.status.unwrap_or_default();
-    let reply = Reply { status, headers: &came.headers, body: &came.body };
+    let status = response.status.unwrap_or_default();
+    let http_response = HttpResponse { status, headers: &response.headers, body: &response.body };
     if !(200..300).contains(&status) {
-        let failure = rath_core::Failure::from(Failure::refused(&reply));
-        return Err(rath_core::Failure { why: hidden(failure.why.clone()), ..failure });
+        let failure = rath_core::Failure::from(ProviderFailure::refused(&http_response));
+        return Err(rath_core::Failure { why: redacted(failure.why.clone()), ..failure });
     }
-    let listing: Listing = serde_json::from_slice(&came.body).map_err(|error| {
-        let why = format!("what came is no list of models: {error}; check the base URL");
-        rath_core::Failure { status: Some(status), ..rath_core::Failure::for_good(why) }
+    let listing: Listing = serde_json::from_slice(&response.body).map_err(|error| {
+        let why = format!("the response is not a list of models: {error}; check the base URL");
+        rath_core::Failure { status: Some(status), ..rath_core::Failure::permanent(why) }
     })?;
-    Ok(listing.data.into_iter().map(|listed| listed.id).collect())
+    // A server may echo the request's headers in its answer.
+    let keys: Vec<_> = http.key.iter().chain(http.headers.iter().map(|(_, value)| value)).collect();
+    let secrets: Vec<_> = keys.into_iter().flat_map(crate::ApiKey::secrets).collect();
+    let redacted = |id: String| secrets.iter().fold(id, |id, secret| secret.redact(id));
+    Ok(listing.data.into_iter().map(|listed| redacted(listed.id)).collect())
 }

@@ -1,56 +1,56 @@
-//! Server-sent events, from bytes that come in any pieces.
+//! A parser of server-sent events that accepts input split at any point.
 
 use memchr::memchr2;
 
-/// The most an event may hold, unless said otherwise: 64 MiB. Pictures come in events of some megabytes.
+/// Default size limit of one event: 64 MiB. Events with images are several megabytes long.
 pub const LIMIT: usize = 64 << 20;
 
-/// An event.
+/// One event of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event<'a> {
-    /// Its name; empty where it has none.
+pub struct SseEvent<'a> {
+    /// The event's name. Empty if it has none.
     pub name: &'a str,
-    /// What it holds: its `data` lines.
+    /// The event's `data` lines, joined with LF.
     pub data: &'a [u8],
 }
 
-/// An event is larger than allowed.
+/// An event is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event of the stream holds more than {limit} bytes")]
-pub struct TooLong {
-    /// The most that is allowed.
+#[error("a stream event is longer than {limit} bytes")]
+pub struct EventTooLong {
+    /// The limit in bytes.
     pub limit: usize,
 }
 
-/// Finds events in bytes. Lines may end in LF, CR or CRLF, and pieces may end anywhere.
+/// Splits a byte stream into events. Lines may end in LF, CR or CRLF, and the input may be split anywhere.
 #[derive(Debug)]
-pub struct Parser {
+pub struct SseParser {
     limit: usize,
-    /// The beginning of a line whose end has not come.
+    /// The start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// What the event holds so far, each line with an LF behind it.
+    /// The data of the current event so far, each line followed by an LF.
     data: Vec<u8>,
     name: String,
-    /// The last byte was a CR: an LF that follows belongs to it.
+    /// The last byte was a CR: a following LF belongs to the same line end.
     after_cr: bool,
-    /// No line has ended yet: the first may begin with a byte order mark.
+    /// No line has ended yet: the first line may start with a byte order mark.
     first: bool,
 }
 
-impl Default for Parser {
+impl Default for SseParser {
     fn default() -> Self {
         Self::new(LIMIT)
     }
 }
 
-impl Parser {
-    /// A parser that takes events of at most so many bytes.
+impl SseParser {
+    /// A parser with a size limit for events, in bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, line: Vec::new(), data: Vec::new(), name: String::new(), after_cr: false, first: true }
     }
 
-    /// Takes more bytes and hands over each event that they complete.
-    pub fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Event<'_>)) -> Result<(), TooLong> {
+    /// Reads more bytes and calls `each` for every event that they complete.
+    pub fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(SseEvent<'_>)) -> Result<(), EventTooLong> {
         if self.after_cr && !bytes.is_empty() {
             self.after_cr = false;
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
@@ -58,14 +58,14 @@ impl Parser {
         while let Some(end) = memchr2(b'\n', b'\r', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end..]);
             if self.line.is_empty() {
-                self.take(line, each)?;
+                self.line(line, each)?;
             } else {
                 let mut whole = std::mem::take(&mut self.line);
                 whole.extend_from_slice(line);
-                let taken = self.take(&whole, each);
+                let result = self.line(&whole, each);
                 whole.clear();
                 self.line = whole;
-                taken?;
+                result?;
             }
             bytes = self.after_end(rest);
         }
@@ -73,17 +73,17 @@ impl Parser {
         self.check(self.line.len())
     }
 
-    /// The stream is over: hands over an event that no blank line closed.
-    pub fn finish(&mut self, each: &mut impl FnMut(Event<'_>)) -> Result<(), TooLong> {
+    /// Ends the stream. Calls `each` for a last event that no blank line closed.
+    pub fn finish(&mut self, each: &mut impl FnMut(SseEvent<'_>)) -> Result<(), EventTooLong> {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
-            self.take(&line, each)?;
+            self.line(&line, each)?;
         }
         self.close(each);
         Ok(())
     }
 
-    /// Steps over the end of a line, as far as it is here.
+    /// Skips the line end at the start of `rest`. If only a CR has arrived, remembers it.
     fn after_end<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         match rest {
             [b'\r', b'\n', rest @ ..] => rest,
@@ -96,8 +96,8 @@ impl Parser {
         }
     }
 
-    /// Takes a whole line.
-    fn take(&mut self, line: &[u8], each: &mut impl FnMut(Event<'_>)) -> Result<(), TooLong> {
+    /// Handles a complete line, without its line end.
+    fn line(&mut self, line: &[u8], each: &mut impl FnMut(SseEvent<'_>)) -> Result<(), EventTooLong> {
         self.check(line.len())?;
         let mut line = line;
         if std::mem::take(&mut self.first) {
@@ -114,24 +114,24 @@ impl Parser {
         Ok(())
     }
 
-    /// A blank line: hands over the event. One without data is none.
-    fn close(&mut self, each: &mut impl FnMut(Event<'_>)) {
+    /// Handles a blank line: delivers the event. An event without data is not delivered, as the standard requires.
+    fn close(&mut self, each: &mut impl FnMut(SseEvent<'_>)) {
         if let Some((_, data)) = self.data.split_last() {
-            each(Event { name: &self.name, data });
+            each(SseEvent { name: &self.name, data });
         }
         self.data.clear();
         self.name.clear();
     }
 
-    fn check(&self, more: usize) -> Result<(), TooLong> {
+    fn check(&self, more: usize) -> Result<(), EventTooLong> {
         match self.data.len() + more > self.limit {
-            true => Err(TooLong { limit: self.limit }),
+            true => Err(EventTooLong { limit: self.limit }),
             false => Ok(()),
         }
     }
 }
 
-/// The value of a line, where it is of this field. One space after the colon belongs to it.
+/// The value of the line if it is of this field. One space after the colon is skipped.
 fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let rest = line.strip_prefix(name)?;
     if rest.is_empty() {
@@ -149,10 +149,10 @@ mod tests {
 
     fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut found = Vec::new();
-        let mut each = |event: Event<'_>| {
+        let mut each = |event: SseEvent<'_>| {
             found.push((event.name.to_owned(), String::from_utf8_lossy(event.data).into_owned()));
         };
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         for piece in pieces {
             parser.feed(piece, &mut each).unwrap();
         }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_in_any_of_three_ways() {
+    fn lines_end_in_lf_cr_or_crlf() {
         for end in ["\n", "\r", "\r\n"] {
             let text = ["event: a", "data: 1", "data:2", "", ": comment", "data", "", "event: lost", ""].join(end);
             assert_eq!(events(&[text.as_bytes()]), pairs(&[("a", "1\n2"), ("", "")]), "{end:?}");
@@ -173,37 +173,37 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_and_a_last_event_without_a_blank_line() {
+    fn a_byte_order_mark_is_skipped_and_an_unclosed_last_event_is_delivered() {
         assert_eq!(events(&[b"\xEF\xBB", b"\xBFdata: 1\n\ndata:  2"]), pairs(&[("", "1"), ("", " 2")]));
     }
 
     #[test]
-    fn a_pair_of_cr_and_lf_in_two_pieces_is_one_end() {
+    fn a_crlf_split_over_two_pieces_is_one_line_end() {
         assert_eq!(events(&[b"data: 1\r", b"\ndata: 2\r", b"", b"\n\r", b"\n"]), pairs(&[("", "1\n2")]));
     }
 
     #[test]
-    fn other_fields_and_names_that_only_begin_alike_are_passed_over() {
+    fn other_fields_are_ignored() {
         let text = b"id: 1\nretry: 5\ndatabase: x\nevents: y\ndata: z\n\n";
         assert_eq!(events(&[text]), pairs(&[("", "z")]));
     }
 
     #[test]
     fn an_event_beyond_the_limit_is_refused() {
-        let mut parser = Parser::new(8);
-        assert_eq!(parser.feed(b"data: 123456789", &mut |_| {}), Err(TooLong { limit: 8 }));
-        let mut parser = Parser::new(16);
+        let mut parser = SseParser::new(8);
+        assert_eq!(parser.feed(b"data: 123456789", &mut |_| {}), Err(EventTooLong { limit: 8 }));
+        let mut parser = SseParser::new(16);
         parser.feed(b"data: 12345678\n", &mut |_| {}).unwrap();
         assert!(parser.feed(b"data: 12345678\n", &mut |_| {}).is_err());
         for end in ["", "\n"] {
             let comment = format!(":123456789{end}");
-            assert!(Parser::new(8).feed(comment.as_bytes(), &mut |_| {}).is_err());
+            assert!(SseParser::new(8).feed(comment.as_bytes(), &mut |_| {}).is_err());
         }
     }
 
     proptest! {
         #[test]
-        fn pieces_change_nothing(
+        fn the_result_does_not_depend_on_how_the_input_is_split(
             text in "(data: ?|event: |:|é|x|\r|\n|\r\n|\n\n){0,40}",
             cuts in prop::collection::vec(0usize..100, 0..8),
         ) {

@@ -1,107 +1,106 @@
-//! What all streamed answers have in common: events come, and then the turn is whole or it is not.
+//! Reading a streamed answer: what the decoders of all APIs share.
 
 use rath_core::Delta;
 use serde_json::value::RawValue;
 
-use crate::failure::Failure;
-use crate::fields::Seen;
-use crate::sse::{Event, Parser};
-use crate::turn::Turn;
+use crate::failure::ProviderFailure;
+use crate::fields::BorrowedFields;
+use crate::sse::{SseEvent, SseParser};
+use crate::turn::ProviderTurn;
 
-/// What a vendor's events make of a turn.
-pub(crate) trait Events: Default {
-    /// Takes an event.
-    fn event(&mut self, event: Told<'_>, heard: &mut dyn FnMut(Delta)) -> Result<(), Failure>;
+/// Builds a turn from the events of one API.
+pub(crate) trait EventHandler: Default {
+    /// Handles one event.
+    fn event(&mut self, event: ProviderEvent<'_>, on_delta: &mut dyn FnMut(Delta)) -> Result<(), ProviderFailure>;
 
-    /// Takes the line that closes some streams.
+    /// Handles the `[DONE]` line that some APIs end a stream with.
     fn closed(&mut self) {}
 
-    /// Whether the answer is whole.
+    /// Whether the answer is complete.
     fn whole(&self) -> bool;
 
-    /// Whether nothing that belongs to it can follow.
+    /// Whether no further event can belong to the answer. Differs from `whole` if usage follows the end of the answer.
     fn over(&self) -> bool {
         self.whole()
     }
 
-    /// The turn, as far as it came.
-    fn turn(self) -> Turn;
+    /// The turn, as far as it has arrived.
+    fn turn(self) -> ProviderTurn;
 }
 
-/// An event, looked at.
-pub(crate) struct Told<'a> {
-    /// Its kind: the data's own `type`, or else the event's name.
+/// A stream event with its JSON parsed.
+pub(crate) struct ProviderEvent<'a> {
+    /// The `type` field of the data, or else the name of the event.
     pub(crate) kind: std::borrow::Cow<'a, str>,
-    /// Its fields.
-    pub(crate) seen: Seen<'a>,
-    /// The JSON.
+    /// The fields of the JSON object.
+    pub(crate) seen: BorrowedFields<'a>,
+    /// The JSON text.
     pub(crate) data: &'a str,
 }
 
-/// How much more of a response is wanted.
+/// How much more of a response is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// The rest of the answer.
-    More,
-    /// The answer is whole; what else comes soon belongs to it.
-    LittleMore,
-    /// Nothing.
-    Nothing,
+pub(crate) enum ReadMore {
+    /// The answer is incomplete: read on.
+    Yes,
+    /// The answer is complete, but usage or a closing line may follow shortly.
+    Briefly,
+    /// No more is needed.
+    No,
 }
 
-/// Reads a stream into a turn.
+/// Decodes a stream into a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Stream<E> {
-    parser: Parser,
-    reading: Reading<E>,
+    parser: SseParser,
+    reading: StreamState<E>,
 }
 
 #[derive(Debug, Default)]
-struct Reading<E> {
+struct StreamState<E> {
     state: E,
     events: u64,
     closed: bool,
-    broken: Option<Failure>,
+    failure: Option<ProviderFailure>,
 }
 
-impl<E: Events> Stream<E> {
-    pub(crate) fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Delta)) {
+impl<E: EventHandler> Stream<E> {
+    pub(crate) fn feed(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta)) {
         if self.reading.over() {
             return;
         }
         let Self { parser, reading } = self;
-        if let Err(error) = parser.feed(bytes, &mut |event| reading.take(event, heard)) {
-            reading.broken.get_or_insert(error.into());
+        if let Err(error) = parser.feed(bytes, &mut |event| reading.handle(event, on_delta)) {
+            reading.failure.get_or_insert(error.into());
         }
     }
 
-    /// How much more of it is wanted.
-    pub(crate) fn wants(&self) -> Wants {
+    pub(crate) fn read_more(&self) -> ReadMore {
         match (self.reading.over() || self.reading.state.over(), self.reading.state.whole()) {
-            (true, _) => Wants::Nothing,
-            (false, true) => Wants::LittleMore,
-            (false, false) => Wants::More,
+            (true, _) => ReadMore::No,
+            (false, true) => ReadMore::Briefly,
+            (false, false) => ReadMore::Yes,
         }
     }
 
-    pub(crate) fn finish(mut self) -> Result<Turn, Failure> {
+    pub(crate) fn finish(mut self) -> Result<ProviderTurn, ProviderFailure> {
         let Self { parser, reading } = &mut self;
-        let unbroken = reading.broken.is_none();
-        let last = parser.finish(&mut |event| reading.take(event, &mut |_| {}));
-        if unbroken && (last.is_err() || reading.broken.as_ref().is_some_and(Failure::is_unreadable)) {
-            // No blank line closed it: it is not malformed, its end is missing.
-            reading.broken = None;
+        let was_ok = reading.failure.is_none();
+        let last = parser.finish(&mut |event| reading.handle(event, &mut |_| {}));
+        if was_ok && (last.is_err() || reading.failure.as_ref().is_some_and(ProviderFailure::is_unreadable)) {
+            // The last event was not closed by a blank line: it is truncated, not malformed.
+            reading.failure = None;
         }
         self.reading.finish()
     }
 }
 
-impl<E: Events> Reading<E> {
+impl<E: EventHandler> StreamState<E> {
     fn over(&self) -> bool {
-        self.closed || self.broken.is_some()
+        self.closed || self.failure.is_some()
     }
 
-    fn take(&mut self, event: Event<'_>, heard: &mut dyn FnMut(Delta)) {
+    fn handle(&mut self, event: SseEvent<'_>, on_delta: &mut dyn FnMut(Delta)) {
         if self.over() || event.data.trim_ascii().is_empty() {
             return;
         }
@@ -111,38 +110,38 @@ impl<E: Events> Reading<E> {
             return;
         }
         self.events += 1;
-        if let Err(failure) = self.read(event, heard) {
-            self.broken = Some(failure);
+        if let Err(failure) = self.read(event, on_delta) {
+            self.failure = Some(failure);
         }
     }
 
-    fn read(&mut self, event: Event<'_>, heard: &mut dyn FnMut(Delta)) -> Result<(), Failure> {
-        let data = std::str::from_utf8(event.data).map_err(|error| Failure::unreadable(event.data, &error))?;
-        let seen = Seen::of(data).map_err(|error| Failure::unreadable(event.data, &error))?;
+    fn read(&mut self, event: SseEvent<'_>, on_delta: &mut dyn FnMut(Delta)) -> Result<(), ProviderFailure> {
+        let data = std::str::from_utf8(event.data).map_err(|error| ProviderFailure::unreadable(event.data, &error))?;
+        let seen = BorrowedFields::of(data).map_err(|error| ProviderFailure::unreadable(event.data, &error))?;
         let kind = seen.text("type").unwrap_or(event.name.into());
-        if kind == "error" || event.name == "error" || seen.get("error").is_some_and(says_something) {
-            return Err(Failure::broken_off(data, &seen));
+        if kind == "error" || event.name == "error" || seen.get("error").is_some_and(reports_error) {
+            return Err(ProviderFailure::interrupted(data, &seen));
         }
-        self.state.event(Told { kind, seen, data }, heard)
+        self.state.event(ProviderEvent { kind, seen, data }, on_delta)
     }
 
-    fn finish(self) -> Result<Turn, Failure> {
+    fn finish(self) -> Result<ProviderTurn, ProviderFailure> {
         let whole = self.state.whole();
-        let turn = Turn { events: self.events, ..self.state.turn() };
-        match self.broken {
+        let turn = ProviderTurn { events: self.events, ..self.state.turn() };
+        match self.failure {
             None if whole => Ok(turn),
-            broken => Err(broken.unwrap_or_else(Failure::cut).with_partial(turn)),
+            failure => Err(failure.unwrap_or_else(ProviderFailure::truncated).with_partial(turn)),
         }
     }
 }
 
-impl Failure {
+impl ProviderFailure {
     fn is_unreadable(&self) -> bool {
-        self.cause == crate::failure::Cause::Unreadable
+        self.cause == crate::failure::FailureCause::Unreadable
     }
 
-    /// The same failure with what had come of the turn, unless it brought its own.
-    pub(crate) fn with_partial(mut self, turn: Turn) -> Self {
+    /// Attaches the partial turn to the failure, unless it has one.
+    pub(crate) fn with_partial(mut self, turn: ProviderTurn) -> Self {
         if self.partial.is_none() && (turn.id.is_some() || !turn.blocks.is_empty()) {
             self.partial = Some(Box::new(turn));
         }
@@ -150,51 +149,52 @@ impl Failure {
     }
 }
 
-/// Whether an error field holds an error: some vendors send an empty one along.
-pub(crate) fn says_something(value: &RawValue) -> bool {
+/// Whether an `error` field reports an error: some vendors always send an empty one.
+pub(crate) fn reports_error(value: &RawValue) -> bool {
     !matches!(value.get(), "null" | "false" | "\"\"" | "{}" | "[]")
 }
 
-/// The decoder of a room: reads a stream by its events.
+/// Defines the `Decoder` of an API from its event handler.
 macro_rules! decoder {
     ($events:ident) => {
-        /// Reads a streamed answer.
+        /// Decodes a streamed answer.
         #[derive(Debug, Default)]
         pub struct Decoder($crate::stream::Stream<$events>);
 
         impl Decoder {
-            /// A decoder that has read nothing.
+            /// A decoder at the start of a stream.
             pub fn new() -> Self {
                 Self::default()
             }
 
-            /// Takes more of the stream, in any pieces. `heard` is told what they add to the answer.
-            pub fn feed(&mut self, bytes: &[u8], heard: &mut impl FnMut(rath_core::Delta)) {
-                self.0.feed(bytes, heard);
+            /// Reads more of the stream, split at any point. Calls `on_delta` with what the new bytes add to the
+            /// answer.
+            pub fn feed(&mut self, bytes: &[u8], on_delta: &mut impl FnMut(rath_core::Delta)) {
+                self.0.feed(bytes, on_delta);
             }
 
-            /// Whether nothing that follows matters: the stream is closed, or broken.
+            /// Whether the rest of the stream can be ignored: it is closed, or failed.
             pub fn done(&self) -> bool {
-                self.0.wants() == $crate::stream::Wants::Nothing
+                self.0.read_more() == $crate::stream::ReadMore::No
             }
 
-            /// The stream is over: the turn, or why there is none.
-            pub fn finish(self) -> Result<$crate::Turn, $crate::Failure> {
+            /// Ends the stream and returns the turn, or why there is none.
+            pub fn finish(self) -> Result<$crate::ProviderTurn, $crate::ProviderFailure> {
                 self.0.finish()
             }
         }
 
         impl $crate::client::Decode for Decoder {
-            fn feed(&mut self, bytes: &[u8], heard: &mut dyn FnMut(rath_core::Delta)) {
-                self.0.feed(bytes, heard);
+            fn feed(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(rath_core::Delta)) {
+                self.0.feed(bytes, on_delta);
             }
-            fn wants(&self) -> $crate::stream::Wants {
-                self.0.wants()
+            fn read_more(&self) -> $crate::stream::ReadMore {
+                self.0.read_more()
             }
-            fn finish(self) -> Result<$crate::Turn, $crate::Failure> {
+            fn finish(self) -> Result<$crate::ProviderTurn, $crate::ProviderFailure> {
                 self.0.finish()
             }
-            fn whole(reply: &$crate::Reply<'_>) -> Result<$crate::Turn, $crate::Failure> {
+            fn whole(reply: &$crate::HttpResponse<'_>) -> Result<$crate::ProviderTurn, $crate::ProviderFailure> {
                 decode_whole(reply)
             }
         }

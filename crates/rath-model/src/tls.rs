@@ -1,11 +1,11 @@
-//! Whom to trust.
+//! The TLS configuration.
 
 use std::sync::Arc;
 
 use rustls::{ClientConfig, RootCertStore};
 
-/// Trusts whom the system trusts, so that the authorities of a company work; in an image without any, those that
-/// browsers trust.
+/// Trusts the system's certificate authorities, so that a company's own authority works. If the system has none, as in
+/// minimal container images, trusts Mozilla's list.
 pub(crate) fn config() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,196 +1,198 @@
-//! What a provider answered: one turn of a model, with nothing of it lost.
+//! One turn of a model, as its provider sent it, with every field kept.
 
 use std::fmt;
 
 use crate::fields::Fields;
-use crate::used::Used;
+use crate::provider_usage::ProviderUsage;
 use crate::v1::as_text;
 
-/// A turn of a model, as a provider sent it.
+/// One turn of a model, as its provider sent it.
 ///
-/// What is known has a place of its own; everything else is kept as it was written, so that each room can write the
-/// turn again for the vendor it came from.
+/// Fields that rath understands are parsed; all others are kept verbatim, so that the `write` functions of each API can
+/// produce the provider's JSON again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// The provider's name for the answer.
+pub struct ProviderTurn {
+    /// The provider's id of the response.
     pub id: Option<String>,
-    /// The model that answered, as it calls itself.
+    /// The model that answered, as the provider names it.
     pub model: Option<String>,
-    /// Its parts, in order.
-    pub blocks: Vec<Block>,
-    /// Why it ended.
-    pub stop: Option<Stop>,
-    /// What it used.
-    pub used: Used,
-    /// In how many events it came; none where it came whole.
+    /// The content blocks, in order.
+    pub blocks: Vec<TurnBlock>,
+    /// Why the turn ended. `None` if the provider gave no reason.
+    pub stop: Option<StopReason>,
+    /// The tokens that the turn used.
+    pub used: ProviderUsage,
+    /// The number of stream events that the turn arrived in. 0 if the response was not streamed.
     pub events: u64,
-    /// Everything else.
-    pub rest: Rest,
+    /// Fields that have no place above.
+    pub rest: OtherFields,
 }
 
-/// What a turn holds besides its parts, by the object that it was in.
+/// Fields of a turn that rath does not interpret, by the JSON object that contained them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
-    /// The answer itself.
+pub struct OtherFields {
+    /// Fields of the response object.
     pub answer: Fields,
-    /// Chat Completions: the choice.
+    /// Chat Completions: fields of the choice.
     pub choice: Fields,
-    /// Chat Completions: the message in the choice.
+    /// Chat Completions: fields of the message in the choice.
     pub message: Fields,
-    /// Chat Completions: the other choices, where more than one was asked for.
+    /// Chat Completions: the other choices, if the request asked for more than one.
     pub others: Vec<Fields>,
-    /// Responses, streamed: the event that ended it.
+    /// Responses API, streamed: fields of the event that ended the stream.
     pub event: Fields,
 }
 
-/// A part of a turn.
+/// A content block of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// What it is.
-    pub part: Part,
-    /// Its fields; those that are read into `part` are `null` here.
+pub struct TurnBlock {
+    /// The parsed content of the block.
+    pub part: BlockContent,
+    /// The JSON fields of the block. Fields that are parsed into `part` are `null` here, which keeps their position.
     pub rest: Fields,
-    /// Where it is.
-    pub within: Within,
+    /// Where the block is in the response.
+    pub within: ItemPosition,
 }
 
-/// Where a part is. Only Responses have parts within items.
+/// Where a block is in a response. Only the Responses API groups blocks into items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Within {
-    /// On its own.
+pub enum ItemPosition {
+    /// The block is not inside an item.
     #[default]
-    Nothing,
-    /// The first part of this item.
-    Item(Fields),
-    /// In the same item as the part before it.
-    Same,
+    Standalone,
+    /// The block is the first part of the item with these fields.
+    FirstInItem(Fields),
+    /// The block is in the same item as the block before it.
+    SameItem,
 }
 
-/// What a part of a turn is.
+/// The parsed content of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Words for the reader. What they cite is in the fields.
+pub enum BlockContent {
+    /// Text for the reader. Citations are in the block's fields.
     Text {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// Words that decline to answer.
+    /// Text in which the model refuses to answer.
     Refusal {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// Reasoning that can be read.
+    /// Reasoning in plain text.
     Reasoning {
-        /// The words; the provider's own summary where it shows no more.
+        /// The reasoning, or the provider's summary of it if the provider shows no more.
         text: String,
-        /// What proves it to the provider: a signature, or the same in a form only the provider can read.
+        /// Data by which the provider recognizes its own reasoning: a signature, or the reasoning in encrypted form.
         signature: Option<String>,
     },
-    /// Reasoning that only the provider can read.
+    /// Encrypted reasoning, which only the provider can read.
     Sealed {
-        /// Its bytes, in the provider's writing.
+        /// The encrypted data, as the provider encoded it.
         data: String,
     },
-    /// A call of one of our tools.
+    /// A call of one of the agent's tools.
     Call {
-        /// The call's id.
+        /// The provider's id of the call.
         id: String,
-        /// The tool.
+        /// The name of the tool.
         name: String,
-        /// The arguments, exactly as the model wrote them: often JSON, sometimes broken off, sometimes empty.
+        /// The arguments, exactly as the model wrote them: usually JSON, sometimes truncated or empty.
         arguments: String,
     },
-    /// Something a tool of the provider's own did: a call, or what came of it.
+    /// A call of a tool that the provider runs itself, or the result of such a call.
     Server {
-        /// The provider's name for it.
+        /// The provider's type name of the block.
         kind: String,
-        /// What the tool was given, where that came in pieces.
+        /// The input of the provider's tool, if it was streamed in pieces. Otherwise empty.
         input: String,
     },
-    /// Anything else.
+    /// A block of any other type.
     Other {
-        /// The provider's name for it.
+        /// The provider's type name of the block.
         kind: String,
     },
 }
 
-impl Block {
-    /// A part and its fields.
-    pub(crate) fn new(part: Part, rest: Fields) -> Self {
-        Self { part, rest, within: Within::Nothing }
+impl TurnBlock {
+    pub(crate) fn new(part: BlockContent, rest: Fields) -> Self {
+        Self { part, rest, within: ItemPosition::Standalone }
     }
 }
 
 /// Why a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stop {
-    /// What it means.
-    pub why: Why,
-    /// The provider's own word.
+pub struct StopReason {
+    /// What the provider's word means.
+    pub kind: StopKind,
+    /// The provider's word, verbatim.
     pub word: String,
 }
 
-/// What a provider's word for the end of a turn means.
+/// The meaning of a provider's stop reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
-    /// The model was done.
+pub enum StopKind {
+    /// The model finished its answer.
     Done,
-    /// It waits for the results of its calls.
+    /// The model called tools and waits for the results.
     Calls,
-    /// No more tokens were allowed, or the context was full.
+    /// The token limit was reached, or the context was full.
     Length,
-    /// It wrote a sequence that it was told to stop at.
+    /// The model wrote a stop sequence.
     Sequence,
-    /// It declines.
+    /// The model refused to answer.
     Refusal,
-    /// The provider took the answer away.
+    /// The provider's content filter withheld the answer.
     Filtered,
-    /// The provider made a pause: the same conversation, sent again with this turn, goes on.
+    /// The provider paused the turn. Sending the same conversation with this turn appended continues it.
     Paused,
-    /// Something else.
+    /// Any other reason.
     Other,
 }
 
-impl Stop {
-    /// What `word` means, whichever vendor says it.
+impl StopReason {
+    /// Interprets a provider's stop reason. The words of all supported providers are recognized.
     pub fn of(word: impl Into<String>) -> Self {
         let word = word.into();
-        let why = match word.as_str() {
-            "end_turn" | "stop" | "completed" | "eos" => Why::Done,
-            "tool_use" | "tool_calls" | "function_call" => Why::Calls,
-            "max_tokens" | "length" | "max_output_tokens" | "model_context_window_exceeded" => Why::Length,
-            "stop_sequence" => Why::Sequence,
-            "refusal" => Why::Refusal,
-            "content_filter" => Why::Filtered,
-            "pause_turn" => Why::Paused,
-            _ => Why::Other,
+        let kind = match word.as_str() {
+            "end_turn" | "stop" | "completed" | "eos" => StopKind::Done,
+            "tool_use" | "tool_calls" | "function_call" => StopKind::Calls,
+            "max_tokens" | "length" | "max_output_tokens" | "model_context_window_exceeded" => StopKind::Length,
+            "stop_sequence" => StopKind::Sequence,
+            "refusal" => StopKind::Refusal,
+            "content_filter" => StopKind::Filtered,
+            "pause_turn" => StopKind::Paused,
+            _ => StopKind::Other,
         };
-        Self { why, word }
+        Self { kind, word }
     }
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.word)
     }
 }
 
-impl Turn {
-    /// The same turn with the rest of the answer. A refusal, or calls, say more than the word "done".
+impl ProviderTurn {
+    /// Sets the response fields. If the provider's word only says that the turn is done, a tool call or a refusal in
+    /// the blocks decides the stop kind instead.
     pub(crate) fn with_answer(mut self, answer: Fields) -> Self {
         self.rest.answer = answer;
         let why = match () {
-            () if self.calls() => Why::Calls,
-            () if self.blocks.iter().any(|block| matches!(block.part, Part::Refusal { .. })) => Why::Refusal,
-            () => Why::Done,
+            () if self.calls() => StopKind::Calls,
+            () if self.blocks.iter().any(|block| matches!(block.part, BlockContent::Refusal { .. })) => {
+                StopKind::Refusal
+            }
+            () => StopKind::Done,
         };
-        if let Some(stop) = self.stop.as_mut().filter(|stop| stop.why == Why::Done) {
-            stop.why = why;
+        if let Some(stop) = self.stop.as_mut().filter(|stop| stop.kind == StopKind::Done) {
+            stop.kind = why;
         }
         self
     }
 
-    /// Puts the names of the answer and of the model into an object.
+    /// Writes the response id and the model name into an object.
     pub(crate) fn put_names(&self, fields: &mut Fields) {
         for (key, name) in [("id", &self.id), ("model", &self.model)] {
             if let Some(name) = name {
@@ -199,25 +201,25 @@ impl Turn {
         }
     }
 
-    /// The words for the reader.
+    /// The text blocks of the turn, joined.
     pub fn text(&self) -> String {
         let texts = self.blocks.iter().filter_map(|block| match &block.part {
-            Part::Text { text } => Some(text.as_str()),
+            BlockContent::Text { text } => Some(text.as_str()),
             _ => None,
         });
         texts.collect()
     }
 
-    /// Whether the model calls one of our tools.
+    /// Whether the turn calls one of the agent's tools.
     pub fn calls(&self) -> bool {
-        self.blocks.iter().any(|block| matches!(block.part, Part::Call { .. }))
+        self.blocks.iter().any(|block| matches!(block.part, BlockContent::Call { .. }))
     }
 
-    /// Makes objects of all arguments, but for those of tools that take any text.
-    pub(crate) fn mend_arguments(&mut self) {
+    /// Turns the arguments of every call into a JSON object. Custom tools are skipped: their input is free text.
+    pub(crate) fn normalize_arguments(&mut self) {
         for block in &mut self.blocks {
             let takes_text = is_custom(&block.rest);
-            if let Part::Call { arguments, .. } = &mut block.part
+            if let BlockContent::Call { arguments, .. } = &mut block.part
                 && !takes_text
             {
                 *arguments = as_text(arguments).into_owned();

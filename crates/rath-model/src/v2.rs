@@ -1,53 +1,53 @@
-//! Version 2 of the encoders: version 1, but the turns of other agents are shown as messages that name their agent, with
-//! their calls as text; the pictures and files of a tool's result follow it as a message; and requests say which tool the
-//! model may or must call.
+//! Version 2 of the encoders. It differs from version 1 in three points: turns of other agents are shown as messages
+//! that name the agent, with their calls as text; images and files of a tool's result follow the result as a message;
+//! and the request carries the tool choice.
 //!
-//! FROZEN, as [version 1](crate::v1) is: these texts determine the bytes of requests that are stored.
+//! FROZEN, as [version 1](crate::v1) is: stored requests are rebuilt from these texts, so no byte of them may change.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use rath_core::body::{Assistant, Block, ToolResult, User};
-use rath_core::{BlobRef, Content, Message, Said, ToolChoice};
+use rath_core::{BlobRef, Content, Message, MessageBody, ToolChoice};
 use serde_json::{Value, json};
 
 use crate::chat::Dialect;
-use crate::talk::Talk;
+use crate::request_input::RequestInput;
 use crate::v1;
 
-pub(crate) fn anthropic(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    let choice = choice(talk).map(|choice| match choice {
+pub(crate) fn anthropic(request_input: &RequestInput<'_>) -> serde_json::Result<Vec<u8>> {
+    let choice = choice(request_input).map(|choice| match choice {
         ToolChoice::Auto => json!({"type": "auto"}),
         ToolChoice::None => json!({"type": "none"}),
         ToolChoice::Required => json!({"type": "any"}),
         ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
     });
-    let results = with_files(talk.messages);
-    let messages = with_names(&Talk { messages: &results, ..*talk });
-    v1::anthropic::encode_with(&Talk { messages: &messages, ..*talk }, choice)
+    let results = with_files(request_input.messages);
+    let messages = with_names(&RequestInput { messages: &results, ..*request_input });
+    v1::anthropic::encode_with(&RequestInput { messages: &messages, ..*request_input }, choice)
 }
 
-pub(crate) fn chat(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    let choice = openai_choice(talk, |name| json!({"type": "function", "function": {"name": name}}));
-    let results = with_files(talk.messages);
-    let messages = with_names(&Talk { messages: &results, ..*talk });
-    v1::chat::encode_with(&Talk { messages: &messages, ..*talk }, dialect, choice)
+pub(crate) fn chat(request_input: &RequestInput<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+    let choice = openai_choice(request_input, |name| json!({"type": "function", "function": {"name": name}}));
+    let results = with_files(request_input.messages);
+    let messages = with_names(&RequestInput { messages: &results, ..*request_input });
+    v1::chat::encode_with(&RequestInput { messages: &messages, ..*request_input }, dialect, choice)
 }
 
-pub(crate) fn responses(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    let choice = openai_choice(talk, |name| json!({"type": "function", "name": name}));
-    let results = with_files(talk.messages);
-    let messages = with_names(&Talk { messages: &results, ..*talk });
-    v1::responses::encode_with(&Talk { messages: &messages, ..*talk }, choice)
+pub(crate) fn responses(request_input: &RequestInput<'_>) -> serde_json::Result<Vec<u8>> {
+    let choice = openai_choice(request_input, |name| json!({"type": "function", "name": name}));
+    let results = with_files(request_input.messages);
+    let messages = with_names(&RequestInput { messages: &results, ..*request_input });
+    v1::responses::encode_with(&RequestInput { messages: &messages, ..*request_input }, choice)
 }
 
-/// The choice of tools. Without tools there is none: providers refuse one then.
-fn choice<'a>(talk: &Talk<'a>) -> Option<&'a ToolChoice> {
-    talk.parameters.tool_choice.as_ref().filter(|_| !talk.tools.is_empty())
+/// The tool choice. `None` if there are no tools: providers reject a choice then.
+fn choice<'a>(request_input: &RequestInput<'a>) -> Option<&'a ToolChoice> {
+    request_input.parameters.tool_choice.as_ref().filter(|_| !request_input.tools.is_empty())
 }
 
-fn openai_choice(talk: &Talk<'_>, named: impl Fn(&str) -> Value) -> Option<Value> {
-    Some(match choice(talk)? {
+fn openai_choice(request_input: &RequestInput<'_>, named: impl Fn(&str) -> Value) -> Option<Value> {
+    Some(match choice(request_input)? {
         ToolChoice::Auto => "auto".into(),
         ToolChoice::None => "none".into(),
         ToolChoice::Required => "required".into(),
@@ -55,27 +55,29 @@ fn openai_choice(talk: &Talk<'_>, named: impl Fn(&str) -> Value) -> Option<Value
     })
 }
 
-/// The conversation in which other agents' turns and results are messages to this one. A turn of no agent's step counts
-/// as the model's own.
-fn with_names<'a>(talk: &Talk<'a>) -> Cow<'a, [Message]> {
-    let other = |message: &Message| match &message.said {
-        Said::Assistant(_) | Said::Tool(_) => message.agent.as_ref().is_some_and(|agent| agent != talk.agent),
+/// Replaces the turns and tool results of other agents with user messages that name the agent. A turn outside any
+/// agent's step counts as the model's own.
+fn with_names<'a>(request_input: &RequestInput<'a>) -> Cow<'a, [Message]> {
+    let other = |message: &Message| match &message.body {
+        MessageBody::Assistant(_) | MessageBody::Tool(_) => {
+            message.agent.as_ref().is_some_and(|agent| agent != request_input.agent)
+        }
         _ => false,
     };
-    if !talk.messages.iter().any(other) {
-        return Cow::Borrowed(talk.messages);
+    if !request_input.messages.iter().any(other) {
+        return Cow::Borrowed(request_input.messages);
     }
-    // Tools by call, of calls that another agent made and that have no result yet.
+    // Names of tools, by agent and call id: calls of other agents that have no result yet.
     let mut open: HashMap<(&str, &str), &str> = HashMap::new();
-    let mut messages = Vec::with_capacity(talk.messages.len());
-    for message in talk.messages {
-        let text = match (&message.said, message.agent.as_deref()) {
-            (Said::Assistant(turn), Some(agent)) if agent != talk.agent => {
+    let mut messages = Vec::with_capacity(request_input.messages.len());
+    for message in request_input.messages {
+        let text = match (&message.body, message.agent.as_deref()) {
+            (MessageBody::Assistant(turn), Some(agent)) if agent != request_input.agent => {
                 open.extend(turn.calls().map(|(id, tool)| ((agent, id), tool)));
-                told_turn(agent, turn)
+                turn_as_text(agent, turn)
             }
-            (Said::Tool(result), Some(agent)) if agent != talk.agent => {
-                told_result(agent, open.remove(&(agent, result.call.as_str())), result)
+            (MessageBody::Tool(result), Some(agent)) if agent != request_input.agent => {
+                result_as_text(agent, open.remove(&(agent, result.call.as_str())), result)
             }
             _ => {
                 messages.push(message.clone());
@@ -83,23 +85,24 @@ fn with_names<'a>(talk: &Talk<'a>) -> Cow<'a, [Message]> {
             }
         };
         if !text.is_empty() {
-            let said = Said::User(User { text: text.into(), post: None, attached: Vec::new() });
-            messages.push(Message { said, ..message.clone() });
+            let body = MessageBody::User(User { text: text.into(), post: None, attached: Vec::new() });
+            messages.push(Message { body, ..message.clone() });
         }
     }
     Cow::Owned(messages)
 }
 
-/// The conversation in which the pictures and files of a tool's result are a message behind it. All APIs take them there;
-/// not all take them in a result.
+/// Moves images and files of a tool's result into a message after the result. Every API accepts them there; not every
+/// API accepts them in a result.
 fn with_files(messages: &[Message]) -> Cow<'_, [Message]> {
-    let has_files = |message: &Message| matches!(&message.said, Said::Tool(result) if !result.attached.is_empty());
+    let has_files =
+        |message: &Message| matches!(&message.body, MessageBody::Tool(result) if !result.attached.is_empty());
     if !messages.iter().any(has_files) {
         return Cow::Borrowed(messages);
     }
     let mut all = Vec::with_capacity(messages.len() + 1);
     for message in messages {
-        let Said::Tool(result) = &message.said else {
+        let MessageBody::Tool(result) = &message.body else {
             all.push(message.clone());
             continue;
         };
@@ -107,18 +110,18 @@ fn with_files(messages: &[Message]) -> Cow<'_, [Message]> {
         lines.retain(|line| !line.is_empty());
         lines.extend(result.attached.iter().map(ToString::to_string));
         let shown = Some(lines.join("\n").into()).filter(|_| !lines.is_empty());
-        let told = ToolResult { shown, attached: Vec::new(), ..result.clone() };
-        all.push(Message { said: Said::Tool(told), ..message.clone() });
+        let without_files = ToolResult { shown, attached: Vec::new(), ..result.clone() };
+        all.push(Message { body: MessageBody::Tool(without_files), ..message.clone() });
         if !result.attached.is_empty() {
             let words = format!("What is attached to the result of call {}:", result.call);
             let said = User { text: words.into(), post: None, attached: result.attached.clone() };
-            all.push(Message { said: Said::User(said), ..message.clone() });
+            all.push(Message { body: MessageBody::User(said), ..message.clone() });
         }
     }
     Cow::Owned(all)
 }
 
-fn told_turn(agent: &str, turn: &Assistant) -> String {
+fn turn_as_text(agent: &str, turn: &Assistant) -> String {
     let mut parts: Vec<String> = Vec::new();
     let words: Vec<Cow<'_, str>> = turn.blocks.iter().filter_map(words).collect();
     if !words.is_empty() {
@@ -132,7 +135,7 @@ fn told_turn(agent: &str, turn: &Assistant) -> String {
     parts.join("\n\n")
 }
 
-fn told_result(agent: &str, tool: Option<&str>, result: &ToolResult) -> String {
+fn result_as_text(agent: &str, tool: Option<&str>, result: &ToolResult) -> String {
     let shown = result.shown.as_ref().map(text).filter(|shown| !shown.trim().is_empty());
     let shown = shown.unwrap_or(Cow::Borrowed("(no output)"));
     let tool = tool.unwrap_or("A tool");

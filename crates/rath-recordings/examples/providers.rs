@@ -1,14 +1,15 @@
-//! Recorded answers of providers, compared with what the vendors' own clients made of them: `cargo xtask providers [DIR]`.
+//! Compares recorded answers of providers with what the vendors' own clients made of them: `cargo xtask providers
+//! [DIR]`.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use rath_recordings::check;
 
-/// Checks every recording in a folder. The last line counts them, and nothing follows it.
+/// Checks every recording in a folder. The last line of the output is the count.
 fn main() -> ExitCode {
     let Some(folder) = std::env::args_os().nth(1) else {
-        eprintln!("error: name the folder that has the recordings");
+        eprintln!("error: missing argument: the folder with the recordings");
         return ExitCode::FAILURE;
     };
     let folder = Path::new(&folder);
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
             if report.differ() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
-            eprintln!("error: reading {}: {error:#}", folder.display());
+            eprintln!("error: cannot read {}: {error:#}", folder.display());
             ExitCode::FAILURE
         }
     }

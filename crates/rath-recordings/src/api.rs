@@ -1,24 +1,24 @@
-//! Which API an answer is of, and whether it is a stream.
+//! Finds the API of a recorded answer, and decodes it.
 
 use rath_core::Delta;
 use serde_json::Value;
 
 use crate::exchange::Exchange;
-use rath_model::{Failure, Fields, Reply, Turn, anthropic, chat, responses, sse};
+use rath_model::{Fields, HttpResponse, ProviderFailure, ProviderTurn, anthropic, chat, responses, sse};
 
-/// An API that is read.
+/// An API that rath has a client for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Api {
+pub enum RecordedApi {
     /// Anthropic Messages.
     Messages,
-    /// OpenAI Chat Completions and their dialects.
+    /// OpenAI Chat Completions and its dialects.
     Chat,
     /// OpenAI Responses.
     Responses,
 }
 
-impl Api {
-    /// Which API an exchange is of: by its address, or by what it holds where that does not say.
+impl RecordedApi {
+    /// Finds the API of an exchange: by its URL, or else by its body.
     pub fn of(exchange: &Exchange) -> Result<Self, String> {
         let path = exchange.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let by_path = match path.rsplit_once('/') {
@@ -28,8 +28,8 @@ impl Api {
             _ => None,
         };
         by_path.or_else(|| Self::of_body(exchange)).ok_or_else(|| match path {
-            "" => "another API, by what it holds".into(),
-            _ => format!("another API: {path}"),
+            "" => "unknown API, judged by the body".into(),
+            _ => format!("unknown API: {path}"),
         })
     }
 
@@ -48,14 +48,17 @@ impl Api {
         })
     }
 
-    /// Reads a streamed answer that comes in these pieces, and says what was heard meanwhile.
-    pub fn decode<'a>(self, pieces: impl Iterator<Item = &'a [u8]>) -> (Result<Turn, Failure>, Vec<Delta>) {
+    /// Decodes a streamed answer from these pieces. Returns the result and the deltas.
+    pub fn decode<'a>(
+        self,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) -> (Result<ProviderTurn, ProviderFailure>, Vec<Delta>) {
         let mut deltas = Vec::new();
-        let mut heard = |delta| deltas.push(delta);
+        let mut on_delta = |delta| deltas.push(delta);
         macro_rules! run {
             ($decoder:expr) => {{
                 let mut decoder = $decoder;
-                pieces.for_each(|piece| decoder.feed(piece, &mut heard));
+                pieces.for_each(|piece| decoder.feed(piece, &mut on_delta));
                 decoder.finish()
             }};
         }
@@ -67,8 +70,8 @@ impl Api {
         (turn, deltas)
     }
 
-    /// Reads an answer that came at once.
-    pub fn decode_whole(self, reply: &Reply<'_>) -> Result<Turn, Failure> {
+    /// Decodes an answer that was not streamed.
+    pub fn decode_whole(self, reply: &HttpResponse<'_>) -> Result<ProviderTurn, ProviderFailure> {
         match self {
             Self::Messages => anthropic::decode_whole(reply),
             Self::Chat => chat::decode_whole(reply),
@@ -76,8 +79,8 @@ impl Api {
         }
     }
 
-    /// Writes a turn as the vendor did.
-    pub fn write(self, turn: &Turn) -> Fields {
+    /// Writes a turn as the vendor's JSON.
+    pub fn write(self, turn: &ProviderTurn) -> Fields {
         match self {
             Self::Messages => anthropic::write(turn),
             Self::Chat => chat::write(turn),
@@ -87,7 +90,7 @@ impl Api {
 }
 
 impl Exchange {
-    /// Whether the answer is a stream of events.
+    /// Whether the answer is an event stream.
     pub fn is_stream(&self) -> bool {
         let kind = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let says = kind.map(|(_, value)| value.starts_with("text/event-stream"));
@@ -96,14 +99,14 @@ impl Exchange {
     }
 }
 
-/// The JSON that an exchange holds: its events, or its body.
+/// The JSON values of an exchange: those of its events, or its body.
 pub fn payloads(exchange: &Exchange) -> Vec<Value> {
     if !exchange.is_stream() {
         return serde_json::from_slice(&exchange.body).into_iter().collect();
     }
     let mut payloads = Vec::new();
-    let mut each = |event: sse::Event<'_>| payloads.extend(serde_json::from_slice(event.data));
-    let mut parser = sse::Parser::default();
+    let mut each = |event: sse::SseEvent<'_>| payloads.extend(serde_json::from_slice(event.data));
+    let mut parser = sse::SseParser::default();
     let _ = parser.feed(&exchange.body, &mut each).and_then(|()| parser.finish(&mut each));
     payloads
 }

@@ -1,75 +1,76 @@
-//! Every recording of a folder, read in any pieces and compared with its golden.
+//! Checks all recordings of a folder: decodes each one, split in several ways, and compares it with its golden file.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use serde_json::Value;
 
-use crate::api::Api;
+use crate::api::RecordedApi;
 use crate::exchange::{self, Exchange};
-use crate::golden::{Verdict, compare};
-use rath_model::{Failure, Reply, Turn};
+use crate::golden::{GoldenVerdict, compare};
+use rath_model::{HttpResponse, ProviderFailure, ProviderTurn};
 
-/// What came of one exchange.
+/// The result for one exchange.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The recording, and which of its exchanges.
+    /// The recording's name and the index of the exchange: `NAME#INDEX`.
     pub name: String,
-    /// What came of it.
-    pub verdict: Verdict,
+    /// The result.
+    pub verdict: GoldenVerdict,
 }
 
-/// What came of a folder.
+/// The results for a folder.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Each exchange.
+pub struct CheckReport {
+    /// One result per exchange.
     pub checked: Vec<Checked>,
 }
 
-impl Report {
-    fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
+impl CheckReport {
+    fn count(&self, which: impl Fn(&GoldenVerdict) -> bool) -> usize {
         self.checked.iter().filter(|checked| which(&checked.verdict)).count()
     }
 
-    /// How many are as the golden.
+    /// The number of exchanges that equal their golden file.
     pub fn equal(&self) -> usize {
-        self.count(|verdict| *verdict == Verdict::Equal)
+        self.count(|verdict| *verdict == GoldenVerdict::Equal)
     }
 
-    /// How many are not.
+    /// The number of exchanges that differ from their golden file.
     pub fn differ(&self) -> usize {
-        self.count(|verdict| matches!(verdict, Verdict::Differs(_)))
+        self.count(|verdict| matches!(verdict, GoldenVerdict::Differs(_)))
     }
 
-    /// How many were not compared.
+    /// The number of exchanges that were not compared.
     pub fn skipped(&self) -> usize {
-        self.count(|verdict| matches!(verdict, Verdict::Skipped(_)))
+        self.count(|verdict| matches!(verdict, GoldenVerdict::Skipped(_)))
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Checked { name, verdict } in &self.checked {
             match verdict {
-                Verdict::Equal => {}
-                Verdict::Differs(difference) => writeln!(f, "differs: {name}\n    {difference}")?,
-                Verdict::Skipped(why) => writeln!(f, "skipped: {name}: {why}")?,
+                GoldenVerdict::Equal => {}
+                GoldenVerdict::Differs(difference) => writeln!(f, "differs: {name}\n    {difference}")?,
+                GoldenVerdict::Skipped(why) => writeln!(f, "skipped: {name}: {why}")?,
             }
         }
         write!(f, "{} equal, {} differ, {} skipped", self.equal(), self.differ(), self.skipped())
     }
 }
 
-/// Checks every recording in `folder`: `recordings/…` with `goldens/….N.golden.json` for its exchange N.
-pub fn check(folder: &Path) -> io::Result<Report> {
+/// Checks every recording in `folder`. The golden file of exchange N of `recordings/PATH` is
+/// `goldens/PATH.N.golden.json`.
+pub fn check(folder: &Path) -> io::Result<CheckReport> {
     let (recordings, goldens) = (folder.join("recordings"), folder.join("goldens"));
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     for file in files(&recordings)? {
         let name = file.strip_prefix(&recordings).unwrap_or(&file).to_string_lossy().into_owned();
         match exchange::read(&fs::read(&file)?) {
-            Err(why) => {
-                report.checked.push(Checked { name, verdict: Verdict::Skipped(format!("no recording: {why}")) })
-            }
+            Err(why) => report
+                .checked
+                .push(Checked { name, verdict: GoldenVerdict::Skipped(format!("not a recording: {why}")) }),
             Ok(exchanges) => {
                 for (at, exchange) in exchanges.iter().enumerate() {
                     let golden = golden(&goldens.join(format!("{name}.{at}.golden.json")))?;
@@ -81,7 +82,7 @@ pub fn check(folder: &Path) -> io::Result<Report> {
     Ok(report)
 }
 
-/// All files below a folder, in order.
+/// All files below a folder, sorted.
 pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -103,10 +104,10 @@ fn golden(path: &Path) -> io::Result<Option<Value>> {
     }
 }
 
-fn verdict(exchange: &Exchange, golden: Option<Value>) -> Verdict {
-    let api = match Api::of(exchange) {
+fn verdict(exchange: &Exchange, golden: Option<Value>) -> GoldenVerdict {
+    let api = match RecordedApi::of(exchange) {
         Ok(api) => api,
-        Err(why) => return Verdict::Skipped(why),
+        Err(why) => return GoldenVerdict::Skipped(why),
     };
     let is_stream = exchange.is_stream();
     let read = match is_stream {
@@ -115,25 +116,25 @@ fn verdict(exchange: &Exchange, golden: Option<Value>) -> Verdict {
     };
     match (read, golden) {
         (Err(verdict), _) => verdict,
-        (Ok(_), None) => Verdict::Skipped("read, but no golden is beside it".into()),
+        (Ok(_), None) => GoldenVerdict::Skipped("decoded, but there is no golden file".into()),
         (Ok(ours), Some(golden)) => compare(&golden["golden"], api, is_stream, &ours),
     }
 }
 
-/// Reads a stream in one piece and in many others: the result must be the same.
-fn streamed(api: Api, body: &[u8]) -> Result<Result<Turn, Failure>, Verdict> {
-    let (ours, heard) = api.decode(std::iter::once(body));
+/// Decodes a stream in one piece and split in eight other ways; the results must be equal.
+fn streamed(api: RecordedApi, body: &[u8]) -> Result<Result<ProviderTurn, ProviderFailure>, GoldenVerdict> {
+    let (ours, deltas) = api.decode(std::iter::once(body));
     for round in 0..8 {
         let pieces = pieces(body, round);
         let sizes: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
-        if api.decode(pieces.into_iter()) != (ours.clone(), heard.clone()) {
-            return Err(Verdict::differs("in pieces", format!("{ours:?}"), sizes));
+        if api.decode(pieces.into_iter()) != (ours.clone(), deltas.clone()) {
+            return Err(GoldenVerdict::differs("in pieces", format!("{ours:?}"), sizes));
         }
     }
     Ok(ours)
 }
 
-/// The bytes in pieces: single ones first, then of sizes that only look random.
+/// Splits the bytes: into single bytes for seed 0, otherwise into pieces of pseudo-random sizes.
 pub fn pieces(bytes: &[u8], seed: u64) -> Vec<&[u8]> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut pieces = Vec::new();
@@ -151,18 +152,18 @@ pub fn pieces(bytes: &[u8], seed: u64) -> Vec<&[u8]> {
     pieces
 }
 
-/// Reads an answer that came at once. Written again it must be the same JSON.
-fn whole(api: Api, exchange: &Exchange) -> Result<Result<Turn, Failure>, Verdict> {
+/// Decodes an answer that was not streamed. Writing it again must produce the same JSON.
+fn whole(api: RecordedApi, exchange: &Exchange) -> Result<Result<ProviderTurn, ProviderFailure>, GoldenVerdict> {
     let Exchange { status, headers, body, .. } = exchange;
-    let ours = api.decode_whole(&Reply { status: *status, headers, body });
+    let ours = api.decode_whole(&HttpResponse { status: *status, headers, body });
     if let Ok(turn) = &ours {
         let (theirs, again): (Value, Value) =
             match (serde_json::from_slice(body), serde_json::to_value(api.write(turn))) {
                 (Ok(theirs), Ok(again)) => (theirs, again),
-                _ => return Err(Verdict::differs("written again", "JSON", "no JSON")),
+                _ => return Err(GoldenVerdict::differs("written again", "JSON", "no JSON")),
             };
         if theirs != again {
-            return Err(Verdict::differs("written again", theirs, again));
+            return Err(GoldenVerdict::differs("written again", theirs, again));
         }
     }
     Ok(ours)

@@ -1,14 +1,14 @@
-//! The exchanges that a recording holds, in whichever of the common ways it was written.
+//! Reads the exchanges of a recording, in any of the common file formats.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::yaml::{self, Node};
 
-/// One request's answer.
+/// The recorded answer to one request.
 #[derive(Clone, Debug, Default)]
 pub struct Exchange {
-    /// Where the request went; empty where only the answer was kept.
+    /// The URL of the request. Empty if only the answer was recorded.
     pub url: String,
     /// The HTTP status.
     pub status: u16,
@@ -18,8 +18,8 @@ pub struct Exchange {
     pub body: Vec<u8>,
 }
 
-/// Finds the exchanges in a file. What it is shows in what it holds: one JSON object, a JSON object a line, a stream of
-/// events, or a cassette in YAML.
+/// Reads the exchanges of a file. The format is detected from the content: one JSON object, one JSON object per line,
+/// an event stream, or a YAML cassette.
 pub fn read(file: &[u8]) -> Result<Vec<Exchange>, String> {
     let text = std::str::from_utf8(file).map_err(|error| error.to_string())?;
     let bare = |body: Vec<u8>| Ok(vec![Exchange { status: 200, body, ..Exchange::default() }]);
@@ -40,7 +40,7 @@ pub fn read(file: &[u8]) -> Result<Vec<Exchange>, String> {
     let documents = yaml::read(text)?;
     let exchanges: Vec<Exchange> = documents.iter().flat_map(of_document).collect();
     match exchanges.is_empty() {
-        true => Err("no exchange is found in it".into()),
+        true => Err("it contains no exchange".into()),
         false => Ok(exchanges),
     }
 }
@@ -57,7 +57,7 @@ fn of_document(document: &Node) -> Vec<Exchange> {
     list.map(|list| list.items().iter().filter_map(replayed).collect()).unwrap_or_default()
 }
 
-/// `when` a request comes, `then` this is the answer.
+/// An exchange in the form `when` (request), `then` (answer).
 fn mocked(when: &Node, then: &Node) -> Exchange {
     let headers = then.get("header").map(Node::items).unwrap_or_default();
     let header = |header: &Node| Some((word(header, &["name"])?, word(header, &["value"])?));
@@ -73,7 +73,7 @@ fn mocked(when: &Node, then: &Node) -> Exchange {
     }
 }
 
-/// A `request` and its `response`.
+/// An exchange in the form `request`, `response`.
 fn replayed(interaction: &Node) -> Option<Exchange> {
     let (request, response) = (interaction.get("request")?, interaction.get("response")?);
     let status = response.at(&["status", "code"]).or_else(|| response.get("status_code"));

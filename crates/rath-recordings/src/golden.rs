@@ -1,34 +1,35 @@
-//! What a vendor's own client made of an answer, compared with what we make of it.
+//! Compares what the vendor's own client made of an answer (the golden file) with the decoded turn.
 //!
 //! Rules, the same for every recording:
 //!
-//! - What the golden holds is compared; what it leaves out is not, because clients drop what they do not know.
-//! - `null` in the golden holds nothing: clients add fields that never came, and forget some that did. So do `parsed`
-//!   fields, which only they have.
+//! - Fields that the golden file lacks are not compared: clients drop fields that they do not know.
+//! - `null` in the golden file matches anything: clients add fields that never arrived, and lose some that did.
+//!   `parsed` fields, which only clients have, are ignored.
 //! - Numbers are compared by value: clients turn `1` into `1.0`.
-//! - In a stream, clients repeat labels that come with every chunk (`assistantassistant`): a golden that is ours some
-//!   times over is ours. They add up items that have the same number, so ours are added up, too. They take names and
-//!   times from the first chunk even where it has empty ones, and pass over content that is no text.
-//! - Clients leave blocks of kinds that they do not know as they began: of those the kind is compared.
-//! - Clients do not notice that a stream was cut, or that an answer says it failed: what had come is compared.
-//! - Where a client itself gave up on an answer that we can read, there is nothing to compare.
+//! - In a stream, clients repeat labels that every chunk repeats (`assistantassistant`): a golden text that is a
+//!   repetition of ours is equal. Clients merge list items with the same index, so ours are merged too. Clients take
+//!   ids and times from the first chunk even if they are empty there, and skip content that is not text.
+//! - Clients leave blocks of unknown types as they started: only the type of those is compared.
+//! - Clients do not notice that a stream was truncated, or that an answer has the status `failed`: the partial turn is
+//!   compared.
+//! - If the client itself rejected an answer that rath can decode, nothing is compared.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::api::RecordedApi;
 use crate::python;
-use rath_model::{Cause, Failure, Part, Turn, Why};
+use rath_model::{BlockContent, FailureCause, ProviderFailure, ProviderTurn, StopKind};
 
-/// The first thing that is not the same.
+/// The first difference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Where.
+    /// The path of the JSON value.
     pub path: String,
-    /// What the golden holds.
+    /// The value in the golden file.
     pub golden: Value,
-    /// What we have.
+    /// The value in the decoded turn.
     pub ours: Value,
 }
 
@@ -38,61 +39,66 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Both are the same.
+pub enum GoldenVerdict {
+    /// No difference was found.
     Equal,
-    /// They are not.
+    /// The first difference.
     Differs(Difference),
-    /// They cannot be compared, and why.
+    /// The exchange was not compared, for this reason.
     Skipped(String),
 }
 
-impl Verdict {
+impl GoldenVerdict {
     fn of(found: Option<Difference>) -> Self {
         found.map_or(Self::Equal, Self::Differs)
     }
 
-    /// Two things of which one does not fit.
     pub(super) fn differs(path: &str, golden: impl Into<Value>, ours: impl Into<Value>) -> Self {
         Self::Differs(Difference { path: path.into(), golden: golden.into(), ours: ours.into() })
     }
 }
 
-/// Compares what we made of an answer with the golden.
-pub fn compare(golden: &Value, api: Api, is_stream: bool, ours: &Result<Turn, Failure>) -> Verdict {
+/// Compares the result of decoding an answer with the golden file.
+pub fn compare(
+    golden: &Value,
+    api: RecordedApi,
+    is_stream: bool,
+    ours: &Result<ProviderTurn, ProviderFailure>,
+) -> GoldenVerdict {
     match (golden.get("sdk_error"), ours) {
         (None, Ok(turn)) => compare_turn(golden, api, is_stream, turn),
         (None, Err(failure)) => compare_unnoticed(golden, api, is_stream, failure),
         (Some(_), Err(failure)) => compare_failure(golden, api, is_stream, failure),
-        (Some(error), Ok(turn)) => compare_given_up(golden, error.as_str().unwrap_or_default(), turn),
+        (Some(error), Ok(turn)) => compare_client_error(golden, error.as_str().unwrap_or_default(), turn),
     }
 }
 
-fn compare_turn(golden: &Value, api: Api, is_stream: bool, turn: &Turn) -> Verdict {
+fn compare_turn(golden: &Value, api: RecordedApi, is_stream: bool, turn: &ProviderTurn) -> GoldenVerdict {
     let mut golden = golden.clone();
     if is_stream {
         forget_unknown(&mut golden, api, turn);
     }
-    Verdict::of(Rules { is_stream }.first_difference("", &golden, &shape(api, is_stream, turn)))
+    GoldenVerdict::of(Rules { is_stream }.first_difference("", &golden, &shape(api, is_stream, turn)))
 }
 
-/// Takes out of a golden what the client could not know.
-fn forget_unknown(golden: &mut Value, api: Api, turn: &Turn) {
-    if api == Api::Messages {
+/// Removes from the golden value what the client could not know.
+fn forget_unknown(golden: &mut Value, api: RecordedApi, turn: &ProviderTurn) {
+    if api == RecordedApi::Messages {
         for (at, block) in turn.blocks.iter().enumerate() {
             match (&block.part, golden["content"].get_mut(at)) {
-                (Part::Other { kind }, Some(theirs)) => *theirs = json!({"type": kind}),
-                (Part::Server { .. }, Some(theirs)) if theirs["type"] != "server_tool_use" => {
+                (BlockContent::Other { kind }, Some(theirs)) => *theirs = json!({"type": kind}),
+                (BlockContent::Server { .. }, Some(theirs)) if theirs["type"] != "server_tool_use" => {
                     theirs["input"].take();
                 }
                 _ => {}
             }
         }
     }
-    if api == Api::Responses {
-        // Only the event that ends an answer is kept; and one that failed may not list what had come.
+    if api == RecordedApi::Responses {
+        // Only the event that ends an answer is kept, and the final event of a failed answer may not list the items
+        // that had arrived.
         if turn.rest.event.is_empty() {
             golden["last"] = json!({"response": golden["last"]["response"].take()});
         }
@@ -102,44 +108,44 @@ fn forget_unknown(golden: &mut Value, api: Api, turn: &Turn) {
     }
 }
 
-/// The client saw no error where we do.
-fn compare_unnoticed(golden: &Value, api: Api, is_stream: bool, failure: &Failure) -> Verdict {
+/// Compares a failure of ours with an answer in which the client saw no error.
+fn compare_unnoticed(golden: &Value, api: RecordedApi, is_stream: bool, failure: &ProviderFailure) -> GoldenVerdict {
     let last = golden.get("last").filter(|last| last["type"] == "error").unwrap_or(golden);
     let said = [&last["error"]["message"], &last["message"]].into_iter().find(|said| said.is_string());
     match (said, &failure.partial) {
-        (Some(said), _) if *said == failure.said.message => Verdict::Equal,
-        (Some(said), None) => Verdict::differs("message", said.clone(), failure.said.message.clone()),
+        (Some(said), _) if *said == failure.said.message => GoldenVerdict::Equal,
+        (Some(said), None) => GoldenVerdict::differs("message", said.clone(), failure.said.message.clone()),
         (_, Some(turn)) => compare_turn(golden, api, is_stream, turn),
-        (None, None) => Verdict::differs("", golden.clone(), failure.to_string()),
+        (None, None) => GoldenVerdict::differs("", golden.clone(), failure.to_string()),
     }
 }
 
-/// Both have an error.
-fn compare_failure(golden: &Value, api: Api, is_stream: bool, failure: &Failure) -> Verdict {
+/// Compares two errors.
+fn compare_failure(golden: &Value, api: RecordedApi, is_stream: bool, failure: &ProviderFailure) -> GoldenVerdict {
     let words = words(api, is_stream, failure);
     let text = golden["text"].as_str().unwrap_or_default();
     let status = golden["status"].as_u64().filter(|status| *status >= 400);
     if status != failure.status.map(u64::from) {
-        return Verdict::differs("status", golden["status"].clone(), json!(failure.status));
+        return GoldenVerdict::differs("status", golden["status"].clone(), json!(failure.status));
     }
     let is_theirs = golden["status"].is_null() && golden["sdk_error"] != "APIError";
     let is_same = words == text || (text.chars().count() >= 300 && words.starts_with(text));
-    let is_ours = !matches!(failure.cause, Cause::Refused | Cause::BrokenOff);
+    let is_ours = !matches!(failure.cause, FailureCause::Refused | FailureCause::Interrupted);
     match is_same || (is_theirs && is_ours) {
-        true => Verdict::Equal,
-        false => Verdict::differs("text", text, words),
+        true => GoldenVerdict::Equal,
+        false => GoldenVerdict::differs("text", text, words),
     }
 }
 
-/// The words of the client's error.
-fn words(api: Api, is_stream: bool, failure: &Failure) -> String {
+/// The text of the client's error.
+fn words(api: RecordedApi, is_stream: bool, failure: &ProviderFailure) -> String {
     let body = failure.said.body.as_str();
     let json = serde_json::from_str(body).ok();
     match (failure.status, json) {
         (Some(status), Some(json)) => format!("Error code: {status} - {}", python::repr(json)),
         (Some(status), None) if body.is_empty() => format!("Error code: {status}"),
         (Some(_), None) => body.to_owned(),
-        (None, Some(json)) if api == Api::Messages && is_stream => python::repr(json),
+        (None, Some(json)) if api == RecordedApi::Messages && is_stream => python::repr(json),
         (None, _) => {
             let body: Value = serde_json::from_str(body).unwrap_or_default();
             let message = body["error"]["message"].as_str().filter(|message| !message.is_empty());
@@ -148,25 +154,25 @@ fn words(api: Api, is_stream: bool, failure: &Failure) -> String {
     }
 }
 
-/// The client gave up where we have a turn. Two of its errors only say how the turn ended.
-fn compare_given_up(golden: &Value, error: &str, turn: &Turn) -> Verdict {
-    let why = turn.stop.as_ref().map(|stop| stop.why);
-    match (error, why) {
-        ("LengthFinishReasonError", Some(Why::Length)) => Verdict::Equal,
-        ("ContentFilterFinishReasonError", Some(Why::Filtered)) => Verdict::Equal,
+/// Compares a turn of ours with an error of the client. Two of its errors only report how the turn ended.
+fn compare_client_error(golden: &Value, error: &str, turn: &ProviderTurn) -> GoldenVerdict {
+    let stop = turn.stop.as_ref().map(|stop| stop.kind);
+    match (error, stop) {
+        ("LengthFinishReasonError", Some(StopKind::Length)) => GoldenVerdict::Equal,
+        ("ContentFilterFinishReasonError", Some(StopKind::Filtered)) => GoldenVerdict::Equal,
         _ if golden["status"].is_null() && error != "APIError" => {
-            Verdict::Skipped(format!("the vendor's client gave up on it: {error}"))
+            GoldenVerdict::Skipped(format!("the vendor's client rejected the answer: {error}"))
         }
-        _ => Verdict::differs("sdk_error", error, "a turn"),
+        _ => GoldenVerdict::differs("sdk_error", error, "a turn"),
     }
 }
 
-/// A turn in the shape in which the vendor's client gives it.
-fn shape(api: Api, is_stream: bool, turn: &Turn) -> Value {
+/// The turn in the form in which the vendor's client returns it.
+fn shape(api: RecordedApi, is_stream: bool, turn: &ProviderTurn) -> Value {
     let mut shape = serde_json::to_value(api.write(turn)).unwrap_or_default();
     match api {
-        Api::Messages => end_inputs(&mut shape, turn),
-        Api::Chat if is_stream => {
+        RecordedApi::Messages => end_inputs(&mut shape, turn),
+        RecordedApi::Chat if is_stream => {
             let message = &mut shape["choices"][0]["message"];
             add_up(&mut message["tool_calls"]);
             add_up(&mut message["reasoning_details"]);
@@ -174,27 +180,29 @@ fn shape(api: Api, is_stream: bool, turn: &Turn) -> Value {
                 message["content"] = turn.text().into();
             }
         }
-        Api::Responses if is_stream => {
+        RecordedApi::Responses if is_stream => {
             let mut last = serde_json::to_value(&turn.rest.event).unwrap_or_default();
             last["response"] = shape;
             shape = json!({"events": turn.events, "last": last});
         }
-        Api::Chat | Api::Responses => {}
+        RecordedApi::Chat | RecordedApi::Responses => {}
     }
     shape
 }
 
-/// Inputs that were broken off, as the client ends them.
-fn end_inputs(message: &mut Value, turn: &Turn) {
+/// Replaces truncated inputs by what the client makes of them.
+fn end_inputs(message: &mut Value, turn: &ProviderTurn) {
     for (at, block) in turn.blocks.iter().enumerate() {
-        let (Part::Call { arguments: input, .. } | Part::Server { input, .. }) = &block.part else { continue };
+        let (BlockContent::Call { arguments: input, .. } | BlockContent::Server { input, .. }) = &block.part else {
+            continue;
+        };
         if !input.is_empty() && serde_json::from_str::<Value>(input).is_err() {
-            message["content"][at]["input"] = python::broken_off(input).unwrap_or_default();
+            message["content"][at]["input"] = python::parse_truncated(input).unwrap_or_default();
         }
     }
 }
 
-/// Items that have the same number, as one.
+/// Merges list items that have the same index.
 fn add_up(list: &mut Value) {
     let Some(items) = list.as_array_mut() else { return };
     let mut sums: Vec<Value> = Vec::new();
@@ -208,15 +216,15 @@ fn add_up(list: &mut Value) {
     *items = sums;
 }
 
-/// Adds words to words, but no label to itself; anything else takes the place of what was there.
+/// Merges an item into another: text is appended, except labels that repeat; other values are replaced.
 fn add(sum: &mut Value, item: Value) {
     let (Some(sum), Value::Object(fields)) = (sum.as_object_mut(), item) else { return };
     for (key, value) in fields {
         match (sum.get_mut(&key), value) {
-            (Some(Value::String(held)), Value::String(more)) if key != "type" => {
-                held.push_str(if *held == more { "" } else { &more });
+            (Some(Value::String(current)), Value::String(more)) if key != "type" => {
+                current.push_str(if *current == more { "" } else { &more });
             }
-            (Some(held @ Value::Object(_)), value @ Value::Object(_)) => add(held, value),
+            (Some(current @ Value::Object(_)), value @ Value::Object(_)) => add(current, value),
             (_, value) => drop(sum.insert(key, value)),
         }
     }

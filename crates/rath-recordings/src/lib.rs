@@ -1,6 +1,6 @@
-//! Recorded traffic with providers, and what the vendors' own clients made of it.
+//! Recorded traffic with providers, compared with what the vendors' own clients made of it.
 //!
-//! [`check`] reads every recording of a folder in random pieces and compares the turns with the goldens beside them.
+//! [`check`] decodes every recording of a folder, split in several ways, and compares the turns with the golden files.
 
 mod api;
 mod check;
@@ -9,7 +9,7 @@ pub mod golden;
 mod python;
 mod yaml;
 
-pub use api::{Api, payloads};
-pub use check::{Checked, Report, check, files, pieces};
+pub use api::{RecordedApi, payloads};
+pub use check::{CheckReport, Checked, check, files, pieces};
 pub use exchange::{Exchange, read};
-pub use golden::{Difference, Verdict};
+pub use golden::{Difference, GoldenVerdict};

@@ -1,4 +1,4 @@
-//! How Python writes JSON values, for the words of its errors; and how its JSON reader ends what was broken off.
+//! Formats JSON values as Python does, for its error texts, and parses truncated JSON as the Python client does.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,11 @@ use serde_json::value::RawValue;
 
 use rath_model::Fields;
 
-/// The items of an array.
 fn items_of(value: &RawValue) -> Vec<&RawValue> {
     serde_json::from_str(value.get()).unwrap_or_default()
 }
 
-/// The text of a string. Half a surrogate pair becomes a replacement character.
+/// The text of a string. An unpaired surrogate becomes a replacement character.
 fn text_of(value: &RawValue) -> String {
     let fields = Fields::parse(&format!("{{\"text\":{}}}", value.get()));
     fields.ok().and_then(|fields| fields.text("text")).unwrap_or_default()
@@ -53,7 +52,7 @@ fn write(value: &RawValue, out: &mut String) {
     }
 }
 
-/// A number that is not whole: with an exponent of two digits where it is very small or very large.
+/// A number with a fraction or an exponent: very small and very large ones have an exponent of at least two digits.
 fn float(number: &str) -> Option<String> {
     let value: f64 = number.contains(['.', 'e', 'E']).then(|| number.parse().ok())??;
     let scientific = format!("{value:e}");
@@ -88,19 +87,19 @@ fn quoted(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Rust prints the same characters as they are, save that a mark needs a letter before it.
+/// Rust escapes the same characters, except that a combining mark must follow a letter.
 fn is_printable(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || ['a', c].iter().collect::<String>().escape_debug().count() == 2
 }
 
-/// The value of JSON that was broken off: what was whole counts, a string at the end does not.
-pub(super) fn broken_off(json: &str) -> Option<Value> {
+/// Parses truncated JSON: complete values count, an unfinished string at the end does not.
+pub(super) fn parse_truncated(json: &str) -> Option<Value> {
     let mut ends: Vec<usize> = json.char_indices().map(|(at, _)| at).filter(|at| *at > 0).collect();
     ends.push(json.len());
     ends.into_iter().rev().find_map(|end| closed(&json[..end]))
 }
 
-/// The value of the text with its open objects and lists closed.
+/// Parses the text with its open objects and lists closed.
 fn closed(json: &str) -> Option<Value> {
     let mut open = Vec::new();
     let (mut within, mut escaped) = (false, false);
@@ -141,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_whole_counts() {
-        assert_eq!(broken_off(r#"{"a": "x", "b": "y"#), Some(json!({"a": "x"})));
-        assert_eq!(broken_off(r#"{"a": [1, 2"#), Some(json!({"a": [1, 2]})));
-        assert_eq!(broken_off(r#"{"a": {"b": true"#), Some(json!({"a": {"b": true}})));
-        assert_eq!(broken_off(r#"{"#), Some(json!({})));
+    fn complete_values_of_truncated_json_are_kept() {
+        assert_eq!(parse_truncated(r#"{"a": "x", "b": "y"#), Some(json!({"a": "x"})));
+        assert_eq!(parse_truncated(r#"{"a": [1, 2"#), Some(json!({"a": [1, 2]})));
+        assert_eq!(parse_truncated(r#"{"a": {"b": true"#), Some(json!({"a": {"b": true}})));
+        assert_eq!(parse_truncated(r#"{"#), Some(json!({})));
     }
 }

@@ -1,4 +1,4 @@
-//! YAML, as far as recordings need it: order is kept, and what is binary is told from what is text.
+//! A YAML reader for recordings. It keeps the order of fields, and distinguishes binary values from text.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
-/// A value.
+/// A YAML value.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     /// Text, and whether it was written without quotes: then it may be a number.
@@ -18,9 +18,9 @@ pub(super) enum Node {
     Map(Vec<(String, Node)>),
 }
 
-/// Reads all documents.
+/// Parses all documents.
 pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
-    let text = without_old_breaks(text);
+    let text = join_old_line_breaks(text);
     let events = Parser::new_from_str(&text).map(|event| event.map(|(event, _)| event));
     let events: Result<Vec<Event<'_>>, _> = events.collect();
     let events = events.map_err(|error| error.to_string())?;
@@ -34,8 +34,8 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
     Ok(documents)
 }
 
-/// Older writers of YAML break a line at these characters and indent what follows; the parser knows no such breaks.
-fn without_old_breaks(text: &str) -> Cow<'_, str> {
+/// Joins lines that old YAML writers broke at these characters and indented. The parser does not know such breaks.
+fn join_old_line_breaks(text: &str) -> Cow<'_, str> {
     let is_break = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}');
     if !text.contains(is_break) {
         return Cow::Borrowed(text);
@@ -50,7 +50,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The next value; none where a list or a map ends.
+    /// The next value; `None` at the end of a list or a map.
     fn node(&mut self) -> Option<Node> {
         let (anchor, node) = match self.events.next()? {
             Event::Scalar(text, style, anchor, tag) => (anchor, scalar(text.into_owned(), style, tag.as_ref())),
@@ -89,7 +89,7 @@ impl Node {
         fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
     }
 
-    /// Follows keys.
+    /// Follows a path of keys.
     pub(super) fn at(&self, path: &[&str]) -> Option<&Node> {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// The value as JSON, in its order.
+    /// The value as JSON, with its fields in order.
     pub(super) fn to_json(&self) -> String {
         let mut json = String::new();
         self.write(&mut json);
@@ -155,7 +155,7 @@ fn write_text(text: &str, json: &mut String) {
     let _ = write!(json, "{}", serde_json::Value::from(text));
 }
 
-/// Whether plain words are the same in JSON: numbers, `true`, `false`, `null`.
+/// Whether an unquoted word is also valid JSON: a number, `true`, `false` or `null`.
 fn is_json_word(text: &str) -> bool {
     !text.starts_with(['"', '[', '{']) && serde_json::from_str::<serde_json::Value>(text).is_ok()
 }

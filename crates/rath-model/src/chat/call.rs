@@ -1,57 +1,57 @@
-//! Calls of tools, which come in pieces that every dialect numbers and names in its own way.
+//! Assembles streamed tool calls, whose pieces every dialect numbers and names in its own way.
 
 use std::borrow::Cow;
 
 use rath_core::Delta;
 use serde_json::value::RawValue;
 
-use super::grown::Object;
-use crate::fields::{Fields, Seen, text_of};
+use super::delta_accumulator::Object;
+use crate::fields::{BorrowedFields, Fields, text_of};
 
-/// A call while it is coming.
+/// A tool call while it is streamed.
 #[derive(Debug, Default)]
-pub(super) struct Calling {
+pub(super) struct PartialCall {
     index: Option<u64>,
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
     /// The other fields of the call.
     rest: Object,
-    /// The other fields of the object that holds name and arguments.
+    /// The other fields of the object that contains name and arguments.
     inner: Object,
-    /// The field that holds them: `function`, or `custom`.
-    held: &'static str,
-    told: bool,
+    /// The name of that object's field: `function` or `custom`.
+    inner_key: &'static str,
+    announced: bool,
 }
 
-/// A piece of a call.
+/// A piece of a streamed call.
 pub(super) struct Piece<'a> {
-    seen: Seen<'a>,
+    seen: BorrowedFields<'a>,
     index: Option<u64>,
     id: Cow<'a, str>,
     name: Cow<'a, str>,
-    held: &'static str,
-    inner: Seen<'a>,
+    inner_key: &'static str,
+    inner: BorrowedFields<'a>,
 }
 
 impl<'a> Piece<'a> {
     pub(super) fn of(value: &'a RawValue) -> Self {
-        let seen = Seen::of_value(value);
-        let held = if seen.get("custom").is_some() { "custom" } else { "function" };
-        let inner = seen.object(held);
+        let seen = BorrowedFields::of_value(value);
+        let inner_key = if seen.get("custom").is_some() { "custom" } else { "function" };
+        let inner = seen.object(inner_key);
         Self {
             index: seen.index("index"),
             id: seen.text("id").unwrap_or_default(),
             name: inner.text("name").unwrap_or_default(),
-            held,
+            inner_key,
             inner,
             seen,
         }
     }
 
-    /// The call that it is a piece of; none where it begins one. Some dialects give no number, and some the same number
-    /// to every call: then another id with a name is another call.
-    pub(super) fn place(&self, calls: &[Calling]) -> Option<usize> {
+    /// The index of the call that this piece continues; `None` if it starts a new call. Some dialects send no index,
+    /// and some the same index for every call: there, a new id together with a name starts a new call.
+    pub(super) fn call_index(&self, calls: &[PartialCall]) -> Option<usize> {
         let at = match self.index {
             Some(_) => calls.iter().rposition(|call| call.index == self.index),
             None if self.id.is_empty() => calls.len().checked_sub(1),
@@ -62,11 +62,11 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl Calling {
-    /// Takes a piece. Ids and names may be repeated with every one.
-    pub(super) fn add(&mut self, piece: &Piece<'_>, is_last: bool, heard: &mut dyn FnMut(Delta)) {
+impl PartialCall {
+    /// Adds a piece. Some dialects repeat id and name in every piece.
+    pub(super) fn add(&mut self, piece: &Piece<'_>, is_last: bool, on_delta: &mut dyn FnMut(Delta)) {
         self.index = self.index.or(piece.index);
-        self.held = piece.held;
+        self.inner_key = piece.inner_key;
         if self.id.is_empty() {
             self.id.push_str(&piece.id);
         }
@@ -76,26 +76,26 @@ impl Calling {
         self.keep(piece);
         let more = piece.arguments();
         self.arguments.push_str(&more);
-        if !self.told && !self.name.is_empty() {
-            self.told = true;
-            heard(Delta::Call { id: self.id.clone(), name: self.name.clone() });
+        if !self.announced && !self.name.is_empty() {
+            self.announced = true;
+            on_delta(Delta::Call { id: self.id.clone(), name: self.name.clone() });
         }
-        if is_last && self.told && !more.is_empty() {
-            heard(Delta::Arguments(more.into_owned()));
+        if is_last && self.announced && !more.is_empty() {
+            on_delta(Delta::Arguments(more.into_owned()));
         }
     }
 
     fn keep(&mut self, piece: &Piece<'_>) {
         for (key, value) in piece.seen.iter() {
-            match key == "id" || key == piece.held {
-                true => self.rest.keep_place(key),
+            match key == "id" || key == piece.inner_key {
+                true => self.rest.reserve(key),
                 false => self.rest.add(key, value),
             }
         }
         for (key, value) in piece.inner.iter() {
             match key {
-                "arguments" if value.get().starts_with('{') => self.inner.keep_place_of_object(key),
-                "name" | "arguments" | "input" => self.inner.keep_place(key),
+                "arguments" if value.get().starts_with('{') => self.inner.reserve_object(key),
+                "name" | "arguments" | "input" => self.inner.reserve(key),
                 _ => self.inner.add(key, value),
             }
         }
@@ -104,13 +104,13 @@ impl Calling {
     /// The fields of the call, without id, name and arguments.
     pub(super) fn rest(&self) -> Fields {
         let mut rest = self.rest.close();
-        rest.put(self.held, &self.inner.close());
+        rest.put(self.inner_key, &self.inner.close());
         rest
     }
 }
 
 impl<'a> Piece<'a> {
-    /// More of the arguments: words, or in some dialects a whole object.
+    /// The piece of the arguments: a string, or in some dialects a whole object.
     fn arguments(&self) -> Cow<'a, str> {
         let value = self.inner.get("arguments").or_else(|| self.inner.get("input"));
         value.map(|value| text_of(value).unwrap_or(Cow::Borrowed(value.get()))).unwrap_or_default()

@@ -1,22 +1,22 @@
-//! The client.
+//! The client of Chat Completions, in all dialects.
 
 use super::back::back;
 use super::decode::Decoder;
 use super::dialect::Dialect;
 use super::encode;
 use crate::http::Http;
+use crate::request_input::RequestInput;
 use crate::settings::{model, settings};
-use crate::talk::Talk;
-use crate::turn::Turn;
+use crate::turn::ProviderTurn;
 
-/// A model that is asked over OpenAI Chat Completions, or one of their dialects. Needs a tokio runtime.
+/// A client of OpenAI Chat Completions and its dialects. Needs a tokio runtime.
 ///
 /// ```
 /// use rath_model::Chat;
 ///
 /// let hosted = Chat::new("gpt-5-mini").key("the key");
 /// let local = Chat::ollama("qwen3:4b");
-/// let other = Chat::common("some-model", "http://localhost:1234/v1");
+/// let other = Chat::openai_compatible("some-model", "http://localhost:1234/v1");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Chat {
@@ -26,45 +26,45 @@ pub struct Chat {
 }
 
 impl Chat {
-    /// The model of this name, at OpenAI.
+    /// A client for this model at OpenAI.
     pub fn new(model: impl Into<String>) -> Self {
         Self::of(Dialect::OpenAi, model)
     }
 
-    /// The model of this name, in this dialect, where that is mostly found.
+    /// A client for this model in a dialect, at the dialect's default address.
     pub fn of(dialect: Dialect, model: impl Into<String>) -> Self {
         let http = Http::new(dialect.base_url(), ("authorization", "Bearer "));
         Self { model: model.into(), http, dialect }
     }
 
-    /// A model in Ollama on this machine.
+    /// A client for a model in Ollama on this machine.
     pub fn ollama(model: impl Into<String>) -> Self {
         Self::of(Dialect::Ollama, model)
     }
 
-    /// A model in vLLM on this machine.
+    /// A client for a model in vLLM on this machine.
     pub fn vllm(model: impl Into<String>) -> Self {
         Self::of(Dialect::Vllm, model)
     }
 
-    /// A model in the server of llama.cpp on this machine.
+    /// A client for a model in the llama.cpp server on this machine.
     pub fn llama_cpp(model: impl Into<String>) -> Self {
         Self::of(Dialect::LlamaCpp, model)
     }
 
-    /// A model at OpenRouter.
+    /// A client for a model at OpenRouter.
     pub fn openrouter(model: impl Into<String>) -> Self {
         Self::of(Dialect::OpenRouter, model)
     }
 
-    /// A model at DeepSeek.
+    /// A client for a model at DeepSeek.
     pub fn deepseek(model: impl Into<String>) -> Self {
         Self::of(Dialect::DeepSeek, model)
     }
 
-    /// A model at any other server, in what all dialects share.
-    pub fn common(model: impl Into<String>, base_url: impl Into<String>) -> Self {
-        Self::of(Dialect::Common, model).base_url(base_url)
+    /// A client for a model at any other server with an OpenAI-compatible API.
+    pub fn openai_compatible(model: impl Into<String>, base_url: impl Into<String>) -> Self {
+        Self::of(Dialect::OpenAiCompatible, model).base_url(base_url)
     }
 }
 
@@ -74,6 +74,7 @@ model!(
     Decoder,
     "/chat/completions",
     |chat: &Chat| chat.dialect.encoder(),
-    |chat: &Chat, talk: &Talk<'_>| encode(talk, chat.dialect),
-    |chat: &Chat, turn: &Turn| (chat.dialect.api(), back(turn, chat.dialect))
+    |chat: &Chat, request_input: &RequestInput<'_>| encode(request_input, chat.dialect),
+    |chat: &Chat| chat.dialect.schema_support(&chat.model),
+    |chat: &Chat, turn: &ProviderTurn| (chat.dialect.api(), back(turn, chat.dialect))
 );

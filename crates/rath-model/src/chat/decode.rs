@@ -1,32 +1,32 @@
-//! From bytes to a turn.
+//! Decodes responses into turns.
 
 use std::collections::BTreeMap;
 
 use rath_core::Delta;
 use serde_json::value::RawValue;
 
-use super::grown::Object;
+use super::delta_accumulator::Object;
 use super::message::Message;
 use super::write;
-use crate::failure::Failure;
-use crate::fields::{Fields, Seen, is_null, items_of};
-use crate::reply::Reply;
-use crate::stream::{Events, Told, decoder, says_something};
-use crate::turn::{Rest, Stop, Turn};
-use crate::used::Used;
+use crate::failure::ProviderFailure;
+use crate::fields::{BorrowedFields, Fields, is_null, items_of};
+use crate::http_response::HttpResponse;
+use crate::provider_usage::ProviderUsage;
+use crate::stream::{EventHandler, ProviderEvent, decoder, reports_error};
+use crate::turn::{OtherFields, ProviderTurn, StopReason};
 
 decoder!(Completion);
 
-/// Reads an answer that came at once, or an error in place of one.
-pub fn decode_whole(reply: &Reply<'_>) -> Result<Turn, Failure> {
+/// Decodes an answer that was not streamed, or the error response in its place.
+pub fn decode_whole(reply: &HttpResponse<'_>) -> Result<ProviderTurn, ProviderFailure> {
     if !(200..300).contains(&reply.status) {
-        return Err(Failure::refused(reply));
+        return Err(ProviderFailure::refused(reply));
     }
-    let unreadable = |error: &dyn std::fmt::Display| Failure::unreadable(reply.body, error);
+    let unreadable = |error: &dyn std::fmt::Display| ProviderFailure::unreadable(reply.body, error);
     let body = std::str::from_utf8(reply.body).map_err(|error| unreadable(&error))?;
-    let answer = Seen::of(body).map_err(|error| unreadable(&error))?;
-    if answer.get("error").is_some_and(says_something) {
-        return Err(Failure::refused_quietly(reply));
+    let answer = BorrowedFields::of(body).map_err(|error| unreadable(&error))?;
+    if answer.get("error").is_some_and(reports_error) {
+        return Err(ProviderFailure::refused_quietly(reply));
     }
     let mut completion = Completion::default();
     completion.answer(&answer);
@@ -34,7 +34,7 @@ pub fn decode_whole(reply: &Reply<'_>) -> Result<Turn, Failure> {
     Ok(completion.turn())
 }
 
-/// A completion as its chunks make it.
+/// A completion, assembled from its chunks.
 #[derive(Debug, Default)]
 struct Completion {
     answer: Fields,
@@ -43,18 +43,18 @@ struct Completion {
     closed: bool,
 }
 
-/// One of the answers. Mostly there is one.
+/// One of the completion's choices. There is usually only one.
 #[derive(Debug, Default)]
 struct Choice {
     rest: Object,
     message: Message,
-    stop: Option<Stop>,
+    stop: Option<StopReason>,
 }
 
-impl Events for Completion {
-    fn event(&mut self, event: Told<'_>, heard: &mut dyn FnMut(Delta)) -> Result<(), Failure> {
+impl EventHandler for Completion {
+    fn event(&mut self, event: ProviderEvent<'_>, on_delta: &mut dyn FnMut(Delta)) -> Result<(), ProviderFailure> {
         self.answer(&event.seen);
-        self.choices(&event.seen, heard);
+        self.choices(&event.seen, on_delta);
         Ok(())
     }
 
@@ -62,25 +62,25 @@ impl Events for Completion {
         self.closed = true;
     }
 
-    /// Not every dialect closes the stream, but all say why the turn ended.
+    /// Not every dialect closes the stream, but all of them give a finish reason.
     fn whole(&self) -> bool {
         let stopped = self.choices.values().next().is_some_and(|choice| choice.stop.is_some());
         stopped || (self.closed && !self.answer.is_empty())
     }
 
-    /// What was used comes after the word that it is whole.
+    /// The usage follows the finish reason.
     fn over(&self) -> bool {
         self.closed
     }
 
-    fn turn(self) -> Turn {
+    fn turn(self) -> ProviderTurn {
         let mut answer = self.answer;
         let mut choices = self.choices.into_values().map(Choice::turn);
         let mut turn = choices.next().unwrap_or_default();
         turn.rest.others = choices.map(|other| write::choice(&other)).collect();
-        let elsewhere = [answer.object("x_groq").object("usage"), turn.rest.choice.object("usage")];
-        let used = [self.used].into_iter().chain(elsewhere).find(|used| !used.is_empty());
-        turn.used = Used::chat(used.unwrap_or_default());
+        let other_places = [answer.object("x_groq").object("usage"), turn.rest.choice.object("usage")];
+        let used = [self.used].into_iter().chain(other_places).find(|used| !used.is_empty());
+        turn.used = ProviderUsage::chat(used.unwrap_or_default());
         turn.id = answer.take_text("id");
         turn.model = answer.take_text("model");
         turn.with_answer(answer)
@@ -88,31 +88,31 @@ impl Events for Completion {
 }
 
 impl Choice {
-    fn turn(self) -> Turn {
+    fn turn(self) -> ProviderTurn {
         let (blocks, message) = self.message.close();
-        let rest = Rest { choice: self.rest.close(), message, ..Rest::default() };
-        Turn { blocks, stop: self.stop, rest, ..Turn::default() }
+        let rest = OtherFields { choice: self.rest.close(), message, ..OtherFields::default() };
+        ProviderTurn { blocks, stop: self.stop, rest, ..ProviderTurn::default() }
     }
 
-    fn add(&mut self, choice: &Seen<'_>, heard: &mut dyn FnMut(Delta)) {
+    fn add(&mut self, choice: &BorrowedFields<'_>, on_delta: &mut dyn FnMut(Delta)) {
         for (key, value) in choice.iter() {
             match key {
-                "delta" => self.message.add(&Seen::of_value(value), heard),
-                "message" if choice.get("delta").is_none() => self.message.add_whole(&Seen::of_value(value)),
+                "delta" => self.message.add(&BorrowedFields::of_value(value), on_delta),
+                "message" if choice.get("delta").is_none() => self.message.add_whole(&BorrowedFields::of_value(value)),
                 "message" => {}
-                "finish_reason" => self.rest.keep_place(key),
+                "finish_reason" => self.rest.reserve(key),
                 _ => self.rest.add(key, value),
             }
         }
         if let Some(word) = choice.text("finish_reason").filter(|word| !word.is_empty()) {
-            self.stop = Some(Stop::of(word));
+            self.stop = Some(StopReason::of(word));
         }
     }
 }
 
 impl Completion {
-    /// Takes the fields around the choices. They are sent again with every chunk: the first that says something counts.
-    fn answer(&mut self, chunk: &Seen<'_>) {
+    /// Adds the fields outside the choices. Every chunk repeats them: the first value that is not empty is kept.
+    fn answer(&mut self, chunk: &BorrowedFields<'_>) {
         for (key, value) in chunk.iter() {
             match key {
                 "choices" => {}
@@ -128,10 +128,10 @@ impl Completion {
 
     fn keep(&mut self, key: &str, value: &RawValue) {
         match self.answer.get(key) {
-            Some(held) if matches!(held.get(), "null" | "\"\"" | "0") => self.answer.set(key, value.to_owned()),
-            Some(held) if held.get().starts_with('{') && value.get().starts_with('{') => {
+            Some(existing) if matches!(existing.get(), "null" | "\"\"" | "0") => self.answer.set(key, value.to_owned()),
+            Some(existing) if existing.get().starts_with('{') && value.get().starts_with('{') => {
                 let mut fields = self.answer.object(key);
-                for (key, value) in Seen::of_value(value).iter() {
+                for (key, value) in BorrowedFields::of_value(value).iter() {
                     if fields.get(key).is_none_or(is_null) {
                         fields.set(key, value.to_owned());
                     }
@@ -143,15 +143,15 @@ impl Completion {
         }
     }
 
-    /// Takes the choices. Only the first is heard.
-    fn choices(&mut self, chunk: &Seen<'_>, heard: &mut dyn FnMut(Delta)) {
+    /// Adds the choices. Only the first produces deltas.
+    fn choices(&mut self, chunk: &BorrowedFields<'_>, on_delta: &mut dyn FnMut(Delta)) {
         for choice in chunk.get("choices").map(items_of).unwrap_or_default() {
-            let choice = Seen::of_value(choice);
+            let choice = BorrowedFields::of_value(choice);
             let index = choice.index("index").unwrap_or(0);
-            let held = self.choices.entry(index).or_default();
+            let existing = self.choices.entry(index).or_default();
             match index {
-                0 => held.add(&choice, heard),
-                _ => held.add(&choice, &mut |_| {}),
+                0 => existing.add(&choice, on_delta),
+                _ => existing.add(&choice, &mut |_| {}),
             }
         }
     }

@@ -1,12 +1,12 @@
-//! From a turn back to the vendor's JSON.
+//! Writes turns as the vendor's JSON.
 
 use serde_json::value::RawValue;
 
 use crate::fields::Fields;
-use crate::turn::{Block, Part, Turn};
+use crate::turn::{BlockContent, ProviderTurn, TurnBlock};
 
-/// The turn as the vendor's completion.
-pub fn write(turn: &Turn) -> Fields {
+/// The turn as the vendor's completion object.
+pub fn write(turn: &ProviderTurn) -> Fields {
     let mut completion = turn.rest.answer.clone();
     turn.put_names(&mut completion);
     if completion.text("object").as_deref() == Some("chat.completion.chunk") {
@@ -22,8 +22,8 @@ pub fn write(turn: &Turn) -> Fields {
     completion
 }
 
-/// The turn as one of the choices.
-pub(super) fn choice(turn: &Turn) -> Fields {
+/// The turn as one of the completion's choices.
+pub(super) fn choice(turn: &ProviderTurn) -> Fields {
     let mut choice = turn.rest.choice.clone();
     if let Some(stop) = &turn.stop {
         choice.put("finish_reason", &stop.word);
@@ -32,8 +32,8 @@ pub(super) fn choice(turn: &Turn) -> Fields {
     choice
 }
 
-/// The message of the turn, ready to be sent back: without the numbers that calls have in a stream.
-pub fn message(turn: &Turn) -> Fields {
+/// The message of the turn as it is sent back: without the indexes that calls have in a stream.
+pub fn message(turn: &ProviderTurn) -> Fields {
     let mut message = written(turn);
     let calls: Option<Vec<Fields>> = message.read("tool_calls");
     if let Some(mut calls) = calls.filter(|calls| !calls.is_empty()) {
@@ -43,21 +43,20 @@ pub fn message(turn: &Turn) -> Fields {
     message
 }
 
-/// The message of the turn.
-fn written(turn: &Turn) -> Fields {
+fn written(turn: &ProviderTurn) -> Fields {
     let mut message = turn.rest.message.clone();
     let is_list = message.get("content").is_some_and(|content| content.get().starts_with('['));
     let mut calls = Vec::new();
     for block in &turn.blocks {
         match &block.part {
-            Part::Text { text } if !is_list => message.put("content", text),
-            Part::Refusal { text } => message.put("refusal", text),
-            Part::Reasoning { text, .. } => {
+            BlockContent::Text { text } if !is_list => message.put("content", text),
+            BlockContent::Refusal { text } => message.put("refusal", text),
+            BlockContent::Reasoning { text, .. } => {
                 if let Some((key, _)) = block.rest.iter().next() {
                     message.put(key, text);
                 }
             }
-            Part::Call { id, name, arguments } => calls.push(call(block, id, name, arguments)),
+            BlockContent::Call { id, name, arguments } => calls.push(call(block, id, name, arguments)),
             _ => {}
         }
     }
@@ -67,20 +66,20 @@ fn written(turn: &Turn) -> Fields {
     message
 }
 
-fn call(block: &Block, id: &str, name: &str, arguments: &str) -> Fields {
+fn call(block: &TurnBlock, id: &str, name: &str, arguments: &str) -> Fields {
     let mut call = block.rest.clone();
     call.put("id", id);
-    let (held, key) = match call.get("custom") {
+    let (inner_key, key) = match call.get("custom") {
         Some(_) => ("custom", "input"),
         None => ("function", "arguments"),
     };
-    let mut inner = call.object(held);
+    let mut inner = call.object(inner_key);
     inner.put("name", name);
-    let is_object = inner.get(key).is_some_and(|place| place.get() == "{}");
+    let is_object = inner.get(key).is_some_and(|value| value.get() == "{}");
     match RawValue::from_string(arguments.to_owned()) {
         Ok(object) if is_object => inner.set(key, object),
         _ => inner.put(key, arguments),
     }
-    call.put(held, &inner);
+    call.put(inner_key, &inner);
     call
 }

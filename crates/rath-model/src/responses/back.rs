@@ -1,13 +1,13 @@
-//! A turn as it goes back.
+//! A turn as it is sent back to the API in later requests.
 
 use crate::fields::Fields;
-use crate::turn::Turn;
+use crate::turn::ProviderTurn;
 
-/// The items of the turn as the API takes them back. Nothing is stored there, so reasoning goes back sealed or not at
-/// all, and never as the last item: it belongs to the one that follows it.
-pub(crate) fn back(turn: &Turn) -> Option<String> {
+/// The turn's items as the API accepts them in later requests. Requests are not stored at the vendor, so only encrypted
+/// reasoning can be sent back. Reasoning belongs to the item that follows it, so it is never the last item.
+pub(crate) fn back(turn: &ProviderTurn) -> Option<String> {
     let mut turn = turn.clone();
-    turn.mend_arguments();
+    turn.normalize_arguments();
     let items = super::items(&turn);
     let all = items.len();
     let is_lost = |item: &Fields| is_reasoning(item) && item.text("encrypted_content").is_none();
@@ -16,7 +16,7 @@ pub(crate) fn back(turn: &Turn) -> Option<String> {
         kept.pop();
     }
     if kept.len() < all {
-        // By its id an item is known to have come with the reasoning that is missing.
+        // The id ties an item to the reasoning that came with it, which is missing now.
         kept.iter_mut().filter(|item| !is_reasoning(item)).for_each(|item| drop(item.remove("id")));
     }
     (!kept.is_empty()).then(|| serde_json::to_string(&kept).ok()).flatten()
@@ -29,15 +29,15 @@ fn is_reasoning(item: &Fields) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reply::Reply;
+    use crate::http_response::HttpResponse;
 
     fn back_of(items: &str) -> Option<String> {
         let body = format!(r#"{{"id":"r","status":"completed","output":[{items}]}}"#);
-        back(&super::super::decode_whole(&Reply::new(200, body.as_bytes())).unwrap())
+        back(&super::super::decode_whole(&HttpResponse::new(200, body.as_bytes())).unwrap())
     }
 
     #[test]
-    fn sealed_reasoning_goes_back_as_it_came() {
+    fn encrypted_reasoning_is_sent_back_verbatim() {
         let items = concat!(
             r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA","x":1.50},"#,
             r#"{"id":"fc_1","type":"function_call","call_id":"c","name":"f","arguments":"{\"a\": 1}","status":"completed"}"#
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_that_the_vendor_would_look_for_is_left_out() {
+    fn reasoning_without_encrypted_content_is_omitted() {
         let lost = r#"{"id":"rs_1","type":"reasoning","summary":[]}"#;
         let call = r#""type":"function_call","call_id":"c","name":"f","arguments":"#;
         let items = format!(r#"{lost},{{"id":"fc_1",{call}""}}"#);

@@ -1,14 +1,14 @@
-//! The client.
+//! The client of the OpenAI Responses API.
 
 use super::back::back;
 use super::decode::Decoder;
 use super::{API, ENCODER, encode};
 use crate::http::Http;
+use crate::request_input::RequestInput;
 use crate::settings::{model, settings};
-use crate::talk::Talk;
-use crate::turn::Turn;
+use crate::turn::ProviderTurn;
 
-/// A model that is asked over OpenAI Responses. Needs a tokio runtime.
+/// A client of OpenAI Responses. Needs a tokio runtime.
 ///
 /// ```
 /// use rath_model::Responses;
@@ -22,7 +22,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// The model of this name, at OpenAI.
+    /// A client for this model at OpenAI.
     pub fn new(model: impl Into<String>) -> Self {
         let http = Http::new("https://api.openai.com/v1", ("authorization", "Bearer "));
         Self { model: model.into(), http }
@@ -35,6 +35,7 @@ model!(
     Decoder,
     "/responses",
     |_| ENCODER,
-    |_: &Responses, talk: &Talk<'_>| encode(talk),
-    |_: &Responses, turn: &Turn| (API, back(turn))
+    |_: &Responses, request_input: &RequestInput<'_>| encode(request_input),
+    |client: &Responses| crate::chat::schema_support_of_openai(&client.model),
+    |_: &Responses, turn: &ProviderTurn| (API, back(turn))
 );

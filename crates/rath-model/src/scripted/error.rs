@@ -1,41 +1,41 @@
-//! Why a script cannot be used.
+//! Errors in scripts.
 
 use std::path::PathBuf;
 
-/// Why a script cannot be used.
+/// Why a script cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ScriptError {
     /// The file cannot be read.
-    #[error("the script {} cannot be read: {cause}", path.display())]
+    #[error("cannot read script {}: {cause}", path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the machine said.
+        /// The I/O error.
         cause: std::io::Error,
     },
-    /// The name does not say what is in the file.
-    #[error("{} is not known as a script: its name should end in .toml or .jsonl", path.display())]
+    /// The file name has neither of the two known extensions.
+    #[error("{} is not a script: the file name must end in .toml or .jsonl", path.display())]
     UnknownForm {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// Something in the script is not what it should be.
+    /// A line of the script is invalid.
     #[error("line {line} of the script, {at}: {why}")]
     Invalid {
-        /// The line, counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// The field, or what is written there.
+        /// The field, or the text at this place.
         at: String,
         /// What was found and what was expected.
         why: String,
     },
-    /// As [`Error::Invalid`], in a file.
+    /// An error in a script that was loaded from a file.
     #[error("{}: {cause}", path.display())]
     InFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
-        cause: Box<Error>,
+        /// The error in the script.
+        cause: Box<ScriptError>,
     },
 }

@@ -1,4 +1,4 @@
-//! Scripts in files.
+//! Parsing scripts.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
 
-use super::error::Error;
+use super::error::ScriptError;
 use super::turn::Turn;
 use super::{Pattern, Scripted};
 
@@ -23,7 +23,7 @@ struct Script {
     turn: Vec<Spanned<Entry>>,
 }
 
-/// A line of JSONL that is no turn.
+/// A line of JSONL that names the model instead of a turn.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelLine {
@@ -31,7 +31,7 @@ struct ModelLine {
     _name: String,
 }
 
-/// A turn and when it is given. It knows `model` so that it can say where that belongs.
+/// A turn and its condition. The field `model` is only here for a helpful error: it belongs outside the turns.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Entry {
@@ -64,7 +64,7 @@ struct Call {
 #[serde(deny_unknown_fields)]
 struct Fails {
     why: String,
-    /// Every attempt, where it is left out.
+    /// The number of attempts that fail. `None`: all of them.
     times: Option<u32>,
     #[serde(default = "yes")]
     retry: bool,
@@ -99,43 +99,43 @@ fn one() -> u64 {
     1
 }
 
-/// A field that is not what it should be, and why.
+/// The name of an invalid field, and why it is invalid.
 type Wrong = (&'static str, String);
 
-pub(super) fn read(path: &Path) -> Result<Scripted, Error> {
+pub(super) fn read(path: &Path) -> Result<Scripted, ScriptError> {
     let parse = match path.extension().and_then(|form| form.to_str()) {
         Some("toml") => toml,
         Some("jsonl") => jsonl,
-        _ => return Err(Error::UnknownForm { path: path.into() }),
+        _ => return Err(ScriptError::UnknownForm { path: path.into() }),
     };
-    let text = fs::read_to_string(path).map_err(|cause| Error::Unreadable { path: path.into(), cause })?;
-    parse(&text).map_err(|cause| Error::InFile { path: path.into(), cause: cause.into() })
+    let text = fs::read_to_string(path).map_err(|cause| ScriptError::Unreadable { path: path.into(), cause })?;
+    parse(&text).map_err(|cause| ScriptError::InFile { path: path.into(), cause: cause.into() })
 }
 
-pub(super) fn toml(text: &str) -> Result<Scripted, Error> {
+pub(super) fn toml(text: &str) -> Result<Scripted, ScriptError> {
     let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
     let script: Script = toml::from_str(text).map_err(|error| {
         let line = line(error.span().map_or(0, |span| span.start));
         let at = format!("`{}`", text.lines().nth(line).unwrap_or_default().trim());
-        Error::Invalid { line: line + 1, at, why: error.message().into() }
+        ScriptError::Invalid { line: line + 1, at, why: error.message().into() }
     })?;
     let mut scripted = Scripted::new(script.model.unwrap_or_else(|| "scripted".into()));
     for entry in script.turn {
         let line = line(entry.span().start) + 1;
         let entry = entry.into_inner();
         let added = match entry.model {
-            Some(_) => Err(("model", "it names the model of the whole script and stands above the turns".into())),
+            Some(_) => Err(("model", "it names the model of the whole script and belongs above the turns".into())),
             None => entry.add_to(&mut scripted),
         };
-        added.map_err(|(field, why)| Error::Invalid { line, at: format!("field `{field}` of the turn"), why })?;
+        added.map_err(|(field, why)| ScriptError::Invalid { line, at: format!("field `{field}` of the turn"), why })?;
     }
     Ok(scripted)
 }
 
-pub(super) fn jsonl(text: &str) -> Result<Scripted, Error> {
+pub(super) fn jsonl(text: &str) -> Result<Scripted, ScriptError> {
     let mut scripted = Scripted::new("scripted");
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let invalid = |at: String, why| Error::Invalid { line: number + 1, at, why };
+        let invalid = |at: String, why| ScriptError::Invalid { line: number + 1, at, why };
         let mut from = serde_json::Deserializer::from_str(line);
         let entry: Entry = serde_path_to_error::deserialize(&mut from).map_err(|error| {
             let at = match error.path().to_string() {
@@ -144,18 +144,20 @@ pub(super) fn jsonl(text: &str) -> Result<Scripted, Error> {
             };
             invalid(at, reason(error.inner()))
         })?;
-        from.end().map_err(|error| invalid("behind the turn".into(), reason(&error)))?;
+        from.end().map_err(|error| invalid("after the turn".into(), reason(&error)))?;
         let wrong = |(field, why)| invalid(format!("field `{field}`"), why);
         match entry.model {
             Some(name) if serde_json::from_str::<ModelLine>(line).is_ok() => scripted.name = name,
-            Some(_) => return Err(wrong(("model", "it names the model and stands on a line alone".into()))),
+            Some(_) => {
+                return Err(wrong(("model", "it names the model and must be the only field on its line".into())));
+            }
             None => entry.add_to(&mut scripted).map_err(wrong)?,
         }
     }
     Ok(scripted)
 }
 
-/// What serde_json says, without the line it counts: it knows only one.
+/// The message of serde_json without its line number, which is always 1 here.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
@@ -211,7 +213,7 @@ impl Entry {
         }
         for Fails { why, times, retry, after_ms, status } in self.fails {
             let after = after_ms.map(Duration::from_millis);
-            let failure = Failure { retry, after, status, ..Failure::for_now(why) };
+            let failure = Failure { retry, after, status, ..Failure::transient(why) };
             turn = turn.fails_first(times.unwrap_or(u32::MAX), failure);
         }
         if let Some(characters) = self.breaks_off_after {
@@ -237,7 +239,7 @@ impl Entry {
             turn = turn.stop(stop);
         }
         match turn.is_empty() {
-            true => Err(("text", "expected `text`, `reasoning`, `call` or `fails`: the turn says nothing".into())),
+            true => Err(("text", "expected `text`, `reasoning`, `call` or `fails`: the turn is empty".into())),
             false => Ok(turn),
         }
     }

@@ -1,9 +1,9 @@
-//! One answer of a script: what is said, how it comes, and what goes wrong before.
+//! One turn of a script: its content, its pace, and the failures before it.
 
 use std::time::Duration;
 
 use rath_core::body::Block;
-use rath_core::{Answer, Delta, Failure, Usage};
+use rath_core::{Delta, Failure, ModelAnswer, Usage};
 use serde_json::Value;
 
 /// A turn of a scripted model. Its parts come in the order in which they are added.
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// use serde_json::json;
 ///
 /// let turn = Turn::new()
-///     .fails_first(2, Failure::for_now("overloaded"))
+///     .fails_first(2, Failure::transient("overloaded"))
 ///     .text("Two at once.")
 ///     .call("read", json!({"path": "a.txt"}))
 ///     .call("list", json!({}));
@@ -26,8 +26,8 @@ pub struct Turn {
     delay: Duration,
     chunks: usize,
     chunk_delay: Duration,
-    /// What goes wrong, and in how many attempts, one after the other.
-    troubles: Vec<(u32, Trouble)>,
+    /// Failures before the turn succeeds, each with the number of attempts that it lasts.
+    faults: Vec<(u32, Fault)>,
     usage: Option<Usage>,
     stop: Option<String>,
 }
@@ -40,49 +40,49 @@ pub(super) enum Part {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Trouble {
+enum Fault {
     Fails(Failure),
     BreaksOff { after: usize },
 }
 
 impl Turn {
-    /// A turn that says nothing yet.
+    /// An empty turn.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Answers only this agent.
+    /// Restricts the turn to one agent.
     #[must_use]
     pub fn for_agent(mut self, name: impl Into<String>) -> Self {
         self.agent = Some(name.into());
         self
     }
 
-    /// Says this.
+    /// Adds text.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
         self.part(Part::Text(text.into()))
     }
 
-    /// Thinks this.
+    /// Adds reasoning.
     #[must_use]
     pub fn reasoning(self, text: impl Into<String>) -> Self {
         self.part(Part::Reasoning(text.into()))
     }
 
-    /// Calls a tool. The call's id is made of the turn and the call's place in it: `call-1-0`.
+    /// Adds a tool call. Its id is made of the turn number and the call's index, as in `call-1-0`.
     #[must_use]
     pub fn call(self, tool: impl Into<String>, arguments: Value) -> Self {
         self.call_text(tool, arguments.to_string())
     }
 
-    /// Calls a tool with these words as arguments, which need not be JSON.
+    /// Adds a tool call with this text as arguments, which need not be JSON.
     #[must_use]
     pub fn call_text(self, tool: impl Into<String>, arguments: impl Into<String>) -> Self {
         self.part(Part::Call { id: None, tool: tool.into(), arguments: arguments.into() })
     }
 
-    /// Gives the call that was added last this id. Without a call, nothing happens.
+    /// Sets the id of the call that was added last. Does nothing if there is no call.
     #[must_use]
     pub fn id(mut self, named: impl Into<String>) -> Self {
         let last = self.parts.iter_mut().rev().find_map(|part| match part {
@@ -95,48 +95,49 @@ impl Turn {
         self
     }
 
-    /// Waits before the first word. Needs a tokio runtime with time.
+    /// Waits before the first delta. Needs a tokio runtime with time enabled.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Says each part in this many pieces, with a wait before each piece but the first.
+    /// Streams each part in this many pieces, with a wait before every piece except the first.
     #[must_use]
     pub fn chunks(mut self, chunks: usize, wait: Duration) -> Self {
         (self.chunks, self.chunk_delay) = (chunks, wait);
         self
     }
 
-    /// The next `attempts` fail with `failure`. Troubles come in the order in which they are added, then the answer.
+    /// Makes the next `attempts` attempts fail. Failures happen in the order in which they are added; the answer
+    /// follows.
     #[must_use]
     pub fn fails_first(mut self, attempts: u32, failure: Failure) -> Self {
-        self.troubles.push((attempts, Trouble::Fails(failure)));
+        self.faults.push((attempts, Fault::Fails(failure)));
         self
     }
 
-    /// Every attempt fails.
+    /// Makes every attempt fail.
     #[must_use]
     pub fn fails(self, failure: Failure) -> Self {
         self.fails_first(u32::MAX, failure)
     }
 
-    /// The next attempt breaks off after this many characters, and may be repeated.
+    /// Makes the next attempt break off after this many characters, as a failure that may be retried.
     #[must_use]
     pub fn breaks_off_after(mut self, characters: usize) -> Self {
-        self.troubles.push((1, Trouble::BreaksOff { after: characters }));
+        self.faults.push((1, Fault::BreaksOff { after: characters }));
         self
     }
 
-    /// What it uses. Without this: one request, and a token for each word that is said.
+    /// Sets the usage. Default: one request, and one output token for each word.
     #[must_use]
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// Why it ends. Without this: `tool_use` where it calls tools, else `end_turn`.
+    /// Sets the stop reason. Default: `tool_use` if the turn calls tools, otherwise `end_turn`.
     #[must_use]
     pub fn stop(mut self, why: impl Into<String>) -> Self {
         self.stop = Some(why.into());
@@ -148,37 +149,37 @@ impl Turn {
         self
     }
 
-    /// Whether it answers this agent.
+    /// Whether the turn answers this agent.
     pub(super) fn is_for(&self, agent: &str) -> bool {
         self.agent.as_deref().is_none_or(|only| only == agent)
     }
 
-    /// Whether it neither says anything nor fails.
+    /// Whether the turn has neither content nor failures.
     pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.troubles.is_empty()
+        self.parts.is_empty() && self.faults.is_empty()
     }
 
-    /// Says it, as the given attempt at the given turn.
+    /// Streams the turn, as the given attempt at the given turn.
     pub(super) async fn play(
         &self,
         (turn, attempt): (u64, u32),
         model: &str,
-        heard: &(dyn Fn(Delta) + Send + Sync),
-    ) -> Result<Answer, Failure> {
+        on_delta: &(dyn Fn(Delta) + Send + Sync),
+    ) -> Result<ModelAnswer, Failure> {
         wait(self.delay).await;
-        let breaks_off = match self.trouble(attempt) {
-            Some(Trouble::Fails(failure)) => return Err(failure.clone()),
-            Some(Trouble::BreaksOff { after }) => Some(*after),
+        let breaks_off = match self.fault(attempt) {
+            Some(Fault::Fails(failure)) => return Err(failure.clone()),
+            Some(Fault::BreaksOff { after }) => Some(*after),
             None => None,
         };
         let blocks = self.blocks(turn);
-        let mut stream = Stream { turn: self, heard, left: breaks_off, begun: false, said: String::new() };
+        let mut stream = Stream { turn: self, on_delta, left: breaks_off, started: false, said: String::new() };
         for block in &blocks {
             match block {
                 Block::Text { text } => stream.say(&text.to_string(), Delta::Text).await,
                 Block::Reasoning { text } => stream.say(&text.to_string(), Delta::Reasoning).await,
                 Block::ToolUse { id, name, arguments } if stream.left != Some(0) => {
-                    heard(Delta::Call { id: id.clone(), name: name.clone() });
+                    on_delta(Delta::Call { id: id.clone(), name: name.clone() });
                     stream.say(&arguments.to_string(), Delta::Arguments).await;
                 }
                 _ => {}
@@ -186,20 +187,20 @@ impl Turn {
         }
         if let Some(after) = breaks_off {
             let why = format!("the answer broke off after {after} characters");
-            return Err(Failure { partial: Some(stream.said), ..Failure::for_now(why) });
+            return Err(Failure { partial: Some(stream.said), ..Failure::transient(why) });
         }
         let calls = self.parts.iter().any(|part| matches!(part, Part::Call { .. }));
         let stop = self.stop.clone().unwrap_or_else(|| if calls { "tool_use" } else { "end_turn" }.into());
         let usage = self.usage.unwrap_or_else(|| self.counted());
-        Ok(Answer { blocks, stop: Some(stop), model: Some(model.into()), usage, ..Answer::default() })
+        Ok(ModelAnswer { blocks, stop: Some(stop), model: Some(model.into()), usage, ..ModelAnswer::default() })
     }
 
-    /// What goes wrong in this attempt. The first is 1.
-    fn trouble(&self, attempt: u32) -> Option<&Trouble> {
+    /// The failure of this attempt, counted from 1.
+    fn fault(&self, attempt: u32) -> Option<&Fault> {
         let mut before = attempt.saturating_sub(1);
-        for (attempts, trouble) in &self.troubles {
+        for (attempts, fault) in &self.faults {
             match before.checked_sub(*attempts) {
-                None => return Some(trouble),
+                None => return Some(fault),
                 Some(rest) => before = rest,
             }
         }
@@ -254,19 +255,19 @@ impl From<Failure> for Turn {
     }
 }
 
-/// An answer on its way.
+/// A turn while it is streamed.
 struct Stream<'a> {
     turn: &'a Turn,
-    heard: &'a (dyn Fn(Delta) + Send + Sync),
-    /// How many characters come before it breaks off.
+    on_delta: &'a (dyn Fn(Delta) + Send + Sync),
+    /// The number of characters left before the answer breaks off. `None`: it does not break off.
     left: Option<usize>,
-    begun: bool,
-    /// The words for the reader that came.
+    started: bool,
+    /// The text streamed so far.
     said: String,
 }
 
 impl Stream<'_> {
-    /// Says a part in pieces, as far as it comes.
+    /// Streams a part in pieces, up to where the answer breaks off.
     async fn say(&mut self, text: &str, delta: fn(String) -> Delta) {
         let length = text.chars().count();
         let size = length.div_ceil(self.turn.chunks.max(1)).max(1);
@@ -277,7 +278,7 @@ impl Stream<'_> {
             if piece.is_empty() {
                 return;
             }
-            if std::mem::replace(&mut self.begun, true) {
+            if std::mem::replace(&mut self.started, true) {
                 wait(self.turn.chunk_delay).await;
             }
             if let Some(left) = &mut self.left {
@@ -287,7 +288,7 @@ impl Stream<'_> {
             if let Delta::Text(piece) = &delta {
                 self.said.push_str(piece);
             }
-            (self.heard)(delta);
+            (self.on_delta)(delta);
         }
     }
 }

@@ -8,27 +8,27 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::arguments::as_object;
-use super::attached::{File, Holds};
-use super::lines::{Called, Line, Spoke, Spoken};
+use super::attached::{File, FileContent};
+use super::conversation::{AssistantTurn, ConversationItem, ToolExchange, TurnPart};
 use super::schema::{Limits, answer_schema, schema};
-use crate::talk::Talk;
+use crate::request_input::RequestInput;
 
-/// What turns of this API are marked with.
+/// The name that turns of this API are stored with.
 pub(crate) const API: &str = "anthropic-messages";
 
-/// The API wants a limit: this one where nobody sets another.
+/// The API requires a token limit. This is the default.
 const MAX_TOKENS: u64 = 32_000;
-/// The third generation has a lower one.
+/// The default for Claude 3 models, which have a lower limit.
 const MAX_TOKENS_OF_3: u64 = 4096;
 
-/// The request for what is shown.
-pub(crate) fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    encode_with(talk, None)
+/// Encodes a request.
+pub(crate) fn encode(request_input: &RequestInput<'_>) -> serde_json::Result<Vec<u8>> {
+    encode_with(request_input, None)
 }
 
-/// The same for later versions, with a choice of tools.
-pub(crate) fn encode_with(talk: &Talk<'_>, tool_choice: Option<Value>) -> serde_json::Result<Vec<u8>> {
-    talk.write(&Request { tool_choice, ..Request::of(talk) })
+/// Encodes a request with a tool choice, for later versions.
+pub(crate) fn encode_with(request_input: &RequestInput<'_>, tool_choice: Option<Value>) -> serde_json::Result<Vec<u8>> {
+    request_input.write(&Request { tool_choice, ..Request::of(request_input) })
 }
 
 #[derive(Serialize)]
@@ -136,7 +136,7 @@ struct Source<'a> {
     data: Cow<'a, str>,
 }
 
-/// A place up to which the provider may keep what it has read.
+/// Marks a point up to which the provider may cache the request.
 #[derive(Clone, Copy, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Cache {
@@ -144,8 +144,8 @@ enum Cache {
 }
 
 impl<'a> Request<'a> {
-    fn of(talk: &Talk<'a>) -> Self {
-        let Talk { model, prompt, parameters, .. } = *talk;
+    fn of(request_input: &RequestInput<'a>) -> Self {
+        let RequestInput { model, prompt, parameters, .. } = *request_input;
         let max_tokens = parameters.max_tokens.unwrap_or_else(|| usual_limit(model));
         let (thinking, effort) = effort(parameters, max_tokens);
         let format = parameters.answer_schema.as_ref();
@@ -157,24 +157,28 @@ impl<'a> Request<'a> {
             system.push(Block::text(prompt.into()));
         }
         let mut messages = Messages(Vec::new());
-        for line in talk.lines(API) {
-            match line {
-                Line::System(text) if messages.0.is_empty() => system.push(Block::text(text)),
-                Line::System(text) => messages.say(Block::text(format!("Standing instructions:\n\n{text}").into())),
-                Line::User(text) => messages.say(Block::text(text)),
-                Line::Files(files) => messages.add("user", files.into_iter().map(|file| Part::Ours(attach(file)))),
-                Line::Turn(turn) => messages.turn(turn),
+        for item in request_input.conversation(API) {
+            match item {
+                ConversationItem::System(text) if messages.0.is_empty() => system.push(Block::text(text)),
+                ConversationItem::System(text) => {
+                    messages.say(Block::text(format!("Standing instructions:\n\n{text}").into()))
+                }
+                ConversationItem::User(text) => messages.say(Block::text(text)),
+                ConversationItem::Files(files) => {
+                    messages.add("user", files.into_iter().map(|file| Part::Ours(attach(file))))
+                }
+                ConversationItem::Turn(turn) => messages.turn(turn),
             }
         }
         let system: Vec<Block<'_>> = system.into_iter().filter(|block| !block.is_blank()).collect();
         let request = Self {
             model,
             max_tokens,
-            // Who thinks does so at one temperature.
+            // The API accepts no temperature with thinking.
             temperature: parameters.temperature.filter(|_| !thinks),
             thinking,
             output_config: has_config.then_some(OutputConfig { effort, format }),
-            tools: talk.tools.iter().map(Tool::of).collect(),
+            tools: request_input.tools.iter().map(Tool::of).collect(),
             tool_choice: None,
             system,
             messages: messages.0,
@@ -183,8 +187,8 @@ impl<'a> Request<'a> {
         request.cached()
     }
 
-    /// Marks what stays the same from one request to the next: tools, system, and the conversation up to its last two
-    /// user messages. The one before the last is where the request before this one ended.
+    /// Marks the parts for the cache that stay the same from one request to the next: tools, system, and the
+    /// conversation up to each of its last two user messages. The second to last is where the previous request ended.
     fn cached(mut self) -> Self {
         if let Some(tool) = self.tools.last_mut() {
             tool.cache_control = Some(Cache::Ephemeral);
@@ -207,7 +211,7 @@ fn usual_limit(model: &str) -> u64 {
     }
 }
 
-/// How much it should think: a number of tokens, `none`, or one of the provider's words.
+/// The thinking effort: a number of tokens, `none`, or one of the provider's words.
 fn effort(parameters: &Parameters, max_tokens: u64) -> (Option<Thinking>, Option<&str>) {
     let Some(effort) = parameters.effort.as_deref() else { return (None, None) };
     match (effort, effort.parse::<u64>()) {
@@ -248,7 +252,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Messages, in which the two sides take turns.
+/// Messages with alternating roles.
 struct Messages<'a>(Vec<Message<'a>>);
 
 impl<'a> Messages<'a> {
@@ -267,9 +271,9 @@ impl<'a> Messages<'a> {
         }
     }
 
-    fn turn(&mut self, turn: Spoken<'a>) {
+    fn turn(&mut self, turn: AssistantTurn<'a>) {
         if self.0.is_empty() {
-            // The API wants the user to begin.
+            // The API requires the first message to be from the user.
             self.say(Block::text("Begin.".into()));
         }
         let verbatim = turn.sent.and_then(|json| serde_json::from_str::<Vec<&RawValue>>(json).ok());
@@ -282,23 +286,25 @@ impl<'a> Messages<'a> {
 }
 
 fn attach(file: File<'_>) -> Block<'_> {
-    let File { name, media_type, holds } = file;
+    let File { name, media_type, content } = file;
     let source = |kind, media_type, data| Source { r#type: kind, media_type, data };
-    match holds {
-        Holds::Picture(data) => Block::Image { source: source("base64", media_type, data.into()), cache_control: None },
-        Holds::Pdf(data) => {
+    match content {
+        FileContent::Picture(data) => {
+            Block::Image { source: source("base64", media_type, data.into()), cache_control: None }
+        }
+        FileContent::Pdf(data) => {
             Block::Document { source: source("base64", media_type, data.into()), title: name, cache_control: None }
         }
-        Holds::Text(text) => {
+        FileContent::Text(text) => {
             Block::Document { source: source("text", "text/plain", text), title: name, cache_control: None }
         }
     }
 }
 
-fn rebuilt<'a>(turn: &Spoken<'a>) -> Vec<Block<'a>> {
-    let block = |part: &Spoke<'a>| match part {
-        Spoke::Text(text) => Some(Block::text(text.clone())),
-        Spoke::Call(at) => turn.calls.get(*at).map(|call| Block::ToolUse {
+fn rebuilt<'a>(turn: &AssistantTurn<'a>) -> Vec<Block<'a>> {
+    let block = |part: &TurnPart<'a>| match part {
+        TurnPart::Text(text) => Some(Block::text(text.clone())),
+        TurnPart::Call(at) => turn.calls.get(*at).map(|call| Block::ToolUse {
             id: call.id.clone(),
             name: call.name,
             input: match &call.arguments {
@@ -310,8 +316,8 @@ fn rebuilt<'a>(turn: &Spoken<'a>) -> Vec<Block<'a>> {
     turn.parts.iter().filter_map(block).collect()
 }
 
-fn result(call: Called<'_>) -> Block<'_> {
-    let Called { id, result, failed, .. } = call;
+fn result(call: ToolExchange<'_>) -> Block<'_> {
+    let ToolExchange { id, result, failed, .. } = call;
     let content = match result.trim().is_empty() {
         true => "(no output)".into(),
         false => result,

@@ -1,12 +1,12 @@
-//! Version 1: arguments of calls, as the APIs take them back. Frozen: see [`super`].
+//! Version 1: arguments of calls, as the APIs accept them back. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The arguments as an object. None are an empty one. What is no object is put into one, as the model wrote it: it sees
-/// again what it did, and the API has nothing to refuse.
+/// The arguments as an object. Missing arguments become an empty object. Anything that is not an object is wrapped into
+/// one, verbatim: the model sees what it wrote, and the API does not reject it.
 pub(crate) fn as_object(written: &str) -> Cow<'_, RawValue> {
     #[derive(Serialize)]
     struct Kept<'a> {
@@ -23,7 +23,7 @@ pub(crate) fn as_object(written: &str) -> Cow<'_, RawValue> {
     }
 }
 
-/// The same as text.
+/// The arguments as the text of an object.
 pub(crate) fn as_text(written: &str) -> Cow<'_, str> {
     match as_object(written) {
         Cow::Borrowed(object) if object.get().len() == written.len() => Cow::Borrowed(written),

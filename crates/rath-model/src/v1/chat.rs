@@ -8,24 +8,24 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::arguments::as_text;
-use super::attached::{File, Holds};
-use super::lines::{Called, Line, Spoke, Spoken};
+use super::attached::{File, FileContent};
+use super::conversation::{AssistantTurn, ConversationItem, ToolExchange, TurnPart};
 use super::schema::{Limits, answer_schema, schema};
 use crate::chat::Dialect;
-use crate::talk::Talk;
+use crate::request_input::RequestInput;
 
-/// The request for what is shown.
-pub(crate) fn encode(talk: &Talk<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    encode_with(talk, dialect, None)
+/// Encodes a request.
+pub(crate) fn encode(request_input: &RequestInput<'_>, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+    encode_with(request_input, dialect, None)
 }
 
-/// The same for later versions, with a choice of tools.
+/// Encodes a request with a tool choice, for later versions.
 pub(crate) fn encode_with(
-    talk: &Talk<'_>,
+    request_input: &RequestInput<'_>,
     dialect: Dialect,
     tool_choice: Option<Value>,
 ) -> serde_json::Result<Vec<u8>> {
-    talk.write(&Request { tool_choice, ..Request::of(talk, dialect) })
+    request_input.write(&Request { tool_choice, ..Request::of(request_input, dialect) })
 }
 
 #[derive(Serialize)]
@@ -45,7 +45,7 @@ struct Request<'a> {
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<Format>,
-    messages: Vec<Said<'a>>,
+    messages: Vec<MessageJson<'a>>,
     stream: bool,
     stream_options: StreamOptions,
 }
@@ -83,7 +83,7 @@ struct Function<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Said<'a> {
+enum MessageJson<'a> {
     Verbatim(&'a RawValue),
     Ours(Message<'a>),
 }
@@ -138,21 +138,23 @@ struct Arguments<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn of(talk: &Talk<'a>, dialect: Dialect) -> Self {
-        let Talk { model, prompt, parameters, .. } = *talk;
-        let mut messages = Messages(Vec::with_capacity(talk.messages.len() + 1));
+    fn of(request_input: &RequestInput<'a>, dialect: Dialect) -> Self {
+        let RequestInput { model, prompt, parameters, .. } = *request_input;
+        let mut messages = Messages(Vec::with_capacity(request_input.messages.len() + 1));
         if !prompt.trim().is_empty() {
             messages.say("system", prompt.into());
         }
-        for line in talk.lines(dialect.api()) {
-            match line {
-                Line::System(text) if takes_system_anywhere(dialect) || messages.only_system() => {
+        for item in request_input.conversation(dialect.api()) {
+            match item {
+                ConversationItem::System(text) if takes_system_anywhere(dialect) || messages.only_system() => {
                     messages.say("system", text);
                 }
-                Line::System(text) => messages.say("user", format!("Standing instructions:\n\n{text}").into()),
-                Line::User(text) => messages.say("user", text),
-                Line::Files(files) => messages.attach(files.into_iter().map(attach)),
-                Line::Turn(turn) => messages.turn(turn),
+                ConversationItem::System(text) => {
+                    messages.say("user", format!("Standing instructions:\n\n{text}").into())
+                }
+                ConversationItem::User(text) => messages.say("user", text),
+                ConversationItem::Files(files) => messages.attach(files.into_iter().map(attach)),
+                ConversationItem::Turn(turn) => messages.turn(turn),
             }
         }
         let limit = parameters.max_tokens;
@@ -162,7 +164,7 @@ impl<'a> Request<'a> {
             max_tokens: limit.filter(|_| !has_new_limit(dialect)),
             temperature: parameters.temperature,
             reasoning_effort: parameters.effort.as_deref(),
-            tools: talk.tools.iter().map(Tool::of).collect(),
+            tools: request_input.tools.iter().map(Tool::of).collect(),
             tool_choice: None,
             response_format: parameters.answer_schema.as_ref().map(|schema| Format::JsonSchema {
                 json_schema: Schema { name: "answer", strict: true, schema: answer_schema(schema, Limits::Taken) },
@@ -174,12 +176,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// OpenAI has renamed the limit of tokens, and its newer models refuse the old name.
+/// OpenAI renamed the token limit, and its newer models reject the old name.
 fn has_new_limit(dialect: Dialect) -> bool {
     dialect == Dialect::OpenAi
 }
 
-/// The templates of many local models want instructions at the beginning and nowhere else.
+/// Whether system messages may be anywhere. The templates of many local models accept them only at the start.
 fn takes_system_anywhere(dialect: Dialect) -> bool {
     matches!(dialect, Dialect::OpenAi | Dialect::OpenRouter | Dialect::DeepSeek)
 }
@@ -197,34 +199,34 @@ impl<'a> Message<'a> {
     }
 }
 
-struct Messages<'a>(Vec<Said<'a>>);
+struct Messages<'a>(Vec<MessageJson<'a>>);
 
 impl<'a> Messages<'a> {
     fn only_system(&self) -> bool {
-        self.0.iter().all(|said| matches!(said, Said::Ours(message) if message.role == "system"))
+        self.0.iter().all(|said| matches!(said, MessageJson::Ours(message) if message.role == "system"))
     }
 
-    /// Adds words. Many templates want each side to speak once: what one side says in a row is one message.
+    /// Adds text. Many templates require alternating roles: consecutive messages of one role are joined.
     fn say(&mut self, role: &'static str, text: Cow<'a, str>) {
         if text.trim().is_empty() {
             return;
         }
-        if let Some(Said::Ours(Message { role: last, content: Some(held), .. })) = self.0.last_mut()
+        if let Some(MessageJson::Ours(Message { role: last, content: Some(existing), .. })) = self.0.last_mut()
             && *last == role
         {
-            match held {
-                Content::Text(held) => add(held, &text),
+            match existing {
+                Content::Text(existing) => add(existing, &text),
                 Content::Parts(parts) => parts.push(Part::Text { text }),
             }
             return;
         }
-        self.0.push(Said::Ours(Message::new(role, Some(Content::Text(text)))));
+        self.0.push(MessageJson::Ours(Message::new(role, Some(Content::Text(text)))));
     }
 
-    /// Adds to what the user says.
+    /// Adds files to the user's message, or starts a message for them.
     fn attach(&mut self, files: impl Iterator<Item = Part<'a>>) {
         let said = match self.0.pop() {
-            Some(Said::Ours(Message { role: "user", content, .. })) => content,
+            Some(MessageJson::Ours(Message { role: "user", content, .. })) => content,
             other => {
                 self.0.extend(other);
                 None
@@ -236,55 +238,55 @@ impl<'a> Messages<'a> {
             None => Vec::new(),
         };
         parts.extend(files);
-        self.0.push(Said::Ours(Message::new("user", Some(Content::Parts(parts)))));
+        self.0.push(MessageJson::Ours(Message::new("user", Some(Content::Parts(parts)))));
     }
 
-    fn turn(&mut self, turn: Spoken<'a>) {
+    fn turn(&mut self, turn: AssistantTurn<'a>) {
         let verbatim = turn.sent.and_then(|json| serde_json::from_str::<&RawValue>(json).ok());
         match verbatim {
-            Some(message) => self.0.push(Said::Verbatim(message)),
+            Some(message) => self.0.push(MessageJson::Verbatim(message)),
             None if turn.parts.is_empty() => {}
-            None => self.0.push(Said::Ours(rebuilt(&turn))),
+            None => self.0.push(MessageJson::Ours(rebuilt(&turn))),
         }
-        for Called { id, result, failed, .. } in turn.calls {
-            // There is no field for it.
+        for ToolExchange { id, result, failed, .. } in turn.calls {
+            // The API has no field for a failed call.
             let content = if failed { format!("Failed: {result}").into() } else { result };
             let message = Message { tool_call_id: Some(id), ..Message::new("tool", Some(Content::Text(content))) };
-            self.0.push(Said::Ours(message));
+            self.0.push(MessageJson::Ours(message));
         }
     }
 }
 
-fn add(held: &mut Cow<'_, str>, text: &str) {
-    let held = held.to_mut();
-    held.push_str("\n\n");
-    held.push_str(text);
+fn add(existing: &mut Cow<'_, str>, text: &str) {
+    let existing = existing.to_mut();
+    existing.push_str("\n\n");
+    existing.push_str(text);
 }
 
 fn attach(file: File<'_>) -> Part<'_> {
-    let File { name, media_type, holds } = file;
-    match holds {
-        Holds::Picture(data) => Part::ImageUrl { image_url: Url { url: File::data_url(media_type, &data) } },
-        Holds::Pdf(data) => {
+    let File { name, media_type, content } = file;
+    match content {
+        FileContent::Picture(data) => Part::ImageUrl { image_url: Url { url: File::data_url(media_type, &data) } },
+        FileContent::Pdf(data) => {
             Part::File { file: Document { filename: name, file_data: File::data_url(media_type, &data) } }
         }
-        Holds::Text(text) => Part::Text { text: File::titled(&name, &text).into() },
+        FileContent::Text(text) => Part::Text { text: File::titled(&name, &text).into() },
     }
 }
 
-fn rebuilt<'a>(turn: &Spoken<'a>) -> Message<'a> {
+fn rebuilt<'a>(turn: &AssistantTurn<'a>) -> Message<'a> {
     let mut message = Message::new("assistant", None);
     for part in &turn.parts {
         match (part, &mut message.content) {
-            (Spoke::Text(text), Some(Content::Text(held))) => add(held, text),
-            (Spoke::Text(text), _) => message.content = Some(Content::Text(text.clone())),
-            (Spoke::Call(at), _) => message.tool_calls.extend(turn.calls.get(*at).map(call)),
+            (TurnPart::Text(text), Some(Content::Text(existing))) => add(existing, text),
+            (TurnPart::Text(text), _) => message.content = Some(Content::Text(text.clone())),
+            (TurnPart::Call(at), _) => message.tool_calls.extend(turn.calls.get(*at).map(call)),
         }
     }
     message
 }
 
-fn call<'a>(call: &Called<'a>) -> Call<'a> {
+fn call<'a>(call: &ToolExchange<'a>) -> Call<'a> {
     let arguments = match &call.arguments {
         Cow::Borrowed(written) => as_text(written),
         Cow::Owned(written) => Cow::Owned(as_text(written).into_owned()),

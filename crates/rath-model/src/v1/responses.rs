@@ -8,22 +8,22 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::arguments::as_text;
-use super::attached::{File, Holds};
-use super::lines::{Called, Line, Spoke, Spoken};
+use super::attached::{File, FileContent};
+use super::conversation::{AssistantTurn, ConversationItem, ToolExchange, TurnPart};
 use super::schema::{Limits, answer_schema, schema};
-use crate::talk::Talk;
+use crate::request_input::RequestInput;
 
-/// What turns of this API are marked with.
+/// The name that turns of this API are stored with.
 pub(crate) const API: &str = "openai-responses";
 
-/// The request for what is shown.
-pub(crate) fn encode(talk: &Talk<'_>) -> serde_json::Result<Vec<u8>> {
-    encode_with(talk, None)
+/// Encodes a request.
+pub(crate) fn encode(request_input: &RequestInput<'_>) -> serde_json::Result<Vec<u8>> {
+    encode_with(request_input, None)
 }
 
-/// The same for later versions, with a choice of tools.
-pub(crate) fn encode_with(talk: &Talk<'_>, tool_choice: Option<Value>) -> serde_json::Result<Vec<u8>> {
-    talk.write(&Request { tool_choice, ..Request::of(talk) })
+/// Encodes a request with a tool choice, for later versions.
+pub(crate) fn encode_with(request_input: &RequestInput<'_>, tool_choice: Option<Value>) -> serde_json::Result<Vec<u8>> {
+    request_input.write(&Request { tool_choice, ..Request::of(request_input) })
 }
 
 #[derive(Serialize)]
@@ -103,19 +103,19 @@ enum Ours<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn of(talk: &Talk<'a>) -> Self {
-        let Talk { model, prompt, parameters, .. } = *talk;
+    fn of(request_input: &RequestInput<'a>) -> Self {
+        let RequestInput { model, prompt, parameters, .. } = *request_input;
         let mut instructions = Cow::Borrowed(prompt);
-        let mut input = Vec::with_capacity(talk.messages.len());
-        for line in talk.lines(API) {
-            match line {
-                Line::System(text) if input.is_empty() => add(&mut instructions, text),
-                Line::System(content) => input.push(Item::Message { role: "developer", content }),
-                Line::User(content) => input.push(Item::Message { role: "user", content }),
-                Line::Files(files) => {
+        let mut input = Vec::with_capacity(request_input.messages.len());
+        for item in request_input.conversation(API) {
+            match item {
+                ConversationItem::System(text) if input.is_empty() => add(&mut instructions, text),
+                ConversationItem::System(content) => input.push(Item::Message { role: "developer", content }),
+                ConversationItem::User(content) => input.push(Item::Message { role: "user", content }),
+                ConversationItem::Files(files) => {
                     input.push(Item::Files { role: "user", content: files.into_iter().map(attach).collect() });
                 }
-                Line::Turn(turn) => say(turn, &mut input),
+                ConversationItem::Turn(turn) => say(turn, &mut input),
             }
         }
         Self {
@@ -124,7 +124,7 @@ impl<'a> Request<'a> {
             temperature: parameters.temperature,
             reasoning: parameters.effort.as_deref().map(|effort| Reasoning { effort }),
             instructions,
-            tools: talk.tools.iter().map(Tool::of).collect(),
+            tools: request_input.tools.iter().map(Tool::of).collect(),
             tool_choice: None,
             text: parameters.answer_schema.as_ref().map(|schema| Text {
                 format: Format::JsonSchema {
@@ -141,17 +141,17 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Models that do not reason refuse to be asked for their reasoning.
+/// Whether the model reasons. Models that do not reject a request for reasoning.
 fn reasons(model: &str) -> bool {
     !["gpt-3", "gpt-4", "chatgpt-4"].iter().any(|old| model.starts_with(old))
 }
 
-fn add<'a>(held: &mut Cow<'a, str>, more: Cow<'a, str>) {
-    match held.is_empty() {
-        true => *held = more,
+fn add<'a>(existing: &mut Cow<'a, str>, more: Cow<'a, str>) {
+    match existing.is_empty() {
+        true => *existing = more,
         false => {
-            held.to_mut().push_str("\n\n");
-            held.to_mut().push_str(&more);
+            existing.to_mut().push_str("\n\n");
+            existing.to_mut().push_str(&more);
         }
     }
 }
@@ -164,37 +164,37 @@ impl<'a> Tool<'a> {
 }
 
 fn attach(file: File<'_>) -> Part<'_> {
-    let File { name, media_type, holds } = file;
-    match holds {
-        Holds::Picture(data) => Part::Image { image_url: File::data_url(media_type, &data) },
-        Holds::Pdf(data) => Part::File { filename: name, file_data: File::data_url(media_type, &data) },
-        Holds::Text(text) => Part::Text { text: File::titled(&name, &text) },
+    let File { name, media_type, content } = file;
+    match content {
+        FileContent::Picture(data) => Part::Image { image_url: File::data_url(media_type, &data) },
+        FileContent::Pdf(data) => Part::File { filename: name, file_data: File::data_url(media_type, &data) },
+        FileContent::Text(text) => Part::Text { text: File::titled(&name, &text) },
     }
 }
 
-fn say<'a>(turn: Spoken<'a>, input: &mut Vec<Item<'a>>) {
+fn say<'a>(turn: AssistantTurn<'a>, input: &mut Vec<Item<'a>>) {
     let verbatim = turn.sent.and_then(|json| serde_json::from_str::<Vec<&RawValue>>(json).ok());
     match verbatim {
         Some(items) => input.extend(items.into_iter().map(Item::Verbatim)),
         None => rebuild(&turn, input),
     }
-    for Called { id, result, failed, .. } in turn.calls {
-        // There is no field for it.
+    for ToolExchange { id, result, failed, .. } in turn.calls {
+        // The API has no field for a failed call.
         let output = if failed { format!("Failed: {result}").into() } else { result };
         input.push(Item::Ours(Ours::FunctionCallOutput { call_id: id, output }));
     }
 }
 
-fn rebuild<'a>(turn: &Spoken<'a>, input: &mut Vec<Item<'a>>) {
+fn rebuild<'a>(turn: &AssistantTurn<'a>, input: &mut Vec<Item<'a>>) {
     for part in &turn.parts {
         match part {
-            Spoke::Text(text) => input.push(Item::Message { role: "assistant", content: text.clone() }),
-            Spoke::Call(at) => input.extend(turn.calls.get(*at).map(call)),
+            TurnPart::Text(text) => input.push(Item::Message { role: "assistant", content: text.clone() }),
+            TurnPart::Call(at) => input.extend(turn.calls.get(*at).map(call)),
         }
     }
 }
 
-fn call<'a>(call: &Called<'a>) -> Item<'a> {
+fn call<'a>(call: &ToolExchange<'a>) -> Item<'a> {
     let arguments = match &call.arguments {
         Cow::Borrowed(written) => as_text(written),
         Cow::Owned(written) => Cow::Owned(as_text(written).into_owned()),

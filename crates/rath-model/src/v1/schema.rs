@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The schema of a tool's arguments, keys in order: however the program was built, it is the same bytes.
+/// The schema of a tool's arguments, with sorted keys: the same bytes however the program was built.
 pub(crate) fn schema(tool: &ToolSpec) -> Box<RawValue> {
     in_order(&tool.schema)
 }
@@ -15,14 +15,14 @@ fn in_order(schema: &impl Serialize) -> Box<RawValue> {
     written.unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// Whether an API takes limits of numbers, texts and lists.
+/// Whether an API accepts limits of numbers, texts and lists in a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limits {
     Taken,
     Refused,
 }
 
-/// The schema of an answer, as providers want it: objects closed, with all their fields required.
+/// The schema of an answer in the form that providers require: objects are closed, and all their fields are required.
 pub(crate) fn answer_schema(schema: &Value, limits: Limits) -> Box<RawValue> {
     let mut schema = schema.clone();
     close(&mut schema, limits);
@@ -32,7 +32,7 @@ pub(crate) fn answer_schema(schema: &Value, limits: Limits) -> Box<RawValue> {
     in_order(&schema)
 }
 
-/// Keywords that some refuse.
+/// Keywords that some APIs reject.
 const LIMITS: &[&str] = &[
     "minimum",
     "maximum",
@@ -44,9 +44,9 @@ const LIMITS: &[&str] = &[
     "maxItems",
     "uniqueItems",
 ];
-/// Keywords that hold schemas by name.
+/// Keywords whose values are objects of schemas.
 const NAMED: &[&str] = &["properties", "$defs", "definitions"];
-/// Keywords that hold a schema, or several.
+/// Keywords whose values are one schema or several.
 const WITHIN: &[&str] = &["items", "prefixItems", "anyOf", "oneOf", "allOf"];
 
 fn close(schema: &mut Value, limits: Limits) {
@@ -56,7 +56,7 @@ fn close(schema: &mut Value, limits: Limits) {
             if limits == Limits::Refused {
                 fields.retain(|key, _| !LIMITS.contains(&key.as_str()));
             }
-            // How wide a number is, is our own word.
+            // Formats of numbers (`uint32`) are from the Rust schema generator; providers do not know them.
             if fields.get("type").is_some_and(|kind| kind.to_string().contains("integer") || kind == "number") {
                 fields.remove("format");
             }

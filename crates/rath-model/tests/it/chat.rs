@@ -1,8 +1,8 @@
-//! Answers of Chat Completions, in their dialects.
+//! Decoding Chat Completions, in all dialects.
 
 use rath_core::Delta;
-use rath_model::{Cause, Part, Reply, Why, chat};
-use rath_recordings::Api::Chat;
+use rath_model::{BlockContent, FailureCause, HttpResponse, StopKind, chat};
+use rath_recordings::RecordedApi::Chat;
 use serde_json::{Value, json};
 
 use crate::decoders::{calls, decode, failure, stream, turn, words};
@@ -21,12 +21,12 @@ fn call(call: Value) -> Value {
 }
 
 #[test]
-fn calls_come_in_every_dialect() {
+fn tool_calls_are_assembled_in_every_dialect() {
     let f = |name: Value, arguments: Value| json!({"name": name, "arguments": arguments});
     let same = vec![("a", "f", "{}"), ("b", "g", "{\"x\":1}")];
     for (dialect, pieces, expected) in [
         (
-            "numbered, in pieces that alternate",
+            "indexed, with alternating pieces",
             vec![
                 json!({"index": 0, "id": "a", "function": f(json!("f"), json!("{"))}),
                 json!({"index": 1, "id": "b", "function": f(json!("g"), json!("{\"x\""))}),
@@ -36,7 +36,7 @@ fn calls_come_in_every_dialect() {
             same.clone(),
         ),
         (
-            "all with the same number",
+            "all with the same index",
             vec![
                 json!({"index": 0, "id": "a", "function": f(json!("f"), json!("{}"))}),
                 json!({"index": 0, "id": "b", "function": f(json!("g"), json!("{\"x\":1}"))}),
@@ -44,7 +44,7 @@ fn calls_come_in_every_dialect() {
             same.clone(),
         ),
         (
-            "without a number",
+            "without an index",
             vec![
                 json!({"id": "a", "function": f(json!("f"), json!("{}"))}),
                 json!({"id": "b", "function": f(json!("g"), json!("{\"x\":"))}),
@@ -53,7 +53,7 @@ fn calls_come_in_every_dialect() {
             same.clone(),
         ),
         (
-            "numbers that skip, arguments that are an object",
+            "indexes with gaps, arguments that are an object",
             vec![
                 json!({"index": 1, "id": "a", "function": f(json!("f"), json!({}))}),
                 json!({"index": 5, "id": "b", "function": f(json!("g"), json!({"x": 1}))}),
@@ -83,12 +83,12 @@ fn calls_come_in_every_dialect() {
         events.push(end("tool_calls"));
         let turn = turn(Chat, &events);
         assert_eq!(calls(&turn), expected, "{dialect}");
-        assert_eq!(turn.stop.unwrap().why, Why::Calls, "{dialect}");
+        assert_eq!(turn.stop.unwrap().kind, StopKind::Calls, "{dialect}");
     }
 }
 
 #[test]
-fn reasoning_has_two_names() {
+fn reasoning_has_two_field_names() {
     for key in ["reasoning_content", "reasoning"] {
         let events = [
             chunk(json!({"role": "assistant", "content": null, key: "th"})),
@@ -97,15 +97,15 @@ fn reasoning_has_two_names() {
             end("stop"),
         ];
         let turn = turn(Chat, &events);
-        assert_eq!(turn.blocks[0].part, Part::Reasoning { text: "think".into(), signature: None });
-        assert_eq!(turn.blocks[1].part, Part::Text { text: "x".into() });
+        assert_eq!(turn.blocks[0].part, BlockContent::Reasoning { text: "think".into(), signature: None });
+        assert_eq!(turn.blocks[1].part, BlockContent::Text { text: "x".into() });
         let back = serde_json::to_value(chat::message(&turn)).unwrap();
         assert_eq!(back, json!({"role": "assistant", "content": "x", key: "think"}));
     }
 }
 
 #[test]
-fn what_nobody_knows_goes_back() {
+fn unknown_fields_are_sent_back() {
     let detail =
         |field: &str, value: &str| json!([{"type": "reasoning.text", "format": "v1", "index": 0, field: value}]);
     let function = json!({"name": "f", "arguments": ""});
@@ -128,7 +128,7 @@ fn what_nobody_knows_goes_back() {
 }
 
 #[test]
-fn usage_may_come_after_the_end() {
+fn usage_may_follow_the_finish_reason() {
     let used = json!({"prompt_tokens": 5, "completion_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}});
     let events = [chunk(json!({"content": "x"})), end("stop"), json!({"id": "c1", "choices": [], "usage": used})];
     let all = stream(&events) + "data: [DONE]\n\n";
@@ -136,63 +136,63 @@ fn usage_may_come_after_the_end() {
     assert_eq!((turn.used.input, turn.used.cached, turn.used.output), (5, 4, 6));
     let mut decoder = chat::Decoder::new();
     decoder.feed(stream(&events[..2]).as_bytes(), &mut |_| {});
-    assert!(!decoder.done(), "what was used is still to come");
+    assert!(!decoder.done(), "the usage has not arrived yet");
     decoder.feed(b"data: [DONE]\n\n", &mut |_| {});
     assert!(decoder.done());
 }
 
 #[test]
-fn the_end_is_a_reason_or_the_closing_line() {
-    let begun = [chunk(json!({"content": "Hel"}))];
-    assert_eq!(decode(Chat, &(stream(&begun) + "data: [DONE]\n\n")).0.unwrap().text(), "Hel");
-    assert_eq!(turn(Chat, &[begun[0].clone(), end("length")]).stop.unwrap().why, Why::Length);
-    let cut = failure(Chat, &begun);
-    assert_eq!((cut.cause, cut.partial.unwrap().text()), (Cause::Cut, "Hel".into()));
-    assert_eq!(decode(Chat, "data: [DONE]\n\n").0.unwrap_err().cause, Cause::Cut);
+fn an_answer_ends_with_a_finish_reason_or_with_done() {
+    let started = [chunk(json!({"content": "Hel"}))];
+    assert_eq!(decode(Chat, &(stream(&started) + "data: [DONE]\n\n")).0.unwrap().text(), "Hel");
+    assert_eq!(turn(Chat, &[started[0].clone(), end("length")]).stop.unwrap().kind, StopKind::Length);
+    let cut = failure(Chat, &started);
+    assert_eq!((cut.cause, cut.partial.unwrap().text()), (FailureCause::Truncated, "Hel".into()));
+    assert_eq!(decode(Chat, "data: [DONE]\n\n").0.unwrap_err().cause, FailureCause::Truncated);
 }
 
 #[test]
-fn refusals_and_filters() {
+fn refusals_and_content_filters_set_the_stop_kind() {
     let refused = turn(Chat, &[chunk(json!({"refusal": "I "})), chunk(json!({"refusal": "won't."})), end("stop")]);
-    assert_eq!(refused.blocks[0].part, Part::Refusal { text: "I won't.".into() });
-    assert_eq!(refused.stop.unwrap().why, Why::Refusal);
-    assert_eq!(turn(Chat, &[end("content_filter")]).stop.unwrap().why, Why::Filtered);
+    assert_eq!(refused.blocks[0].part, BlockContent::Refusal { text: "I won't.".into() });
+    assert_eq!(refused.stop.unwrap().kind, StopKind::Refusal);
+    assert_eq!(turn(Chat, &[end("content_filter")]).stop.unwrap().kind, StopKind::Filtered);
 }
 
 #[test]
-fn errors_inside_a_stream() {
-    let begun = chunk(json!({"content": "Hel"}));
+fn an_error_inside_a_stream_keeps_the_partial_turn() {
+    let started = chunk(json!({"content": "Hel"}));
     for (error, message, retry) in [
         (json!({"error": {"message": "boom", "type": "server_error", "code": 500}}), "boom", true),
         (json!({"error": {"message": "no", "code": "insufficient_quota"}}), "no", false),
         (json!({"error": "boom"}), "boom", false),
     ] {
-        let failure = failure(Chat, &[begun.clone(), error]);
-        assert_eq!((failure.cause, failure.said.message.as_str()), (Cause::BrokenOff, message));
+        let failure = failure(Chat, &[started.clone(), error]);
+        assert_eq!((failure.cause, failure.said.message.as_str()), (FailureCause::Interrupted, message));
         assert_eq!(failure.retry(), retry, "{message}");
         assert_eq!(failure.partial.unwrap().text(), "Hel");
     }
-    let broken = decode(Chat, &(stream(&[begun]) + "data: {\"id\": \n\ndata: [DONE]\n\n")).0.unwrap_err();
-    assert_eq!(broken.cause, Cause::Unreadable);
+    let broken = decode(Chat, &(stream(&[started]) + "data: {\"id\": \n\ndata: [DONE]\n\n")).0.unwrap_err();
+    assert_eq!(broken.cause, FailureCause::Unreadable);
     assert_eq!(broken.partial.unwrap().text(), "Hel");
 }
 
 #[test]
-fn arguments_that_alternate_are_heard_only_for_the_last_call() {
+fn alternating_arguments_produce_deltas_only_for_the_last_call() {
     let piece = |index: u64, arguments: &str| call(json!({"index": index, "function": {"arguments": arguments}}));
     let begin =
         |index: u64, id: &str| call(json!({"index": index, "id": id, "function": {"name": "f", "arguments": ""}}));
     let events = [begin(0, "a"), begin(1, "b"), piece(0, "{}"), piece(1, "[]"), end("tool_calls")];
-    let (turn, heard) = decode(Chat, &stream(&events));
+    let (turn, deltas) = decode(Chat, &stream(&events));
     assert_eq!(calls(&turn.unwrap()), [("a", "f", "{}"), ("b", "f", "[]")]);
-    let begun = |id: &str| Delta::Call { id: id.into(), name: "f".into() };
-    assert_eq!(heard, [begun("a"), begun("b"), Delta::Arguments("[]".into())]);
-    assert_eq!(words(&heard), "");
+    let call_delta = |id: &str| Delta::Call { id: id.into(), name: "f".into() };
+    assert_eq!(deltas, [call_delta("a"), call_delta("b"), Delta::Arguments("[]".into())]);
+    assert_eq!(words(&deltas), "");
 }
 
 #[test]
-fn an_error_with_a_good_status_is_an_error() {
-    let reply = Reply::new(200, br#"{"error":{"message":"Upstream","code":502}}"#);
-    let failure = chat::decode_whole(&reply).unwrap_err();
-    assert_eq!((failure.cause, failure.status, failure.retry()), (Cause::Refused, None, true));
+fn an_error_body_with_status_200_is_an_error() {
+    let response = HttpResponse::new(200, br#"{"error":{"message":"Upstream","code":502}}"#);
+    let failure = chat::decode_whole(&response).unwrap_err();
+    assert_eq!((failure.cause, failure.status, failure.retry()), (FailureCause::Refused, None, true));
 }

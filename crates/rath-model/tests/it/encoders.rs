@@ -1,58 +1,58 @@
-//! Requests, as the three APIs want them.
+//! Encoding requests for the three APIs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rath_core::body::{AsSent, Assistant, Attached, Block, Effect, System, ToolResult, User};
-use rath_core::{Actor, Blob, Digest, Memory, Message, Parameters, Point, Said, Session, ToolSpec};
+use rath_core::body::{Assistant, Attachment, Block, Effect, NativeTurn, System, ToolResult, User};
+use rath_core::{Actor, Blob, Digest, InMemory, Message, MessageBody, Parameters, Point, Session, ToolSpec};
 use rath_model::chat::Dialect;
-use rath_model::{Talk, anthropic, chat, encode_with, responses};
+use rath_model::{RequestInput, anthropic, chat, encode_with, responses};
 use serde_json::{Value, json};
 
 type Files = BTreeMap<Digest, Arc<[u8]>>;
 
 fn point() -> Point {
-    let session = Session::create(&Memory::new(), Actor::program("test"));
+    let session = Session::create(&InMemory::new(), Actor::program("test"));
     Point { session: session.id(), seq: 0 }
 }
 
-fn messages(said: Vec<Said>) -> Vec<Message> {
+fn messages(said: Vec<MessageBody>) -> Vec<Message> {
     let origin = point();
     said.into_iter().map(|said| Message::new(origin, said)).collect()
 }
 
-fn user(text: &str) -> Said {
+fn user(text: &str) -> MessageBody {
     attached(text, Vec::new())
 }
 
-fn attached(text: &str, attached: Vec<Attached>) -> Said {
-    Said::User(User { text: text.into(), post: None, attached })
+fn attached(text: &str, attached: Vec<Attachment>) -> MessageBody {
+    MessageBody::User(User { text: text.into(), post: None, attached })
 }
 
-fn system(text: &str) -> Said {
-    Said::System(System { text: text.into() })
+fn system(text: &str) -> MessageBody {
+    MessageBody::System(System { text: text.into() })
 }
 
-fn result(call: &str, text: &str, failed: bool) -> Said {
-    Said::Tool(ToolResult { shown: Some(text.into()), failed, ..ToolResult::new(call) })
+fn result(call: &str, text: &str, failed: bool) -> MessageBody {
+    MessageBody::Tool(ToolResult { shown: Some(text.into()), failed, ..ToolResult::new(call) })
 }
 
 fn call(id: &str, arguments: &str) -> Block {
     Block::ToolUse { id: id.into(), name: "look".into(), arguments: arguments.into() }
 }
 
-fn turn(blocks: Vec<Block>) -> Said {
-    Said::Assistant(Assistant::new(blocks))
+fn turn(blocks: Vec<Block>) -> MessageBody {
+    MessageBody::Assistant(Assistant::new(blocks))
 }
 
 fn text(text: &str) -> Block {
     Block::Text { text: text.into() }
 }
 
-fn sent(api: &str, blocks: Vec<Block>, json: &str) -> Said {
-    let sent = AsSent { api: api.into(), model: "m".into(), json: json.into() };
-    Said::Assistant(Assistant { blocks, sent: Some(sent) })
+fn sent(api: &str, blocks: Vec<Block>, json: &str) -> MessageBody {
+    let sent = NativeTurn { api: api.into(), model: "m".into(), json: json.into() };
+    MessageBody::Assistant(Assistant { blocks, sent: Some(sent) })
 }
 
 fn look() -> ToolSpec {
@@ -60,7 +60,7 @@ fn look() -> ToolSpec {
     ToolSpec { effect: Effect::Pure, ..ToolSpec::new("look", "Looks.", schema) }
 }
 
-/// What all three are shown.
+/// The conversation that all three APIs encode.
 fn conversation(api: &str, verbatim: &str) -> Vec<Message> {
     let reasoning = Block::Reasoning { text: "Where?".into() };
     messages(vec![
@@ -81,9 +81,16 @@ fn request(encoder: &str, said: &[Message], parameters: &Parameters) -> String {
 
 fn request_with(encoder: &str, said: &[Message], parameters: &Parameters, files: &Files) -> String {
     let tools = [look()];
-    let talk =
-        Talk { agent: "agent", model: "m", prompt: "Be brief.", tools: &tools, parameters, messages: said, files };
-    String::from_utf8(encode_with(encoder, &talk).unwrap().unwrap()).unwrap()
+    let request_input = RequestInput {
+        agent: "agent",
+        model: "m",
+        prompt: "Be brief.",
+        tools: &tools,
+        parameters,
+        messages: said,
+        files,
+    };
+    String::from_utf8(encode_with(encoder, &request_input).unwrap().unwrap()).unwrap()
 }
 
 #[test]
@@ -117,7 +124,7 @@ fn a_request_to_anthropic() {
 }
 
 #[test]
-fn a_request_in_chat() {
+fn a_request_to_chat_completions() {
     let verbatim = r#"{"role":"assistant","content":"Done.","reasoning_details":[{"x":1.50}]}"#;
     let parameters = Parameters { max_tokens: Some(99), effort: Some("low".into()), ..Parameters::default() };
     let expected = [
@@ -144,7 +151,7 @@ fn a_request_in_chat() {
     assert!(local.contains(r#""max_tokens":99"#), "{local}");
     assert!(
         local.contains(r#"{"role":"assistant","content":"Done."}"#),
-        "what another dialect sent is rebuilt: {local}"
+        "a turn of another dialect is rebuilt: {local}"
     );
 }
 
@@ -180,7 +187,7 @@ fn a_request_to_responses() {
 }
 
 #[test]
-fn names_of_calls_are_made_unique() {
+fn call_ids_are_made_unique() {
     let said = messages(vec![
         user("Look."),
         turn(vec![call("x", "{}")]),
@@ -192,12 +199,12 @@ fn names_of_calls_are_made_unique() {
     let ids: Vec<&Value> = [1, 2, 3, 4].map(|at| &request["messages"][at]["content"][0]).to_vec();
     assert_eq!((&ids[0]["id"], &ids[1]["tool_use_id"], &ids[1]["content"]), (&json!("x"), &json!("x"), &json!("one")));
     assert_eq!(ids[2]["id"], ids[3]["tool_use_id"]);
-    assert_ne!(ids[2]["id"], "x", "a turn that was sent with a name that is taken is rebuilt");
+    assert_ne!(ids[2]["id"], "x", "a native turn whose call id is taken is rebuilt");
     assert_eq!(ids[3]["content"], "two");
 }
 
 #[test]
-fn the_model_never_speaks_first_or_last() {
+fn requests_start_and_end_with_a_user_message() {
     let said = messages(vec![turn(vec![text("I begin.")]), turn(vec![text("And end. ")]), turn(vec![text(" \n")])]);
     let request: Value = serde_json::from_str(&request(anthropic::ENCODER, &said, &Parameters::default())).unwrap();
     let roles: Vec<_> = request["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
@@ -206,7 +213,7 @@ fn the_model_never_speaks_first_or_last() {
 }
 
 #[test]
-fn thinking_has_a_budget_or_a_word() {
+fn thinking_effort_is_a_budget_or_a_level() {
     let asked = |effort: &str| {
         let (effort, temperature) = (Some(effort.into()), Some(0.2));
         let parameters = Parameters { effort, temperature, max_tokens: Some(3000), ..Parameters::default() };
@@ -237,7 +244,7 @@ fn block() -> impl Strategy<Value = Block> {
     ]
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn said() -> impl Strategy<Value = MessageBody> {
     let api = prop_oneof![
         Just("anthropic-messages".to_owned()),
         Just("openai-chat".to_owned()),
@@ -249,9 +256,9 @@ fn said() -> impl Strategy<Value = Said> {
     prop_oneof![
         words().prop_map(|text| system(&text)),
         words().prop_map(|text| user(&text)),
-        words().prop_map(|text| Said::Summary { text: text.into() }),
-        Just(Said::Marker { branch: point().session, why: None }),
-        Just(Said::Erased),
+        words().prop_map(|text| MessageBody::Summary { text: text.into() }),
+        Just(MessageBody::Marker { branch: point().session, why: None }),
+        Just(MessageBody::Erased),
         blocks().prop_map(turn),
         (api, blocks(), json).prop_map(|(api, blocks, json)| sent(&api, blocks, &json)),
         (name(), words(), any::<bool>()).prop_map(|(call, text, failed)| result(&call, &text, failed)),
@@ -261,25 +268,25 @@ fn said() -> impl Strategy<Value = Said> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn any_conversation_makes_the_same_request_twice(said in prop::collection::vec(said(), 0..12), prompt in words()) {
+    fn encoding_any_conversation_is_deterministic(said in prop::collection::vec(said(), 0..12), prompt in words()) {
         let (said, tools, parameters, files) = (messages(said), [look()], Parameters::default(), Files::new());
-        let talk = Talk { agent: "agent", model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said, files: &files };
+        let request_input = RequestInput { agent: "agent", model: "m", prompt: &prompt, tools: &tools, parameters: &parameters, messages: &said, files: &files };
         let encoders = Dialect::ALL.map(Dialect::encoder);
         for encoder in encoders.into_iter().chain([anthropic::ENCODER, responses::ENCODER]) {
-            let bytes = encode_with(encoder, &talk).unwrap().unwrap();
+            let bytes = encode_with(encoder, &request_input).unwrap().unwrap();
             let request: Value = serde_json::from_slice(&bytes).unwrap();
-            prop_assert_eq!(&bytes, &encode_with(encoder, &talk).unwrap().unwrap());
+            prop_assert_eq!(&bytes, &encode_with(encoder, &request_input).unwrap().unwrap());
             if encoder == anthropic::ENCODER {
                 alternates(&request)?;
             }
         }
-        prop_assert!(encode_with("unheard-of@1", &talk).is_none());
-        prop_assert!(chat::encode(&talk, Dialect::Common).is_ok());
+        prop_assert!(encode_with("unknown@1", &request_input).is_none());
+        prop_assert!(chat::encode(&request_input, Dialect::OpenAiCompatible).is_ok());
     }
 }
 
 #[test]
-fn pictures_and_documents_go_along() {
+fn images_and_documents_are_attached() {
     let blobs = [
         Blob::new(*b"png", "image/png"),
         Blob::new(*b"pdf", "application/pdf"),
@@ -287,7 +294,8 @@ fn pictures_and_documents_go_along() {
         Blob::new(*b"\xff\x00", "audio/mpeg"),
     ];
     let files: Files = blobs.iter().map(|blob| (blob.reference.digest, blob.bytes.clone())).collect();
-    let of = |blob: &Blob, name: Option<&str>| Attached { content: blob.reference.clone(), name: name.map(Into::into) };
+    let of =
+        |blob: &Blob, name: Option<&str>| Attachment { content: blob.reference.clone(), name: name.map(Into::into) };
     let [png, pdf, words, sound] = &blobs;
     let all = vec![of(png, None), of(pdf, Some("a.pdf")), of(words, Some("b.txt")), of(sound, None)];
     let said = messages(vec![attached("Look.", all), user("Well?"), attached("", vec![of(png, None)])]);
@@ -342,11 +350,11 @@ fn pictures_and_documents_go_along() {
 }
 
 #[test]
-fn pictures_of_a_tools_result_follow_the_results_of_the_turn() {
+fn images_of_a_tool_result_follow_the_results_of_the_turn() {
     let png = Blob::new(*b"png", "image/png");
     let files: Files = BTreeMap::from([(png.reference.digest, png.bytes.clone())]);
-    let attached = vec![Attached { content: png.reference.clone(), name: None }];
-    let shown = Said::Tool(ToolResult { shown: Some("Here.".into()), attached, ..ToolResult::new("a") });
+    let attached = vec![Attachment { content: png.reference.clone(), name: None }];
+    let shown = MessageBody::Tool(ToolResult { shown: Some("Here.".into()), attached, ..ToolResult::new("a") });
     let turn = turn(vec![call("a", "{}"), call("b", "{}")]);
     let said = messages(vec![user("Look."), turn, shown, result("b", "Nothing.", false)]);
     let request = |encoder| -> Value {
@@ -356,11 +364,11 @@ fn pictures_of_a_tools_result_follow_the_results_of_the_turn() {
         let items = value.as_array().unwrap().iter();
         items.map(|item| item[key].as_str().unwrap_or_default().to_owned()).collect()
     };
-    let told = "Here.\n[attached: image/png, 3 bytes]";
+    let shown_text = "Here.\n[attached: image/png, 3 bytes]";
     let request_to_anthropic = request(anthropic::ENCODER);
     let content = request_to_anthropic["messages"].as_array().unwrap().last().unwrap()["content"].clone();
     assert_eq!(texts(&content, "type"), ["tool_result", "tool_result", "text", "image"]);
-    assert!(content[0].to_string().contains(&json!(told).to_string()), "{content}");
+    assert!(content[0].to_string().contains(&json!(shown_text).to_string()), "{content}");
     assert_eq!(content[2]["text"], "What is attached to the result of call a:");
     assert_eq!(content[3]["source"]["data"], "cG5n");
     let in_chat = request(Dialect::OpenAi.encoder())["messages"].clone();
@@ -374,11 +382,11 @@ fn pictures_of_a_tools_result_follow_the_results_of_the_turn() {
             .ends_with(r#"[{"image_url":"data:image/png;base64,cG5n","type":"input_image"}],"role":"user"}]"#),
         "{to_responses}"
     );
-    assert!(to_responses.to_string().contains(&json!(told).to_string()), "{to_responses}");
+    assert!(to_responses.to_string().contains(&json!(shown_text).to_string()), "{to_responses}");
 }
 
 #[test]
-fn an_answer_may_have_a_schema() {
+fn an_answer_schema_is_encoded() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}});
     let parameters = Parameters { answer_schema: Some(schema), ..Parameters::default() };
     let closed =
@@ -400,7 +408,7 @@ fn an_answer_may_have_a_schema() {
     assert_eq!(field(responses::ENCODER, "text", &parameters), wanted);
 }
 
-/// Both sides take turns, nothing is empty, and every call is answered at once.
+/// Checks that roles alternate, no message is empty, and every call is answered in the next message.
 fn alternates(request: &Value) -> Result<(), TestCaseError> {
     let messages = request["messages"].as_array().unwrap();
     for (at, message) in messages.iter().enumerate() {
@@ -414,7 +422,7 @@ fn alternates(request: &Value) -> Result<(), TestCaseError> {
             prop_assert_eq!(calls, answered);
         }
     }
-    prop_assert_eq!(messages.len() % 2, 1, "the user speaks last");
+    prop_assert_eq!(messages.len() % 2, 1, "the last message is from the user");
     let marks = request.to_string().matches("cache_control").count();
     prop_assert!(marks <= 4);
     Ok(())

@@ -1,4 +1,4 @@
-//! Scripts in files, good and bad.
+//! Loading scripts from files.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ const JSONL: &str = r#"{"model": "filed"}
 "#;
 
 #[test]
-fn both_forms_say_the_same() {
+fn toml_and_jsonl_scripts_behave_the_same() {
     let dir = tempfile::tempdir().unwrap();
     for (name, script) in [("script.toml", TOML), ("script.jsonl", JSONL)] {
         let path = dir.path().join(name);
@@ -63,7 +63,7 @@ fn both_forms_say_the_same() {
 }
 
 #[test]
-fn a_bad_toml_script_is_told_where_and_why() {
+fn errors_in_toml_scripts_name_line_and_reason() {
     let cases = [
         ("[[turn]\n", "line 1 of the script, `[[turn]`: "),
         (
@@ -105,7 +105,7 @@ fn a_bad_toml_script_is_told_where_and_why() {
 }
 
 #[test]
-fn a_bad_jsonl_script_is_told_where_and_why() {
+fn errors_in_jsonl_scripts_name_line_and_reason() {
     let cases = [
         ("{\"text\": \"a\"}\n{", "line 2 of the script, the turn: EOF while parsing an object (column 1)"),
         (
@@ -117,11 +117,11 @@ fn a_bad_jsonl_script_is_told_where_and_why() {
             "line 1 of the script, field `call[1].tool`: invalid type: integer",
         ),
         (r#"{"txt": "a"}"#, "line 1 of the script, field `txt`: unknown field `txt`, expected one of "),
-        (r#"{"text": "a"} {"text": "b"}"#, "line 1 of the script, behind the turn: trailing characters (column 15)"),
+        (r#"{"text": "a"} {"text": "b"}"#, "line 1 of the script, after the turn: trailing characters (column 15)"),
         (r#"{"text": "a", "chunks": 0}"#, "line 1 of the script, field `chunks`: found 0, expected at least 1"),
         (
             r#"{"model": "a", "text": "b"}"#,
-            "line 1 of the script, field `model`: it names the model and stands on a line",
+            "line 1 of the script, field `model`: it names the model and must be the only",
         ),
     ];
     for (script, expected) in cases {
@@ -131,11 +131,11 @@ fn a_bad_jsonl_script_is_told_where_and_why() {
 }
 
 #[test]
-fn a_file_that_is_no_script_is_told_by_name() {
+fn errors_about_script_files_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let error = |name: &str| Scripted::from_file(dir.path().join(name)).unwrap_err().to_string();
-    assert!(error("a.yaml").ends_with("a.yaml is not known as a script: its name should end in .toml or .jsonl"));
-    assert!(error("a.toml").contains("a.toml cannot be read: "));
+    assert!(error("a.yaml").ends_with("a.yaml is not a script: the file name must end in .toml or .jsonl"));
+    assert!(error("a.toml").contains("a.toml: "));
     fs::write(dir.path().join("b.toml"), "model = 1").unwrap();
     assert!(error("b.toml").contains("b.toml: line 1 of the script, `model = 1`: invalid type: integer `1`"));
 }

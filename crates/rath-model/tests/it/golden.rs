@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_core::body::{AsSent, Assistant, Attached, Block, Effect, System, ToolResult, User};
-use rath_core::{Blob, Content, Digest, Message, Parameters, Point, Said, ToolSpec, Touches};
-use rath_model::{Talk, encode_with};
+use rath_core::body::{Assistant, Attachment, Block, Effect, NativeTurn, System, ToolResult, User};
+use rath_core::{Blob, Content, Digest, FileAccess, Message, MessageBody, Parameters, Point, ToolSpec};
+use rath_model::{RequestInput, encode_with};
 use serde_json::json;
 
 const ENCODERS: [&str; 9] = [
@@ -24,8 +24,8 @@ const ENCODERS: [&str; 9] = [
     "openai-chat/common@1",
 ];
 
-fn say(text: impl Into<Content>) -> Said {
-    Said::User(User { text: text.into(), post: None, attached: Vec::new() })
+fn say(text: impl Into<Content>) -> MessageBody {
+    MessageBody::User(User { text: text.into(), post: None, attached: Vec::new() })
 }
 
 fn text(text: &str) -> Block {
@@ -36,16 +36,16 @@ fn call(id: &str, arguments: &str) -> Block {
     Block::ToolUse { id: id.into(), name: "look".into(), arguments: arguments.into() }
 }
 
-fn result(call: &str, shown: Option<&str>, failed: bool) -> Said {
-    Said::Tool(ToolResult { shown: shown.map(Into::into), failed, ..ToolResult::new(call) })
+fn result(call: &str, shown: Option<&str>, failed: bool) -> MessageBody {
+    MessageBody::Tool(ToolResult { shown: shown.map(Into::into), failed, ..ToolResult::new(call) })
 }
 
-fn sent(api: &str, model: &str, json: &str) -> Said {
-    let sent = AsSent { api: api.into(), model: model.into(), json: json.into() };
-    Said::Assistant(Assistant { blocks: vec![text("As sent.")], sent: Some(sent) })
+fn sent(api: &str, model: &str, json: &str) -> MessageBody {
+    let sent = NativeTurn { api: api.into(), model: model.into(), json: json.into() };
+    MessageBody::Assistant(Assistant { blocks: vec![text("As sent.")], sent: Some(sent) })
 }
 
-/// What comes with a message: each of the ways in which files are shown.
+/// Attached files: one for each way in which files are encoded.
 fn files() -> Vec<(Option<&'static str>, Blob)> {
     vec![
         (None, Blob::new(*b"\x89PNG", "image/png")),
@@ -56,25 +56,25 @@ fn files() -> Vec<(Option<&'static str>, Blob)> {
     ]
 }
 
-/// Conversations that lead through every branch of the encoders.
-fn conversations() -> [Vec<Said>; 3] {
+/// Conversations that cover every branch of the encoders.
+fn conversations() -> [Vec<MessageBody>; 3] {
     let attached =
-        files().into_iter().map(|(name, blob)| Attached { content: blob.reference, name: name.map(Into::into) });
-    let attached = Said::User(User { text: "See.".into(), post: None, attached: attached.collect() });
-    let elsewhere = Content::Blob(Blob::new(*b"not read", "text/plain").reference);
+        files().into_iter().map(|(name, blob)| Attachment { content: blob.reference, name: name.map(Into::into) });
+    let attached = MessageBody::User(User { text: "See.".into(), post: None, attached: attached.collect() });
+    let in_a_blob = Content::Blob(Blob::new(*b"not read", "text/plain").reference);
     let image = Block::Image { image: Blob::new(*b"png", "image/png").reference };
     let reasoning = Block::Reasoning { text: "Where?".into() };
     let branch: rath_core::SessionId = "01a1e349-ccc3-7310-a97d-ad9381b284a7".parse().unwrap();
-    let marker = |why: Option<&str>| Said::Marker { branch, why: why.map(Into::into) };
+    let marker = |why: Option<&str>| MessageBody::Marker { branch, why: why.map(Into::into) };
     let anthropic = r#"[{"type":"thinking","thinking":"","signature":"sig=="},{"type":"text","text":"As sent."}]"#;
     let chat = r#"{"role":"assistant","content":"As sent.","reasoning_details":[{"x":1.50}]}"#;
     let responses = r#"[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}]"#;
-    let system = |text: &str| Said::System(System { text: text.into() });
+    let system = |text: &str| MessageBody::System(System { text: text.into() });
     [
         vec![
             system("Speak English."),
             attached,
-            Said::Assistant(Assistant::new(vec![
+            MessageBody::Assistant(Assistant::new(vec![
                 reasoning,
                 text("Let me."),
                 text(" "),
@@ -95,20 +95,20 @@ fn conversations() -> [Vec<Said>; 3] {
             sent("openai-chat/deepseek", "m", chat),
             sent("openai-responses", "m", responses),
             sent("openai-responses", "another", responses),
-            Said::Summary { text: "They looked.".into() },
+            MessageBody::Summary { text: "They looked.".into() },
             marker(Some("guess")),
             marker(None),
-            Said::Erased,
-            say(elsewhere),
+            MessageBody::Erased,
+            say(in_a_blob),
             say("Thanks."),
         ],
-        // The model speaks first and last; call ids come again.
+        // The model speaks first and last; call ids repeat.
         vec![
-            Said::Assistant(Assistant::new(vec![text("I begin."), call("x", "{}")])),
+            MessageBody::Assistant(Assistant::new(vec![text("I begin."), call("x", "{}")])),
             result("x", Some("one"), false),
-            Said::Assistant(Assistant::new(vec![call("x", "[1]")])),
+            MessageBody::Assistant(Assistant::new(vec![call("x", "[1]")])),
             result("x", Some(" "), false),
-            Said::Assistant(Assistant::new(vec![text("Done.")])),
+            MessageBody::Assistant(Assistant::new(vec![text("Done.")])),
         ],
         Vec::new(),
     ]
@@ -131,10 +131,10 @@ fn parameters() -> [Parameters; 3] {
     ]
 }
 
-/// All requests of an encoder, one a line.
+/// All requests of an encoder, one per line.
 fn requests(encoder: &str) -> String {
     let spec = json!({
-        "name": "look", "description": "Looks “around”.", "effect": Effect::Pure, "touches": Touches::Nothing,
+        "name": "look", "description": "Looks “around”.", "effect": Effect::Pure, "touches": FileAccess::Nothing,
         "schema": {"type": "object", "required": ["at"], "properties": {"at": {"type": "string", "description": "Where."}}},
     });
     let tools: [ToolSpec; 1] = [serde_json::from_value(spec).unwrap()];
@@ -149,8 +149,9 @@ fn requests(encoder: &str) -> String {
             ("claude-3-5-x", " ", &[]),
             ("gpt-4o", "Go.", &tools),
         ]) {
-            let talk = Talk { agent: "agent", model, prompt, tools, parameters, messages: &messages, files: &files };
-            lines += &String::from_utf8(encode_with(encoder, &talk).unwrap().unwrap()).unwrap();
+            let request_input =
+                RequestInput { agent: "agent", model, prompt, tools, parameters, messages: &messages, files: &files };
+            lines += &String::from_utf8(encode_with(encoder, &request_input).unwrap().unwrap()).unwrap();
             lines.push('\n');
         }
     }
@@ -158,7 +159,7 @@ fn requests(encoder: &str) -> String {
 }
 
 #[test]
-fn version_1_makes_the_bytes_it_always_made() {
+fn version_1_produces_the_golden_bytes() {
     for encoder in ENCODERS {
         let name = encoder.replace('/', "-");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.jsonl"));

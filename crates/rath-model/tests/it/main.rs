@@ -1,4 +1,4 @@
-//! The scripted model, as an agent's step meets it, and what providers send.
+//! Tests of the scripted model, the encoders, the decoders and the clients.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 

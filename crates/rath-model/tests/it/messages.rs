@@ -1,8 +1,8 @@
-//! Answers of Anthropic Messages.
+//! Decoding Anthropic Messages.
 
 use rath_core::Delta;
-use rath_model::{Cause, Part, Reply, Why, anthropic};
-use rath_recordings::Api::Messages;
+use rath_model::{BlockContent, FailureCause, HttpResponse, StopKind, anthropic};
+use rath_recordings::RecordedApi::Messages;
 use serde_json::{Value, json};
 
 use crate::decoders::{calls, decode, failure, stream, turn, words};
@@ -35,7 +35,7 @@ fn with(events: Vec<Value>, reason: &str) -> Vec<Value> {
 }
 
 #[test]
-fn arguments_are_what_the_model_wrote() {
+fn arguments_are_kept_verbatim() {
     let tool = |id: &str| json!({"type": "tool_use", "id": id, "name": "f", "input": {}});
     let events = vec![
         begin(0, tool("none")),
@@ -49,11 +49,11 @@ fn arguments_are_what_the_model_wrote() {
     let turn = turn(Messages, &with(events, "tool_use"));
     let expected = [("none", "f", ""), ("spaced", "f", "{\"a\" : 1.50}"), ("broken", "f", "{\"a\": \"x")];
     assert_eq!(calls(&turn), expected);
-    assert_eq!(turn.stop.unwrap().why, Why::Calls);
+    assert_eq!(turn.stop.unwrap().kind, StopKind::Calls);
 }
 
 #[test]
-fn reasoning_goes_back_as_it_came() {
+fn reasoning_is_sent_back_verbatim() {
     let thinking = json!({"type": "thinking", "thinking": "", "signature": "", "new": {"z": 1, "a": 2}});
     let sealed = json!({"type": "redacted_thinking", "data": "ZZ=="});
     let events = vec![
@@ -63,15 +63,15 @@ fn reasoning_goes_back_as_it_came() {
         begin(1, sealed.clone()),
     ];
     let turn = turn(Messages, &with(events, "end_turn"));
-    assert_eq!(turn.blocks[0].part, Part::Reasoning { text: "hm".into(), signature: Some("sig==".into()) });
-    assert_eq!(turn.blocks[1].part, Part::Sealed { data: "ZZ==".into() });
+    assert_eq!(turn.blocks[0].part, BlockContent::Reasoning { text: "hm".into(), signature: Some("sig==".into()) });
+    assert_eq!(turn.blocks[1].part, BlockContent::Sealed { data: "ZZ==".into() });
     let back = serde_json::to_value(anthropic::content(&turn)).unwrap();
     let first = json!({"type": "thinking", "thinking": "hm", "signature": "sig==", "new": {"z": 1, "a": 2}});
     assert_eq!(back, json!([first, sealed]));
 }
 
 #[test]
-fn blocks_and_deltas_that_nobody_knows_are_kept() {
+fn unknown_blocks_and_deltas_are_kept() {
     let events = vec![
         begin(0, json!({"type": "compaction", "content": null})),
         grow(0, json!({"type": "compaction_delta", "content": "so "})),
@@ -83,82 +83,82 @@ fn blocks_and_deltas_that_nobody_knows_are_kept() {
     let back = serde_json::to_value(anthropic::content(&turn)).unwrap();
     let call = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}});
     assert_eq!(back, json!([{"type": "compaction", "content": "so far"}, call]));
-    assert_eq!(turn.stop.unwrap().why, Why::Paused);
+    assert_eq!(turn.stop.unwrap().kind, StopKind::Paused);
 }
 
 #[test]
-fn usage_is_what_was_said_last() {
+fn the_last_usage_counts() {
     let turn = turn(Messages, &with(vec![], "end_turn"));
     assert_eq!((turn.used.input, turn.used.cached, turn.used.output), (43, 40, 9));
 }
 
 #[test]
-fn every_reason_to_stop_is_known() {
-    for (word, why) in [
-        ("end_turn", Why::Done),
-        ("max_tokens", Why::Length),
-        ("model_context_window_exceeded", Why::Length),
-        ("stop_sequence", Why::Sequence),
-        ("refusal", Why::Refusal),
-        ("something_new", Why::Other),
+fn stop_reasons_are_interpreted() {
+    for (word, kind) in [
+        ("end_turn", StopKind::Done),
+        ("max_tokens", StopKind::Length),
+        ("model_context_window_exceeded", StopKind::Length),
+        ("stop_sequence", StopKind::Sequence),
+        ("refusal", StopKind::Refusal),
+        ("something_new", StopKind::Other),
     ] {
         let stop = turn(Messages, &with(vec![], word)).stop.unwrap();
-        assert_eq!((stop.word.as_str(), stop.why), (word, why));
+        assert_eq!((stop.word.as_str(), stop.kind), (word, kind));
     }
 }
 
 #[test]
-fn an_error_in_the_stream_keeps_what_had_come() {
+fn an_error_in_the_stream_keeps_the_partial_turn() {
     let text = [begin(0, json!({"type": "text", "text": ""})), grow(0, json!({"type": "text_delta", "text": "Hel"}))];
     let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
     let events = [&[start()], &text[..], &[error]].concat();
     let failure = failure(Messages, &events);
-    assert_eq!(failure.cause, Cause::BrokenOff);
+    assert_eq!(failure.cause, FailureCause::Interrupted);
     assert_eq!(failure.said.kind.as_deref(), Some("overloaded_error"));
     assert!(failure.retry());
     assert_eq!(failure.partial.unwrap().text(), "Hel");
 }
 
 #[test]
-fn a_stream_that_is_cut_anywhere_keeps_what_had_come() {
+fn a_stream_truncated_at_any_byte_keeps_the_partial_turn() {
     let text = [begin(0, json!({"type": "text", "text": ""})), grow(0, json!({"type": "text_delta", "text": "Grüße"}))];
     let all = stream(&with(text.to_vec(), "end_turn"));
     let whole = all.trim_end().len();
     for at in 0..all.len() {
-        let (turn, heard) = Messages.decode(std::iter::once(&all.as_bytes()[..at]));
+        let (turn, deltas) = Messages.decode(std::iter::once(&all.as_bytes()[..at]));
         match turn {
             Ok(turn) => assert!(at >= whole && turn.text() == "Grüße", "{at}"),
             Err(failure) => {
-                assert_eq!(failure.cause, Cause::Cut, "{at}");
+                assert_eq!(failure.cause, FailureCause::Truncated, "{at}");
                 assert!(at < whole && failure.retry(), "{at}");
                 let partial = failure.partial.map(|turn| turn.text()).unwrap_or_default();
-                assert!(partial.starts_with(&words(&heard)), "{at}");
+                assert!(partial.starts_with(&words(&deltas)), "{at}");
             }
         }
     }
 }
 
 #[test]
-fn what_is_heard_is_the_turn() {
+fn the_deltas_add_up_to_the_turn() {
     let events = vec![
         begin(0, json!({"type": "thinking", "thinking": ""})),
         grow(0, json!({"type": "thinking_delta", "thinking": "hm"})),
         begin(1, json!({"type": "tool_use", "id": "t", "name": "f", "input": {}})),
         input(1, "{}"),
     ];
-    let (_, heard) = decode(Messages, &stream(&with(events, "tool_use")));
+    let (_, deltas) = decode(Messages, &stream(&with(events, "tool_use")));
     let call = Delta::Call { id: "t".into(), name: "f".into() };
-    assert_eq!(heard, [Delta::Reasoning("hm".into()), call, Delta::Arguments("{}".into())]);
+    assert_eq!(deltas, [Delta::Reasoning("hm".into()), call, Delta::Arguments("{}".into())]);
 }
 
 #[test]
-fn a_whole_answer_is_written_as_it_came() {
+fn a_whole_answer_is_written_back_unchanged() {
     let body = r#"{"id":"m","type":"message","role":"assistant","model":"c","content":[
         {"type":"text","text":"x","citations":[{"n":1.50}]},
         {"type":"tool_use","id":"t","name":"n","input":{"b":1e2,"a":[]}}],"stop_reason":"tool_use","new":null,
         "usage":{"input_tokens":1,"output_tokens":2}}"#;
-    let turn = anthropic::decode_whole(&Reply::new(200, body.as_bytes())).unwrap();
+    let turn = anthropic::decode_whole(&HttpResponse::new(200, body.as_bytes())).unwrap();
     assert_eq!(calls(&turn), [("t", "n", r#"{"b":1e2,"a":[]}"#)]);
-    let squeezed: String = body.split_whitespace().collect();
-    assert_eq!(anthropic::write(&turn).to_json().split_whitespace().collect::<String>(), squeezed);
+    let without_spaces: String = body.split_whitespace().collect();
+    assert_eq!(anthropic::write(&turn).to_json().split_whitespace().collect::<String>(), without_spaces);
 }

@@ -1,13 +1,13 @@
-//! Whatever comes, in whichever pieces: the result is the same, and nothing panics.
+//! Property tests of the decoders: however the input is split, the result is the same, and no input causes a panic.
 
 use proptest::prelude::*;
-use rath_model::Reply;
-use rath_recordings::{Api, pieces};
+use rath_model::HttpResponse;
+use rath_recordings::{RecordedApi, pieces};
 
-const APIS: [Api; 3] = [Api::Messages, Api::Chat, Api::Responses];
+const APIS: [RecordedApi; 3] = [RecordedApi::Messages, RecordedApi::Chat, RecordedApi::Responses];
 
-/// Scraps of streams, in every vendor's writing.
-const SCRAPS: &[&str] = &[
+/// Fragments of streams of all vendors.
+const FRAGMENTS: &[&str] = &[
     "data: [DONE]\n\n",
     "\n\n",
     "\r\n",
@@ -42,7 +42,7 @@ const SCRAPS: &[&str] = &[
     "data: {\"error\":\"no\"}\n\n",
 ];
 
-fn is_the_same_in_pieces(bytes: &[u8], seed: u64) -> Result<(), TestCaseError> {
+fn check_splitting(bytes: &[u8], seed: u64) -> Result<(), TestCaseError> {
     for api in APIS {
         let whole = api.decode(std::iter::once(bytes));
         prop_assert_eq!(&api.decode(pieces(bytes, 0).into_iter()), &whole);
@@ -50,7 +50,7 @@ fn is_the_same_in_pieces(bytes: &[u8], seed: u64) -> Result<(), TestCaseError> {
         if let Ok(turn) = &whole.0 {
             api.write(turn).to_json();
         }
-        if let Ok(turn) = api.decode_whole(&Reply::new(200, bytes)) {
+        if let Ok(turn) = api.decode_whole(&HttpResponse::new(200, bytes)) {
             api.write(&turn).to_json();
         }
     }
@@ -59,25 +59,25 @@ fn is_the_same_in_pieces(bytes: &[u8], seed: u64) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn scraps(scraps in prop::collection::vec(prop::sample::select(SCRAPS), 0..24), seed in any::<u64>()) {
-        is_the_same_in_pieces(scraps.concat().as_bytes(), seed)?;
+    fn fragments(fragments in prop::collection::vec(prop::sample::select(FRAGMENTS), 0..24), seed in any::<u64>()) {
+        check_splitting(fragments.concat().as_bytes(), seed)?;
     }
 
     #[test]
-    fn scraps_with_a_byte_changed(
-        scraps in prop::collection::vec(prop::sample::select(SCRAPS), 1..12),
+    fn fragments_with_a_byte_changed(
+        fragments in prop::collection::vec(prop::sample::select(FRAGMENTS), 1..12),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
         seed in any::<u64>(),
     ) {
-        let mut bytes = scraps.concat().into_bytes();
+        let mut bytes = fragments.concat().into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        is_the_same_in_pieces(&bytes, seed)?;
+        check_splitting(&bytes, seed)?;
     }
 
     #[test]
-    fn garbage(bytes in prop::collection::vec(any::<u8>(), 0..400), seed in any::<u64>()) {
-        is_the_same_in_pieces(&bytes, seed)?;
+    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400), seed in any::<u64>()) {
+        check_splitting(&bytes, seed)?;
     }
 }

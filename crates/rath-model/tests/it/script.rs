@@ -1,8 +1,8 @@
-//! Which answer is next.
+//! Which answer of a script is next.
 
 use rath_core::body::Outcome;
 use rath_core::{Failure, Model as _};
-use rath_model::scripted::{Scripted, Seen, Turn};
+use rath_model::scripted::{ScriptInput, Scripted, Turn};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn model() -> Scripted {
         .say("Hello.")
         .call("add", json!({"b": 2, "a": 1}))
         .turn(Turn::new().text("Two at once.").call("read", json!({})).call_text("list", "not json").id("mine"))
-        .turn(Turn::new().fails_first(2, Failure::for_now("overloaded")).text("Sorry."))
+        .turn(Turn::new().fails_first(2, Failure::transient("overloaded")).text("Sorry."))
 }
 
 const ANSWERS: [&str; 6] = [
@@ -26,12 +26,12 @@ const ANSWERS: [&str; 6] = [
 ];
 
 #[test]
-fn turns_come_in_order_and_the_end_is_told() {
+fn turns_are_in_order_and_the_end_is_an_error() {
     let mut step = Step::new();
     let model = model();
     for answer in ANSWERS {
         assert_eq!(step.turn(&model), answer);
-        // Asking twice changes nothing.
+        // Asking again returns the same answer.
         assert_eq!(format!("{:?}", step.ask(&model)), format!("{:?}", step.ask(&model)));
     }
     step.session.user("And now?").unwrap();
@@ -39,13 +39,13 @@ fn turns_come_in_order_and_the_end_is_told() {
     assert!(!failure.retry);
     assert_eq!(
         failure.why,
-        r#"the script has 4 turns for agent "agent" and was asked for turn 5; shown last: "And now?""#
+        r#"the script has 4 turns for agent "agent" and was asked for turn 5; latest message: "And now?""#
     );
     assert_eq!(step.turn(&model.otherwise("That is all.")), "That is all.");
 }
 
 #[test]
-fn a_new_process_goes_on_where_the_old_one_was() {
+fn a_new_process_continues_where_the_old_one_was() {
     let mut step = Step::new();
     for answer in ANSWERS {
         step = step.reopened();
@@ -54,7 +54,7 @@ fn a_new_process_goes_on_where_the_old_one_was() {
 }
 
 #[test]
-fn each_step_begins_the_script_anew() {
+fn each_step_starts_the_script_again() {
     let mut step = Step::new();
     step.turn(&model());
     step.session.leave(Outcome::Done).unwrap();
@@ -80,18 +80,18 @@ fn rules_come_before_the_sequence() {
     }
     assert_eq!(step.turn(&model), "The tool says so.");
     step.session.user("1 + 2 = ?").unwrap();
-    // Turns that a rule answered count.
+    // Turns that a rule answered count too.
     assert!(step.turn(&model).starts_with("failed: the script has 2 turns"));
 }
 
 #[test]
-fn agents_share_a_script() {
+fn agents_can_share_a_script() {
     let model = Scripted::new("shared")
         .turn(Turn::from("to all"))
         .turn(Turn::from("to the writer").for_agent("writer"))
         .turn(Turn::from("to the reader").for_agent("reader"))
         .say("to all again")
-        .when("Begin.", Turn::from("ruled").for_agent("nobody"))
+        .when("Begin.", Turn::from("ruled").for_agent("another"))
         .otherwise(Turn::from("writer's end").for_agent("writer"));
     for (agent, turns) in [
         ("writer", ["to all", "to the writer", "to all again", "writer's end"]),
@@ -107,11 +107,11 @@ fn agents_share_a_script() {
 }
 
 #[test]
-fn code_answers_what_it_sees() {
-    let model = Scripted::from_fn(|seen: &Seen| match (seen.turn, seen.attempt) {
-        (0, 1) => Failure::for_now("not yet").into(),
-        (0, _) => Turn::new().call("search", json!({"words": seen.latest, "for": seen.agent})),
-        _ => Turn::from(format!("{} / {}", seen.latest, seen.prompt)),
+fn code_receives_the_input() {
+    let model = Scripted::from_fn(|input: &ScriptInput| match (input.turn, input.attempt) {
+        (0, 1) => Failure::transient("not yet").into(),
+        (0, _) => Turn::new().call("search", json!({"words": input.latest, "for": input.agent})),
+        _ => Turn::from(format!("{} / {}", input.latest, input.prompt)),
     });
     let mut step = Step::new();
     assert_eq!(step.turn(&model), "failed: not yet");
@@ -119,12 +119,12 @@ fn code_answers_what_it_sees() {
     step = step.reopened();
     assert_eq!(step.turn(&model), "result of call-0-0 / Be brief.");
 
-    let waiting = Scripted::from_async_fn(|seen| async move { format!("turn {}", seen.turn) }).named("waiting");
+    let waiting = Scripted::from_async_fn(|input| async move { format!("turn {}", input.turn) }).named("waiting");
     assert_eq!((waiting.name(), Step::new().turn(&waiting)), ("waiting", "turn 0".to_owned()));
 }
 
 #[test]
-fn a_request_names_what_is_shown_and_does_not_grow() {
+fn a_request_refers_to_the_input_and_does_not_grow() {
     let mut step = Step::new();
     let model = model();
     let first = step.encode(&model);

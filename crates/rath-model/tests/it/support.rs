@@ -1,15 +1,15 @@
-//! The part of an agent's loop that meets the model.
+//! The part of an agent's loop that calls the model.
 
 use std::sync::{Arc, Mutex};
 
 use pollster::block_on;
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded, Role, StepEntered};
 use rath_core::{
-    Actor, Answer, Asking, Delta, Digest, Encoded, Failure, Memory, Model, Parameters, Session, Shown, StandardView,
-    Store,
+    Actor, Delta, Digest, Encoded, Failure, InMemory, Model, ModelAnswer, ModelInput, Parameters, RequestSpec, Session,
+    StandardView, Store,
 };
 
-/// An agent's step in a session of its own.
+/// An agent's step in its own session.
 pub(crate) struct Step {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: Session,
@@ -22,22 +22,22 @@ impl Step {
     }
 
     pub(crate) fn of(agent: &str) -> Self {
-        let store = Memory::new();
+        let store = InMemory::new();
         let mut session = Session::create(&store, Actor::program("test"));
         session.user("Begin.").unwrap();
         enter(&mut session, agent);
         Self { store, session, agent: agent.into() }
     }
 
-    /// What the model is shown now.
-    pub(crate) fn shown<T>(&self, look: impl FnOnce(&Shown<'_>) -> T) -> T {
+    /// Calls `look` with the model's current input.
+    pub(crate) fn shown<T>(&self, look: impl FnOnce(&ModelInput<'_>) -> T) -> T {
         let parameters = Parameters::default();
-        look(&Shown::of(&self.session, self.asking(&parameters)))
+        look(&ModelInput::of(&self.session, self.asking(&parameters)))
     }
 
-    fn asking<'a>(&'a self, parameters: &'a Parameters) -> Asking<'a> {
+    fn asking<'a>(&'a self, parameters: &'a Parameters) -> RequestSpec<'a> {
         let config = Digest::of(b"config");
-        Asking {
+        RequestSpec {
             agent: &self.agent,
             prompt: "Be brief.",
             tools: &[],
@@ -52,22 +52,23 @@ impl Step {
         self.shown(|shown| block_on(model.encode(shown))).unwrap()
     }
 
-    /// Asks and listens to nothing.
-    pub(crate) async fn send(&self, model: &impl Model, request: &Encoded) -> Result<Answer, Failure> {
+    /// Sends a request and ignores the deltas.
+    pub(crate) async fn send(&self, model: &impl Model, request: &Encoded) -> Result<ModelAnswer, Failure> {
         let parameters = Parameters::default();
-        model.send(&Shown::of(&self.session, self.asking(&parameters)), request, &|_| {}).await
+        model.send(&ModelInput::of(&self.session, self.asking(&parameters)), request, &|_| {}).await
     }
 
-    /// Asks without a record.
-    pub(crate) fn ask(&self, model: &impl Model) -> (Result<Answer, Failure>, Vec<Delta>) {
-        let heard = Mutex::new(Vec::new());
+    /// Makes a request and records nothing. Returns the answer and the deltas.
+    pub(crate) fn ask(&self, model: &impl Model) -> (Result<ModelAnswer, Failure>, Vec<Delta>) {
+        let deltas = Mutex::new(Vec::new());
         let request = self.encode(model);
         let answer =
-            self.shown(|shown| block_on(model.send(shown, &request, &|delta| heard.lock().unwrap().push(delta))));
-        (answer, heard.into_inner().unwrap())
+            self.shown(|shown| block_on(model.send(shown, &request, &|delta| deltas.lock().unwrap().push(delta))));
+        (answer, deltas.into_inner().unwrap())
     }
 
-    /// A turn as the runtime takes it, with the results of its calls. Returns what was said, or why not.
+    /// Makes a turn and records it with the results of its calls, as the runtime does. Returns the turn as text, or why
+    /// it failed.
     pub(crate) fn turn(&mut self, model: &impl Model) -> String {
         let request = self.encode(model).digest;
         let requested = ModelRequested::new(model.name(), "whole@1", model.encoder(), request);
@@ -92,7 +93,7 @@ impl Step {
         said
     }
 
-    /// The same step in another process.
+    /// The same step, opened again as by another process.
     pub(crate) fn reopened(self) -> Self {
         let Self { store, mut session, agent } = self;
         block_on(session.publish()).unwrap();

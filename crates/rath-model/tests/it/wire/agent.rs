@@ -1,4 +1,4 @@
-//! A run with a client: what goes over the wire, and what is left in the store.
+//! Runs of an agent with a client: what is sent, and what is stored.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::KEY;
 use super::server::{Server, events, response};
 
-/// Says it again.
+/// Repeats the text.
 #[tool(effect = "pure")]
 pub(crate) async fn echo(text: String) -> String {
     text
@@ -38,7 +38,7 @@ fn thoughtful() -> String {
     events.map(|event| format!("data: {event}\n\n")).concat()
 }
 
-async fn line(session: &Session) -> Vec<Record> {
+async fn records_of(session: &Session) -> Vec<Record> {
     let mut records = Vec::new();
     for seq in 0..=session.head().seq {
         records.push(session.record_at(seq).await.unwrap());
@@ -46,16 +46,21 @@ async fn line(session: &Session) -> Vec<Record> {
     records
 }
 
-/// The bodies of this kind on a session's line.
+/// The bodies of all records of this kind in a session.
 pub(crate) async fn bodies<T: rath_core::body::Body>(session: &Session, kind: Kind) -> Vec<T> {
-    line(session).await.iter().filter(|record| *record.kind() == kind).map(|record| record.body().unwrap()).collect()
+    records_of(session)
+        .await
+        .iter()
+        .filter(|record| *record.kind() == kind)
+        .map(|record| record.body().unwrap())
+        .collect()
 }
 
-/// Where on a session's line these words are: in records of which kind, in contents of which type.
+/// Where a text occurs in a session: kinds of records, and media types of blobs.
 async fn found(session: &Session, words: &str) -> BTreeSet<String> {
     let has = |bytes: &[u8]| memchr::memmem::find(bytes, words.as_bytes()).is_some();
     let mut found = BTreeSet::new();
-    for record in line(session).await {
+    for record in records_of(session).await {
         let body = record.body_bytes().unwrap();
         if has(body) {
             found.insert(record.kind().to_string());
@@ -114,14 +119,14 @@ async fn reasoning_goes_back_verbatim_and_the_key_stays_out_of_the_store() {
     ]);
     assert_eq!(last["messages"][1], json!({"role": "assistant", "content": turn}));
     assert_eq!(last["messages"][2]["content"][0]["content"], "hello");
-    let places = |words: &'static str| {
+    let occurrences = |words: &'static str| {
         let found = found(&session, words);
         async { found.await.into_iter().collect::<Vec<_>>().join(" ") }
     };
-    assert_eq!(places("sig==").await, "assistant text/event-stream", "the search finds what is there");
-    assert_eq!(places("who is [key]?").await, "application/octet-stream failed model_failed");
-    assert_eq!(places("Overloaded").await, "application/json model_failed", "an attempt that failed is kept");
-    assert_eq!(places(KEY).await, "");
+    assert_eq!(occurrences("sig==").await, "assistant text/event-stream", "the search works");
+    assert_eq!(occurrences("who is [key]?").await, "application/octet-stream failed model_failed");
+    assert_eq!(occurrences("Overloaded").await, "application/json model_failed", "an attempt that failed is kept");
+    assert_eq!(occurrences(KEY).await, "");
     drop((session, store));
     let mut count = 0;
     all_files(dir.path(), &mut |path, bytes| {
@@ -132,14 +137,15 @@ async fn reasoning_goes_back_verbatim_and_the_key_stays_out_of_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_of_a_chain_answers() {
+async fn the_next_model_of_a_chain_answers() {
     let down = Server::new(|_| response(401, &[], "no")).await;
     let up = Server::new(|_| events(&super::streams()[1])).await;
-    let chain = Fallback::new(Anthropic::new("first").base_url(down.url())).or(Chat::common("second", up.url()));
+    let chain =
+        Fallback::new(Anthropic::new("first").base_url(down.url())).or(Chat::openai_compatible("second", up.url()));
     let agent = Agent::new("parrot").model(chain).tools(echo).retries(1, Duration::from_secs(3600));
-    let session = agent.forward(session(&rath_core::Memory::new())).await.unwrap();
+    let session = agent.forward(session(&rath_core::InMemory::new())).await.unwrap();
     assert_eq!(session.text().await.unwrap().as_deref(), Some("Hello, world"));
-    let records = line(&session).await;
+    let records = records_of(&session).await;
     let asked: Vec<(String, String)> = records
         .iter()
         .filter(|record| *record.kind() == Kind::ModelRequested)

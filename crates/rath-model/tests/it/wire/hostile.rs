@@ -1,4 +1,4 @@
-//! Servers that cut, stall, lie and shout.
+//! Servers that truncate, stall, send garbage or send too much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,9 +28,9 @@ async fn each_api_answers() {
     for (at, stream) in streams().into_iter().enumerate() {
         let server = Server::new(move |_| events(&stream)).await;
         let model = clients(&server.url())[at](FOR_EVER);
-        let (answer, heard) = ask(&*model).await;
+        let (answer, deltas) = ask(&*model).await;
         let answer = answer.unwrap();
-        assert_eq!((words(&answer.blocks).as_str(), heard.as_str()), ("Hello, world", "Hello, world"));
+        assert_eq!((words(&answer.blocks).as_str(), deltas.as_str()), ("Hello, world", "Hello, world"));
         assert_eq!((answer.usage.requests, answer.usage.input_tokens, answer.usage.output_tokens), (1, 3, 9));
         assert_eq!(answer.raw.unwrap().bytes.len(), streams()[at].len(), "the response is kept as it came");
         let request = server.requests().remove(0);
@@ -40,26 +40,26 @@ async fn each_api_answers() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_at_once_is_read_too() {
+async fn an_answer_that_is_not_streamed_is_read_too() {
     let body = r#"{"id":"c1","model":"gpt","choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}"#;
     for kind in [Some("application/json"), None] {
         let headers: Vec<(&str, &str)> = kind.map(|kind| ("content-type", kind)).into_iter().collect();
         let acts = response(200, &headers, body);
         let server = Server::new(move |_| acts.clone()).await;
-        let (answer, heard) = ask(&*clients(&server.url())[1](FOR_EVER)).await;
-        assert_eq!((words(&answer.unwrap().blocks).as_str(), heard.as_str()), ("Hi", "Hi"));
+        let (answer, deltas) = ask(&*clients(&server.url())[1](FOR_EVER)).await;
+        assert_eq!((words(&answer.unwrap().blocks).as_str(), deltas.as_str()), ("Hi", "Hi"));
     }
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_at_any_byte_keeps_what_came() {
+async fn a_stream_truncated_at_any_byte_keeps_the_partial_text() {
     for (at, stream) in streams().into_iter().enumerate() {
-        // The end of what came is known by the length that was promised, or by nothing.
-        for promise in [true, false] {
+        // With and without a `content-length` header.
+        for has_length in [true, false] {
             let (cut, length) = (Arc::new(AtomicUsize::new(0)), stream.len().to_string());
             let (now, body) = (cut.clone(), stream.clone());
             let server = Server::new(move |_| {
-                let length: &[(&str, &str)] = if promise { &[("content-length", &length)] } else { &[] };
+                let length: &[(&str, &str)] = if has_length { &[("content-length", &length)] } else { &[] };
                 let head = head(200, &[&[("content-type", "text/event-stream")], length].concat());
                 vec![Act::Write([&head, &body.as_bytes()[..now.load(Ordering::SeqCst)]].concat())]
             })
@@ -67,14 +67,14 @@ async fn a_stream_that_is_cut_at_any_byte_keeps_what_came() {
             let model = clients(&server.url())[at](FOR_EVER);
             for end in 0..=stream.len() {
                 cut.store(end, Ordering::SeqCst);
-                let (answer, heard) = ask(&*model).await;
+                let (answer, deltas) = ask(&*model).await;
                 match answer {
                     Ok(answer) => assert_eq!(words(&answer.blocks), "Hello, world", "cut at {end}"),
                     Err(failure) => {
                         assert!(failure.retry, "cut at {end}: {failure:?}");
                         let partial = failure.partial.unwrap_or_default();
                         assert!(
-                            "Hello, world".starts_with(&partial) && partial.starts_with(&heard),
+                            "Hello, world".starts_with(&partial) && partial.starts_with(&deltas),
                             "{end}: {partial}"
                         );
                         assert!(end < stream.len());
@@ -86,7 +86,7 @@ async fn a_stream_that_is_cut_at_any_byte_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_more_is_not_waited_for() {
+async fn a_silent_server_times_out() {
     for (at, stream) in streams().into_iter().enumerate() {
         let half = stream.find("world").unwrap();
         for end in [None, Some(0), Some(half)] {
@@ -97,7 +97,7 @@ async fn a_server_that_says_nothing_more_is_not_waited_for() {
             })
             .await;
             let failure = failure(&*clients(&server.url())[at](SHORT)).await;
-            assert!(failure.retry && failure.why.contains("nothing came"), "{failure:?}");
+            assert!(failure.retry && failure.why.contains("no data from"), "{failure:?}");
             assert_eq!(failure.kind, FailureKind::TimedOut);
             if end == Some(half) {
                 assert_eq!(failure.partial.as_deref(), Some("Hello, "));
@@ -107,7 +107,7 @@ async fn a_server_that_says_nothing_more_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_drips_is_stopped_at_last() {
+async fn a_slow_stream_ends_at_the_total_timeout() {
     let server = Server::new(|_| vec![Act::Write(head(200, &[])), Act::Drip(b": ping\n\n".to_vec())]).await;
     let model = Anthropic::new("m").base_url(server.url()).total_timeout(SHORT);
     let failure = failure(&model).await;
@@ -116,7 +116,7 @@ async fn a_server_that_drips_is_stopped_at_last() {
 }
 
 #[tokio::test]
-async fn an_endless_response_is_not_read_to_its_end() {
+async fn an_endless_response_is_cut_off() {
     let whole = streams()[0].clone();
     let bodies: [&[u8]; 4] = [b": ping\n\n", b"data: {}\n\n", b"x", b"data: "];
     for (status, body) in bodies.into_iter().flat_map(|body| [(200, body), (500, body)]) {
@@ -132,7 +132,7 @@ async fn an_endless_response_is_not_read_to_its_end() {
     })
     .await;
     let (answer, _) = ask(&*clients(&server.url())[0](FOR_EVER)).await;
-    assert_eq!(words(&answer.unwrap().blocks), "Hello, world", "what follows a whole answer does not matter");
+    assert_eq!(words(&answer.unwrap().blocks), "Hello, world", "data after a complete answer is ignored");
 }
 
 #[tokio::test]
@@ -174,11 +174,11 @@ async fn redirects_are_not_followed() {
             assert!(failure.why.contains(&other.address), "{failure:?}");
         }
     }
-    assert_eq!(other.requests().len(), 0, "nobody else gets the key");
+    assert_eq!(other.requests().len(), 0, "the key is not sent to another host");
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_not_asked_again() {
+async fn a_tls_error_is_not_retried() {
     let server = Server::new(|_| response(400, &[], "This is plain HTTP.")).await;
     for client in clients(&format!("https://{}", server.address)) {
         let failure = failure(&*client(FOR_EVER)).await;
@@ -188,7 +188,7 @@ async fn a_server_without_tls_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn an_unreachable_server_is_retried_and_an_invalid_url_is_not() {
     let address = Server::new(|_| Vec::new()).await.address;
     let (host, _) = address.split_once(':').unwrap();
     for client in clients(&format!("http://{host}:1")) {
@@ -201,7 +201,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn errors_say_what_the_provider_says() {
+async fn errors_of_the_provider_are_reported() {
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let limited = r#"{"error":{"type":"rate_limit_error","message":"Slow down"}}"#;
     let ms = Duration::from_millis;
@@ -212,7 +212,7 @@ async fn errors_say_what_the_provider_says() {
         (429, &[("retry-after", "2"), ("retry-after-ms", "250")], limited, true, Some(ms(250))),
         (503, &[("x-should-retry", "false")], "<html>", false, None),
         (400, &[], r#"{"error":{"type":"invalid_request_error","message":"No"}}"#, false, None),
-        (401, &[], "nobody", false, None),
+        (401, &[], "unknown user", false, None),
     ];
     for (status, headers, body, retry, after) in cases {
         let acts = response(status, headers, body);
@@ -225,7 +225,7 @@ async fn errors_say_what_the_provider_says() {
 }
 
 #[tokio::test]
-async fn an_error_within_a_stream_keeps_what_came() {
+async fn an_error_within_a_stream_keeps_the_partial_text() {
     let error =
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Busy\"}}\n\n";
     for (at, stream) in streams().into_iter().enumerate() {
@@ -240,7 +240,7 @@ async fn an_error_within_a_stream_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn a_key_that_comes_back_is_not_kept() {
+async fn a_key_in_the_response_is_not_stored() {
     let acts = response(401, &[], &format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#));
     let server = Server::new(move |_| acts.clone()).await;
     for client in clients(&server.url()) {
@@ -254,7 +254,7 @@ async fn a_key_that_comes_back_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_key_in_another_header_is_not_kept_either() {
+async fn a_key_from_another_header_is_not_stored_either() {
     let stream = streams()[0].replace("world", KEY);
     let server = Server::new(move |_| events(&stream)).await;
     let model = Anthropic::new("m").header("Authorization", format!("Bearer {KEY}")).base_url(server.url());
@@ -264,7 +264,7 @@ async fn a_key_in_another_header_is_not_kept_either() {
 }
 
 #[tokio::test]
-async fn a_chat_that_nobody_closes_ends_all_the_same() {
+async fn a_chat_stream_without_done_ends_after_its_finish_reason() {
     let whole = streams()[1].replace("data: [DONE]\n\n", "");
     for after in [Act::Hang, Act::Drip(b": ping\n\n".to_vec())] {
         let begin = [head(200, &[("content-type", "text/event-stream")]), whole.clone().into_bytes()].concat();
@@ -277,14 +277,14 @@ async fn a_chat_that_nobody_closes_ends_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_is_not_shown() {
+async fn an_invalid_key_is_not_shown() {
     let model = Anthropic::new("m").key("sk-with\na line break").base_url("http://127.0.0.1:1");
     let failure = failure(&model).await;
     assert!(!failure.retry && !failure.why.contains("sk-with"), "{failure:?}");
 }
 
 #[tokio::test]
-async fn one_attempt_is_one_request() {
+async fn one_attempt_sends_one_request() {
     let server = Server::new(|_| vec![Act::Write(head(200, &[]))]).await;
     for client in clients(&server.url()) {
         failure(&*client(FOR_EVER)).await;
@@ -293,13 +293,13 @@ async fn one_attempt_is_one_request() {
 }
 
 #[tokio::test]
-async fn a_chain_asks_the_next() {
+async fn a_failure_in_a_chain_is_retried_with_the_next_model() {
     let server = Server::new(|_| response(401, &[], "no")).await;
-    let first = Chat::common("first", server.url());
+    let first = Chat::openai_compatible("first", server.url());
     let chain = Fallback::new(first).or(Scripted::new("second").say("Here."));
     assert_eq!((chain.name(), chain.encoder()), ("first", "openai-chat/common@2"));
     let failure = failure(&chain).await;
-    assert_eq!((failure.retry, failure.after), (true, Some(Duration::ZERO)), "another one follows");
+    assert_eq!((failure.retry, failure.after), (true, Some(Duration::ZERO)), "another model follows");
 }
 
 #[tokio::test]
@@ -318,13 +318,13 @@ async fn tokens_are_counted_or_estimated() {
     assert!(server.requests()[0].starts_with("POST /v1/messages/count_tokens "));
     let refused = count(&model).await.unwrap_err();
     assert_eq!((refused.retry, &*refused.why), (true, "not now, [key] (429)"));
-    assert!(count(&model).await.unwrap_err().why.contains("gave none"));
+    assert!(count(&model).await.unwrap_err().why.contains("no token count"));
     let chain = Fallback::new(Chat::ollama("m")).or(model);
     assert!(matches!(count(&chain).await, Ok(TokenCount::Estimated(20..60))), "{:?}", count(&chain).await);
 }
 
 #[tokio::test]
-async fn who_does_not_wait_any_more_hangs_up() {
+async fn dropping_the_request_closes_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let model = Anthropic::new("m").base_url(format!("http://{}", listener.local_addr().unwrap()));
     let asking = tokio::spawn(async move { ask(&model).await.0.is_ok() });
@@ -333,6 +333,6 @@ async fn who_does_not_wait_any_more_hangs_up() {
     stream.write_all(&begin).await.unwrap();
     asking.abort();
     let mut rest = Vec::new();
-    // Whether in peace or not, the connection ends.
-    let _ = tokio::time::timeout(FOR_EVER, stream.read_to_end(&mut rest)).await.expect("it holds on");
+    // The connection ends, with or without an error.
+    let _ = tokio::time::timeout(FOR_EVER, stream.read_to_end(&mut rest)).await.expect("the connection stays open");
 }

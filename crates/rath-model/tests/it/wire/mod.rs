@@ -1,4 +1,4 @@
-//! The clients, over real sockets.
+//! Tests of the clients over real sockets.
 
 mod agent;
 mod hostile;
@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rath_core::{
-    Actor, Answer, Asking, BoxModel, Delta, Digest, Failure, Memory, Model, Parameters, Session, Shown, StandardView,
-    TokenCount,
+    Actor, BoxModel, Delta, Digest, Failure, InMemory, Model, ModelAnswer, ModelInput, Parameters, RequestSpec,
+    Session, StandardView, TokenCount,
 };
 use rath_model::{Anthropic, Chat, Responses};
 
@@ -21,7 +21,7 @@ const FOR_EVER: Duration = Duration::from_secs(60);
 
 pub(crate) const KEY: &str = "sk-test-0123456789abcdefghij";
 
-/// What each API streams for the words "Hello, world".
+/// The stream of each API for the text "Hello, world".
 pub(crate) fn streams() -> [String; 3] {
     let named = |events: &[&str]| -> String {
         let line = |data: &&str| {
@@ -62,7 +62,7 @@ pub(crate) fn streams() -> [String; 3] {
     [anthropic, chat, responses]
 }
 
-/// Makes a client that waits so long.
+/// Creates a client with this idle timeout.
 type Maker = Box<dyn Fn(Duration) -> BoxModel>;
 
 /// A client for each API at this address.
@@ -81,18 +81,18 @@ pub(crate) fn clients(url: &str) -> [Maker; 3] {
     [client!(Anthropic::new("m"), a), client!(Chat::new("m"), b), client!(Responses::new("m"), c)]
 }
 
-/// What the model says a request has.
+/// The token count of a request, as the model reports it.
 pub(crate) async fn count(model: &dyn Model) -> Result<TokenCount, Failure> {
-    let mut session = Session::create(&Memory::new(), Actor::program("test"));
+    let mut session = Session::create(&InMemory::new(), Actor::program("test"));
     session.user("Begin.").unwrap();
     let parameters = Parameters { temperature: Some(0.5), ..Parameters::default() };
-    let shown = Shown::of(&session, asking(&parameters));
+    let shown = ModelInput::of(&session, asking(&parameters));
     model.count(&shown, &model.encode(&shown).await.unwrap()).await
 }
 
-fn asking(parameters: &Parameters) -> Asking<'_> {
+fn asking(parameters: &Parameters) -> RequestSpec<'_> {
     let config = Digest::of(b"config");
-    Asking {
+    RequestSpec {
         agent: "agent",
         prompt: "Be brief.",
         tools: &[],
@@ -103,27 +103,27 @@ fn asking(parameters: &Parameters) -> Asking<'_> {
     }
 }
 
-/// Asks once. Returns the answer and the words that were heard.
-pub(crate) async fn ask(model: &dyn Model) -> (Result<Answer, Failure>, String) {
-    let mut session = Session::create(&Memory::new(), Actor::program("test"));
+/// Makes one attempt. Returns the answer and the streamed text.
+pub(crate) async fn ask(model: &dyn Model) -> (Result<ModelAnswer, Failure>, String) {
+    let mut session = Session::create(&InMemory::new(), Actor::program("test"));
     session.user("Begin.").unwrap();
     let parameters = Parameters::default();
-    let shown = Shown::of(&session, asking(&parameters));
+    let shown = ModelInput::of(&session, asking(&parameters));
     let request = model.encode(&shown).await.unwrap();
-    let heard = Mutex::new(String::new());
+    let deltas = Mutex::new(String::new());
     let hear = |delta| {
         if let Delta::Text(text) = delta {
-            heard.lock().unwrap().push_str(&text);
+            deltas.lock().unwrap().push_str(&text);
         }
     };
-    let answer = tokio::time::timeout(FOR_EVER, model.send(&shown, &request, &hear)).await.expect("it hangs");
+    let answer = tokio::time::timeout(FOR_EVER, model.send(&shown, &request, &hear)).await.expect("the request hangs");
     if let Err(failure) = &answer {
         assert!(!format!("{failure:?} {failure}").contains(KEY), "{failure:?}");
     }
-    (answer, heard.into_inner().unwrap())
+    (answer, deltas.into_inner().unwrap())
 }
 
 /// The failure of one attempt.
 pub(crate) async fn failure(model: &dyn Model) -> Failure {
-    ask(model).await.0.expect_err("it should fail")
+    ask(model).await.0.expect_err("the attempt should fail")
 }

@@ -1,6 +1,6 @@
 //! An agent with the built-in tools and two small models with real weights, end to end.
 
-#![allow(clippy::disallowed_methods, reason = "the server is a process, and where it is kept is the user's choice")]
+#![allow(clippy::disallowed_methods, reason = "the server is a process, and its location is the user's choice")]
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -12,13 +12,13 @@ use rath::body::{Assistant, ModelResponded, ToolResult};
 use rath::prelude::*;
 use rath::sandbox::{Host, Registry};
 use rath::tools::reading;
-use rath::workshop::Place;
+use rath::workspaces::PlacementSpec;
 use rath_core::{BoxModel, Kind};
 use rath_model::{Anthropic, Chat};
 
 use super::agent::bodies;
 
-/// The server, ended with the test: it and what it started.
+/// The running model server, stopped on drop with all its child processes.
 struct Tiny {
     child: Child,
     port: u16,
@@ -31,7 +31,7 @@ impl Drop for Tiny {
     }
 }
 
-/// Where they are installed, which `cargo xtask test` does.
+/// Where `cargo xtask test` installs the models. `None` if they are not installed.
 fn cache() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?.join("tiny-model");
@@ -44,7 +44,7 @@ impl Tiny {
         let program = project.join("../shared/tools/tiny-model/start");
         let (true, Some(cache)) = (program.is_file(), cache()) else {
             rath_testkit::Requirement::Models
-                .skip("they are not installed; `cargo xtask test` does that where ../shared is there");
+                .skip("the models are not installed; `cargo xtask test` installs them if ../shared exists");
             return None;
         };
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -74,20 +74,20 @@ async fn small_models_use_the_built_in_tools() {
     let Some(tiny) = Tiny::start() else { return };
     let url = format!("http://127.0.0.1:{}", tiny.port);
     let models: [(&str, BoxModel); 2] = [
-        ("chat", Arc::new(Chat::common("tiny", format!("{url}/v1")))),
+        ("chat", Arc::new(Chat::openai_compatible("tiny", format!("{url}/v1")))),
         ("messages", Arc::new(Anthropic::new("tiny").base_url(&url))),
     ];
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("files");
     std::fs::create_dir(&files).unwrap();
     std::fs::write(files.join("notes.txt"), "The code word is marmalade.\n").unwrap();
-    let store = rath_core::Memory::new();
+    let store = rath_core::InMemory::new();
     let backends = Registry::new().with(Arc::new(Host::new()));
-    let workshop = Arc::new(Workshop::new(store.clone(), dir.path().join("workspaces"), backends));
+    let workspaces = Arc::new(Workspaces::new(store.clone(), dir.path().join("workspaces"), backends));
     for (api, model) in models {
         let mut session = store.create(Actor::person("ada"));
-        workshop.place(&mut session, Place::copy_of("host", &files)).await.unwrap();
-        session.equip_shared(workshop.clone());
+        workspaces.assign(&mut session, PlacementSpec::copy_of("host", &files)).await.unwrap();
+        session.provide_shared(workspaces.clone());
         session.user("Read the file notes.txt").unwrap();
         let session = Agent::new("reader").shared_model(model).tools(reading()).forward(session).await.unwrap();
         let turns: Vec<Assistant> = bodies(&session, Kind::Assistant).await;

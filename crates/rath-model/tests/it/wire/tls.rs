@@ -1,4 +1,4 @@
-//! Servers that are not who they say.
+//! TLS errors and proxies.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
 use super::{FOR_EVER, clients, failure};
 
-/// A server that shows a certificate which only itself vouches for. Returns its port.
-async fn impostor() -> u16 {
+/// A server with a self-signed certificate. Returns its port.
+async fn self_signed_server() -> u16 {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -26,16 +26,16 @@ async fn impostor() -> u16 {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let met = acceptor.accept(stream).await;
-            assert!(met.is_err(), "nobody speaks with it");
+            let handshake = acceptor.accept(stream).await;
+            assert!(handshake.is_err(), "no client accepts the certificate");
         }
     });
     port
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
-    let port = impostor().await;
+async fn an_untrusted_certificate_is_rejected() {
+    let port = self_signed_server().await;
     for client in clients(&format!("https://127.0.0.1:{port}")) {
         let failure = failure(&*client(FOR_EVER)).await;
         assert_eq!((failure.retry, failure.kind), (false, FailureKind::Tls), "{failure:?}");
@@ -45,7 +45,7 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_used_where_one_is_set() {
+async fn a_configured_proxy_is_used() {
     use rath_model::Anthropic;
 
     let model = Anthropic::new("m").proxy("http://127.0.0.1:1").base_url("http://provider.invalid");

@@ -1,41 +1,42 @@
-//! A response as it came over the wire, and what its headers say.
+//! A complete HTTP response, and what its headers say.
 
 use std::time::Duration;
 
 use jiff::fmt::rfc2822;
 
-/// A response that came whole: status, headers, body.
+/// A complete HTTP response.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply<'a> {
+pub struct HttpResponse<'a> {
     /// The HTTP status.
     pub status: u16,
-    /// The headers, in any case.
+    /// The headers. Names are compared without regard to case.
     pub headers: &'a [(String, String)],
     /// The body.
     pub body: &'a [u8],
 }
 
-/// Headers in which vendors name a request.
+/// Headers in which vendors send the request id.
 const REQUEST: &[&str] = &["request-id", "x-request-id", "apim-request-id", "x-amzn-requestid", "cf-ray"];
 
-impl<'a> Reply<'a> {
+impl<'a> HttpResponse<'a> {
     /// A response without headers.
     pub fn new(status: u16, body: &'a [u8]) -> Self {
         Self { status, headers: &[], body }
     }
 
-    /// A header.
+    /// The value of a header, trimmed.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.trim())
     }
 
-    /// The vendor's name for the request.
+    /// The vendor's request id.
     pub fn request(&self) -> Option<&'a str> {
         REQUEST.iter().find_map(|name| self.header(name))
     }
 
-    /// How long the vendor asks to wait. A date is taken against the response's own, so that no clock is read.
+    /// How long the vendor asks to wait before the next attempt. A date is compared with the response's own `Date`
+    /// header, not with the local clock.
     pub fn after(&self) -> Option<Duration> {
         let exact = self.header("retry-after-ms").and_then(|ms| seconds(ms, 1e-3));
         exact.or_else(|| {
@@ -44,7 +45,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Whether the vendor says that the request may be repeated.
+    /// Whether the vendor says that the request may be retried. `None` if it does not say.
     pub fn should_retry(&self) -> Option<bool> {
         match self.header("x-should-retry")? {
             "true" => Some(true),
@@ -70,11 +71,11 @@ mod tests {
 
     fn after(headers: &[(&str, &str)]) -> Option<Duration> {
         let headers: Vec<_> = headers.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        Reply { status: 429, headers: &headers, body: b"" }.after()
+        HttpResponse { status: 429, headers: &headers, body: b"" }.after()
     }
 
     #[test]
-    fn a_wait_is_a_number_or_a_date() {
+    fn retry_after_is_a_number_or_a_date() {
         assert_eq!(after(&[("Retry-After", "2")]), Some(Duration::from_secs(2)));
         assert_eq!(after(&[("Retry-After", "1"), ("Retry-After-Ms", "250")]), Some(Duration::from_millis(250)));
         let date = ("Date", "Wed, 19 Aug 2026 14:34:22 GMT");

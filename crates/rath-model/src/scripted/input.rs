@@ -1,29 +1,29 @@
-//! What an answer from code is given.
+//! The input of a model that answers from code.
 
 use rath_core::body::{Block, ToolResult};
-use rath_core::{Content, Message, Said, Shown, ToolChoice};
+use rath_core::{Content, Message, MessageBody, ModelInput, ToolChoice};
 
-/// What the model is shown, for an answer from code. The same on a resumed session as it was before.
+/// The input of a model that answers from code. It is the same when a resumed session asks again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// The agent that asks.
+pub struct ScriptInput {
+    /// The name of the agent.
     pub agent: String,
-    /// Its prompt.
+    /// The agent's system prompt.
     pub prompt: String,
-    /// The names of the tools it may call.
+    /// The names of the agent's tools.
     pub tools: Vec<String>,
     /// Whether the model may or must call a tool.
     pub tool_choice: Option<ToolChoice>,
-    /// How many turns the model has had in this step.
+    /// The number of turns that the model has had in this step.
     pub turn: u64,
-    /// Counts how often this turn was asked for. The first is 1.
+    /// The attempt at this turn, from 1.
     pub attempt: u32,
-    /// The words of the youngest message; empty when nothing was said.
+    /// The text of the latest message. Empty if there is no message.
     pub latest: String,
 }
 
-impl Seen {
-    pub(super) fn new(shown: &Shown<'_>, latest: String) -> Self {
+impl ScriptInput {
+    pub(super) fn new(shown: &ModelInput<'_>, latest: String) -> Self {
         Self {
             agent: shown.agent.into(),
             prompt: shown.prompt.into(),
@@ -36,17 +36,17 @@ impl Seen {
     }
 }
 
-/// The words of a message, without ids and marks.
-pub(super) fn words(message: &Message) -> String {
-    match &message.said {
-        Said::Assistant(turn) => {
+/// The text of a message, without ids and markers.
+pub(super) fn text_of_message(message: &Message) -> String {
+    match &message.body {
+        MessageBody::Assistant(turn) => {
             let texts = turn.blocks.iter().filter_map(|block| match block {
                 Block::Text { text } => Some(text.to_string()),
                 _ => None,
             });
             texts.collect::<Vec<_>>().join("\n")
         }
-        Said::Tool(ToolResult { shown, .. }) => shown.as_ref().map(Content::to_string).unwrap_or_default(),
+        MessageBody::Tool(ToolResult { shown, .. }) => shown.as_ref().map(Content::to_string).unwrap_or_default(),
         said => said.to_string(),
     }
 }

@@ -1,21 +1,21 @@
-//! An item while it is coming.
+//! Assembles streamed output items.
 
 use std::collections::BTreeMap;
 
-use crate::fields::{Fields, Seen};
+use crate::fields::{BorrowedFields, Fields};
 
-/// An item while it is coming: as it began, and what was added.
+/// An output item while it is streamed: its first fields, and the deltas so far.
 #[derive(Debug)]
-pub(super) struct Growing {
-    /// Its place in the answer. Ids are no help: some gateways change them from event to event.
-    pub(super) place: u64,
-    /// As it began, or as it is at its end.
+pub(super) struct PartialItem {
+    /// The item's index in the output. Ids cannot identify items: some gateways change them from event to event.
+    pub(super) index: u64,
+    /// The fields at the start of the item, or at its end if `whole`.
     pub(super) item: Fields,
-    /// It is as it is at its end.
+    /// Whether `item` has the final fields.
     pub(super) whole: bool,
-    /// Words, by the list they are in and their place in it.
+    /// Streamed text, by list and index in the list.
     words: BTreeMap<(List, u64), String>,
-    /// What is no list: arguments of a call, code, an input.
+    /// Streamed text outside lists: arguments of a call, code, or an input.
     value: String,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum List {
 }
 
 impl List {
-    /// The field of the item, the type of its parts, and the field of a part that holds the words.
+    /// The item's field, the type of its parts, and the field of a part that contains the text.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
             List::Text => ("content", "output_text", "text"),
@@ -39,33 +39,33 @@ impl List {
         }
     }
 
-    /// The field of an event that says which part is meant.
+    /// The event field that contains the part's index.
     pub(super) fn index(self) -> &'static str {
         if self == List::Summary { "summary_index" } else { "content_index" }
     }
 }
 
-impl Growing {
-    pub(super) fn new(place: u64, item: Fields) -> Self {
-        Self { place, item, whole: false, words: BTreeMap::new(), value: String::new() }
+impl PartialItem {
+    pub(super) fn new(index: u64, item: Fields) -> Self {
+        Self { index, item, whole: false, words: BTreeMap::new(), value: String::new() }
     }
 
-    /// An item that came at once.
-    pub(super) fn whole(place: u64, item: Fields) -> Self {
-        Self { whole: true, ..Self::new(place, item) }
+    /// An item that was not streamed.
+    pub(super) fn whole(index: u64, item: Fields) -> Self {
+        Self { whole: true, ..Self::new(index, item) }
     }
 
-    /// Adds words to a part.
+    /// Appends text to a part.
     pub(super) fn add(&mut self, list: List, index: u64, more: &str) {
         self.words.entry((list, index)).or_default().push_str(more);
     }
 
-    /// Adds to what is no list.
+    /// Appends text outside lists.
     pub(super) fn add_value(&mut self, more: &str) {
         self.value.push_str(more);
     }
 
-    /// The item as far as it came.
+    /// The item, as far as it has arrived.
     pub(super) fn close(mut self) -> Fields {
         if self.whole {
             return self.item;
@@ -77,8 +77,8 @@ impl Growing {
             }
         }
         if !self.value.is_empty() {
-            let held = ["arguments", "input", "code"].into_iter().find(|key| self.item.get(key).is_some());
-            self.item.put(held.unwrap_or("arguments"), &self.value);
+            let key = ["arguments", "input", "code"].into_iter().find(|key| self.item.get(key).is_some());
+            self.item.put(key.unwrap_or("arguments"), &self.value);
         }
         self.item
     }
@@ -86,8 +86,8 @@ impl Growing {
     fn parts(&self, field: &str) -> Vec<Fields> {
         let mut parts: Vec<(u64, Fields)> = Vec::new();
         for ((list, index), words) in &self.words {
-            let (place, kind, key) = list.names();
-            if place == field {
+            let (list_field, kind, key) = list.names();
+            if list_field == field {
                 let mut part = Fields::default();
                 part.put("type", kind);
                 part.put(key, words);
@@ -99,7 +99,7 @@ impl Growing {
     }
 }
 
-/// Which list an event adds words to.
+/// The list that an event of this type appends to.
 pub(super) fn list_of(kind: &str) -> Option<List> {
     match kind {
         "response.output_text.delta" => Some(List::Text),
@@ -110,8 +110,11 @@ pub(super) fn list_of(kind: &str) -> Option<List> {
     }
 }
 
-/// The place of an item that an event names, or the one that came last.
-pub(super) fn meant<'a>(items: &'a mut [Growing], event: &Seen<'_>) -> Option<&'a mut Growing> {
-    let place = event.index("output_index");
-    items.iter_mut().rev().find(|item| place.is_none_or(|place| place == item.place))
+/// The item that an event refers to: the one with its index, or the latest if it names none.
+pub(super) fn item_of_event<'a>(
+    items: &'a mut [PartialItem],
+    event: &BorrowedFields<'_>,
+) -> Option<&'a mut PartialItem> {
+    let index = event.index("output_index");
+    items.iter_mut().rev().find(|item| index.is_none_or(|index| index == item.index))
 }

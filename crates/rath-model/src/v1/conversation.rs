@@ -1,51 +1,51 @@
-//! Version 1: the conversation in the order that every API takes, and the texts around it. Frozen: see [`super`].
+//! Version 1: the conversation in an order that every API accepts, and the texts around it. Frozen: see [`super`].
 
 use std::borrow::Cow;
 
 use rath_core::body::{Assistant, Block, ToolResult};
-use rath_core::{BlobRef, Content, Said};
+use rath_core::{BlobRef, Content, MessageBody};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use serde::Serialize;
 
 use super::attached::File;
-use crate::talk::Talk;
+use crate::request_input::RequestInput;
 
-/// A piece of a conversation.
+/// One item of a conversation.
 #[derive(Debug)]
-pub(crate) enum Line<'a> {
+pub(crate) enum ConversationItem<'a> {
     /// Standing instructions.
     System(Cow<'a, str>),
-    /// What is said to the model.
+    /// A message to the model.
     User(Cow<'a, str>),
-    /// What comes with it: always after what is said, if anything is.
+    /// Files attached to a message. They follow its text, if it has text.
     Files(Vec<File<'a>>),
-    /// What the model said, with the results of its calls.
-    Turn(Spoken<'a>),
+    /// A turn of the model, with the results of its calls.
+    Turn(AssistantTurn<'a>),
 }
 
 /// A turn of the model.
 #[derive(Debug)]
-pub(crate) struct Spoken<'a> {
-    /// As it goes back verbatim.
+pub(crate) struct AssistantTurn<'a> {
+    /// The turn's native JSON, if it can be sent back verbatim.
     pub(crate) sent: Option<&'a str>,
-    /// As it is rebuilt.
-    pub(crate) parts: Vec<Spoke<'a>>,
-    /// Its calls.
-    pub(crate) calls: Vec<Called<'a>>,
+    /// The parts to rebuild the turn from, if it cannot.
+    pub(crate) parts: Vec<TurnPart<'a>>,
+    /// The turn's calls, with their results.
+    pub(crate) calls: Vec<ToolExchange<'a>>,
 }
 
-/// A part of a turn that any API understands.
+/// A part of a turn that every API understands.
 #[derive(Debug)]
-pub(crate) enum Spoke<'a> {
-    /// Words.
+pub(crate) enum TurnPart<'a> {
+    /// Text.
     Text(Cow<'a, str>),
-    /// The call of this number.
+    /// The call with this index.
     Call(usize),
 }
 
 /// A call and its result.
 #[derive(Debug)]
-pub(crate) struct Called<'a> {
+pub(crate) struct ToolExchange<'a> {
     pub(crate) id: Cow<'a, str>,
     pub(crate) name: &'a str,
     pub(crate) arguments: Cow<'a, str>,
@@ -53,50 +53,54 @@ pub(crate) struct Called<'a> {
     pub(crate) failed: bool,
 }
 
-/// What is said where the API wants somebody to have spoken last.
+/// The message that is added if the conversation would end with a turn of the model.
 const GO_ON: &str = "Go on.";
 const NO_RESULT: &str = "The call was not finished; it has no result.";
 const NO_OUTPUT: &str = "(no output)";
-/// What an API has around a message, in bytes.
+/// Estimated overhead of a message in a request, in bytes.
 const AROUND: usize = 128;
 
-impl<'a> Talk<'a> {
+impl<'a> RequestInput<'a> {
     /// The conversation for this API. It never ends with a turn of the model.
-    pub(crate) fn lines(&self, api: &str) -> Vec<Line<'a>> {
-        let mut lines = Lines::default();
+    pub(crate) fn conversation(&self, api: &str) -> Vec<ConversationItem<'a>> {
+        let mut conversation = Conversation::default();
         for message in self.messages {
-            match &message.said {
-                Said::System(body) => lines.all.push(Line::System(text(&body.text))),
-                Said::User(body) => {
-                    lines.user(text(&body.text));
+            match &message.body {
+                MessageBody::System(body) => conversation.all.push(ConversationItem::System(text(&body.text))),
+                MessageBody::User(body) => {
+                    conversation.user(text(&body.text));
                     if !body.attached.is_empty() {
-                        lines.all.push(Line::Files(body.attached.iter().map(|file| self.file(file)).collect()));
+                        conversation
+                            .all
+                            .push(ConversationItem::Files(body.attached.iter().map(|file| self.file(file)).collect()));
                     }
                 }
-                Said::Assistant(turn) => lines.turn(turn, self.verbatim(turn, api)),
-                Said::Tool(result) => lines.result(result),
-                Said::Summary { text: words } => {
-                    lines.user(format!("A summary of what was said before:\n\n{}", text(words)).into());
+                MessageBody::Assistant(turn) => conversation.turn(turn, self.verbatim(turn, api)),
+                MessageBody::Tool(result) => conversation.result(result),
+                MessageBody::Summary { text: words } => {
+                    conversation.user(format!("A summary of what was said before:\n\n{}", text(words)).into());
                 }
-                Said::Marker { why: Some(why), .. } => lines.user(format!("What follows is of a branch: {why}").into()),
-                Said::Marker { why: None, .. } => lines.user("What follows is of a branch.".into()),
-                Said::Erased => {}
+                MessageBody::Marker { why: Some(why), .. } => {
+                    conversation.user(format!("What follows is of a branch: {why}").into())
+                }
+                MessageBody::Marker { why: None, .. } => conversation.user("What follows is of a branch.".into()),
+                MessageBody::Erased => {}
             }
         }
-        lines.close()
+        conversation.close()
     }
 
-    /// A request of it as JSON, written into about as much room as it takes.
+    /// Serializes a request into a buffer of about the right size.
     pub(crate) fn write(&self, request: &impl Serialize) -> serde_json::Result<Vec<u8>> {
-        let said: usize = self.messages.iter().map(|message| AROUND + length(&message.said)).sum();
+        let said: usize = self.messages.iter().map(|message| AROUND + length(&message.body)).sum();
         let files: usize = self.files.values().map(|file| file.len() / 3 * 4).sum();
-        // Quotes and line ends take two bytes.
+        // An eighth more for characters that JSON escapes.
         let mut json = Vec::with_capacity(AROUND + self.prompt.len() + said + said / 8 + files);
         serde_json::to_writer(&mut json, request)?;
         Ok(json)
     }
 
-    /// The turn as it was sent, where this API and model sent it.
+    /// The turn's native JSON, if this API and model produced it.
     fn verbatim(&self, turn: &'a Assistant, api: &str) -> Option<&'a str> {
         let sent = turn.sent.as_ref().filter(|sent| sent.api == api && sent.model == self.model)?;
         match &sent.json {
@@ -107,17 +111,17 @@ impl<'a> Talk<'a> {
 }
 
 #[derive(Default)]
-struct Lines<'a> {
-    all: Vec<Line<'a>>,
-    /// Calls without a result: the line of their turn and their number in it.
+struct Conversation<'a> {
+    all: Vec<ConversationItem<'a>>,
+    /// Calls without a result, by id: the index of their turn and of the call in it.
     open: HashMap<&'a str, (usize, usize)>,
     names: HashSet<Cow<'a, str>>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> Conversation<'a> {
     fn user(&mut self, words: Cow<'a, str>) {
         if !words.trim().is_empty() {
-            self.all.push(Line::User(words));
+            self.all.push(ConversationItem::User(words));
         }
     }
 
@@ -129,28 +133,29 @@ impl<'a> Lines<'a> {
         let (mut parts, mut calls) = (Vec::new(), Vec::new());
         for block in &turn.blocks {
             match block {
-                Block::Text { text: words } => parts.push(Spoke::Text(text(words))),
+                Block::Text { text: words } => parts.push(TurnPart::Text(text(words))),
                 Block::Image { image } => {
-                    parts.push(Spoke::Text(format!("[picture, {}, {} bytes]", image.media_type, image.bytes).into()));
+                    parts
+                        .push(TurnPart::Text(format!("[picture, {}, {} bytes]", image.media_type, image.bytes).into()));
                 }
                 Block::Reasoning { .. } | Block::Unknown(_) => {}
                 Block::ToolUse { id, name, arguments } => {
                     self.open.insert(id, (self.all.len(), calls.len()));
                     let id = self.name(id, sent.is_some());
-                    parts.push(Spoke::Call(calls.len()));
+                    parts.push(TurnPart::Call(calls.len()));
                     let (arguments, result) = (text(arguments), NO_RESULT.into());
-                    calls.push(Called { id, name, arguments, result, failed: true });
+                    calls.push(ToolExchange { id, name, arguments, result, failed: true });
                 }
             }
         }
-        parts.retain(|part| !matches!(part, Spoke::Text(words) if words.trim().is_empty()));
+        parts.retain(|part| !matches!(part, TurnPart::Text(words) if words.trim().is_empty()));
         if sent.is_some() || !parts.is_empty() {
-            self.all.push(Line::Turn(Spoken { sent, parts, calls }));
+            self.all.push(ConversationItem::Turn(AssistantTurn { sent, parts, calls }));
         }
     }
 
-    /// A name for a call that no other has and that every API takes: those of one vendor are too long, or hold the
-    /// wrong characters, for another.
+    /// An id for a call that is unique and that every API accepts. Ids of one vendor can be too long for another, or
+    /// contain characters that it rejects.
     fn name(&mut self, id: &'a str, verbatim: bool) -> Cow<'a, str> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         let is_good = verbatim || (!id.is_empty() && id.len() <= 40 && id.bytes().all(fits));
@@ -165,14 +170,14 @@ impl<'a> Lines<'a> {
         name
     }
 
-    /// A result belongs to the youngest call of its name, and stands with it whatever was said in between. One whose
-    /// call is not shown is told in words.
+    /// Adds a result to the latest call with its id, even if other messages are between them. A result whose call is
+    /// not shown becomes a message.
     fn result(&mut self, result: &'a ToolResult) {
         let shown = result.shown.as_ref().map(text).filter(|shown| !shown.is_empty());
         let shown = shown.unwrap_or(Cow::Borrowed(NO_OUTPUT));
-        let place = self.open.remove(result.call.as_str());
-        let called = place.and_then(|(line, call)| match self.all.get_mut(line)? {
-            Line::Turn(turn) => turn.calls.get_mut(call),
+        let position = self.open.remove(result.call.as_str());
+        let called = position.and_then(|(item, call)| match self.all.get_mut(item)? {
+            ConversationItem::Turn(turn) => turn.calls.get_mut(call),
             _ => None,
         });
         match called {
@@ -181,15 +186,15 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn close(mut self) -> Vec<Line<'a>> {
-        let last = self.all.iter().rfind(|line| !matches!(line, Line::System(_)));
+    fn close(mut self) -> Vec<ConversationItem<'a>> {
+        let last = self.all.iter().rfind(|item| !matches!(item, ConversationItem::System(_)));
         let waits = match last {
-            Some(Line::User(_) | Line::Files(_)) => true,
-            Some(Line::Turn(turn)) => !turn.calls.is_empty(),
+            Some(ConversationItem::User(_) | ConversationItem::Files(_)) => true,
+            Some(ConversationItem::Turn(turn)) => !turn.calls.is_empty(),
             _ => false,
         };
         if !waits {
-            self.all.push(Line::User(GO_ON.into()));
+            self.all.push(ConversationItem::User(GO_ON.into()));
         }
         self.all
     }
@@ -202,8 +207,8 @@ fn text(content: &Content) -> Cow<'_, str> {
     }
 }
 
-/// How long what was said is, in bytes.
-fn length(said: &Said) -> usize {
+/// The length of a message's text, in bytes.
+fn length(said: &MessageBody) -> usize {
     let of = |content: &Content| match content {
         Content::Text(text) => text.len(),
         Content::Blob(_) => 0,
@@ -213,14 +218,14 @@ fn length(said: &Said) -> usize {
         Block::Image { .. } | Block::Reasoning { .. } | Block::Unknown(_) => 0,
     };
     match said {
-        Said::System(body) => of(&body.text),
-        Said::User(body) => of(&body.text),
-        Said::Assistant(turn) => match &turn.sent {
+        MessageBody::System(body) => of(&body.text),
+        MessageBody::User(body) => of(&body.text),
+        MessageBody::Assistant(turn) => match &turn.sent {
             Some(sent) => of(&sent.json),
             None => turn.blocks.iter().map(|block| AROUND + in_block(block)).sum(),
         },
-        Said::Tool(result) => result.shown.as_ref().map_or(0, of),
-        Said::Summary { text } => of(text),
-        Said::Marker { .. } | Said::Erased => 0,
+        MessageBody::Tool(result) => result.shown.as_ref().map_or(0, of),
+        MessageBody::Summary { text } => of(text),
+        MessageBody::Marker { .. } | MessageBody::Erased => 0,
     }
 }

@@ -1,33 +1,33 @@
-//! A JSON value that grows with each delta.
+//! JSON values that are assembled from deltas.
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::fields::{Fields, Seen, is_null, items_of, text_of};
+use crate::fields::{BorrowedFields, Fields, is_null, items_of, text_of};
 
-/// A value that came in pieces.
+/// A JSON value, assembled from deltas.
 #[derive(Debug)]
-pub(super) enum Grown {
-    /// What does not grow: numbers, `true`, `false`, `null`.
+pub(super) enum DeltaAccumulator {
+    /// A value that cannot grow: a number, `true`, `false` or `null`.
     Fixed(Box<RawValue>),
     Text(String),
-    List(Vec<Grown>),
+    List(Vec<DeltaAccumulator>),
     Object(Object),
 }
 
-/// An object that came in pieces.
+/// A JSON object, assembled from deltas.
 #[derive(Debug, Default)]
-pub(super) struct Object(Vec<(String, Grown)>);
+pub(super) struct Object(Vec<(String, DeltaAccumulator)>);
 
-impl Grown {
+impl DeltaAccumulator {
     fn of(value: &RawValue) -> Self {
         match value.get().as_bytes().first() {
             Some(b'"') => Self::Text(text_of(value).unwrap_or_default().into_owned()),
             Some(b'[') => Self::List(items_of(value).into_iter().map(Self::of).collect()),
             Some(b'{') => {
                 let mut object = Object::default();
-                object.add_all(&Seen::of_value(value));
+                object.add_all(&BorrowedFields::of_value(value));
                 Self::Object(object)
             }
             _ => Self::Fixed(value.to_owned()),
@@ -36,39 +36,40 @@ impl Grown {
 
     fn add(&mut self, key: &str, value: &RawValue) {
         match (self, value.get().as_bytes().first()) {
-            (Self::Text(held), Some(b'"')) => add_text(key, held, &text_of(value).unwrap_or_default()),
-            (Self::List(held), Some(b'[')) => items_of(value).into_iter().for_each(|item| add_item(held, item)),
-            (Self::Object(held), Some(b'{')) => held.add_all(&Seen::of_value(value)),
-            (held, _) => *held = Self::of(value),
+            (Self::Text(current), Some(b'"')) => add_text(key, current, &text_of(value).unwrap_or_default()),
+            (Self::List(current), Some(b'[')) => items_of(value).into_iter().for_each(|item| add_item(current, item)),
+            (Self::Object(current), Some(b'{')) => current.add_all(&BorrowedFields::of_value(value)),
+            (current, _) => *current = Self::of(value),
         }
     }
 }
 
 impl Object {
-    /// Takes a field: what is there already grows; `null` says nothing.
+    /// Adds a field. A value that is already there grows; `null` changes nothing.
     pub(super) fn add(&mut self, key: &str, value: &RawValue) {
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some(_) if is_null(value) => {}
-            Some((_, held)) => held.add(key, value),
-            None => self.0.push((key.to_owned(), Grown::of(value))),
+            Some((_, current)) => current.add(key, value),
+            None => self.0.push((key.to_owned(), DeltaAccumulator::of(value))),
         }
     }
 
-    fn add_all(&mut self, fields: &Seen<'_>) {
+    fn add_all(&mut self, fields: &BorrowedFields<'_>) {
         fields.iter().for_each(|(key, value)| self.add(key, value));
     }
 
-    /// Keeps a place for a field that is read into something else.
-    pub(super) fn keep_place(&mut self, key: &str) {
+    /// Reserves the position of a field that is parsed into something else.
+    pub(super) fn reserve(&mut self, key: &str) {
         if !self.has(key) {
-            self.0.push((key.to_owned(), Grown::Fixed(RawValue::NULL.to_owned())));
+            self.0.push((key.to_owned(), DeltaAccumulator::Fixed(RawValue::NULL.to_owned())));
         }
     }
 
-    /// Keeps a place for an object that is read into something else: an empty one.
-    pub(super) fn keep_place_of_object(&mut self, key: &str) {
+    /// Reserves the position of a field that is parsed into something else and whose value was an object, with an empty
+    /// object.
+    pub(super) fn reserve_object(&mut self, key: &str) {
         self.0.retain(|(name, _)| name != key);
-        self.0.push((key.to_owned(), Grown::Object(Object::default())));
+        self.0.push((key.to_owned(), DeltaAccumulator::Object(Object::default())));
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -76,10 +77,10 @@ impl Object {
     }
 
     pub(super) fn has_list(&self, key: &str) -> bool {
-        self.0.iter().any(|(name, value)| name == key && matches!(value, Grown::List(_)))
+        self.0.iter().any(|(name, value)| name == key && matches!(value, DeltaAccumulator::List(_)))
     }
 
-    /// Puts an item at the end of a list.
+    /// Appends an item to a list.
     pub(super) fn push(&mut self, key: &str, item: &impl Serialize) {
         if let Ok(list) = to_raw_value(&[item]) {
             self.add(key, &list);
@@ -94,12 +95,12 @@ impl Object {
         fields
     }
 
-    /// Whether an item is more of this one: it has the same number, and is no other type of thing.
-    fn goes_on_with(&self, item: &Seen<'_>) -> bool {
+    /// Whether a list item continues this one: it has the same index, and no other type.
+    fn is_continued_by(&self, item: &BorrowedFields<'_>) -> bool {
         let is = |key: &str, other: Option<&RawValue>| {
             self.0.iter().find(|(name, _)| name == key).and_then(|(_, value)| match value {
-                Grown::Fixed(held) => Some(other?.get() == held.get()),
-                Grown::Text(held) => Some(text_of(other?)? == *held),
+                DeltaAccumulator::Fixed(current) => Some(other?.get() == current.get()),
+                DeltaAccumulator::Text(current) => Some(text_of(other?)? == *current),
                 _ => None,
             })
         };
@@ -107,31 +108,31 @@ impl Object {
     }
 }
 
-/// Words are added to words; a label that is sent along with every piece stays one.
-fn add_text(key: &str, held: &mut String, more: &str) {
+/// Appends text to text. A label that every delta repeats, such as an id, is kept once.
+fn add_text(key: &str, current: &mut String, more: &str) {
     let words = ["text", "content", "summary", "data", "arguments", "input", "thinking", "transcript"];
     let labels = ["id", "type", "role", "name", "format", "object"];
     if labels.contains(&key) {
-        more.clone_into(held);
-    } else if words.contains(&key) || key.starts_with("reasoning") || held != more {
-        held.push_str(more);
+        more.clone_into(current);
+    } else if words.contains(&key) || key.starts_with("reasoning") || current != more {
+        current.push_str(more);
     }
 }
 
-/// An item goes on with one that is there already, or is new.
-fn add_item(held: &mut Vec<Grown>, item: &RawValue) {
-    let seen = Seen::of_value(item);
-    let known = held.iter_mut().find_map(|old| match old {
-        Grown::Object(old) if old.goes_on_with(&seen) => Some(old),
+/// Merges the item into the one that it continues, or appends it.
+fn add_item(current: &mut Vec<DeltaAccumulator>, item: &RawValue) {
+    let seen = BorrowedFields::of_value(item);
+    let known = current.iter_mut().find_map(|old| match old {
+        DeltaAccumulator::Object(old) if old.is_continued_by(&seen) => Some(old),
         _ => None,
     });
     match known {
         Some(known) => known.add_all(&seen),
-        None => held.push(Grown::of(item)),
+        None => current.push(DeltaAccumulator::of(item)),
     }
 }
 
-impl Serialize for Grown {
+impl Serialize for DeltaAccumulator {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Fixed(value) => value.serialize(serializer),
