@@ -1,4 +1,4 @@
-//! The store's own session, when others use it too.
+//! Opens the store's operator session, which other processes may be using.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use rath_core::{Actor, ErrorKind, Result, Session, Store};
 
 use tokio::runtime::Handle;
 
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The pause between two attempts.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Tries, of which each writer needs one: somebody who keeps it for longer is stuck.
-const TRIES: usize = 500;
+/// The number of attempts. A writer keeps the operator session only briefly, so one that keeps it for 10 s is stuck.
+const ATTEMPTS: usize = 500;
 
-/// Waits so long, with or without a runtime.
+/// Waits, with or without a tokio runtime.
 async fn pause(length: Duration) {
     match Handle::try_current().is_ok() {
         true => tokio::time::sleep(length).await,
@@ -22,12 +22,14 @@ async fn pause(length: Duration) {
     }
 }
 
-/// The store's operator session: records about the store itself go there. Waits its turn, for ten seconds or so; drop it
-/// when the record is published.
+/// Opens the store's operator session, which has the records about the store itself. Waits up to about 10 s if another
+/// process is using it. Drop the session as soon as the record is published.
 pub async fn operator(store: &Arc<dyn Store>, actor: Actor) -> Result<Session> {
-    for _ in 1..TRIES {
+    for _ in 1..ATTEMPTS {
         match store.operator(actor.clone()).await {
-            Err(error) if matches!(error.kind(), ErrorKind::Store(StoreError::Held { .. })) => pause(PAUSE).await,
+            Err(error) if matches!(error.kind(), ErrorKind::Store(StoreError::Locked { .. })) => {
+                pause(RETRY_PAUSE).await
+            }
             answer => return answer,
         }
     }

@@ -1,125 +1,127 @@
-//! Checks a bundle: every hash, every link, every file, before anything of it is believed.
+//! Checks a bundle completely, every hash, link and file, before any of it is used.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Cursor, Read};
 
 use rath_core::body::{Created, Forked, Merged};
 use rath_core::files::Tree;
-use rath_core::verify::{Chain, Finding, What};
-use rath_core::{Digest, Fault, Header, Kind, Point, Record, RecordId, Reference, SessionId, State};
+use rath_core::verify::{ChainVerifier, Finding, FindingKind};
+use rath_core::{Digest, Header, Kind, Point, Record, RecordError, RecordId, Reference, SessionId, State};
 use sha2::{Digest as _, Sha256};
 
-use super::beside::Beside;
-use super::blobs::{Named, Names};
-use super::blocks::{Block, Blocks, Cut, Parsed, Parsing, Unfit, threadless};
-use super::graph::{Graph, Head, Merge};
-use super::import::AT_HAND;
-use super::places::{Place, Places};
-use super::rows::LINE;
-use super::source::{Bytes, Source};
-use super::{BLOBS, Broken, FORMAT, GRAPH, README, RECORDS, SUMS, UNSUMMED, VERIFIER};
+use super::blobs::{NamedBlob, NamedBlobs};
+use super::blocks::{BadLine, Block, Blocks, LineParser, ParsedLine, ReadStop, no_thread};
+use super::graph::{BundleGraph, MergedHeads, SessionHead};
+use super::import::MAX_CACHED_BYTES;
+use super::line_reader::MAX_LINE;
+use super::ordered_workers::OrderedWorkers;
+use super::record_index::{IndexedRecord, RecordIndex};
+use super::source::{BundleSource, Bytes};
+use super::{BLOBS, BundleDefect, FIRST_UNSUMMED, FORMAT, GRAPH, README, RECORDS, SUMS, VERIFIER};
 
-/// The most that is read at once of files that must be understood as a whole.
+/// The size limit of files that are read as a whole, in bytes.
 pub(super) const WHOLE: u64 = 256 << 20;
 
-/// So many threads take lines apart, if there are as many processors. What they make is put together by one.
+/// The maximum number of threads that parse lines. One thread assembles their results.
 const PARSERS: usize = 4;
 
-/// A bundle that is what was exported.
+/// The content of a valid bundle.
 #[derive(Debug)]
-pub struct Contents {
-    /// What it holds.
-    pub graph: Graph,
-    /// Where each record stands.
-    pub(super) places: Places,
-    /// Its records, in order, where they are few enough, until the last who wants them takes them.
+pub struct BundleContents {
+    /// The content of `graph.json`.
+    pub graph: BundleGraph,
+    /// The records by id.
+    pub(super) index: RecordIndex,
+    /// All records in order, if they fit in memory.
     pub(super) records: Option<Vec<Record>>,
-    /// Whether the `verify.py` in it is not one that a version of rath wrote.
+    /// Whether the bundle's `verify.py` is not one that a version of rath wrote.
     pub another_verifier: bool,
-    /// Records that somebody waited for, by place.
+    /// The ids of the records at the watched points.
     pub(super) seen: HashMap<Point, RecordId>,
-    /// Keys of runs, with the sessions that were created for them.
+    /// Run keys, with the sessions that were created for them.
     pub(super) runs: Vec<(String, SessionId)>,
 }
 
-/// Reads a zip that is in memory, and checks all of it.
-pub fn read_zip(bytes: &[u8]) -> Result<Contents, Broken> {
-    let mut source = Source::zip(Bytes::Memory(Cursor::new(bytes.to_vec())))?;
-    check(&mut source, &HashSet::new(), AT_HAND, &mut |_| {})
+/// Reads a zip in memory and checks all of it.
+pub fn read_zip(bytes: &[u8]) -> Result<BundleContents, BundleDefect> {
+    let mut source = BundleSource::zip(Bytes::InMemory(Cursor::new(bytes.to_vec())))?;
+    check(&mut source, &HashSet::new(), MAX_CACHED_BYTES, &mut |_| {})
 }
 
-/// Checks everything in a bundle. The ids of the records at `watched` places are kept, and the records themselves where
-/// they have at most `at_hand` bytes.
+/// Checks everything in a bundle. Keeps the ids of the records at `watched`, and keeps the records themselves if they
+/// have at most `max_cached_bytes` bytes.
 pub(super) fn check(
-    source: &mut Source,
+    source: &mut BundleSource,
     watched: &HashSet<Point>,
-    at_hand: usize,
+    max_cached_bytes: usize,
     progress: &mut dyn FnMut(u64),
-) -> Result<Contents, Broken> {
-    let bad = |name: &str, why: &str| Broken::File { name: name.into(), why: why.into() };
+) -> Result<BundleContents, BundleDefect> {
+    let bad = |name: &str, why: &str| BundleDefect::File { name: name.into(), why: why.into() };
     let sums = read_sums(source)?;
     let expect = |name: &str, digest: Digest| match sums.get(name) {
         Some(sum) if *sum == digest => Ok(()),
-        Some(_) => Err(bad(name, "its bytes are not those that SHA256SUMS vouches for")),
+        Some(_) => Err(bad(name, "its digest is not the one in SHA256SUMS")),
         None => Err(bad(name, "SHA256SUMS does not list it")),
     };
     let graph_bytes = source.whole(GRAPH, WHOLE)?;
     let graph = read_graph(&graph_bytes)?;
     let bytes = source.names.get(RECORDS).copied().unwrap_or(0);
-    let mut lines = Lines::new(&graph, watched, at_hand, bytes);
-    let digest = lines.read(source, progress)?;
-    lines.finish()?;
+    let mut chains = RecordChecker::new(&graph, watched, max_cached_bytes, bytes);
+    let digest = chains.read(source, progress)?;
+    chains.finish()?;
     match digest {
         Some(digest) => expect(RECORDS, digest)?,
-        None if sums.contains_key(RECORDS) => return Err(bad(SUMS, "it lists records.jsonl, as this format does not")),
+        None if sums.contains_key(RECORDS) => {
+            return Err(bad(SUMS, "it lists records.jsonl, which this format does not list"));
+        }
         None => {}
     }
     expect(GRAPH, Digest::of(&graph_bytes))?;
     expect(README, Digest::of(&source.whole(README, WHOLE)?))?;
     let verifier = source.whole(VERIFIER, WHOLE)?;
     expect(VERIFIER, Digest::of(&verifier))?;
-    let (blobs, blob_bytes) = check_blobs(source, &graph, &mut lines.names)?;
+    let (blobs, blob_bytes) = check_blobs(source, &graph, &mut chains.names)?;
     for digest in source.blobs() {
         expect(&format!("{BLOBS}{digest}"), digest)?;
     }
     if let Some(name) = sums.keys().find(|name| !source.names.contains_key(*name) || *name == SUMS) {
-        return Err(bad(name, "SHA256SUMS lists it, and it is not there or is the list"));
+        return Err(bad(name, "SHA256SUMS lists it, but it is missing or is SHA256SUMS itself"));
     }
-    let Lines { lines, merges, count, without_body, order, mut places, records, seen, runs, .. } = lines;
+    let RecordChecker { chains, merges, count, without_body, order, mut index, records, seen, runs, .. } = chains;
     if records.is_none() {
-        // They are read once more, and each is looked for.
-        places.catch_up();
+        // The records are read again later, and each is looked up by its id then.
+        index.catch_up();
     }
-    let mut sessions: Vec<Head> = lines.into_iter().filter_map(|line| line.head).collect();
+    let mut sessions: Vec<SessionHead> = chains.into_iter().filter_map(|chain| chain.head).collect();
     sessions.sort_unstable_by_key(|head| head.session);
-    let is = Graph {
+    let is = BundleGraph {
         sessions,
         merges,
         records: count,
-        order: (graph.bundle >= UNSUMMED).then(|| Digest(order.finalize().into())),
+        order: (graph.bundle >= FIRST_UNSUMMED).then(|| Digest(order.finalize().into())),
         without_body,
         blobs,
         blob_bytes,
         ..graph.clone()
     };
     if is != graph {
-        return Err(bad(GRAPH, "it does not say what the records say"));
+        return Err(bad(GRAPH, "it does not match the records"));
     }
-    Ok(Contents { graph, places, records, seen, runs, another_verifier: !super::is_our_verifier(&verifier) })
+    Ok(BundleContents { graph, index, records, seen, runs, another_verifier: !super::is_our_verifier(&verifier) })
 }
 
-/// The sessions that the graph names, before anything was checked.
-pub(super) fn heads(source: &mut Source) -> Result<Vec<Head>, Broken> {
+/// The sessions in `graph.json`, before anything is checked.
+pub(super) fn heads(source: &mut BundleSource) -> Result<Vec<SessionHead>, BundleDefect> {
     Ok(read_graph(&source.whole(GRAPH, WHOLE)?)?.sessions)
 }
 
-/// `SHA256SUMS`: the one way to write it, every file that it is to list once, in order.
-fn read_sums(source: &mut Source) -> Result<BTreeMap<String, Digest>, Broken> {
-    let bad = |why: String| Broken::File { name: SUMS.into(), why };
-    let text = String::from_utf8(source.whole(SUMS, WHOLE)?).map_err(|_| bad("it is not text".into()))?;
+/// Parses `SHA256SUMS` in its canonical form: every file once, sorted by name.
+fn read_sums(source: &mut BundleSource) -> Result<BTreeMap<String, Digest>, BundleDefect> {
+    let bad = |why: String| BundleDefect::File { name: SUMS.into(), why };
+    let text = String::from_utf8(source.whole(SUMS, WHOLE)?).map_err(|_| bad("it is not UTF-8".into()))?;
     let mut sums = BTreeMap::new();
     if !text.ends_with('\n') {
-        return Err(bad("its last line is cut".into()));
+        return Err(bad("its last line is truncated".into()));
     }
     for (at, line) in text.split_terminator('\n').enumerate() {
         let read = line.split_once("  ").and_then(|(digest, name)| Some((name, digest.parse::<Digest>().ok()?)));
@@ -132,8 +134,8 @@ fn read_sums(source: &mut Source) -> Result<BTreeMap<String, Digest>, Broken> {
     Ok(sums)
 }
 
-fn read_graph(bytes: &[u8]) -> Result<Graph, Broken> {
-    let bad = |why: String| Broken::File { name: GRAPH.into(), why };
+fn read_graph(bytes: &[u8]) -> Result<BundleGraph, BundleDefect> {
+    let bad = |why: String| BundleDefect::File { name: GRAPH.into(), why };
     #[derive(serde::Deserialize)]
     struct Mark {
         bundle: u64,
@@ -146,73 +148,78 @@ fn read_graph(bytes: &[u8]) -> Result<Graph, Broken> {
     serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))
 }
 
-/// The records while they are read.
-struct Lines<'a> {
-    graph: &'a Graph,
+/// The state of the check while records are read.
+struct RecordChecker<'a> {
+    graph: &'a BundleGraph,
     watched: &'a HashSet<Point>,
-    at_hand: usize,
-    lines: Vec<Line>,
-    /// Where those are, by session.
+    max_cached_bytes: usize,
+    chains: Vec<SessionChain>,
+    /// Positions in `chains`, by session.
     by_session: HashMap<SessionId, usize>,
-    /// Where the last one is: most records go on with it.
+    /// The position of the last session: most records follow one of the same session.
     last: usize,
-    places: Places,
+    index: RecordIndex,
     seen: HashMap<Point, RecordId>,
-    merges: Vec<Merge>,
+    merges: Vec<MergedHeads>,
     runs: Vec<(String, SessionId)>,
-    names: Names,
+    names: NamedBlobs,
     records: Option<Vec<Record>>,
     size: usize,
     count: u64,
-    /// Over the ids so far.
+    /// The hash over the ids of the records so far.
     order: Sha256,
     without_body: u64,
-    left_out: usize,
+    omitted_seen: usize,
 }
 
-/// The records of a session.
-struct Line {
+/// The chain of one session's records.
+struct SessionChain {
     session: SessionId,
-    chain: Chain,
-    /// `None` before the first.
-    head: Option<Head>,
+    chain: ChainVerifier,
+    /// `None` before the first record.
+    head: Option<SessionHead>,
 }
 
-impl<'a> Lines<'a> {
-    fn new(graph: &'a Graph, watched: &'a HashSet<Point>, at_hand: usize, bytes: u64) -> Self {
-        // The graph may say anything, but no line is shorter than this.
+impl<'a> RecordChecker<'a> {
+    fn new(graph: &'a BundleGraph, watched: &'a HashSet<Point>, max_cached_bytes: usize, bytes: u64) -> Self {
+        // The count in the graph is untrusted. No line is shorter than 256 bytes.
         let expected = graph.records.min(bytes / 256).min(1 << 20) as usize;
         Self {
             graph,
             watched,
-            at_hand,
-            lines: Vec::new(),
+            max_cached_bytes,
+            chains: Vec::new(),
             by_session: HashMap::new(),
             last: 0,
-            places: Places::with_capacity(expected),
+            index: RecordIndex::with_capacity(expected),
             seen: HashMap::new(),
             merges: Vec::new(),
             runs: Vec::new(),
-            names: Names::default(),
+            names: NamedBlobs::default(),
             records: Some(Vec::with_capacity(expected)),
             size: 0,
             count: 0,
             order: Sha256::new(),
             without_body: 0,
-            left_out: 0,
+            omitted_seen: 0,
         }
     }
 
-    /// Reads all records. Where the bundle has a sum of their file, the file's digest comes back.
-    fn read(&mut self, source: &mut Source, progress: &mut dyn FnMut(u64)) -> Result<Option<Digest>, Broken> {
-        let is_summed = self.graph.bundle < UNSUMMED;
+    /// Reads and checks all records. Returns the digest of `records.jsonl` if the format lists it in `SHA256SUMS`.
+    fn read(
+        &mut self,
+        source: &mut BundleSource,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Option<Digest>, BundleDefect> {
+        let is_summed = self.graph.bundle < FIRST_UNSUMMED;
         let mut hash = is_summed.then(Sha256::new);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let parsing = |_| {
-            let mut parsing = Parsing::new(!is_summed);
+            let mut parsing = LineParser::new(!is_summed);
             move |block: Block| parsing.block(&block)
         };
-        let mut parser = Beside::new("rath-parse", (0..processors.min(PARSERS)).map(parsing)).map_err(threadless)?;
+        let mut parser =
+            OrderedWorkers::new("rath-parse", (0..processors.min(PARSERS)).map(parsing)).map_err(no_thread)?;
         let cut = Blocks::new(source)?.each(|block| {
             if let Some(hash) = &mut hash {
                 hash.update(&block);
@@ -228,33 +235,36 @@ impl<'a> Lines<'a> {
         }
         match cut {
             None => {}
-            Some(Cut::Unreadable(broken)) => return Err(broken),
-            Some(Cut::Long) => {
-                return Err(Broken::Line { line: self.count + 1, why: format!("it is longer than {LINE} bytes") });
+            Some(ReadStop::Unreadable(broken)) => return Err(broken),
+            Some(ReadStop::TooLong) => {
+                return Err(BundleDefect::Line {
+                    line: self.count + 1,
+                    why: format!("the line is longer than {MAX_LINE} bytes"),
+                });
             }
         }
         progress(self.count);
         Ok(hash.map(|hash| Digest(hash.finalize().into())))
     }
 
-    fn block(&mut self, parsed: Vec<Result<Parsed, Unfit>>) -> Result<(), Broken> {
+    fn block(&mut self, parsed: Vec<Result<ParsedLine, BadLine>>) -> Result<(), BundleDefect> {
         parsed.into_iter().try_for_each(|parsed| {
             self.count += 1;
             self.record(parsed.map_err(|unfit| unfit.at(self.count))?)
         })
     }
 
-    fn broken(&self, point: Point, why: impl Into<String>) -> Broken {
-        Broken::Record { point, line: self.count, why: why.into() }
+    fn defect(&self, point: Point, why: impl Into<String>) -> BundleDefect {
+        BundleDefect::Record { point, line: self.count, why: why.into() }
     }
 
-    fn record(&mut self, parsed: Parsed) -> Result<(), Broken> {
-        let Parsed { header, is_plain, record, is_object, names, length } = parsed;
+    fn record(&mut self, parsed: ParsedLine) -> Result<(), BundleDefect> {
+        let ParsedLine { header, is_plain, record, is_object, names, length } = parsed;
         let point = Point { session: header.session, seq: header.seq };
-        let elsewhere = self.elsewhere(point, &header)?;
-        let chain = &mut self.line(point.session).chain;
+        let other_parents = self.other_parents(point, &header)?;
+        let chain = &mut self.chain_of(point.session).chain;
         let own = chain.last().map(|last| last.generation + 1);
-        let others = elsewhere.iter().map(|place| place.generation + 1).max();
+        let others = other_parents.iter().map(|parent| parent.generation + 1).max();
         let record = record.with_generation(own.max(others).unwrap_or(0));
         let (mut findings, mut links) = (Vec::new(), Vec::new());
         match is_plain {
@@ -262,55 +272,55 @@ impl<'a> Lines<'a> {
             false => chain.check(&record, &mut findings, &mut links),
         }
         self.fail_on(&findings)?;
-        self.check_lineage(&record, &elsewhere)?;
-        self.check_left_out(&record)?;
-        // What a store folds it must be able to read.
-        State::default().apply(&record).map_err(|why| self.broken(point, why.to_string()))?;
+        self.check_lineage(&record, &other_parents)?;
+        self.check_omitted(&record)?;
+        // A store must be able to fold the record.
+        State::default().apply(&record).map_err(|why| self.defect(point, why.to_string()))?;
         if let Ok(Created { run: Some(key), .. }) = record.body() {
             self.runs.push((key, point.session));
         }
-        // A record keeps its block, whatever else stands in that.
+        // A record shares the memory of its block: keeping one record keeps the whole block in memory.
         self.size += length;
         names.into_iter().for_each(|blob| self.names.named(blob, point));
-        self.note(record, &header, &elsewhere);
+        self.note(record, &header, &other_parents);
         Ok(())
     }
 
-    fn line(&mut self, session: SessionId) -> &mut Line {
-        if self.lines.get(self.last).is_none_or(|line| line.session != session) {
-            let Self { lines, by_session, .. } = self;
+    fn chain_of(&mut self, session: SessionId) -> &mut SessionChain {
+        if self.chains.get(self.last).is_none_or(|chain| chain.session != session) {
+            let Self { chains, by_session, .. } = self;
             self.last = *by_session.entry(session).or_insert_with(|| {
-                let mut chain = Chain::new(session);
+                let mut chain = ChainVerifier::new(session);
                 chain.state = None;
-                lines.push(Line { session, chain, head: None });
-                lines.len() - 1
+                chains.push(SessionChain { session, chain, head: None });
+                chains.len() - 1
             });
         }
-        &mut self.lines[self.last]
+        &mut self.chains[self.last]
     }
 
-    /// The parents on other lines: they stand before their children.
-    fn elsewhere(&mut self, point: Point, header: &Header) -> Result<Vec<Place>, Broken> {
+    /// The parents in other sessions, which must be before their children.
+    fn other_parents(&mut self, point: Point, header: &Header) -> Result<Vec<IndexedRecord>, BundleDefect> {
         let parents = if header.seq == 0 { &header.parents[..] } else { header.parents.get(1..).unwrap_or_default() };
         if parents.is_empty() {
             return Ok(Vec::new());
         }
-        self.places.catch_up();
-        let mut places = Vec::with_capacity(parents.len());
+        self.index.catch_up();
+        let mut found = Vec::with_capacity(parents.len());
         for parent in parents {
-            let missing = || self.broken(point, format!("its parent {} does not stand before it", parent.short()));
-            let place = self.places.get(parent).ok_or_else(missing)?;
-            if place.time > header.time {
-                return Err(self.broken(point, "its time is before its parent's"));
+            let missing = || self.defect(point, format!("its parent {} is not before it", parent.short()));
+            let indexed = self.index.get(parent).ok_or_else(missing)?;
+            if indexed.time > header.time {
+                return Err(self.defect(point, "its time is before that of its parent"));
             }
-            places.push(place);
+            found.push(indexed);
         }
-        Ok(places)
+        Ok(found)
     }
 
-    /// What bodies say about lineage must be what the headers say.
-    fn check_lineage(&self, record: &Record, elsewhere: &[Place]) -> Result<(), Broken> {
-        let unreadable = |why: Fault| self.broken(record.point(), why.to_string());
+    /// Checks that bodies and headers agree about lineage.
+    fn check_lineage(&self, record: &Record, other_parents: &[IndexedRecord]) -> Result<(), BundleDefect> {
+        let unreadable = |why: RecordError| self.defect(record.point(), why.to_string());
         let named: Vec<Point> = match record.kind() {
             _ if record.body_bytes().is_none() => return Ok(()),
             Kind::Forked => vec![record.body::<Forked>().map_err(unreadable)?.from],
@@ -320,43 +330,49 @@ impl<'a> Lines<'a> {
             }
             _ => return Ok(()),
         };
-        let fits = named.len() == elsewhere.len() && named.iter().zip(elsewhere).all(|(named, is)| *named == is.point);
+        let fits =
+            named.len() == other_parents.len() && named.iter().zip(other_parents).all(|(named, is)| *named == is.point);
         match fits {
             true => Ok(()),
-            false => Err(self.broken(record.point(), "its body names another parent than its header")),
+            false => Err(self.defect(record.point(), "its body and its header name different parents")),
         }
     }
 
-    /// A record that the graph lists as left out has no body, and no other lacks one; the list is in the order of the
+    /// Checks that exactly the records that the graph lists as omitted have no body. The list is in the order of the
     /// records.
-    fn check_left_out(&mut self, record: &Record) -> Result<(), Broken> {
-        let listed = self.graph.left_out.get(self.left_out).filter(|left| left.record.id == record.id());
+    fn check_omitted(&mut self, record: &Record) -> Result<(), BundleDefect> {
+        let listed = self.graph.omitted_records.get(self.omitted_seen).filter(|left| left.record.id == record.id());
         let Some(listed) = listed else {
             return match record.body_bytes() {
                 Some(_) => Ok(()),
-                None => Err(self.broken(record.point(), "its body is missing, and graph.json does not say why")),
+                None => {
+                    Err(self.defect(record.point(), "its body is missing, and graph.json does not list it as omitted"))
+                }
             };
         };
         if record.body_bytes().is_some() || listed.record != record.reference() || listed.kind != record.kind().as_str()
         {
-            return Err(self.broken(record.point(), "graph.json says that it was left out, and it is here"));
+            return Err(self.defect(
+                record.point(),
+                "graph.json lists its body as omitted, but the body is in the bundle or the entry does not match",
+            ));
         }
-        self.left_out += 1;
+        self.omitted_seen += 1;
         Ok(())
     }
 
-    fn note(&mut self, record: Record, header: &Header, elsewhere: &[Place]) {
+    fn note(&mut self, record: Record, header: &Header, other_parents: &[IndexedRecord]) {
         let point = record.point();
         self.without_body += u64::from(record.body_bytes().is_none());
         let references: Vec<Reference> = {
             let parents = if header.seq == 0 { &header.parents[..] } else { &header.parents[1..] };
-            let pairs = elsewhere.iter().zip(parents);
+            let pairs = other_parents.iter().zip(parents);
             pairs.map(|(at, id)| Reference { session: at.point.session, seq: at.point.seq, id: *id }).collect()
         };
         if *record.kind() == Kind::Merged {
-            self.merges.push(Merge { into: record.reference(), took: references.clone() });
+            self.merges.push(MergedHeads { into: record.reference(), took: references.clone() });
         }
-        let head = self.line(point.session).head.get_or_insert_with(|| Head {
+        let head = self.chain_of(point.session).head.get_or_insert_with(|| SessionHead {
             session: point.session,
             birth: record.kind().to_string(),
             origin: references.first().copied(),
@@ -369,12 +385,13 @@ impl<'a> Lines<'a> {
         }
         self.order.update(record.id().0.0);
         let has_body = record.body_bytes().is_some();
-        self.places.push(record.id(), Place { point, generation: record.generation(), time: header.time, has_body });
-        if self.size > self.at_hand {
+        self.index
+            .push(record.id(), IndexedRecord { point, generation: record.generation(), time: header.time, has_body });
+        if self.size > self.max_cached_bytes {
             self.records = None;
         }
         if let Some(records) = &mut self.records {
-            // An erased fork cannot say where it comes from; its header can.
+            // The body of an erased fork does not name the fork point; its header does.
             let origin = references.first().copied().filter(|_| point.seq == 0 && record.body_bytes().is_none());
             records.push(match origin {
                 Some(origin) => record.with_origin(origin),
@@ -383,47 +400,53 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn fail_on(&self, findings: &[Finding]) -> Result<(), Broken> {
+    fn fail_on(&self, findings: &[Finding]) -> Result<(), BundleDefect> {
         match findings.first() {
             Some(Finding { what, session: Some(session), seq: Some(seq), why }) => {
-                // That one was altered may show only in the next. Of two in one place the second is one too many.
+                // A changed record may be noticed only at the next one. Of two records with one number, the second is
+                // the wrong one.
                 let point = Point { session: *session, seq: *seq };
-                let line = self.places.line_of(point).filter(|_| *what != What::Duplicate).unwrap_or(self.count);
-                Err(Broken::Record { point, line, why: why.clone() })
+                let line = self.index.line_of(point).filter(|_| *what != FindingKind::Duplicate).unwrap_or(self.count);
+                Err(BundleDefect::Record { point, line, why: why.clone() })
             }
-            Some(finding) => Err(Broken::Line { line: self.count, why: finding.why.clone() }),
+            Some(finding) => Err(BundleDefect::Line { line: self.count, why: finding.why.clone() }),
             None => Ok(()),
         }
     }
 
-    /// Each line must end in the head that the graph names.
-    fn finish(&mut self) -> Result<(), Broken> {
-        let bad = |why: String| Broken::File { name: GRAPH.into(), why };
+    /// Checks that each session ends with the head in the graph.
+    fn finish(&mut self) -> Result<(), BundleDefect> {
+        let bad = |why: String| BundleDefect::File { name: GRAPH.into(), why };
         let mut findings = Vec::new();
         for head in &self.graph.sessions {
             match self.by_session.get(&head.session) {
-                Some(at) => self.lines[*at].chain.finish(head.head, head.seq, &mut findings),
-                None => return Err(bad(format!("it names session {}, which has no records", head.session.short()))),
+                Some(at) => self.chains[*at].chain.finish(head.head, head.seq, &mut findings),
+                None => return Err(bad(format!("it lists session {}, which has no records", head.session.short()))),
             }
             self.fail_on(&findings)?;
         }
         let listed: HashSet<_> = self.graph.sessions.iter().map(|head| head.session).collect();
         if let Some(other) = self.by_session.keys().find(|session| !listed.contains(session)) {
-            return Err(bad(format!("it does not name session {}, which has records", other.short())));
+            return Err(bad(format!("it does not list session {}, which has records", other.short())));
         }
         if let Some(other) = self.graph.of.iter().find(|session| !listed.contains(session)) {
-            return Err(bad(format!("it is said to be of session {}, which it does not name", other.short())));
+            return Err(bad(format!("it selects session {}, which it does not list", other.short())));
         }
-        if self.left_out < self.graph.left_out.len() {
-            return Err(bad("it lists a record as left out that is not there, or not in that place".into()));
+        if self.omitted_seen < self.graph.omitted_records.len() {
+            return Err(bad("it lists an omitted record that is missing or in another position".into()));
         }
         Ok(())
     }
 }
 
-/// The blobs must be those that bodies and trees name, but for those that the graph lists.
-fn check_blobs(source: &mut Source, graph: &Graph, names: &mut Names) -> Result<(u64, u64), Broken> {
-    let left_out: BTreeMap<Digest, u64> = graph.left_out_blobs.iter().map(|blob| (blob.digest, blob.bytes)).collect();
+/// Checks that the bundle has exactly the blobs that bodies and trees refer to, except those that the graph lists as
+/// omitted.
+fn check_blobs(
+    source: &mut BundleSource,
+    graph: &BundleGraph,
+    names: &mut NamedBlobs,
+) -> Result<(u64, u64), BundleDefect> {
+    let omitted: BTreeMap<Digest, u64> = graph.omitted_blobs.iter().map(|blob| (blob.digest, blob.bytes)).collect();
     let mut open: Vec<Digest> = names.all.keys().copied().collect();
     let mut checked: HashMap<Digest, bool> = HashMap::new();
     let (mut count, mut total) = (0, 0);
@@ -434,12 +457,14 @@ fn check_blobs(source: &mut Source, graph: &Graph, names: &mut Names) -> Result<
             continue;
         }
         let here = source.names.get(&format!("{BLOBS}{digest}")).copied();
-        let broken = |why: &str| Broken::Blob { digest, point: named.by, why: why.into() };
-        match (here, left_out.get(&digest)) {
+        let broken = |why: &str| BundleDefect::Blob { digest, point: named.by, why: why.into() };
+        match (here, omitted.get(&digest)) {
             (None, Some(bytes)) if *bytes == named.bytes => {}
-            (_, Some(_)) => return Err(broken("graph.json does not say the truth about what was left out")),
+            (_, Some(_)) => return Err(broken("graph.json lists it as omitted, which does not match the bundle")),
             (None, None) => return Err(broken("it is not in the bundle")),
-            (Some(length), None) if length != named.bytes => return Err(broken("it is not as long as the body says")),
+            (Some(length), None) if length != named.bytes => {
+                return Err(broken("its length is not the one in the body"));
+            }
             (Some(length), None) => {
                 if done.is_none() {
                     (count, total) = (count + 1, total + length);
@@ -453,27 +478,27 @@ fn check_blobs(source: &mut Source, graph: &Graph, names: &mut Names) -> Result<
         checked.insert(digest, named.tree);
     }
     if let Some((digest, point)) = names.contradiction {
-        return Err(Broken::Blob { digest, point, why: "two bodies name it with two lengths".into() });
+        return Err(BundleDefect::Blob { digest, point, why: "two bodies give it different lengths".into() });
     }
     if let Some(extra) = source.blobs().find(|digest| !checked.contains_key(digest)) {
         let name = format!("{BLOBS}{extra}");
-        return Err(Broken::File { name, why: "no record names it".into() });
+        return Err(BundleDefect::File { name, why: "no record refers to it".into() });
     }
-    if let Some(extra) = left_out.keys().find(|digest| !checked.contains_key(digest)) {
-        let why = format!("it lists blob {extra} as left out, which no record names");
-        return Err(Broken::File { name: GRAPH.into(), why });
+    if let Some(extra) = omitted.keys().find(|digest| !checked.contains_key(digest)) {
+        let why = format!("it lists blob {extra} as omitted, to which no record refers");
+        return Err(BundleDefect::File { name: GRAPH.into(), why });
     }
     Ok((count, total))
 }
 
-/// Hashes a blob; reads it as a tree, where it is one.
-fn check_blob(source: &mut Source, digest: Digest, named: &Named) -> Result<Option<Tree>, Broken> {
-    let broken = |why: String| Broken::Blob { digest, point: named.by, why };
+/// Checks the hash of a blob. Returns the tree if the blob is one.
+fn check_blob(source: &mut BundleSource, digest: Digest, named: &NamedBlob) -> Result<Option<Tree>, BundleDefect> {
+    let broken = |why: String| BundleDefect::Blob { digest, point: named.by, why };
     let name = format!("{BLOBS}{digest}");
     if named.tree {
         let bytes = source.whole(&name, WHOLE)?;
         if Digest::of(&bytes) != digest {
-            return Err(broken("its bytes are not those that its name vouches for".into()));
+            return Err(broken("its content does not match its digest".into()));
         }
         return Tree::decode(&bytes).map(Some).map_err(|why| broken(why.to_string()));
     }
@@ -490,6 +515,6 @@ fn check_blob(source: &mut Source, digest: Digest, named: &Named) -> Result<Opti
     }
     match Digest(hash.finalize().into()) == digest && length == named.bytes {
         true => Ok(None),
-        false => Err(broken("its bytes are not those that its name vouches for".into())),
+        false => Err(broken("its content does not match its digest".into())),
     }
 }

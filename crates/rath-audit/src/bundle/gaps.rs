@@ -1,6 +1,8 @@
-//! What a store has not of records that it has: bodies and blobs that a bundle came without, or that were erased.
+//! Finds what the store lacks of records that it has: bodies and blobs that an earlier bundle omitted, or that were
+//! erased.
 //!
-//! A blob that a body here names can be filled in by a later bundle. A body cannot: a record is written once.
+//! A later bundle can fill in a missing blob that a body in the store refers to. It cannot fill in a missing body: a
+//! record is written once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,41 +10,41 @@ use std::sync::Arc;
 use rath_core::store::{Scan, Store};
 use rath_core::{Digest, Record, Reference};
 
-use super::Error;
-use super::blobs::Names;
-use super::check::Contents;
-use super::fork::Beyond;
+use super::BundleError;
+use super::blobs::NamedBlobs;
+use super::check::BundleContents;
+use super::fork::UnsharedRecords;
 use super::import::Records;
-use super::source::Source;
-use crate::care::Erasures;
+use super::source::BundleSource;
+use crate::admin::Erasures;
 
-/// What a bundle has, and the store has not, of records that both have.
+/// What the bundle has and the store lacks, of records that both have.
 #[derive(Default)]
 pub(super) struct Gaps {
-    /// Blobs that bodies in the store name. Nothing that stays names what was erased, so none of that is among them.
+    /// Blobs that bodies in the store refer to. Erased blobs are not among them: no remaining body refers to those.
     pub(super) blobs: Vec<Digest>,
-    /// Records that the store has without their bodies.
+    /// Records whose bodies the store lacks.
     pub(super) bodies: Vec<Reference>,
-    /// How many bodies were erased in the store.
+    /// The number of bodies that were erased in the store.
     pub(super) erased: u64,
 }
 
 impl Gaps {
     pub(super) async fn of(
         store: &Arc<dyn Store>,
-        source: &mut Source,
-        contents: &Contents,
-        beyond: &Beyond<'_>,
-    ) -> Result<Self, Error> {
-        if beyond.known.is_empty() && beyond.parted.is_empty() {
+        source: &mut BundleSource,
+        contents: &BundleContents,
+        unshared: &UnsharedRecords<'_>,
+    ) -> Result<Self, BundleError> {
+        if unshared.known.is_empty() && unshared.diverged_at.is_empty() {
             return Ok(Self::default());
         }
         let erasures = Erasures::of(store).await?;
-        let (mut gaps, mut names) = (Self::default(), Names::default());
+        let (mut gaps, mut names) = (Self::default(), NamedBlobs::default());
         let mut here: VecDeque<Record> = VecDeque::new();
         let mut records = Records::new(source, contents)?;
         while let Some(there) = records.next()? {
-            if beyond.has(there.point()) {
+            if unshared.has(there.point()) {
                 continue;
             }
             while here.front().is_some_and(|here| here.point() != there.point()) {

@@ -1,105 +1,107 @@
-//! `graph.json`: what a bundle holds, and what was left out of it.
+//! `graph.json`: what a bundle contains, and what was omitted from it.
 
 use rath_core::{Digest, Reference, SessionId};
 use serde::{Deserialize, Serialize};
 
-/// What a bundle holds. Everything here but the reasons can be read off the records, and is compared with them.
+/// What a bundle contains. Everything here except the reasons also follows from the records, and is compared with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Graph {
-    /// The version of the format.
+pub struct BundleGraph {
+    /// The format version.
     pub bundle: u64,
-    /// The sessions that were asked for, with everything they stand on.
+    /// The sessions that were selected for the export; the bundle contains everything they depend on.
     pub of: Vec<SessionId>,
-    /// Whether every session of their family was asked for.
+    /// Whether every session of their family was selected.
     pub graph: bool,
-    /// Each session with its last record in the bundle, in the order of their ids.
-    pub sessions: Vec<Head>,
-    /// Where lines come together, in the order of the records.
-    pub merges: Vec<Merge>,
-    /// How many records.
+    /// Each session with its last record in the bundle, sorted by session id.
+    pub sessions: Vec<SessionHead>,
+    /// The merges, in the order of the records.
+    pub merges: Vec<MergedHeads>,
+    /// The number of records.
     pub records: u64,
-    /// SHA-256 over the ids of the records, 32 bytes each, as they stand one after another. Since format 3.
+    /// SHA-256 over the ids of the records, 32 bytes each, in their order. Since format 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Digest>,
-    /// How many of them have no body, because it was erased or left out: as many as `left_out` lists.
+    /// The number of records without a body, because it was erased or omitted. Equals the length of `omitted_records`.
     pub without_body: u64,
-    /// How many blobs.
+    /// The number of blobs.
     pub blobs: u64,
-    /// The bytes of all blobs.
+    /// The total length of the blobs, in bytes.
     pub blob_bytes: u64,
-    /// Why something was left out, in the words of who exported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub because: Option<String>,
+    /// Why something was omitted, in the exporter's words.
+    #[serde(rename = "because", default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Records without a body, in the order of the records.
-    pub left_out: Vec<LeftOutRecord>,
-    /// Blobs that were left out, in the order of their digests.
-    pub left_out_blobs: Vec<LeftOutBlob>,
+    #[serde(rename = "left_out")]
+    pub omitted_records: Vec<OmittedRecord>,
+    /// Omitted blobs, sorted by digest.
+    #[serde(rename = "left_out_blobs")]
+    pub omitted_blobs: Vec<OmittedBlob>,
 }
 
 /// A session in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
-    /// The session.
+pub struct SessionHead {
+    /// The session's id.
     pub session: SessionId,
-    /// How it begins.
+    /// The kind of its first record.
     pub birth: String,
-    /// Its fork point.
+    /// Its fork point, if it is a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Reference>,
-    /// Its last record here.
+    /// The number of its last record in the bundle.
     pub seq: u64,
-    /// That record's id.
+    /// The id of its last record in the bundle.
     pub head: rath_core::RecordId,
 }
 
 /// A `merged` record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Merge {
-    /// The record.
+pub struct MergedHeads {
+    /// The `merged` record.
     pub into: Reference,
-    /// The heads that it took in.
+    /// The heads of the merged branches.
     pub took: Vec<Reference>,
 }
 
-/// The rule for bodies that had been erased before.
+/// The rule name for bodies that were erased before the export.
 pub(super) const ERASED: &str = "erased";
 
 /// A record whose salt and body are not in the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LeftOutRecord {
+pub struct OmittedRecord {
     /// The record.
     pub record: Reference,
-    /// What it said something about.
+    /// The record's kind.
     pub kind: String,
-    /// The rule: `kind`, `record` or `text`; `erased` where the body was gone before.
+    /// The rule: `kind`, `record` or `text`; `erased` if the body was gone before the export.
     pub rule: String,
 }
 
-impl LeftOutRecord {
-    /// Whether the body had been erased before the bundle was made.
+impl OmittedRecord {
+    /// Whether the body was erased before the export.
     pub fn is_erased(&self) -> bool {
         self.rule == ERASED
     }
 }
 
-/// A blob that was left out.
+/// An omitted blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LeftOutBlob {
-    /// The blob.
+pub struct OmittedBlob {
+    /// The blob's digest.
     pub digest: Digest,
-    /// Its length.
+    /// The blob's length in bytes.
     pub bytes: u64,
     /// The rule: `all blobs`, `files`, `text`, `it says what was left out`, or `not in the store`.
     pub rule: String,
 }
 
-impl Graph {
-    /// The file's bytes.
+impl BundleGraph {
+    /// The bytes of `graph.json`.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
         bytes.push(b'\n');

@@ -1,4 +1,4 @@
-//! Takes a bundle into a store, after everything in it was checked.
+//! Imports a bundle into a store, after everything in it was checked.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Read;
@@ -6,217 +6,230 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rath_core::body::{ArrivedLine, Placed};
-use rath_core::store::{Lookup, Piece, Scan, Store, Which};
-use rath_core::{Actor, Blob, BlobRef, Digest, Fault, Kind, Point, Record, Reference, SessionId};
+use rath_core::body::{ArrivedSession, Placed};
+use rath_core::store::{Chunk, Lookup, Scan, SessionFilter, Store};
+use rath_core::{Actor, Blob, BlobRef, Digest, Kind, Point, Record, RecordError, Reference, SessionId};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::blobs::{LARGE, PIECE};
-use super::check::{self, Contents};
+use super::batch_writer::{Leases, commit};
+use super::blobs::{CHUNK, LARGE};
+use super::check::{self, BundleContents};
 use super::gaps::Gaps;
-use super::graph::{Graph, Head};
+use super::graph::{BundleGraph, SessionHead};
 use super::line::Line;
-use super::plan::Plan;
-use super::rows::Rows;
-use super::source::Source;
-use super::writing::{Leases, commit};
-use super::{BLOBS, Broken, Error, RECORDS, fork, notes};
+use super::line_reader::LineReader;
+use super::plan::ImportPlan;
+use super::source::BundleSource;
+use super::{BLOBS, BundleDefect, BundleError, RECORDS, fork, notes};
 
-/// As many bytes of records stay at hand between checking and taking in, unless somebody wants it otherwise.
-pub(super) const AT_HAND: usize = 256 << 20;
+/// The default of [`Import::max_cached_bytes`]: 256 MiB.
+pub(super) const MAX_CACHED_BYTES: usize = 256 << 20;
 
-/// Blobs that are sent to the store together.
+/// Blobs are written to the store in batches of about this many bytes.
 const BLOB_BATCH: u64 = 4 << 20;
 
-/// How a bundle is taken in.
+/// The options of an import.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// Keep lines that went on in another way as forks, instead of refusing the bundle.
+    /// Keep diverged sessions as forks, instead of rejecting the bundle.
     pub as_fork: bool,
-    /// Records up to this many bytes stay at hand between checking and taking in. Of a longer bundle they are read, and
-    /// checked, a second time.
-    pub at_hand: usize,
+    /// Up to this many bytes of records are kept in memory between checking and importing. The records of a larger
+    /// bundle are read and checked a second time.
+    pub max_cached_bytes: usize,
 }
 
 impl Default for Import {
     fn default() -> Self {
-        Self { as_fork: false, at_hand: AT_HAND }
+        Self { as_fork: false, max_cached_bytes: MAX_CACHED_BYTES }
     }
 }
 
-/// What was taken in.
+/// The result of an import.
 #[derive(Clone, Debug, Serialize)]
-pub struct Imported {
-    /// What became of each session of the bundle.
-    pub sessions: BTreeMap<SessionId, Fate>,
-    /// Records that are new in the store.
+pub struct ImportReport {
+    /// The result for each session of the bundle.
+    pub sessions: BTreeMap<SessionId, SessionImportOutcome>,
+    /// The number of records that were added.
     pub records: u64,
-    /// Blobs that records here had been without, and that came now.
+    /// The number of missing blobs of existing records that the bundle filled in.
     pub filled_in: u64,
-    /// Records that the store had already, without their bodies. The bundle has those; a record is written once, so they
-    /// cannot come any more.
+    /// Records that the store has without their bodies, which the bundle has. A record is written once, so their bodies
+    /// cannot be imported.
     pub without_body: Vec<Reference>,
-    /// Bodies in the bundle that were erased here, and stay so.
+    /// The number of bodies in the bundle that were erased in this store, and stay erased.
     pub erased: u64,
-    /// Where sessions worked in the store that they come from, and what was allowed there. None of it counts here.
-    pub worked: BTreeMap<SessionId, Worked>,
-    /// Whether the `verify.py` in the bundle is not one that a version of rath wrote.
+    /// Workspaces and permissions of the imported sessions in their original store. They have no effect in this store.
+    #[serde(rename = "worked")]
+    pub origins: BTreeMap<SessionId, OriginWorkspace>,
+    /// Whether the bundle's `verify.py` is not one that a version of rath wrote.
     pub another_verifier: bool,
-    /// What the bundle holds.
+    /// The content of the bundle's `graph.json`.
     #[serde(skip)]
-    pub graph: Graph,
+    pub graph: BundleGraph,
 }
 
-/// What records from elsewhere say about place and permissions.
+/// Workspace and permissions of a session in the store that it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Worked {
-    /// The last place, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
-    /// Whether commands were kept away from the machine there.
+pub struct OriginWorkspace {
+    /// A description of the session's last workspace.
+    #[serde(rename = "place", skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// Whether commands were isolated from the machine there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
-    /// Permissions that were given there for good.
+    /// The number of permanent permissions that were granted there.
     pub granted: u64,
 }
 
-impl Worked {
-    /// Takes in a record that says something of them.
-    pub(super) fn note(worked: &mut BTreeMap<SessionId, Self>, record: &Record) {
+impl OriginWorkspace {
+    /// Updates the entry of a record's session if the record is about its workspace or permissions.
+    pub(super) fn note(origins: &mut BTreeMap<SessionId, Self>, record: &Record) {
         match record.kind() {
             Kind::Placed => {
                 if let Ok(placed) = record.body::<Placed>() {
-                    let of = worked.entry(record.session()).or_default();
-                    (of.place, of.isolated) = (Some(placed.in_words()), Some(placed.isolated));
+                    let of = origins.entry(record.session()).or_default();
+                    (of.workspace, of.isolated) = (Some(placed.in_words()), Some(placed.isolated));
                 }
             }
-            Kind::Granted => worked.entry(record.session()).or_default().granted += 1,
+            Kind::Granted => origins.entry(record.session()).or_default().granted += 1,
             _ => {}
         }
     }
 }
 
-/// What became of a session.
+/// The result of importing a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "fate", rename_all = "snake_case")]
-pub enum Fate {
-    /// The store did not have it.
+pub enum SessionImportOutcome {
+    /// The session is new.
     New,
-    /// The store had the records before this one.
+    /// The store had the first part of the session; the rest was added.
     Forwarded {
-        /// The first that is new.
+        /// The number of the first added record.
         from: u64,
     },
-    /// The store had all of it.
+    /// The store had the whole session.
     Known,
-    /// It went on here in another way. What only the bundle has is a fork.
+    /// The session diverged. The bundle's version was kept as a fork.
     Forked {
         /// The fork.
         into: SessionId,
-        /// The last record that both have.
+        /// The number of the last common record.
         at: u64,
     },
-    /// It stands on what diverged. Its exact records are kept beside the fork, as a blob.
+    /// The session depends on a diverged one. Its exact records were kept as a blob of the fork.
     Kept,
 }
 
 impl Import {
-    /// Reads the bundle at `path`, checks all of it, and takes it in. `progress` hears how many records are done.
+    /// Reads the bundle at `path`, checks all of it, and imports it. `progress` is called with the number of records
+    /// done so far.
     pub async fn read(
         &self,
         store: &Arc<dyn Store>,
         actor: &Actor,
         path: &Path,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Imported, Error> {
-        let mut source = Source::open(path)?;
+    ) -> Result<ImportReport, BundleError> {
+        let mut source = BundleSource::open(path)?;
         let rows = stored(store, &mut source).await?;
         let watched = rows.iter().map(|(session, (seq, _))| Point { session: *session, seq: *seq }).collect();
-        let mut contents = check::check(&mut source, &watched, self.at_hand, progress)?;
-        let mut plan = Plan::new(store, &contents, &rows).await?;
+        let mut contents = check::check(&mut source, &watched, self.max_cached_bytes, progress)?;
+        let mut plan = ImportPlan::new(store, &contents, &rows).await?;
         if let Some((session, at)) = plan.diverged.iter().next() {
             let (session, at) = (*session, *at);
-            let parted = part(store, &mut source, &contents, session, at).await?;
+            let diverged_at = first_difference(store, &mut source, &contents, session, at).await?;
             if !self.as_fork {
-                let [here, there] = parted;
-                return Err(Error::Diverged { here: Box::new(here), there: Box::new(there) });
+                let [here, there] = diverged_at;
+                return Err(BundleError::Diverged { here: Box::new(here), there: Box::new(there) });
             }
         }
-        let mut parted = BTreeMap::new();
+        let mut diverged_at = BTreeMap::new();
         for (session, at) in plan.diverged.clone() {
-            let [here, _] = part(store, &mut source, &contents, session, at).await?;
-            parted.insert(session, here.seq);
+            let [here, _] = first_difference(store, &mut source, &contents, session, at).await?;
+            diverged_at.insert(session, here.seq);
         }
-        plan.keep(&contents, &parted);
-        fork::refuse_erased(store, &parted).await?;
-        let beyond = fork::Beyond { parted: &parted, known: &plan.known };
-        let gaps = Gaps::of(store, &mut source, &contents, &beyond).await?;
-        let mut imported = Imported {
-            sessions: plan.fates.clone(),
+        plan.keep_dependents(&contents, &diverged_at);
+        fork::refuse_erased(store, &diverged_at).await?;
+        let unshared = fork::UnsharedRecords { diverged_at: &diverged_at, known: &plan.known };
+        let gaps = Gaps::of(store, &mut source, &contents, &unshared).await?;
+        let mut imported = ImportReport {
+            sessions: plan.outcomes.clone(),
             records: 0,
             filled_in: gaps.blobs.len() as u64,
             without_body: gaps.bodies,
             erased: gaps.erased,
-            worked: BTreeMap::new(),
+            origins: BTreeMap::new(),
             another_verifier: contents.another_verifier,
             graph: contents.graph.clone(),
         };
         let filled = gaps.blobs;
         let mut wanted = filled.clone();
-        if plan.fates.values().any(|fate| *fate != Fate::Known) {
-            wanted.extend(plan.blobs(&mut source, &contents, &parted)?);
+        if plan.outcomes.values().any(|outcome| *outcome != SessionImportOutcome::Known) {
+            wanted.extend(plan.blobs(&mut source, &contents, &diverged_at)?);
             wanted.sort_unstable();
             wanted.dedup();
         } else if wanted.is_empty() {
             return Ok(imported);
         }
         let leases = Leases::take(store, &plan).await?;
-        take_in_blobs(store, &mut source, wanted).await?;
+        import_blobs(store, &mut source, wanted).await?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         if !filled.is_empty() {
             notes::filled(store, actor, name.clone(), &filled).await?;
         }
         let expected = plan.new_records(&contents.graph);
         if expected > 0 {
-            // Before the first record comes: no moment in which it would be taken for one of this store.
-            let comes =
-                |head: &&Head| matches!(plan.fates.get(&head.session), Some(Fate::New | Fate::Forwarded { .. }));
-            let lines = contents.graph.sessions.iter().filter(comes);
-            let lines: Vec<_> = lines.map(|head| ArrivedLine { session: head.session, to: head.seq }).collect();
-            // What is left out is known before the first record that lacks it.
-            notes::remember(store, actor, name.clone(), &contents.graph, &lines, notes::COMING).await?;
+            // Recorded before the first record is added, so that the session never counts as made in this store.
+            let comes = |head: &&SessionHead| {
+                matches!(
+                    plan.outcomes.get(&head.session),
+                    Some(SessionImportOutcome::New | SessionImportOutcome::Forwarded { .. })
+                )
+            };
+            let arriving = contents.graph.sessions.iter().filter(comes);
+            let arriving: Vec<_> =
+                arriving.map(|head| ArrivedSession { session: head.session, to: head.seq }).collect();
+            // The omissions are recorded before the first record that they concern.
+            notes::remember(store, actor, name.clone(), &contents.graph, &arriving, notes::STARTED).await?;
         }
-        // Unless some are kept as forks, nobody wants those at hand any more.
-        let records = match contents.records.take_if(|_| parted.is_empty()) {
-            Some(records) => Records::GivenUp(records.into_iter()),
+        // The records in memory are needed again only if some are kept as forks.
+        let records = match contents.records.take_if(|_| diverged_at.is_empty()) {
+            Some(records) => Records::Owned(records.into_iter()),
             None => Records::new(&mut source, &contents)?,
         };
-        let (taken, worked) = (&mut imported.records, &mut imported.worked);
-        let committed = commit(store, records, &contents.graph, &plan, &leases, taken, worked, progress).await;
-        committed.map_err(|error| match meanwhile(error) {
-            changed @ Error::Changed(_) => changed,
-            other => Error::CutShort { taken: imported.records, of: expected, why: Box::new(other) },
+        let (taken, origins) = (&mut imported.records, &mut imported.origins);
+        let committed = commit(store, records, &contents.graph, &plan, &leases, taken, origins, progress).await;
+        committed.map_err(|error| match as_changed(error) {
+            changed @ BundleError::Changed(_) => changed,
+            other => BundleError::Interrupted { taken: imported.records, of: expected, why: Box::new(other) },
         })?;
         if imported.records != expected {
-            return Err(meanwhile(changed(RECORDS)));
+            return Err(as_changed(changed(RECORDS)));
         }
-        if !parted.is_empty() {
-            fork::keep(store, actor, &mut source, &contents, &beyond, &mut imported).await.map_err(meanwhile)?;
+        if !diverged_at.is_empty() {
+            fork::keep_as_forks(store, actor, &mut source, &contents, &unshared, &mut imported)
+                .await
+                .map_err(as_changed)?;
         }
         if imported.records > 0 || imported.filled_in > 0 {
-            notes::remember(store, actor, name, &imported.graph, &[], notes::CAME).await?;
+            notes::remember(store, actor, name, &imported.graph, &[], notes::FINISHED).await?;
         }
         Ok(imported)
     }
 }
 
-/// Of the sessions that the bundle names, those in the store: up to where both have records, and the id there.
-async fn stored(store: &Arc<dyn Store>, source: &mut Source) -> Result<HashMap<SessionId, (u64, Reference)>, Error> {
+/// The sessions of the bundle that the store has: by session, the number of the last record that both may have, and the
+/// store's record there.
+async fn stored(
+    store: &Arc<dyn Store>,
+    source: &mut BundleSource,
+) -> Result<HashMap<SessionId, (u64, Reference)>, BundleError> {
     let heads = check::heads(source)?;
     let mut rows = HashMap::new();
-    for Head { session, seq, .. } in heads {
-        let Some(row) = store.sessions(Which::Id(session).into()).await?.into_iter().next() else { continue };
+    for SessionHead { session, seq, .. } in heads {
+        let Some(row) = store.sessions(SessionFilter::Id(session).into()).await?.into_iter().next() else { continue };
         let at = row.seq.min(seq);
         let here = match at == row.seq {
             true => row.head_reference(),
@@ -231,14 +244,14 @@ async fn stored(store: &Arc<dyn Store>, source: &mut Source) -> Result<HashMap<S
     Ok(rows)
 }
 
-/// The first record that is another one here than there.
-async fn part(
+/// The first record that differs, in the store and in the bundle.
+async fn first_difference(
     store: &Arc<dyn Store>,
-    source: &mut Source,
-    contents: &Contents,
+    source: &mut BundleSource,
+    contents: &BundleContents,
     session: SessionId,
     until: u64,
-) -> Result<[Reference; 2], Error> {
+) -> Result<[Reference; 2], BundleError> {
     let mut here: VecDeque<Record> = VecDeque::new();
     let mut records = Records::new(source, contents)?;
     while let Some(there) = records.next()? {
@@ -255,46 +268,49 @@ async fn part(
         }
     }
     let point = Point { session, seq: until };
-    Err(rath_core::store::Error::Tampered { point, why: Fault::Chain }.into())
+    Err(rath_core::store::Error::Tampered { point, why: RecordError::Chain }.into())
 }
 
-/// The records of a checked bundle once more: at hand, or read and checked again.
+/// The records of a checked bundle again: from memory, or read and checked a second time.
 pub(super) enum Records<'s> {
-    AtHand(std::slice::Iter<'s, Record>),
-    /// For the last who wants them: each is given up when it was taken in.
-    GivenUp(std::vec::IntoIter<Record>),
-    Read(Box<Rows<Box<dyn Read + 's>>>, &'s Contents, u64),
+    Cached(std::slice::Iter<'s, Record>),
+    /// Records in memory that are not needed again. Each one is dropped after its import.
+    Owned(std::vec::IntoIter<Record>),
+    Read(Box<LineReader<Box<dyn Read + 's>>>, &'s BundleContents, u64),
 }
 
 impl<'s> Records<'s> {
-    pub(super) fn new(source: &'s mut Source, contents: &'s Contents) -> Result<Self, Broken> {
+    pub(super) fn new(source: &'s mut BundleSource, contents: &'s BundleContents) -> Result<Self, BundleDefect> {
         Ok(match &contents.records {
-            Some(records) => Self::AtHand(records.iter()),
-            None => Self::Read(Box::new(Rows::new(source)?), contents, 0),
+            Some(records) => Self::Cached(records.iter()),
+            None => Self::Read(Box::new(LineReader::new(source)?), contents, 0),
         })
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Record>, Broken> {
+    pub(super) fn next(&mut self) -> Result<Option<Record>, BundleDefect> {
         match self {
-            Self::AtHand(records) => Ok(records.next().cloned()),
-            Self::GivenUp(records) => Ok(records.next()),
+            Self::Cached(records) => Ok(records.next().cloned()),
+            Self::Owned(records) => Ok(records.next()),
             Self::Read(rows, contents, count) => {
                 *count += 1;
-                let changed = |why: String| Broken::Line { line: *count, why: format!("it changed meanwhile: {why}") };
+                let changed = |why: String| BundleDefect::Line {
+                    line: *count,
+                    why: format!("the bundle changed during the import: {why}"),
+                };
                 let Some(row) = rows.next()? else { return Ok(None) };
                 let line = Line::read(row).map_err(changed)?;
                 let header = line.header().map_err(changed)?;
                 let bytes = Bytes::copy_from_slice(row);
                 let record = line.record(&header, 0, &bytes, 0).map_err(changed)?;
-                let unknown = || changed("its id is another".into());
-                let place = contents.places.get(&record.id()).ok_or_else(unknown)?;
-                let record = record.with_generation(place.generation);
-                if record.body_bytes().is_some() != place.has_body {
-                    return Err(changed("its body comes or goes".into()));
+                let unknown = || changed("its id is different".into());
+                let indexed = contents.index.get(&record.id()).ok_or_else(unknown)?;
+                let record = record.with_generation(indexed.generation);
+                if record.body_bytes().is_some() != indexed.has_body {
+                    return Err(changed("its body was added or removed".into()));
                 }
                 record.check_body().map_err(|why| changed(why.to_string()))?;
                 let origin = match (record.kind(), record.body_bytes(), header.parents.first()) {
-                    (Kind::Forked, None, Some(parent)) => contents.places.get(parent).map(|at| Reference {
+                    (Kind::Forked, None, Some(parent)) => contents.index.get(parent).map(|at| Reference {
                         session: at.point.session,
                         seq: at.point.seq,
                         id: *parent,
@@ -310,8 +326,12 @@ impl<'s> Records<'s> {
     }
 }
 
-/// Writes these blobs of a bundle, those of any length by parts.
-async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source, wanted: Vec<Digest>) -> Result<(), Error> {
+/// Writes these blobs to the store, long ones in chunks.
+async fn import_blobs(
+    store: &Arc<dyn Store>,
+    source: &mut BundleSource,
+    wanted: Vec<Digest>,
+) -> Result<(), BundleError> {
     let (mut batch, mut size) = (Vec::new(), 0);
     for digest in wanted {
         let name = format!("{BLOBS}{digest}");
@@ -335,47 +355,47 @@ async fn take_in_blobs(store: &Arc<dyn Store>, source: &mut Source, wanted: Vec<
     Ok(store.blob_put(batch).await?)
 }
 
-/// What is said of bytes that nobody knows more about.
+/// The media type of bytes of an unknown type.
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
-/// What is found broken after something was taken in was sound before.
-fn meanwhile(error: Error) -> Error {
+/// A defect found during the import means that the bundle changed after it was checked.
+fn as_changed(error: BundleError) -> BundleError {
     match error {
-        Error::Broken(broken) => Error::Changed(broken),
+        BundleError::Invalid(broken) => BundleError::Changed(broken),
         other => other,
     }
 }
 
-pub(super) fn changed(name: &str) -> Error {
-    Broken::File { name: name.into(), why: "it changed while it was read".into() }.into()
+pub(super) fn changed(name: &str) -> BundleError {
+    BundleDefect::File { name: name.into(), why: "the file changed while it was read".into() }.into()
 }
 
-/// Writes a long content by pieces.
+/// Writes a long blob in chunks.
 pub(crate) async fn put_large(
     store: &Arc<dyn Store>,
     whole: BlobRef,
     reader: &mut (dyn Read + '_),
     name: &str,
-) -> Result<(), Error> {
-    if store.blob_pieces(whole.digest).await?.is_some() {
+) -> Result<(), BundleError> {
+    if store.blob_chunks(whole.digest).await?.is_some() {
         return Ok(());
     }
-    let (mut hash, mut length, mut pieces) = (Sha256::new(), 0u64, Vec::new());
+    let (mut hash, mut length, mut chunks) = (Sha256::new(), 0u64, Vec::new());
     loop {
-        let mut piece = Vec::with_capacity(PIECE);
-        let at = |error: std::io::Error| Error::Machine { doing: format!("reading {name}"), cause: error };
-        reader.take(PIECE as u64).read_to_end(&mut piece).map_err(at)?;
-        if piece.is_empty() {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        let at = |error: std::io::Error| BundleError::Io { doing: format!("reading {name}"), cause: error };
+        reader.take(CHUNK as u64).read_to_end(&mut chunk).map_err(at)?;
+        if chunk.is_empty() {
             break;
         }
-        hash.update(&piece);
-        length += piece.len() as u64;
-        let blob = Blob::new(piece, OCTETS);
-        pieces.push(Piece { digest: blob.reference.digest, bytes: blob.reference.bytes });
+        hash.update(&chunk);
+        length += chunk.len() as u64;
+        let blob = Blob::new(chunk, OCTETS);
+        chunks.push(Chunk { digest: blob.reference.digest, bytes: blob.reference.bytes });
         store.blob_put(vec![blob]).await?;
     }
     if length != whole.bytes || Digest(hash.finalize().into()) != whole.digest {
         return Err(changed(name));
     }
-    Ok(store.blob_join(whole, pieces).await?)
+    Ok(store.blob_join(whole, chunks).await?)
 }

@@ -1,65 +1,66 @@
-//! Sessions as files that somebody else can check and take in.
+//! Bundles: exported sessions that can be verified without Rath and imported into another store.
 //!
-//! A bundle is a directory, or a zip of one, with everything that a session stands on: `records.jsonl` (exact bytes),
-//! `blobs/` (a file each, named by its digest), `graph.json` (sessions, heads, and what was left out), `SHA256SUMS`,
-//! `verify.py` and a `README.md` that says how to check all of it by hand. [`Export`] writes one; [`Import`] reads one
-//! and takes it into a store after everything in it was checked. `docs/ledger/bundles.md` fixes the format.
+//! A bundle is a directory, or a zip of one, with everything that a session depends on: `records.jsonl` (exact bytes),
+//! `blobs/` (one file each, named by its digest), `graph.json` (sessions, heads, and what was omitted), `SHA256SUMS`,
+//! `verify.py`, and a `README.md` that explains how to verify all of it by hand. [`Export`] writes a bundle. [`Import`]
+//! reads one, checks everything in it, and only then writes to the store. `docs/guides/bundles.md` specifies the
+//! format.
 
-mod absent;
-mod beside;
+mod batch_writer;
 mod blobs;
 mod blocks;
+mod bundle_writer;
 mod check;
-mod cut_short;
 mod export;
 mod fork;
 mod gaps;
 mod graph;
 mod import;
 pub mod line;
+mod line_reader;
 mod notes;
-mod places;
+mod omissions;
+mod ordered_workers;
+mod partial_import;
 mod plan;
+mod record_index;
 mod redact;
-mod rows;
 mod source;
-mod target;
 mod walk;
-mod writing;
 
-pub use absent::LeftOut;
 pub(crate) use blobs::parts;
-pub use check::{Contents, read_zip};
-pub use cut_short::{Beginning, CutShort};
+pub use check::{BundleContents, read_zip};
 pub use export::{Export, Exported};
-pub use graph::{Graph, Head, LeftOutBlob, LeftOutRecord, Merge};
-pub use import::{Fate, Import, Imported, Worked};
+pub use graph::{BundleGraph, MergedHeads, OmittedBlob, OmittedRecord, SessionHead};
+pub use import::{Import, ImportReport, OriginWorkspace, SessionImportOutcome};
+pub use omissions::Omissions;
+pub use partial_import::{PartialImport, PartialSession};
 pub use redact::Redaction;
 
-use rath_core::store::{self, Trouble};
+use rath_core::store::{self, IoErrorKind};
 use rath_core::{Digest, Point, Reference};
 
-/// The version of the format that is written. Those before it are read too. 2: header and body stand in a line as they are.
-/// 3: the records have no sum of their file.
+/// The format version that is written. Earlier versions are still read. 2: header and body are verbatim in a line. 3:
+/// `SHA256SUMS` does not list `records.jsonl`.
 pub const FORMAT: u64 = 3;
 
-/// From this format on `SHA256SUMS` does not list `records.jsonl`: every byte of it is hashed as a record's or can only be what
-/// it is, and `graph.json` vouches for the heads and for the order.
-const UNSUMMED: u64 = 3;
+/// The first format whose `SHA256SUMS` does not list `records.jsonl`: every byte of that file is hashed as part of a
+/// record or has only one valid value, and `graph.json` covers the heads and the order.
+const FIRST_UNSUMMED: u64 = 3;
 
-/// What stands in a bundle, besides blobs.
+/// File names in a bundle.
 const RECORDS: &str = "records.jsonl";
 const GRAPH: &str = "graph.json";
 const SUMS: &str = "SHA256SUMS";
 const VERIFIER: &str = "verify.py";
 const README: &str = "README.md";
-/// Where blobs are.
+/// The directory of the blobs.
 const BLOBS: &str = "blobs/";
 
-/// The verifier that an auditor can read in ten minutes.
+/// The verification script in every bundle. It is short enough to be audited by reading.
 pub const VERIFY_PY: &str = include_str!("../../../../docs/verify.py");
 
-/// The digests of the verifiers that earlier versions put into bundles.
+/// Digests of the verification scripts that earlier versions put into bundles.
 const EARLIER_VERIFIERS: &[&str] = &[
     "a06fdd8c9e747b3a3ede7b598c9065c6e640e3696627eeb1372311453201db08",
     "a0d81dc61a61b1c90019ef8114477d7dd90fd8143c339de597e8d873c77d842c",
@@ -77,23 +78,24 @@ const EARLIER_VERIFIERS: &[&str] = &[
     "256da96722fba4e0572b5f2de9056f75e76aa0a67c496132ad61f858d82217a7",
     "0c196b08c3b12d51c5c8ad958acd8ce00764328e5e4d4351f31f90846f2e587b",
     "5e0fc1ec3b31f5f1a959719cb34bb392b1ded4d7c605fd0a8148579f7fa93f73",
+    "eaf049f74242542ac21760d9db5d04d3dca7c85e9c468f0f90c370893fdd23e7",
 ];
 
-/// Whether these bytes are a verifier that a version of rath wrote.
+/// Whether these bytes are a verification script that a version of rath wrote.
 fn is_our_verifier(bytes: &[u8]) -> bool {
     bytes == VERIFY_PY.as_bytes() || EARLIER_VERIFIERS.contains(&Digest::of(bytes).hex().as_str())
 }
 
-/// Why a bundle was not written, read or taken in.
+/// Why a bundle was not written, read or imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// What is in the bundle is not what was exported.
+pub enum BundleError {
+    /// The bundle's content is not what was exported.
     #[error(transparent)]
-    Broken(#[from] Broken),
-    /// A session went on here in another way than in the bundle.
+    Invalid(#[from] BundleDefect),
+    /// A session diverged: the store and the bundle have different records after a common one.
     #[error(
-        "session {} went on in two ways: record {} here is {}, in the bundle {}; both have the {} before it",
+        "session {} diverged: record {} is {} in this store and {} in the bundle; both have the {} before it",
         .here.session.short(),
         .here.seq,
         .here.id.short(),
@@ -103,80 +105,78 @@ pub enum Error {
     Diverged {
         /// The first record that only the store has.
         here: Box<Reference>,
-        /// The one in its place in the bundle.
+        /// The bundle's record with the same number.
         there: Box<Reference>,
     },
-    /// A session is not the same from its very first record.
-    #[error("run {key:?} is session {} here and session {} in the bundle", .here.short(), .there.short())]
-    RunTaken {
+    /// The store has another session for the same run key.
+    #[error("run {key:?} is session {} in this store and session {} in the bundle", .here.short(), .there.short())]
+    RunKeyTaken {
         /// The run's key.
         key: String,
-        /// The store's.
+        /// The session in the store.
         here: rath_core::SessionId,
-        /// The bundle's.
+        /// The session in the bundle.
         there: rath_core::SessionId,
     },
-    /// The bundle brings the operator session of another store.
+    /// The bundle contains the operator session of another store.
     #[error("session {} is the operator session of another store; this store has its own", .0.short())]
-    Operator(rath_core::SessionId),
-    /// A session was removed here: it does not come back by the way.
-    #[error("session {} was removed here by {by} at {time}: {why}", .session.short())]
+    ForeignOperator(rath_core::SessionId),
+    /// A session was removed from this store; an import does not bring it back.
+    #[error("session {} was removed from this store by {by} at {time}: {why}", .session.short())]
     Removed {
         /// The session.
         session: rath_core::SessionId,
-        /// Who removed it.
+        /// The actor who removed it.
         by: String,
-        /// When.
+        /// The time of the removal.
         time: rath_core::Time,
-        /// Why.
+        /// The recorded reason of the removal.
         why: String,
     },
-    /// What diverged cannot be said again on a fork.
+    /// The diverged records cannot be kept as a fork.
     #[error("{point} cannot be kept as a fork: {why}")]
-    NoFork {
+    CannotFork {
         /// The record.
         point: Point,
         /// The reason.
         why: String,
     },
-    /// A record cannot be written down.
+    /// A record cannot be exported.
     #[error("{point} cannot be exported: {why}")]
-    Unfit {
-        /// Where.
+    NotExportable {
+        /// The record.
         point: Point,
         /// The reason.
         why: String,
     },
-    /// A record was to be left out that would not be in the bundle: it is another one that was meant.
-    #[error("{0} was to be left out, and is not in the bundle; nothing was written")]
-    NotInIt(Point),
-    /// It was sound when it was checked, and another one when it was read again to be taken in.
-    #[error("it changed while it was taken in: {0}")]
-    Changed(Broken),
-    /// The store refused in the middle.
-    #[error(
-        "{taken} of {of} records were taken in, then: {why}. When that is mended, import the bundle again: it goes on there"
-    )]
-    CutShort {
-        /// Records that are acknowledged.
+    /// A record that was to be omitted is not in the bundle, so the request probably meant another record.
+    #[error("cannot redact {0}: not in this export; nothing was written")]
+    NotIncluded(Point),
+    /// The bundle changed between being checked and being imported.
+    #[error("the bundle changed during the import: {0}")]
+    Changed(BundleDefect),
+    /// The store failed in the middle of the import.
+    #[error("imported {taken} of {of} records, then: {why}; fix that and import the bundle again to continue")]
+    Interrupted {
+        /// The number of records that were imported.
         taken: u64,
-        /// Records that were to come.
+        /// The number of records to import.
         of: u64,
-        /// What went wrong.
-        why: Box<Error>,
+        /// The error.
+        why: Box<BundleError>,
     },
-    /// There is something where the bundle would go.
-    #[error("{0} is there already")]
+    /// The path of the bundle already exists.
+    #[error("{0} already exists")]
     Exists(String),
-    /// The machine refused.
+    /// An I/O error.
     #[error("{doing}: {cause}")]
-    Machine {
-        /// What was being done.
+    Io {
+        /// The operation that failed.
         doing: String,
-        /// What it said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The store refused.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] store::Error),
     /// A session could not be read or written.
@@ -184,76 +184,76 @@ pub enum Error {
     Session(#[from] rath_core::Error),
 }
 
-impl Error {
-    /// The error's code; `docs/errors/CODE.md` says what to do.
+impl BundleError {
+    /// The error's code. `docs/errors/CODE.md` explains what to do.
     pub fn code(&self) -> &str {
         match self {
-            Error::Broken(_) | Error::Changed(_) => "broken-bundle",
-            Error::Diverged { .. } | Error::NoFork { .. } => "bundle-diverged",
-            Error::RunTaken { .. } | Error::Operator(_) => "run-taken",
-            Error::Removed { .. } => "erased",
-            Error::Unfit { .. } => "tampered",
-            Error::NotInIt(_) => "not-found",
-            Error::Exists(_) => "bundle-exists",
-            // Whatever else a machine says is not about the store.
-            Error::Machine { cause, .. } => match Trouble::of(cause) {
-                full @ Trouble::Full => full.code(),
-                _ => Trouble::Other.code(),
+            BundleError::Invalid(_) | BundleError::Changed(_) => "broken-bundle",
+            BundleError::Diverged { .. } | BundleError::CannotFork { .. } => "bundle-diverged",
+            BundleError::RunKeyTaken { .. } | BundleError::ForeignOperator(_) => "run-taken",
+            BundleError::Removed { .. } => "erased",
+            BundleError::NotExportable { .. } => "tampered",
+            BundleError::NotIncluded(_) => "not-found",
+            BundleError::Exists(_) => "bundle-exists",
+            // Other I/O errors concern the bundle's files, not the store.
+            BundleError::Io { cause, .. } => match IoErrorKind::of(cause) {
+                full @ IoErrorKind::Full => full.code(),
+                _ => IoErrorKind::Other.code(),
             },
-            Error::CutShort { why, .. } => why.code(),
-            Error::Store(error) => error.code(),
-            Error::Session(error) => error.code(),
+            BundleError::Interrupted { why, .. } => why.code(),
+            BundleError::Store(error) => error.code(),
+            BundleError::Session(error) => error.code(),
         }
     }
 }
 
-/// What is wrong with a bundle. Nothing of it was taken in.
+/// What is wrong with a bundle. Nothing was imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Broken {
-    /// It is neither a directory nor a zip, or the zip cannot be read.
+pub enum BundleDefect {
+    /// The bundle is neither a directory nor a zip, or the zip cannot be read.
     #[error("{0}")]
     Unreadable(String),
-    /// It holds something that is no part of a bundle, or lacks something that is.
+    /// A file is missing, unexpected or invalid.
     #[error("{name}: {why}")]
     File {
-        /// The file in it.
+        /// The name of the file in the bundle.
         name: String,
-        /// How it shows.
+        /// The reason.
         why: String,
     },
-    /// A line of its records cannot be read.
+    /// A line of `records.jsonl` cannot be read.
     #[error("line {line} of records.jsonl: {why}")]
     Line {
-        /// From 1.
+        /// The line number, from 1.
         line: u64,
-        /// How it shows.
+        /// The reason.
         why: String,
     },
     /// A record is not what was written.
     #[error("record {point} (line {line} of records.jsonl): {why}")]
     Record {
-        /// Which.
+        /// The record.
         point: Point,
-        /// The line, or the last one that was read.
+        /// The line number, or that of the last line that was read.
         line: u64,
-        /// How it shows.
+        /// The reason.
         why: String,
     },
-    /// A blob is not what its name says, or is not there.
-    #[error("blob {digest}, which {point} names: {why}")]
+    /// A blob does not match its digest, or is missing.
+    #[error("blob {digest} of record {point}: {why}")]
     Blob {
-        /// Its name.
+        /// The blob's digest.
         digest: Digest,
-        /// The record that names it.
+        /// The record that refers to the blob.
         point: Point,
-        /// How it shows.
+        /// The reason.
         why: String,
     },
 }
 
-/// Wraps what the machine said while `doing` something.
-fn machine(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+/// Wraps an I/O error of the operation `doing`.
+fn io_error(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> BundleError {
     let doing = doing.into();
-    move |cause| Error::Machine { doing, cause }
+    move |cause| BundleError::Io { doing, cause }
 }

@@ -1,25 +1,25 @@
-//! What the operator session says about bundles: `linked` records, each with a file that tells more.
+//! Records about bundles in the operator session: `linked` records, each with a file that has the details.
 
 use std::sync::Arc;
 
-use rath_core::body::{Arrived, ArrivedLine, Linked};
-use rath_core::store::{Lookup, Scan, Store, Which};
+use rath_core::body::{Arrived, ArrivedSession, Linked};
+use rath_core::store::{Lookup, Scan, SessionFilter, Store};
 use rath_core::{Actor, Blob, Digest, Kind, OPERATOR, Reference, Time};
 
-use super::Error;
-use super::graph::Graph;
+use super::BundleError;
+use super::graph::BundleGraph;
 
-/// What a `linked` record on the operator session calls a bundle.
+/// The system name in `linked` records about bundles. Stored: do not change it.
 const SYSTEM: &str = "rath bundle";
 
-/// Why a bundle is named there: it begins to come, and it has come in whole. Bundles that earlier versions took in are only
-/// named by the latter.
-pub(super) const COMING: &str = "taking in";
-pub(super) const CAME: &str = "taken in";
+/// The two values of `why`: an import started, and an import finished. Bundles that early versions imported have only
+/// the second. Stored: do not change them.
+pub(super) const STARTED: &str = "taking in";
+pub(super) const FINISHED: &str = "taken in";
 
-/// They, and when each was written.
-pub(super) async fn all(store: &Arc<dyn Store>) -> Result<Vec<(Time, Linked)>, Error> {
-    let Some(operator) = store.sessions(Which::Run(OPERATOR.into()).into()).await?.into_iter().next() else {
+/// All `linked` records about bundles, with their times.
+pub(super) async fn all(store: &Arc<dyn Store>) -> Result<Vec<(Time, Linked)>, BundleError> {
+    let Some(operator) = store.sessions(SessionFilter::Run(OPERATOR.into()).into()).await?.into_iter().next() else {
         return Ok(Vec::new());
     };
     let (mut notes, mut from) = (Vec::new(), 0);
@@ -40,50 +40,49 @@ pub(super) async fn all(store: &Arc<dyn Store>) -> Result<Vec<(Time, Linked)>, E
     }
 }
 
-/// The file of one.
-pub(super) async fn content(store: &Arc<dyn Store>, linked: &Linked) -> Result<Option<Vec<u8>>, Error> {
+/// The file of a `linked` record.
+pub(super) async fn content(store: &Arc<dyn Store>, linked: &Linked) -> Result<Option<Vec<u8>>, BundleError> {
     match &linked.source {
         Some(source) => Ok(store.blob_get(source.digest).await?.map(|bytes| bytes.to_vec())),
         None => Ok(None),
     }
 }
 
-/// Writes on the operator session that blobs came which records here had been without: where they are missed from now on,
-/// they were lost.
+/// Records that missing blobs of existing records were imported. If they are missing later, they were lost.
 pub(super) async fn filled(
     store: &Arc<dyn Store>,
     actor: &Actor,
     name: Option<String>,
     digests: &[Digest],
-) -> Result<(), Error> {
+) -> Result<(), BundleError> {
     let list = serde_json::to_vec(digests).unwrap_or_default();
     link(store, actor, name, Blob::new(list, "application/json"), Vec::new(), &[], "filled in").await
 }
 
-/// Writes on the operator session that a bundle begins to come, or came. Only what the store lacks is remembered as left
-/// out.
+/// Records the start or the end of an import. Of the omissions, only what the store lacks is recorded.
 ///
-/// `arriving` are the sessions of which records come with it: from the same commit on, they count as made elsewhere.
+/// `arriving` are the sessions that the import adds records to: from the same commit on, they count as made in another
+/// store.
 pub(super) async fn remember(
     store: &Arc<dyn Store>,
     actor: &Actor,
     name: Option<String>,
-    graph: &Graph,
-    arriving: &[ArrivedLine],
+    graph: &BundleGraph,
+    arriving: &[ArrivedSession],
     why: &str,
-) -> Result<(), Error> {
+) -> Result<(), BundleError> {
     let mut lacks = graph.clone();
-    lacks.left_out_blobs.clear();
-    for left in &graph.left_out_blobs {
+    lacks.omitted_blobs.clear();
+    for left in &graph.omitted_blobs {
         if super::blobs::parts(store, left.digest).await?.is_none() {
-            lacks.left_out_blobs.push(left.clone());
+            lacks.omitted_blobs.push(left.clone());
         }
     }
-    lacks.left_out.clear();
-    for left in &graph.left_out {
+    lacks.omitted_records.clear();
+    for left in &graph.omitted_records {
         let here = store.get(Lookup::At(left.record.point())).await?;
         if here.first().is_none_or(|here| here.body_bytes().is_none()) {
-            lacks.left_out.push(left.clone());
+            lacks.omitted_records.push(left.clone());
         }
     }
     let blob = Blob::new(lacks.to_bytes(), "application/json");
@@ -98,9 +97,9 @@ async fn link(
     name: Option<String>,
     blob: Blob,
     heads: Vec<Reference>,
-    arriving: &[ArrivedLine],
+    arriving: &[ArrivedSession],
     why: &str,
-) -> Result<(), Error> {
+) -> Result<(), BundleError> {
     let source = Some(blob.reference.clone());
     store.blob_put(vec![blob]).await?;
     let why = Some(why.to_owned());

@@ -1,71 +1,75 @@
-//! What becomes of each session of a bundle, decided before anything is written.
+//! Decides what happens to each session of a bundle, before anything is written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rath_core::store::{Store, Which};
+use rath_core::store::{SessionFilter, Store};
 use rath_core::{Digest, OPERATOR, Point, Reference, SessionId};
 
-use super::blobs::Names;
-use super::check::Contents;
-use super::graph::{Graph, Head};
-use super::import::{Fate, Records};
-use super::source::Source;
-use super::{Error, fork};
-use crate::care::Erasures;
+use super::blobs::NamedBlobs;
+use super::check::BundleContents;
+use super::graph::{BundleGraph, SessionHead};
+use super::import::{Records, SessionImportOutcome};
+use super::source::BundleSource;
+use super::{BundleError, fork};
+use crate::admin::Erasures;
 
-/// What is to be done with each session.
-pub(super) struct Plan {
-    pub(super) fates: BTreeMap<SessionId, Fate>,
-    /// How many records of a session the store has already.
+/// The plan of an import.
+pub(super) struct ImportPlan {
+    pub(super) outcomes: BTreeMap<SessionId, SessionImportOutcome>,
+    /// The number of records that the store already has, by session.
     pub(super) known: HashMap<SessionId, u64>,
-    /// Sessions that went on in two ways, with a place where that shows.
+    /// Diverged sessions, each with the number of a record that differs.
     pub(super) diverged: BTreeMap<SessionId, u64>,
 }
 
-impl Plan {
+impl ImportPlan {
     pub(super) async fn new(
         store: &Arc<dyn Store>,
-        contents: &Contents,
+        contents: &BundleContents,
         rows: &HashMap<SessionId, (u64, Reference)>,
-    ) -> Result<Self, Error> {
-        let mut plan = Self { fates: BTreeMap::new(), known: HashMap::new(), diverged: BTreeMap::new() };
+    ) -> Result<Self, BundleError> {
+        let mut plan = Self { outcomes: BTreeMap::new(), known: HashMap::new(), diverged: BTreeMap::new() };
         let erasures = Erasures::of(store).await?;
-        for Head { session, seq, .. } in &contents.graph.sessions {
-            let fate = match rows.get(session) {
+        for SessionHead { session, seq, .. } in &contents.graph.sessions {
+            let outcome = match rows.get(session) {
                 None => match erasures.removed(&session.to_string()).last() {
                     Some((session, erasure)) => {
                         let (by, why) = (erasure.by.to_string(), erasure.erased.why.clone());
-                        return Err(Error::Removed { session, by, time: erasure.time, why });
+                        return Err(BundleError::Removed { session, by, time: erasure.time, why });
                     }
-                    None => Fate::New,
+                    None => SessionImportOutcome::New,
                 },
                 Some((at, here)) if contents.seen.get(&here.point()) != Some(&here.id) => {
                     plan.diverged.insert(*session, *at);
-                    Fate::Kept
+                    SessionImportOutcome::Kept
                 }
                 Some((at, _)) => {
                     plan.known.insert(*session, at + 1);
-                    if at < seq { Fate::Forwarded { from: at + 1 } } else { Fate::Known }
+                    if at < seq {
+                        SessionImportOutcome::Forwarded { from: at + 1 }
+                    } else {
+                        SessionImportOutcome::Known
+                    }
                 }
             };
-            plan.fates.insert(*session, fate);
+            plan.outcomes.insert(*session, outcome);
         }
         for (key, there) in &contents.runs {
-            let holder = store.sessions(Which::Run(key.clone()).into()).await?.into_iter().next();
+            let holder = store.sessions(SessionFilter::Run(key.clone()).into()).await?.into_iter().next();
             match holder {
                 Some(row) if row.id == *there => {}
-                _ if key == OPERATOR => return Err(Error::Operator(*there)),
-                Some(row) => return Err(Error::RunTaken { key: key.clone(), here: row.id, there: *there }),
+                _ if key == OPERATOR => return Err(BundleError::ForeignOperator(*there)),
+                Some(row) => return Err(BundleError::RunKeyTaken { key: key.clone(), here: row.id, there: *there }),
                 None => {}
             }
         }
         Ok(plan)
     }
 
-    /// What stands on records that cannot be taken in cannot be taken in either.
-    pub(super) fn keep(&mut self, contents: &Contents, parted: &BTreeMap<SessionId, u64>) {
-        let mut until: HashMap<SessionId, u64> = parted.iter().map(|(session, seq)| (*session, *seq)).collect();
+    /// Marks sessions that depend on records that cannot be imported: they cannot be imported either.
+    pub(super) fn keep_dependents(&mut self, contents: &BundleContents, diverged_at: &BTreeMap<SessionId, u64>) {
+        let mut until: HashMap<SessionId, u64> = diverged_at.iter().map(|(session, seq)| (*session, *seq)).collect();
         loop {
             let before = until.len();
             let outside = |at: &Reference, until: &HashMap<SessionId, u64>| {
@@ -86,36 +90,40 @@ impl Plan {
             }
         }
         for session in until.into_keys() {
-            self.fates.insert(session, Fate::Kept);
+            self.outcomes.insert(session, SessionImportOutcome::Kept);
         }
     }
 
-    /// How many records are to be taken in.
-    pub(super) fn new_records(&self, graph: &Graph) -> u64 {
-        let new = graph.sessions.iter().map(|head| match self.fates.get(&head.session) {
-            Some(Fate::New) => head.seq + 1,
-            Some(Fate::Forwarded { from }) => head.seq + 1 - from,
+    /// The number of records to import.
+    pub(super) fn new_records(&self, graph: &BundleGraph) -> u64 {
+        let new = graph.sessions.iter().map(|head| match self.outcomes.get(&head.session) {
+            Some(SessionImportOutcome::New) => head.seq + 1,
+            Some(SessionImportOutcome::Forwarded { from }) => head.seq + 1 - from,
             _ => 0,
         });
         new.sum()
     }
 
-    /// The blobs that come with what is new. What the store has already, and may have erased, brings none.
+    /// The blobs that the records to import refer to. Records that the store already has bring no blobs: those may have
+    /// been erased.
     pub(super) fn blobs(
         &self,
-        source: &mut Source,
-        contents: &Contents,
-        parted: &BTreeMap<SessionId, u64>,
-    ) -> Result<Vec<Digest>, Error> {
-        if self.fates.values().all(|fate| *fate == Fate::New) {
+        source: &mut BundleSource,
+        contents: &BundleContents,
+        diverged_at: &BTreeMap<SessionId, u64>,
+    ) -> Result<Vec<Digest>, BundleError> {
+        if self.outcomes.values().all(|outcome| *outcome == SessionImportOutcome::New) {
             return Ok(source.blobs().collect());
         }
-        let mut names = Names::default();
+        let mut names = NamedBlobs::default();
         let mut records = Records::new(source, contents)?;
-        let beyond = fork::Beyond { parted, known: &self.known };
+        let unshared = fork::UnsharedRecords { diverged_at, known: &self.known };
         while let Some(record) = records.next()? {
-            let is_kept = || self.fates.get(&record.session()) == Some(&Fate::Kept) && beyond.has(record.point());
-            if self.wants(record.point()) || is_kept() {
+            let is_kept = || {
+                self.outcomes.get(&record.session()) == Some(&SessionImportOutcome::Kept)
+                    && unshared.has(record.point())
+            };
+            if self.imports(record.point()) || is_kept() {
                 names.of(&record);
             }
         }
@@ -124,11 +132,11 @@ impl Plan {
         Ok(source.blobs().filter(|digest| names.all.contains_key(digest)).collect())
     }
 
-    /// Whether a record is new, and to be taken in.
-    pub(super) fn wants(&self, point: Point) -> bool {
-        match self.fates.get(&point.session) {
-            Some(Fate::New) => true,
-            Some(Fate::Forwarded { from }) => point.seq >= *from,
+    /// Whether a record is to be imported.
+    pub(super) fn imports(&self, point: Point) -> bool {
+        match self.outcomes.get(&point.session) {
+            Some(SessionImportOutcome::New) => true,
+            Some(SessionImportOutcome::Forwarded { from }) => point.seq >= *from,
             _ => false,
         }
     }

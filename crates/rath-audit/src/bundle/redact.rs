@@ -1,30 +1,31 @@
-//! What an export leaves out.
+//! What an export omits.
 
 use std::collections::{BTreeSet, HashMap};
 
 use rath_core::{Digest, Kind, Point, Record};
 
-use crate::needle::{Needle, Reader};
+use crate::text_pattern::{StreamMatcher, TextPattern};
 
-/// Rules for what is left out. The chain stays whole: headers are never left out.
+/// Rules for what an export omits. Headers are never omitted, so the hash chain stays complete.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
-    /// Bodies of these kinds.
+    /// Omit the bodies of records of these kinds.
     pub kinds: Vec<Kind>,
-    /// Bodies of these records, each of which must be in the bundle.
+    /// Omit the bodies of these records. Each of them must be in the bundle.
     pub records: BTreeSet<Point>,
-    /// Bodies and blobs that hold one of these texts, however it is written.
+    /// Omit bodies and blobs that contain one of these texts, in any case, with any white space, escapes and Unicode
+    /// form.
     pub texts: Vec<String>,
-    /// All blobs.
+    /// Omit all blobs.
     pub no_blobs: bool,
-    /// Versions of files, with everything in them.
+    /// Omit all versions of files and their contents.
     pub no_files: bool,
-    /// The reason, for who reads the bundle.
-    pub because: Option<String>,
+    /// The reason for the reader of the bundle.
+    pub reason: Option<String>,
 }
 
 impl Redaction {
-    /// The rule by which a body is left out.
+    /// The rule by which the body of a record is omitted.
     pub(super) fn rule(&self, record: &Record) -> Option<&'static str> {
         let body = record.body_bytes()?;
         if self.records.contains(&record.point()) {
@@ -36,41 +37,41 @@ impl Redaction {
         if self.texts.is_empty() {
             return None;
         }
-        self.needles().any(|needle| needle.in_body(body)).then_some("text")
+        self.patterns().any(|pattern| pattern.in_body(body)).then_some("text")
     }
 
-    /// Whether it leaves out some records, and not others.
+    /// Whether some records are omitted and others are not.
     pub(super) fn picks_records(&self) -> bool {
         !(self.kinds.is_empty() && self.records.is_empty() && self.texts.is_empty())
     }
 
-    fn needles(&self) -> impl Iterator<Item = Needle> {
-        self.texts.iter().map(|text| Needle::new(text))
+    fn patterns(&self) -> impl Iterator<Item = TextPattern> {
+        self.texts.iter().map(|text| TextPattern::new(text))
     }
 }
 
-/// Looks for texts in blobs that come in parts, each blob once.
+/// Searches blobs for texts, part by part, each blob once.
 pub(super) struct Finder {
-    reader: Reader,
+    reader: StreamMatcher,
     found: HashMap<Digest, bool>,
 }
 
 impl Finder {
     pub(super) fn new(redaction: &Redaction) -> Self {
-        Self { reader: Reader::new(redaction.needles().collect()), found: HashMap::new() }
+        Self { reader: StreamMatcher::new(redaction.patterns().collect()), found: HashMap::new() }
     }
 
-    /// What was found in a blob that was looked at before.
+    /// The result for a blob that was searched before.
     pub(super) fn known(&self, digest: &Digest) -> Option<bool> {
         if self.reader.is_idle() { Some(false) } else { self.found.get(digest).copied() }
     }
 
-    /// The next part of a blob.
+    /// Searches the next part of a blob.
     pub(super) fn part(&mut self, bytes: &[u8]) {
         self.reader.part(bytes);
     }
 
-    /// The end of a blob: whether it holds a text.
+    /// Ends a blob. Returns whether it contains one of the texts.
     pub(super) fn end(&mut self, digest: Digest) -> bool {
         let hit = self.reader.end();
         self.found.insert(digest, hit);

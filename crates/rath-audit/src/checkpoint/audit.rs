@@ -1,41 +1,41 @@
-//! Holding a store against its checkpoints, and against lines that were kept elsewhere.
+//! Verifies a store against its checkpoints, and against copies of checkpoints that were kept elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rath_core::checkpoint::{Checkpoint, Heads, PublicKey};
 use rath_core::store::{Cursor, Error as StoreError, Lookup, Query, Scan};
-use rath_core::verify::{Finding, What};
+use rath_core::verify::{Finding, FindingKind};
 use rath_core::{Digest, Kind, Point, RecordId, SessionId, Store};
 use serde::Deserialize;
 
 use super::key::is_signed;
-use super::stored::{self, Chain, Stored, chain};
+use super::stored::{self, CheckpointChain, StoredCheckpoint, chain};
 
-/// What was seen.
+/// The result of an audit.
 #[derive(Clone, Debug, Default)]
-pub struct Audit {
-    /// The checkpoints that the store has.
+pub struct AuditReport {
+    /// The number of checkpoints in the store.
     pub stored: u64,
-    /// The oldest that the store was held against.
+    /// The oldest checkpoint that the store was verified against.
     pub since: Option<Checkpoint>,
-    /// Heads that were looked up.
+    /// The number of heads that were looked up.
     pub heads: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
-    /// What a person should know, and is not wrong.
+    /// Remarks that do not indicate an error.
     pub remarks: Vec<String>,
 }
 
-/// Holds the store against its chain of checkpoints from `since` on (by number), and against `lines`, which somebody kept
-/// elsewhere and whose signatures fit. The first of `trusted` is the key that must be behind the last of them; the others are
-/// those before it.
+/// Verifies the store against its own checkpoints from number `since` on, and against `copies`, external copies of
+/// checkpoints with valid signatures. The first key in `trusted` must have signed the latest checkpoints; the others
+/// are its predecessors.
 pub async fn audit(
     store: &Arc<dyn Store>,
-    lines: &[Checkpoint],
+    copies: &[Checkpoint],
     since: u64,
     trusted: &[PublicKey],
-) -> rath_core::Result<Audit> {
+) -> rath_core::Result<AuditReport> {
     let chain = chain(store).await?;
     let removed = match chain.store {
         Some(operator) => removed(store, operator).await?,
@@ -46,14 +46,14 @@ pub async fn audit(
     auditor.audit.findings.extend(chain.findings.iter().cloned());
     auditor.links(&chain).await;
     auditor.keys(&chain, trusted);
-    auditor.given(&chain, lines);
-    // Oldest first, so that what is named is named by the first that misses it.
-    let first = lines.iter().map(|line| line.no).min().unwrap_or(since);
+    auditor.external_copies(&chain, copies);
+    // Oldest first, so that a finding names the first checkpoint that it violates.
+    let first = copies.iter().map(|copy| copy.no).min().unwrap_or(since);
     let mut all: Vec<&Checkpoint> =
         chain.stored.iter().map(|it| &it.checkpoint).filter(|checkpoint| checkpoint.no >= first).collect();
-    for line in lines.iter().filter(|line| chain.store == Some(line.store)) {
-        if !all.contains(&line) {
-            all.push(line);
+    for copy in copies.iter().filter(|copy| chain.store == Some(copy.store)) {
+        if !all.contains(&copy) {
+            all.push(copy);
         }
     }
     all.sort_by_key(|checkpoint| checkpoint.no);
@@ -63,18 +63,18 @@ pub async fn audit(
     }
     if !auditor.excused.is_empty() {
         let count = auditor.excused.len();
-        auditor
-            .audit
-            .remarks
-            .push(format!("{count} of the sessions were removed since, on the record of the operator session"));
+        auditor.audit.remarks.push(format!(
+            "{count} of the sessions were removed since; the removals are recorded in the operator session"
+        ));
     }
     Ok(auditor.audit)
 }
 
-/// What a copy of a store lacks of what these checkpoints vouch for; their lists of heads are looked for in `other` too.
+/// Checks that a copy of a store has everything that these checkpoints cover, and returns the findings. Lists of heads
+/// that the copy lacks are read from `other`.
 pub(super) async fn missing(
     store: &Arc<dyn Store>,
-    chain: &Chain,
+    chain: &CheckpointChain,
     checkpoints: &[&Checkpoint],
     other: &Arc<dyn Store>,
 ) -> rath_core::Result<Vec<Finding>> {
@@ -89,7 +89,7 @@ pub(super) async fn missing(
     Ok(auditor.audit.findings)
 }
 
-/// What an `erased` record says of sessions that went whole.
+/// The part of an `erased` record that lists removed sessions.
 #[derive(Deserialize)]
 struct Removals {
     #[serde(default)]
@@ -102,8 +102,8 @@ struct Removal {
     records: u64,
 }
 
-/// Sessions that records on the operator session say were taken out of the store, with how many records they had, and where
-/// that stands: places tell what was before a checkpoint, and no clock does.
+/// The removed sessions, according to the operator session. By session: how many records it had, and the number of the
+/// `erased` record. The order of records shows what happened before a checkpoint; their times do not.
 async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Result<BTreeMap<SessionId, (u64, u64)>> {
     let (mut removed, mut from) = (BTreeMap::new(), 0);
     loop {
@@ -122,69 +122,69 @@ async fn removed(store: &Arc<dyn Store>, operator: SessionId) -> rath_core::Resu
 
 struct Auditor<'a> {
     store: &'a Arc<dyn Store>,
-    /// Another copy, which may have lists of heads that this one lacks.
+    /// Another copy of the store, which may have lists of heads that this one lacks.
     other: Option<&'a Arc<dyn Store>>,
-    /// Sessions that were taken out on the record: how many records they had, and where on the operator session.
+    /// Removed sessions: the number of their records, and of the `erased` record in the operator session.
     removed: BTreeMap<SessionId, (u64, u64)>,
-    /// Where the checkpoints stand on the operator session, by their numbers.
-    places: BTreeMap<u64, u64>,
+    /// By checkpoint number, the number of its record in the operator session.
+    positions: BTreeMap<u64, u64>,
     /// The digests of the lists of heads that the store should have.
     lists: BTreeSet<Digest>,
-    /// Those of them that a checkpoint has.
+    /// Removed sessions that a checkpoint covers.
     excused: BTreeSet<SessionId>,
-    audit: Audit,
-    /// What stands at a place.
+    audit: AuditReport,
+    /// Record ids by point, cached.
     known: BTreeMap<Point, Result<Option<RecordId>, String>>,
-    /// Sessions that were named: once is enough.
+    /// Sessions that already have a finding; one is enough.
     named: BTreeSet<SessionId>,
 }
 
 impl<'a> Auditor<'a> {
-    fn new(store: &'a Arc<dyn Store>, chain: &Chain, removed: BTreeMap<SessionId, (u64, u64)>) -> Self {
+    fn new(store: &'a Arc<dyn Store>, chain: &CheckpointChain, removed: BTreeMap<SessionId, (u64, u64)>) -> Self {
         Self {
             store,
             other: None,
             removed,
-            places: chain.stored.iter().map(|it| (it.checkpoint.no, it.record.seq)).collect(),
+            positions: chain.stored.iter().map(|it| (it.checkpoint.no, it.record.seq)).collect(),
             lists: chain.stored.iter().map(|it| it.checkpoint.heads).collect(),
             excused: BTreeSet::new(),
-            audit: Audit::default(),
+            audit: AuditReport::default(),
             known: BTreeMap::new(),
             named: BTreeSet::new(),
         }
     }
 
-    fn find(&mut self, what: What, why: String) {
+    fn find(&mut self, what: FindingKind, why: String) {
         self.audit.findings.push(Finding { what, session: None, seq: None, why });
     }
 
-    /// Every checkpoint is signed, follows the one before it, and counts no less.
-    async fn links(&mut self, chain: &Chain) {
-        let mut before: Option<&Stored> = None;
+    /// Checks that every checkpoint is signed, follows the previous one, and does not count fewer records.
+    async fn links(&mut self, chain: &CheckpointChain) {
+        let mut before: Option<&StoredCheckpoint> = None;
         for stored in &chain.stored {
             let (it, no) = (&stored.checkpoint, stored.checkpoint.no);
             if !is_signed(it) {
                 self.find(
-                    What::Checkpoint,
-                    format!("checkpoint {no}: its signature does not fit; it was altered or forged"),
+                    FindingKind::Checkpoint,
+                    format!("checkpoint {no}: invalid signature; it was altered or forged"),
                 );
             }
             if Some(it.store) != chain.store {
-                self.find(What::Foreign, format!("checkpoint {no} is of another store: {}", it.store));
+                self.find(FindingKind::Foreign, format!("checkpoint {no} is of another store: {}", it.store));
             }
             let expected = before.map_or(1, |before| before.checkpoint.no + 1);
             let digest = before.map(|before| before.checkpoint.digest());
             if no > expected {
-                let why = format!("checkpoint {no} stands where {expected} should: what is between was taken out");
-                self.find(What::Checkpoint, why);
+                let why = format!("found checkpoint {no} instead of {expected}: the ones between were removed");
+                self.find(FindingKind::Checkpoint, why);
             } else if no < expected {
                 self.find(
-                    What::Equivocation,
+                    FindingKind::Equivocation,
                     format!("two checkpoints {no} are in this store: two histories were signed"),
                 );
             } else if it.previous != digest {
                 let why = format!("checkpoint {no} does not follow checkpoint {}: two histories were signed", no - 1);
-                self.find(What::Equivocation, why);
+                self.find(FindingKind::Equivocation, why);
             }
             if let Some(before) = before {
                 let heads = match self.removed.is_empty() {
@@ -197,8 +197,8 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// Records and sessions only become more, but for sessions that were removed on the record.
-    fn counts(&mut self, before: &Stored, heads: Option<Heads>, after: &Stored) {
+    /// Checks that the numbers of records and sessions only decrease by recorded removals.
+    fn counts(&mut self, before: &StoredCheckpoint, heads: Option<Heads>, after: &StoredCheckpoint) {
         let between = before.record.seq..after.record.seq;
         let gone = |(point, _): &(Point, RecordId)| {
             self.removed.get(&point.session).is_some_and(|(_, seq)| between.contains(seq))
@@ -214,24 +214,24 @@ impl<'a> Auditor<'a> {
                 "checkpoint {} counts {} records in {} sessions, checkpoint {} before it {} in {}: some were lost between",
                 after.no, after.records, after.sessions, before.no, before.records, before.sessions
             );
-            self.find(What::CutOff, why);
+            self.find(FindingKind::CutOff, why);
         }
         if after.time < before.time {
-            let why = format!("checkpoint {} says that it is older than checkpoint {}", after.no, before.no);
-            self.find(What::Checkpoint, why);
+            let why = format!("checkpoint {} has an earlier time than checkpoint {}", after.no, before.no);
+            self.find(FindingKind::Checkpoint, why);
         }
     }
 
-    /// Each key is vouched for by the one before it, or a person trusts it.
-    fn keys(&mut self, chain: &Chain, trusted: &[PublicKey]) {
+    /// Checks that each key was signed by the previous key, or is trusted.
+    fn keys(&mut self, chain: &CheckpointChain, trusted: &[PublicKey]) {
         let mut runs: Vec<Vec<&Checkpoint>> = Vec::new();
-        for Stored { checkpoint, .. } in &chain.stored {
-            match runs.last_mut().filter(|run| run.last().is_some_and(|before| vouches(before, checkpoint))) {
+        for StoredCheckpoint { checkpoint, .. } in &chain.stored {
+            match runs.last_mut().filter(|run| run.last().is_some_and(|before| leads_to(before, checkpoint))) {
                 Some(run) => run.push(checkpoint),
                 None => runs.push(vec![checkpoint]),
             }
         }
-        // A key that was replaced before it signed a checkpoint did sign the next key, where the one before leads there.
+        // A key that was rotated before it signed a checkpoint did sign the next key.
         let has = |run: &[&Checkpoint], keys: &[PublicKey]| {
             let between = run.iter().skip(1).flat_map(|it| &it.successions).map(|succession| succession.from);
             run.iter().map(|it| it.key).chain(between).any(|key| keys.contains(&key))
@@ -239,15 +239,15 @@ impl<'a> Auditor<'a> {
         let (now, before) = trusted.split_at(trusted.len().min(1));
         for run in runs.iter().skip(1) {
             let (no, key) = (run[0].no, run[0].key);
-            match run[0].anew {
+            match run[0].previous_key_lost {
                 true if has(run, now) => self.audit.remarks.push(format!(
-                    "checkpoint {no} begins anew with key {key}, which you trust: no earlier key vouches for it"
+                    "checkpoint {no} starts a new chain with key {key}, which you trust: no earlier key signed it"
                 )),
-                true => self.find(What::Checkpoint, format!(
-                    "checkpoint {no} begins anew with key {key}, and no earlier key vouches for it: if it is right, say `--key {key}`"
+                true => self.find(FindingKind::Checkpoint, format!(
+                    "checkpoint {no} starts a new chain with key {key}, and no earlier key signed it: if the key is right, use `--key {key}`"
                 )),
-                false => self.find(What::Checkpoint, format!(
-                    "checkpoint {no} is signed with key {key}, which the key before it does not vouch for"
+                false => self.find(FindingKind::Checkpoint, format!(
+                    "checkpoint {no} is signed with key {key}, which the key before it did not sign"
                 )),
             }
         }
@@ -259,67 +259,67 @@ impl<'a> Auditor<'a> {
                 "checkpoint {no} is signed with key {key}, which you have replaced since: `rath checkpoint` makes one with the new key"
             )),
             [trusted, ..] => self.find(
-                What::Checkpoint,
+                FindingKind::Checkpoint,
                 format!("checkpoint {no} is signed with key {key}, not with the one that you trust, {trusted}"),
             ),
             [] => self.audit.remarks.push(format!(
-                "nobody says that key {key} is the right one: compare it with the one that you were given, and say `--key`"
+                "key {key} is not trusted: compare it with the key that you were given, and use `--key`"
             )),
         }
     }
 
-    /// Lines that were kept elsewhere are in the chain, as they are.
-    fn given(&mut self, chain: &Chain, lines: &[Checkpoint]) {
-        for line in lines {
-            let (no, time) = (line.no, line.time);
+    /// Checks that the external copies are in the store's chain, unchanged.
+    fn external_copies(&mut self, chain: &CheckpointChain, copies: &[Checkpoint]) {
+        for copy in copies {
+            let (no, time) = (copy.no, copy.time);
             match chain.store {
                 None => {
                     let why = format!(
-                        "the store has no checkpoint at all, and checkpoint {no} ({time}) of store {} was given: its end was cut off, or it is another store",
-                        line.store
+                        "the store has no checkpoint, and checkpoint {no} ({time}) of store {} was given: its end was cut off, or it is another store",
+                        copy.store
                     );
-                    self.find(What::CutOff, why);
+                    self.find(FindingKind::CutOff, why);
                     continue;
                 }
-                Some(store) if store != line.store => {
-                    let why = format!("checkpoint {no} ({time}) is of store {}, this is store {store}", line.store);
-                    self.find(What::Foreign, why);
+                Some(store) if store != copy.store => {
+                    let why = format!("checkpoint {no} ({time}) is of store {}, this is store {store}", copy.store);
+                    self.find(FindingKind::Foreign, why);
                     continue;
                 }
                 Some(_) => {}
             }
             match chain.stored.iter().find(|stored| stored.checkpoint.no == no) {
-                Some(stored) if stored.checkpoint == *line => {}
-                Some(Stored { checkpoint, .. }) if checkpoint.key == line.key => {
+                Some(stored) if stored.checkpoint == *copy => {}
+                Some(StoredCheckpoint { checkpoint, .. }) if checkpoint.key == copy.key => {
                     let why = format!(
-                        "there are two checkpoints {no}, both signed with key {}: {} is in this store, {} was given. Two histories were signed",
-                        line.key,
+                        "there are two checkpoints {no}, both signed with key {}: {} is in this store, {} was given: two histories were signed",
+                        copy.key,
                         short(checkpoint),
-                        short(line)
+                        short(copy)
                     );
-                    self.find(What::Equivocation, why);
+                    self.find(FindingKind::Equivocation, why);
                 }
-                Some(Stored { checkpoint, .. }) => {
+                Some(StoredCheckpoint { checkpoint, .. }) => {
                     let why = format!(
                         "this store has another checkpoint {no} than the one given: {} signed with key {}, not {} signed with key {}",
                         short(checkpoint),
                         checkpoint.key,
-                        short(line),
-                        line.key
+                        short(copy),
+                        copy.key
                     );
-                    self.find(What::Rewritten, why);
+                    self.find(FindingKind::Rewritten, why);
                 }
                 None => {
                     let why = format!(
                         "checkpoint {no} ({time}) is not in this store: its end was cut off, or this is an older copy"
                     );
-                    self.find(What::CutOff, why);
+                    self.find(FindingKind::CutOff, why);
                 }
             }
         }
     }
 
-    /// Every head that the checkpoint digests is a record of the store.
+    /// Checks that every head of the checkpoint is a record of the store.
     async fn heads(&mut self, checkpoint: &Checkpoint) -> rath_core::Result<()> {
         let heads = match (stored::heads(self.store, checkpoint).await, self.other) {
             (None, Some(other)) => stored::heads(other, checkpoint).await,
@@ -335,29 +335,31 @@ impl<'a> Auditor<'a> {
                 self.excused.insert(point.session);
                 continue;
             }
-            let vouching = format!("checkpoint {} ({})", checkpoint.no, checkpoint.time);
+            let name = format!("checkpoint {} ({})", checkpoint.no, checkpoint.time);
             let (what, seq, why) = match self.at(point).await? {
                 Ok(Some(found)) if found == id => continue,
                 Ok(Some(_)) => {
-                    let why = format!("it is not the record that {vouching} vouches for: the session was rewritten");
-                    (What::Rewritten, Some(point.seq), why)
+                    let why = format!("it is not the record that {name} covers: the session was rewritten");
+                    (FindingKind::Rewritten, Some(point.seq), why)
                 }
-                Ok(None) => match self.store.sessions(rath_core::store::Which::Id(point.session).into()).await?.first()
-                {
-                    None => {
-                        let why = format!("the session is gone: {vouching} has {} records of it", point.seq + 1);
-                        (What::Gone, None, why)
+                Ok(None) => {
+                    match self.store.sessions(rath_core::store::SessionFilter::Id(point.session).into()).await?.first()
+                    {
+                        None => {
+                            let why = format!("the session is gone: {name} has {} records of it", point.seq + 1);
+                            (FindingKind::Gone, None, why)
+                        }
+                        Some(row) => {
+                            let which = match row.seq + 1 == point.seq {
+                                true => format!("record {} is", point.seq),
+                                false => format!("records {} to {} are", row.seq + 1, point.seq),
+                            };
+                            let why = format!("{which} cut off: {name} has the session up to record {}", point.seq);
+                            (FindingKind::CutOff, Some(row.seq + 1), why)
+                        }
                     }
-                    Some(row) => {
-                        let which = match row.seq + 1 == point.seq {
-                            true => format!("record {} is", point.seq),
-                            false => format!("records {} to {} are", row.seq + 1, point.seq),
-                        };
-                        let why = format!("{which} cut off: {vouching} has the session up to record {}", point.seq);
-                        (What::CutOff, Some(row.seq + 1), why)
-                    }
-                },
-                Err(why) => (What::Unreadable, Some(point.seq), why),
+                }
+                Err(why) => (FindingKind::Unreadable, Some(point.seq), why),
             };
             self.named.insert(point.session);
             self.audit.findings.push(Finding { what, session: Some(point.session), seq, why });
@@ -365,18 +367,19 @@ impl<'a> Auditor<'a> {
         Ok(())
     }
 
-    /// Whether the session was taken out of the store after the checkpoint, on the record, and is not there.
+    /// Whether the session was removed after the checkpoint, according to the operator session, and is not in the
+    /// store.
     async fn is_removed(&self, point: Point, checkpoint: &Checkpoint) -> rath_core::Result<bool> {
         let on_record = self.removed.get(&point.session);
-        // A line that was given and has no place here is found to have none.
-        let place = self.places.get(&checkpoint.no).copied().unwrap_or(0);
-        if !on_record.is_some_and(|(records, seq)| point.seq < *records && *seq > place) {
+        // An external copy that is not in the store has no position; it counts as before all removals.
+        let position = self.positions.get(&checkpoint.no).copied().unwrap_or(0);
+        if !on_record.is_some_and(|(records, seq)| point.seq < *records && *seq > position) {
             return Ok(false);
         }
-        Ok(self.store.sessions(rath_core::store::Which::Id(point.session).into()).await?.is_empty())
+        Ok(self.store.sessions(rath_core::store::SessionFilter::Id(point.session).into()).await?.is_empty())
     }
 
-    /// What stands at a place; one that cannot be read says why.
+    /// The id of the record at a point; the inner `Err` says why the record cannot be read.
     async fn at(&mut self, point: Point) -> rath_core::Result<Result<Option<RecordId>, String>> {
         if let Some(known) = self.known.get(&point) {
             return Ok(known.clone());
@@ -391,11 +394,11 @@ impl<'a> Auditor<'a> {
         Ok(found)
     }
 
-    /// The list of heads is not there. The store's commits in their order give the heads at the count of the checkpoint: if
-    /// those have its digest, all is as it was.
+    /// Verifies a checkpoint whose list of heads is missing. The order of commits gives the heads at the checkpoint's
+    /// record count: if they have the checkpoint's digest, nothing is missing.
     async fn without_list(&mut self, checkpoint: &Checkpoint) -> rath_core::Result<()> {
         let (no, time) = (checkpoint.no, checkpoint.time);
-        // A line that was given may be of a history that was never here.
+        // An external copy may be of a history that this store never had.
         let list = match self.lists.contains(&checkpoint.heads) {
             true => "is lost",
             false => "is not in this store",
@@ -404,7 +407,7 @@ impl<'a> Auditor<'a> {
         if now.digest() == checkpoint.heads || self.heads_at(checkpoint.records).await?.digest() == checkpoint.heads {
             self.audit
                 .remarks
-                .push(format!("the list of heads of checkpoint {no} {list}; all that it digests is there"));
+                .push(format!("the list of heads of checkpoint {no} {list}; all its records are in the store"));
             return Ok(());
         }
         let why = match now.records() < checkpoint.records {
@@ -414,20 +417,20 @@ impl<'a> Auditor<'a> {
                     cut => format!("{cut} were"),
                 };
                 format!(
-                    "checkpoint {no} ({time}) counts {} records, {} are left: {cut} cut off. Which ones cannot be said, its list of heads {list}",
+                    "checkpoint {no} ({time}) counts {} records, {} are left: {cut} cut off; which ones is unknown because its list of heads {list}",
                     checkpoint.records,
                     now.records(),
                 )
             }
             false => format!(
-                "the store is not the one that checkpoint {no} ({time}) vouches for. What was changed cannot be said, its list of heads {list}"
+                "the store does not match checkpoint {no} ({time}); what was changed is unknown because its list of heads {list}"
             ),
         };
-        self.find(What::CutOff, why);
+        self.find(FindingKind::CutOff, why);
         Ok(())
     }
 
-    /// The heads when the store had so many records.
+    /// The heads at the time when the store had this many records.
     async fn heads_at(&self, records: u64) -> rath_core::Result<Heads> {
         let (mut heads, mut after, mut seen) = (Heads::default(), Cursor::start(), 0);
         loop {
@@ -447,8 +450,8 @@ impl<'a> Auditor<'a> {
     }
 }
 
-/// Whether the key of one checkpoint vouches for the next one's.
-fn vouches(before: &Checkpoint, after: &Checkpoint) -> bool {
+/// Whether the key of one checkpoint signed the key of the next, directly or through rotations.
+fn leads_to(before: &Checkpoint, after: &Checkpoint) -> bool {
     let mut key = before.key;
     for succession in &after.successions {
         if succession.from != key {
@@ -456,7 +459,7 @@ fn vouches(before: &Checkpoint, after: &Checkpoint) -> bool {
         }
         key = succession.key;
     }
-    !after.anew && key == after.key
+    !after.previous_key_lost && key == after.key
 }
 
 fn short(checkpoint: &Checkpoint) -> String {

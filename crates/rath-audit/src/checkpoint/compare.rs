@@ -1,60 +1,60 @@
-//! Holding two copies of a store against each other.
+//! Compares two copies of a store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rath_core::store::{Lookup, Query, Row};
-use rath_core::verify::{Finding, What};
+use rath_core::store::{Lookup, Query, SessionInfo};
+use rath_core::verify::{Finding, FindingKind};
 use rath_core::{Point, RecordId, SessionId, Store};
 
 use super::key::is_signed;
-use super::stored::{Chain, Stored, chain};
+use super::stored::{CheckpointChain, StoredCheckpoint, chain};
 use super::{Checkpoint, audit};
-use crate::care::Erasures;
+use crate::admin::Erasures;
 
-/// What two copies have in common, and where they part.
+/// The result of comparing two copies.
 #[derive(Clone, Debug, Default)]
-pub struct Comparison {
-    /// Sessions that both have.
+pub struct StoreComparison {
+    /// The number of sessions that both have.
     pub sessions: u64,
-    /// Checkpoints that both have.
+    /// The number of checkpoints that both have.
     pub checkpoints: u64,
-    /// Where they contradict each other.
+    /// Contradictions between the copies.
     pub findings: Vec<Finding>,
-    /// What one has and the other has not yet.
+    /// Differences that are no contradiction: what one copy has and the other does not have yet.
     pub remarks: Vec<String>,
 }
 
-/// Compares this copy (`here`) with another (`there`): their chains of checkpoints, and every session that both have. A
-/// copy may be behind; it may not contradict, nor lack what a checkpoint vouches for that it has itself.
-pub async fn compare(here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<Comparison> {
-    let mut comparison = Comparison::default();
+/// Compares this copy (`here`) with another (`there`): their checkpoints, and every session that both have. A copy may
+/// be behind. It must not contradict the other, and must not lack what its own checkpoints cover.
+pub async fn compare(here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<StoreComparison> {
+    let mut comparison = StoreComparison::default();
     let (ours, theirs) = (chain(here).await?, chain(there).await?);
     let are_copies = comparison.chains(&ours, &theirs);
     comparison.sessions(here, there).await?;
     if are_copies {
-        comparison.vouched((here, &ours), (there, &theirs)).await?;
+        comparison.check_covered((here, &ours), (there, &theirs)).await?;
     }
     Ok(comparison)
 }
 
-impl Comparison {
-    fn find(&mut self, what: What, point: Option<Point>, why: String) {
+impl StoreComparison {
+    fn find(&mut self, what: FindingKind, point: Option<Point>, why: String) {
         let (session, seq) = (point.map(|point| point.session), point.map(|point| point.seq));
         self.findings.push(Finding { what, session, seq, why });
     }
 
-    /// Whether they are copies of one store.
-    fn chains(&mut self, ours: &Chain, theirs: &Chain) -> bool {
+    /// Compares the checkpoints. Returns whether the two are copies of one store.
+    fn chains(&mut self, ours: &CheckpointChain, theirs: &CheckpointChain) -> bool {
         match (ours.store, theirs.store) {
             (Some(ours), Some(theirs)) if ours != theirs => {
-                let why = format!("these are two stores, not two copies of one: {ours} here, {theirs} there");
-                self.find(What::Foreign, None, why);
+                let why = format!("these are two different stores, not copies of one: {ours} here, {theirs} there");
+                self.find(FindingKind::Foreign, None, why);
                 return false;
             }
             (Some(_), Some(_)) => {}
             _ => {
-                self.remarks.push("one of the two never had a checkpoint: only their sessions are compared".into());
+                self.remarks.push("one of the copies never had a checkpoint: only the sessions were compared".into());
                 return true;
             }
         }
@@ -67,11 +67,9 @@ impl Comparison {
             let (mine, other) = (&mine.checkpoint, &other.checkpoint);
             for (it, whose) in [(mine, "this"), (other, "the other")] {
                 if !is_signed(it) {
-                    let why = format!(
-                        "checkpoint {} of {whose} copy: its signature does not fit; it was altered or forged",
-                        it.no
-                    );
-                    self.find(What::Checkpoint, None, why);
+                    let why =
+                        format!("checkpoint {} of {whose} copy: invalid signature; it was altered or forged", it.no);
+                    self.find(FindingKind::Checkpoint, None, why);
                     return true;
                 }
             }
@@ -79,10 +77,11 @@ impl Comparison {
                 self.checkpoints += 1;
                 continue;
             }
-            let (no, what) = (mine.no, if mine.key == other.key { What::Equivocation } else { What::Rewritten });
+            let (no, what) =
+                (mine.no, if mine.key == other.key { FindingKind::Equivocation } else { FindingKind::Rewritten });
             let signed = |it: &Checkpoint| format!("{} signed with key {}", &it.digest().to_string()[..12], it.key);
             let why = format!(
-                "the two copies have different checkpoints {no}: {} here, {} there. Two histories were signed",
+                "the two copies have different checkpoints {no}: {} here, {} there: two histories were signed",
                 signed(mine),
                 signed(other)
             );
@@ -95,21 +94,21 @@ impl Comparison {
                 "checkpoint {} ({}) of the other copy is not here: this copy is older, or its end was cut off",
                 lacking.checkpoint.no, lacking.checkpoint.time
             );
-            self.find(What::CutOff, None, why);
+            self.find(FindingKind::CutOff, None, why);
         } else if mine > other {
             self.remarks.push(format!("the other copy is older: it has {other} of {mine} checkpoints"));
         }
         true
     }
 
-    /// Each copy has what the checkpoints vouch for that it has itself. This copy has also what the other's later ones
-    /// vouch for; the other may be from before this copy's later ones.
-    async fn vouched(
+    /// Checks that each copy has what its own checkpoints cover. This copy must also have what later checkpoints of the
+    /// other cover; the other copy may be older than this copy's later checkpoints.
+    async fn check_covered(
         &mut self,
-        (here, ours): (&Arc<dyn Store>, &Chain),
-        (there, theirs): (&Arc<dyn Store>, &Chain),
+        (here, ours): (&Arc<dyn Store>, &CheckpointChain),
+        (there, theirs): (&Arc<dyn Store>, &CheckpointChain),
     ) -> rath_core::Result<()> {
-        fn signed(stored: &[Stored]) -> Vec<&Checkpoint> {
+        fn signed(stored: &[StoredCheckpoint]) -> Vec<&Checkpoint> {
             stored.iter().map(|it| &it.checkpoint).filter(|it| is_signed(it)).collect()
         }
         let is_behind = ours.stored.iter().zip(&theirs.stored).all(|(mine, other)| mine.checkpoint == other.checkpoint);
@@ -125,7 +124,7 @@ impl Comparison {
     }
 
     async fn sessions(&mut self, here: &Arc<dyn Store>, there: &Arc<dyn Store>) -> rath_core::Result<()> {
-        let mut theirs: BTreeMap<SessionId, Row> =
+        let mut theirs: BTreeMap<SessionId, SessionInfo> =
             there.sessions(Query::default()).await?.into_iter().map(|row| (row.id, row)).collect();
         let mut ours = here.sessions(Query::default()).await?;
         ours.sort_by_key(|row| row.id);
@@ -141,32 +140,32 @@ impl Comparison {
                 std::cmp::Ordering::Greater => ahead.push(row.id),
                 std::cmp::Ordering::Equal => {}
             }
-            if let Some(seq) = parting(here, there, row.id, row.seq.min(other.seq)).await? {
+            if let Some(seq) = first_difference(here, there, row.id, row.seq.min(other.seq)).await? {
                 let after = match seq {
                     0 => "they have nothing in common".to_owned(),
                     seq => format!("they are the same up to record {}", seq - 1),
                 };
                 let why = format!("the other copy has another record {seq}: {after}");
-                self.find(What::Rewritten, Some(Point { session: row.id, seq }), why);
+                self.find(FindingKind::Rewritten, Some(Point { session: row.id, seq }), why);
             }
         }
         let erasures = Erasures::of(here).await?;
         let (removed, only_there): (Vec<SessionId>, Vec<SessionId>) =
             theirs.into_keys().partition(|session| erasures.removed(&session.to_string()).next().is_some());
-        let told = [
+        let lists = [
             (only_here, "only here"),
             (only_there, "only in the other copy"),
             (removed, "only in the other copy, and erased here"),
             (ahead, "longer here"),
             (behind, "longer in the other copy"),
         ];
-        let told = told.iter().filter(|(sessions, _)| !sessions.is_empty());
-        self.remarks.extend(told.map(|(sessions, what)| format!("{what}: {}", named(sessions))));
+        let lists = lists.iter().filter(|(sessions, _)| !sessions.is_empty());
+        self.remarks.extend(lists.map(|(sessions, what)| format!("{what}: {}", named(sessions))));
         Ok(())
     }
 }
 
-/// The first of some sessions by name, and how many more there are.
+/// The short ids of the first few sessions, and the number of the others.
 fn named(sessions: &[SessionId]) -> String {
     const SHOWN: usize = 5;
     let mut names: Vec<String> = sessions.iter().take(SHOWN).map(|session| session.short().to_string()).collect();
@@ -176,9 +175,9 @@ fn named(sessions: &[SessionId]) -> String {
     names.join(", ")
 }
 
-/// The first record in which two copies of a session differ, up to `last`. An id vouches for all before it, so where
-/// they have parted they do not meet again.
-async fn parting(
+/// The number of the first record that differs in two copies of a session, up to `last`. A record id covers all records
+/// before it, so binary search works: after the first difference all records differ.
+async fn first_difference(
     here: &Arc<dyn Store>,
     there: &Arc<dyn Store>,
     session: SessionId,

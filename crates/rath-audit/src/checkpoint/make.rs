@@ -1,83 +1,86 @@
-//! Making one.
+//! Makes checkpoints.
 
 use std::sync::Arc;
 
 use rath_core::body::Checkpointed;
-use rath_core::checkpoint::{Checkpoint, Heads, LONGEST_LINE, NotACheckpoint, PublicKey, Signature, VERSION};
+use rath_core::checkpoint::{Checkpoint, Heads, MAX_LINE, NotACheckpoint, PublicKey, Signature, VERSION};
 use rath_core::store::Query;
 use rath_core::{Actor, Store, Time};
 
 use super::key::SigningKey;
-use super::stored::{self, Stored};
+use super::stored::{self, StoredCheckpoint};
 
-/// What a person wants of a checkpoint.
+/// The options of a checkpoint.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
-    /// Something to remember it by; everybody who sees the line reads it.
+pub struct CheckpointOptions {
+    /// A note in the checkpoint. It is public.
     pub note: Option<String>,
-    /// The key of the checkpoint before is lost: begin with this one.
-    pub anew: bool,
+    /// Accept that the key of the previous checkpoint is lost, and start a new chain of keys with the given key.
+    pub previous_key_lost: bool,
 }
 
-/// Why none was made.
+/// Why no checkpoint was made.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The store refused.
+pub enum CheckpointError {
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] rath_core::Error),
-    /// The checkpoint before has another key.
-    #[error("checkpoint {no} of this store is signed with key {theirs}; the key at hand is {ours}")]
+    /// The previous checkpoint was signed with a key that does not lead to the given one.
+    #[error("checkpoint {no} of this store is signed with key {theirs}; the current key is {ours}")]
     OtherKey {
-        /// The last checkpoint's number.
+        /// The number of the last checkpoint.
         no: u64,
-        /// Its key.
+        /// The key of the last checkpoint.
         theirs: PublicKey,
-        /// The key at hand.
+        /// The given key.
         ours: PublicKey,
     },
-    /// The key was replaced too often since the checkpoint before.
-    #[error(
-        "the key was replaced {rotations} times since checkpoint {no} of this store: a checkpoint cannot tell so many"
-    )]
+    /// The key was rotated too often since the last checkpoint.
+    #[error("the key was rotated {rotations} times since checkpoint {no} of this store: too many for one checkpoint")]
     TooManyRotations {
-        /// The last checkpoint's number.
+        /// The number of the last checkpoint.
         no: u64,
-        /// How often.
+        /// The number of rotations.
         rotations: usize,
     },
-    /// The last checkpoint cannot be gone on from.
+    /// The last checkpoint cannot be read.
     #[error("the last checkpoint of this store cannot be read: {0}")]
     Unreadable(String),
-    /// What was wished cannot be.
+    /// The checkpoint would be invalid, for example because its note is too long.
     #[error(transparent)]
-    Beyond(#[from] NotACheckpoint),
+    Invalid(#[from] NotACheckpoint),
 }
 
-/// Signs what the store is now and writes it on the operator session. The heads are those of one moment, whoever else
-/// writes; two that make checkpoints at once take turns.
-pub async fn make(store: &Arc<dyn Store>, actor: Actor, key: &SigningKey, wish: Wish) -> Result<Checkpoint, Error> {
+/// Signs the current state of the store and records the checkpoint in the operator session. The heads are from one
+/// moment even if other processes write. Concurrent calls wait for each other.
+pub async fn make(
+    store: &Arc<dyn Store>,
+    actor: Actor,
+    key: &SigningKey,
+    options: CheckpointOptions,
+) -> Result<Checkpoint, CheckpointError> {
     let mut operator = crate::operator(store, actor).await?;
     let last = stored::last(store, operator.id(), operator.head().seq).await?;
-    let last = last.as_ref().map(stored::read).transpose().map_err(Error::Unreadable)?;
-    let before = last.as_ref().map(|Stored { checkpoint, .. }| checkpoint);
+    let last = last.as_ref().map(stored::read).transpose().map_err(CheckpointError::Unreadable)?;
+    let before = last.as_ref().map(|StoredCheckpoint { checkpoint, .. }| checkpoint);
     let successions = match before {
         Some(before) => match key.since(before.key) {
             Some(successions) => successions.to_vec(),
-            None if wish.anew => Vec::new(),
-            None => return Err(Error::OtherKey { no: before.no, theirs: before.key, ours: key.public() }),
+            None if options.previous_key_lost => Vec::new(),
+            None => return Err(CheckpointError::OtherKey { no: before.no, theirs: before.key, ours: key.public() }),
         },
         None => Vec::new(),
     };
-    let anew = before.is_some_and(|before| before.key != key.public()) && successions.is_empty();
+    let previous_key_lost = before.is_some_and(|before| before.key != key.public()) && successions.is_empty();
     let rows = store.sessions(Query::default()).await.map_err(rath_core::Error::from)?;
     let heads = Heads::of(&rows);
     let mut checkpoint = Checkpoint {
-        anew,
+        previous_key_lost,
         version: VERSION,
         heads: heads.digest(),
         key: key.public(),
         no: before.map_or(1, |before| before.no + 1),
-        note: wish.note,
+        note: options.note,
         previous: before.map(Checkpoint::digest),
         records: heads.records(),
         sessions: heads.sessions(),
@@ -88,12 +91,12 @@ pub async fn make(store: &Arc<dyn Store>, actor: Actor, key: &SigningKey, wish: 
     };
     checkpoint.check()?;
     let rotations = checkpoint.successions.len();
-    if let (Some(before), true) = (before, rotations > 0 && checkpoint.line().len() > LONGEST_LINE) {
-        if !wish.anew {
-            return Err(Error::TooManyRotations { no: before.no, rotations });
+    if let (Some(before), true) = (before, rotations > 0 && checkpoint.line().len() > MAX_LINE) {
+        if !options.previous_key_lost {
+            return Err(CheckpointError::TooManyRotations { no: before.no, rotations });
         }
         checkpoint.successions.clear();
-        checkpoint.anew = true;
+        checkpoint.previous_key_lost = true;
     }
     checkpoint.signature = key.sign(&checkpoint.statement());
     let checkpoint = Checkpoint::parse(&checkpoint.line())?;

@@ -1,9 +1,9 @@
-//! Signed checkpoints: what a store was at one moment, so that what is lost or rewritten behind it shows.
+//! Signed checkpoints of a store, which reveal if records were lost or rewritten later.
 //!
-//! [`make`] signs the heads of all sessions with a [`SigningKey`] and writes the line on the operator session; [`chain`]
-//! reads all of them back. [`audit`] holds a store against its checkpoints, and against lines that somebody kept
-//! elsewhere; [`compare`] holds two copies against each other. Whoever has the key and the store can rewrite both: only a
-//! line that left the machine protects against that.
+//! [`make`] signs the heads of all sessions with a [`SigningKey`] and records the checkpoint in the operator session;
+//! [`chain`] reads all checkpoints of a store. [`audit`] verifies a store against its checkpoints, and against copies
+//! of checkpoints that were kept elsewhere. [`compare`] compares two copies of a store. Someone with the key and the
+//! store can rewrite both; only a copy of a checkpoint outside the machine protects against that.
 
 mod audit;
 mod compare;
@@ -11,9 +11,9 @@ mod key;
 mod make;
 mod stored;
 
-pub use audit::{Audit, audit};
-pub use compare::{Comparison, compare};
-pub use key::{BadKey, MOST_SUCCESSIONS, SigningKey, is_signed};
-pub use make::{Error, Wish, make};
+pub use audit::{AuditReport, audit};
+pub use compare::{StoreComparison, compare};
+pub use key::{InvalidKey, MOST_SUCCESSIONS, SigningKey, is_signed};
+pub use make::{CheckpointError, CheckpointOptions, make};
 pub use rath_core::checkpoint::*;
-pub use stored::{Chain, Stored, chain};
+pub use stored::{CheckpointChain, StoredCheckpoint, chain};

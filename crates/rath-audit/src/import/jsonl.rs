@@ -1,60 +1,65 @@
-//! Plain conversations: a JSON object a line, with `role` and `content` as OpenAI's chat API has them.
+//! Reads plain conversations: one JSON object per line, with `role` and `content` as in OpenAI's chat API.
 
 use serde_json::{Map, Value};
 
 use super::lines::{Repairs, field, not_text, objects};
 use super::openrath::calls;
-use super::{Parsed, Said, Unreadable, What};
+use super::{ImportedContent, ImportedMessage, ParseError, ParsedConversation};
 
 /// The name of the format.
 pub const FORMAT: &str = "jsonl";
 
-/// Reads a conversation.
-pub fn read(bytes: &[u8]) -> Result<Parsed, Unreadable> {
+/// Parses a conversation.
+pub fn read(bytes: &[u8]) -> Result<ParsedConversation, ParseError> {
     let mut repairs = Repairs::default();
     let mut conversation = Vec::new();
     for (line, object) in objects(bytes, None, &mut repairs) {
-        match said(line, &object, &mut repairs) {
-            Ok(what) => {
+        match content_of(line, &object, &mut repairs) {
+            Ok(content) => {
                 let time = ["timestamp", "created_at", "time"].iter().find_map(|name| field(&object, name));
-                conversation.push(Said { line, time, what });
+                conversation.push(ImportedMessage { line, time, content });
             }
-            // The first line shows whether this is such a file at all.
-            Err(why) if conversation.is_empty() => return Err(Unreadable { line, why }),
-            Err(why) => repairs.add(line, why, "left out; it is in the source"),
+            // An invalid first line means that the file has another format.
+            Err(why) if conversation.is_empty() => return Err(ParseError { line, why }),
+            Err(why) => repairs.add(line, why, "omitted; it is in the source file"),
         }
     }
     if conversation.is_empty() {
-        return Err(Unreadable { line: 1, why: "no line says anything".into() });
+        return Err(ParseError { line: 1, why: "the file has no messages".into() });
     }
-    Ok(Parsed { from: FORMAT, said: conversation, repairs: repairs.done(), ..Parsed::default() })
+    Ok(ParsedConversation {
+        from: FORMAT,
+        messages: conversation,
+        repairs: repairs.done(),
+        ..ParsedConversation::default()
+    })
 }
 
-fn said(line: u64, object: &Map<String, Value>, repairs: &mut Repairs) -> Result<What, String> {
+fn content_of(line: u64, object: &Map<String, Value>, repairs: &mut Repairs) -> Result<ImportedContent, String> {
     let Some(role) = object.get("role").and_then(Value::as_str) else { return Err("it has no role".into()) };
-    let text = content(line, object.get("content"), repairs)?;
+    let text = text_of_content(line, object.get("content"), repairs)?;
     Ok(match role {
-        "system" | "developer" => What::System(text.ok_or("it has no content")?),
-        "user" => What::User(text.ok_or("it has no content")?),
+        "system" | "developer" => ImportedContent::System(text.ok_or("it has no content")?),
+        "user" => ImportedContent::User(text.ok_or("it has no content")?),
         "assistant" => {
             let calls = calls(object.get("tool_calls")).ok_or("its tool_calls cannot be read")?;
             repairs.calls(line, object);
             if text.is_none() && calls.is_empty() {
                 return Err("it has neither content nor tool_calls".into());
             }
-            What::Assistant { text: text.unwrap_or_default(), calls }
+            ImportedContent::Assistant { text: text.unwrap_or_default(), calls }
         }
         "tool" => {
             let call = field(object, "tool_call_id").ok_or("it has no tool_call_id")?;
             repairs.not_text(line, "its", not_text(object, &["tool_call_id"]));
-            What::Result { call, text: text.unwrap_or_default() }
+            ImportedContent::Result { call, text: text.unwrap_or_default() }
         }
         other => return Err(format!("its role is {other:?}")),
     })
 }
 
 /// The text of a content: a string, or the text parts of a list.
-fn content(line: u64, content: Option<&Value>, repairs: &mut Repairs) -> Result<Option<String>, String> {
+fn text_of_content(line: u64, content: Option<&Value>, repairs: &mut Repairs) -> Result<Option<String>, String> {
     let parts = match content {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => return Ok(Some(text.clone())),
@@ -72,7 +77,7 @@ fn content(line: u64, content: Option<&Value>, repairs: &mut Repairs) -> Result<
         match text.and_then(Value::as_str) {
             Some(text) => texts.push(text),
             None => {
-                repairs.add(line, format!("a part of type {kind:?} is not text"), "left out; it is in the source");
+                repairs.add(line, format!("a part of type {kind:?} is not text"), "omitted; it is in the source file");
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Lines of JSON that may be damaged.
+//! Parses files of JSON lines that may be damaged.
 
 use rath_core::body::Repair;
 use serde_json::{Map, Value};
 
-/// Repairs that are listed one by one; the others are counted.
+/// The number of repairs that are listed individually; more are only counted.
 const LISTED: usize = 1000;
 
-/// What was repaired in a file.
+/// The repairs made while reading a file.
 #[derive(Default)]
 pub(super) struct Repairs {
     list: Vec<Repair>,
@@ -21,14 +21,14 @@ impl Repairs {
         }
     }
 
-    /// Notes fields that should be text, and are taken as the JSON that they are.
+    /// Adds a repair for each of these fields, which should be text: their JSON was used as text.
     pub(super) fn not_text<'a>(&mut self, line: u64, whose: &str, names: impl IntoIterator<Item = &'a str>) {
         for name in names {
-            self.add(line, format!("{whose} {name:?} is not text"), "its JSON is taken for its text");
+            self.add(line, format!("{whose} {name:?} is not text"), "its JSON is used as text");
         }
     }
 
-    /// The same of the calls in a payload.
+    /// Adds such repairs for the calls in a payload.
     pub(super) fn calls(&mut self, line: u64, payload: &Map<String, Value>) {
         let calls = payload.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
         for call in calls.filter_map(Value::as_object) {
@@ -39,23 +39,24 @@ impl Repairs {
         }
     }
 
-    /// They, in the order of the lines; what is said of the whole file comes last.
+    /// The repairs, sorted by line; those about the whole file come last.
     pub(super) fn done(mut self) -> Vec<Repair> {
         self.list.sort_by_key(|repair| (repair.line == 0, repair.line));
         if self.more > 0 {
-            let what = format!("{} more such places", self.more);
-            self.list.push(Repair { line: 0, what, how: "done likewise".into() });
+            let what = format!("{} more repairs", self.more);
+            self.list.push(Repair { line: 0, what, how: "not listed individually".into() });
         }
         self.list
     }
 }
 
-/// The objects in a file, each with its line. Lines end at line feeds and nowhere else. What is no object is left out, and
-/// that is noted. A line that was cut, and went on with a new one that begins with `mark`, is read from there.
+/// The JSON objects in a file, each with its line number. Only line feeds end a line. Lines that are not objects are
+/// omitted, with a repair. If a truncated line continues with a new object that starts with `mark`, that object is
+/// read.
 pub(super) fn objects(bytes: &[u8], mark: Option<&str>, repairs: &mut Repairs) -> Vec<(u64, Map<String, Value>)> {
     let mut bytes = bytes;
     if let Some(rest) = bytes.strip_prefix(b"\xef\xbb\xbf") {
-        repairs.add(1, "the file begins with a byte order mark", "passed over");
+        repairs.add(1, "the file starts with a byte order mark", "skipped");
         bytes = rest;
     }
     let mut found = Vec::new();
@@ -71,8 +72,8 @@ pub(super) fn objects(bytes: &[u8], mark: Option<&str>, repairs: &mut Repairs) -
         let read = match (read, behind) {
             (Err(why), behind) => match behind().map(|at| object(&line[at..], number, repairs)) {
                 Some(Ok(object)) => {
-                    let what = "a line that was cut off and a whole one stand in one line";
-                    repairs.add(number, what, "read the whole one; the other is in the source");
+                    let what = "the line has a truncated object followed by a complete one";
+                    repairs.add(number, what, "read the complete one; the other is in the source file");
                     Ok(object)
                 }
                 _ => Err(why),
@@ -82,14 +83,14 @@ pub(super) fn objects(bytes: &[u8], mark: Option<&str>, repairs: &mut Repairs) -
         match read {
             Ok(object) => {
                 if last && !whole {
-                    repairs.add(number, "the last line has no end", "it is whole, and was read");
+                    repairs.add(number, "the last line has no line feed", "read; it is complete");
                 }
                 found.push((number, object));
             }
             Err(why) if last && !whole => {
-                repairs.add(number, format!("the last line is cut off: {why}"), "left out; it is in the source");
+                repairs.add(number, format!("the last line is truncated: {why}"), "omitted; it is in the source file");
             }
-            Err(why) => repairs.add(number, why, "left out; it is in the source"),
+            Err(why) => repairs.add(number, why, "omitted; it is in the source file"),
         }
     }
     found
@@ -100,14 +101,14 @@ fn object(line: &[u8], number: u64, repairs: &mut Repairs) -> Result<Map<String,
     for (separator, name) in [('\u{85}', "U+0085"), ('\u{2028}', "U+2028"), ('\u{2029}', "U+2029")] {
         if text.contains(separator) {
             let what = format!("the text has {name}, where some readers end the line");
-            repairs.add(number, what, "read as a part of the text");
+            repairs.add(number, what, "read as part of the text");
         }
     }
     let read = match serde_json::from_str(text) {
         Ok(value) => Ok(value),
-        Err(error) => match without_halves(text).map(|mended| serde_json::from_str(&mended)) {
+        Err(error) => match without_unpaired_surrogates(text).map(|repaired| serde_json::from_str(&repaired)) {
             Some(Ok(value)) => {
-                repairs.add(number, "the text has half a character", "U+FFFD stands in its place");
+                repairs.add(number, "the text has an unpaired surrogate", "replaced by U+FFFD");
                 Ok(value)
             }
             _ => Err(error),
@@ -120,20 +121,21 @@ fn object(line: &[u8], number: u64, repairs: &mut Repairs) -> Result<Map<String,
     }
 }
 
-/// The text with U+FFFD for escapes of half a character, which Python writes and JSON does not have; `None` without any.
-fn without_halves(text: &str) -> Option<String> {
+/// Replaces escapes of unpaired surrogates, which Python writes and JSON does not allow, by U+FFFD; `None` if there are
+/// none.
+fn without_unpaired_surrogates(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let escape = |at: usize| -> Option<u16> {
         let digits = bytes.get(at..at + 6).filter(|escape| escape.starts_with(b"\\u"))?;
         u16::from_str_radix(std::str::from_utf8(&digits[2..]).ok()?, 16).ok()
     };
-    let (mut mended, mut from, mut at, mut found) = (String::new(), 0, 0, false);
+    let (mut repaired, mut from, mut at, mut found) = (String::new(), 0, 0, false);
     while at < bytes.len() {
         match (bytes[at], escape(at)) {
             (_, Some(0xd800..=0xdbff)) if matches!(escape(at + 6), Some(0xdc00..=0xdfff)) => at += 12,
             (_, Some(0xd800..=0xdfff)) => {
-                mended.push_str(text.get(from..at)?);
-                mended.push_str("\\ufffd");
+                repaired.push_str(text.get(from..at)?);
+                repaired.push_str("\\ufffd");
                 (at, found) = (at + 6, true);
                 from = at;
             }
@@ -142,11 +144,11 @@ fn without_halves(text: &str) -> Option<String> {
             _ => at += 1,
         }
     }
-    mended.push_str(text.get(from..)?);
-    found.then_some(mended)
+    repaired.push_str(text.get(from..)?);
+    found.then_some(repaired)
 }
 
-/// A field as text: a string as it is, anything else as JSON.
+/// A value as text: a string as it is, anything else as JSON.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -154,13 +156,13 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-/// Those of some fields that have a value which is not text.
+/// Those of these fields that have a value which is not text.
 pub(super) fn not_text<'a>(object: &Map<String, Value>, names: &[&'a str]) -> Vec<&'a str> {
     let is_other = |name: &&&str| object.get(**name).is_some_and(|value| !value.is_null() && !value.is_string());
     names.iter().filter(is_other).copied().collect()
 }
 
-/// A field as text, where it is there and not null.
+/// A field as text; `None` if it is missing or null.
 pub(super) fn field(object: &Map<String, Value>, name: &str) -> Option<String> {
     object.get(name).filter(|value| !value.is_null()).map(text_of)
 }

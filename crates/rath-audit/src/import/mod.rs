@@ -1,134 +1,135 @@
-//! Work of other systems, taken in as sessions.
+//! Imports conversations of other systems as sessions.
 //!
-//! A reader ([`openrath`], [`jsonl`]) turns a file into [`Parsed`]: what was said, line by line, and what had to be
-//! repaired. [`Intake`] writes that into a store: the file itself as a blob, an `imported` record that names it, and a
-//! record for each thing said, which points at its line. The same file twice is one session; a file that grew goes on.
+//! A reader ([`openrath`], [`jsonl`]) parses a file into a [`ParsedConversation`]: the messages, line by line, and the
+//! repairs that were needed. [`Importer`] writes that into a store: the file itself as a blob, an `imported` record
+//! that refers to it, and one record per message with its line number. Importing the same file twice gives one session;
+//! a file that grew extends its session.
 
+mod importer;
 pub mod jsonl;
 mod lines;
 pub mod openrath;
-mod take;
 
-pub use take::{Fate, Intake, Taken};
+pub use importer::{ImportOutcome, ImportedFile, Importer};
 
 use rath_core::body::Repair;
 use rath_core::{SessionId, store};
 
-/// A file, read.
+/// A parsed file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parsed {
-    /// The format.
+pub struct ParsedConversation {
+    /// The name of the format.
     pub from: &'static str,
-    /// The session's id there.
+    /// The session's id in the other system.
     pub original: Option<String>,
-    /// When it was made there.
+    /// When the session was created in the other system.
     pub created_at: Option<String>,
-    /// How it came about there.
+    /// How the session was created in the other system.
     pub lineage: Vec<String>,
-    /// The ids of the sessions it came from there.
+    /// The ids of its parent sessions in the other system.
     pub parents: Vec<String>,
-    /// What the file says at its end, as JSON text.
+    /// The file's trailer, as JSON text.
     pub trailer: Option<String>,
-    /// What was said, in order.
-    pub said: Vec<Said>,
-    /// What was not as the format wants it.
+    /// The messages, in order.
+    pub messages: Vec<ImportedMessage>,
+    /// Deviations from the format, and how they were handled.
     pub repairs: Vec<Repair>,
 }
 
-/// One thing that was said.
+/// One message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
-    /// The line, from 1.
+pub struct ImportedMessage {
+    /// The line number, from 1.
     pub line: u64,
-    /// When, as the file says it.
+    /// The time, as text in the file's own format.
     pub time: Option<String>,
-    /// What.
-    pub what: What,
+    /// The content.
+    pub content: ImportedContent,
 }
 
-/// What was said.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum ImportedContent {
     /// Standing instructions.
     System(String),
-    /// By a person.
+    /// A message of a person.
     User(String),
-    /// By a model: words, and calls of tools.
+    /// A turn of a model: text and tool calls.
     Assistant {
-        /// The words; empty when there are none.
+        /// The text; empty if there is none.
         text: String,
-        /// The calls.
-        calls: Vec<ToolCall>,
+        /// The tool calls.
+        calls: Vec<ImportedCall>,
     },
-    /// By a tool.
+    /// The result of a tool call.
     Result {
-        /// The call it answers.
+        /// The id of the call.
         call: String,
-        /// What the model was shown.
+        /// The output that the model received.
         text: String,
     },
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolCall {
-    /// Its id.
+pub struct ImportedCall {
+    /// The call's id.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub name: String,
     /// The arguments, as JSON text.
     pub arguments: String,
 }
 
-/// Why a file cannot be read at all.
+/// Why a file cannot be parsed at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
-pub struct Unreadable {
-    /// The line, from 1.
+pub struct ParseError {
+    /// The line number, from 1.
     pub line: u64,
     /// The reason.
     pub why: String,
 }
 
-/// Why a file was not taken in.
+/// Why a file was not imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// It is not what it should be.
+pub enum ImportError {
+    /// The file cannot be parsed.
     #[error("{name}, {why}")]
     Unreadable {
-        /// The file.
+        /// The name of the file.
         name: String,
-        /// How it shows.
-        why: Unreadable,
+        /// The parse error.
+        why: ParseError,
     },
-    /// The session was imported before, from another text.
+    /// The session was imported before, from a different file.
     #[error(
-        "{name} is session {}, which was imported before from a file that has another line {line}",
+        "{name} is session {}, which was imported before from a file with a different line {line}",
         .session.short()
     )]
     Differs {
-        /// The file.
+        /// The name of the file.
         name: String,
         /// The session.
         session: SessionId,
-        /// The first line that is another one.
+        /// The first line that differs.
         line: u64,
     },
-    /// The session cannot go on with what is new in the file.
-    #[error("{name} has more than session {} was imported from, and cannot go on there: {why}", .session.short())]
-    Stuck {
-        /// The file.
+    /// The session cannot be extended with the new lines of the file.
+    #[error("cannot extend session {} with the new lines of {name}: {why}", .session.short())]
+    CannotContinue {
+        /// The name of the file.
         name: String,
         /// The session.
         session: SessionId,
         /// The reason.
         why: String,
     },
-    /// The source could not be kept.
+    /// The file could not be stored.
     #[error(transparent)]
-    Bundle(#[from] crate::bundle::Error),
-    /// The store refused.
+    Bundle(#[from] crate::bundle::BundleError),
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] store::Error),
     /// A session could not be read or written.
@@ -136,15 +137,15 @@ pub enum Error {
     Session(#[from] rath_core::Error),
 }
 
-impl Error {
-    /// The error's code; `docs/errors/CODE.md` says what to do.
+impl ImportError {
+    /// The error's code. `docs/errors/CODE.md` explains what to do.
     pub fn code(&self) -> &str {
         match self {
-            Error::Unreadable { .. } => "unreadable-import",
-            Error::Differs { .. } | Error::Stuck { .. } => "import-differs",
-            Error::Bundle(error) => error.code(),
-            Error::Store(error) => error.code(),
-            Error::Session(error) => error.code(),
+            ImportError::Unreadable { .. } => "unreadable-import",
+            ImportError::Differs { .. } | ImportError::CannotContinue { .. } => "import-differs",
+            ImportError::Bundle(error) => error.code(),
+            ImportError::Store(error) => error.code(),
+            ImportError::Session(error) => error.code(),
         }
     }
 }

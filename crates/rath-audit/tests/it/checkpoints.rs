@@ -1,4 +1,4 @@
-//! Signed checkpoints: what they find that a store by itself cannot, and what they do not let pass.
+//! Signed checkpoints: what they reveal that a store by itself does not, and what they reject.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rath::body::Checkpointed;
 use rath::prelude::*;
 use rath::store::Query;
-use rath::verify::{Finding, What};
+use rath::verify::{Finding, FindingKind};
 use rath_audit::checkpoint::{
-    Checkpoint, Error, Heads, LONGEST_LINE, MOST_SUCCESSIONS, PublicKey, Signature, SigningKey, Wish, audit, chain,
-    compare, is_signed, make,
+    Checkpoint, CheckpointError, CheckpointOptions, Heads, MAX_LINE, MOST_SUCCESSIONS, PublicKey, Signature,
+    SigningKey, audit, chain, compare, is_signed, make,
 };
 use rath_testkit::copy_dir;
 use rusqlite::Connection;
 
-/// A store with three sessions, two of them in two parts, and a key.
+/// A store with three sessions, two of them in two segments, and a key.
 struct Lab {
     dir: tempfile::TempDir,
     key: SigningKey,
@@ -44,30 +44,31 @@ impl Lab {
     }
 
     fn copy(&self) -> PathBuf {
-        settle(&self.original());
+        checkpoint_wal(&self.original());
         let copy = tempfile::tempdir_in(self.dir.path()).unwrap().keep();
         copy_dir(&self.original(), &copy);
         copy
     }
 
     async fn checkpoint(&self, path: &Path) -> Checkpoint {
-        make(&Embedded::open(path).unwrap(), ada(), &self.key, Wish::default()).await.unwrap()
+        make(&Embedded::open(path).unwrap(), ada(), &self.key, CheckpointOptions::default()).await.unwrap()
     }
 
     fn trusted(&self) -> Vec<PublicKey> {
         vec![self.key.public()]
     }
 
-    /// What a store is found to be, held against these lines.
+    /// The findings of a store that is verified against external copies of checkpoints.
     async fn found(&self, path: &Path, lines: &[Checkpoint]) -> Vec<Finding> {
         audit(&Embedded::open(path).unwrap(), lines, 1, &self.trusted()).await.unwrap().findings
     }
 
-    /// What a store with something cut out looks like by itself, and held against its checkpoints.
+    /// Changes a copy of the store with SQL, checks that the store alone still looks valid, and returns the findings of
+    /// its checkpoints.
     async fn sabotaged(&self, statements: &str, lines: &[Checkpoint]) -> Vec<Finding> {
         let copy = self.copy();
         Connection::open(copy.join("rath.db")).unwrap().execute_batch(statements).unwrap();
-        assert!(is_sound(&copy), "it does not show by itself");
+        assert!(is_valid(&copy), "the store alone looks valid");
         self.found(&copy, lines).await
     }
 
@@ -76,7 +77,7 @@ impl Lab {
         db.query_row("SELECT no FROM sessions WHERE id = ?1", [session.0.as_bytes()], |row| row.get(0)).unwrap()
     }
 
-    /// What cuts a session off behind a record, and sets its row to match `before`, a copy from then.
+    /// SQL that cuts a session off after a record, and sets its row to that in `before`, an earlier copy.
     fn cut(&self, session: SessionId, seq: u64, before: &Path) -> String {
         let no = self.no(session);
         format!(
@@ -90,7 +91,7 @@ impl Lab {
         )
     }
 
-    async fn say(&self, path: &Path, session: SessionId, text: &str) {
+    async fn add_note(&self, path: &Path, session: SessionId, text: &str) {
         let store = Embedded::open(path).unwrap();
         let mut session = store.open(session, ada()).await.unwrap();
         session.assistant(text).unwrap();
@@ -98,16 +99,16 @@ impl Lab {
     }
 }
 
-/// The log is in the database.
-fn settle(path: &Path) {
-    Embedded::open_here(path, "test").unwrap().checkpoint().unwrap();
+/// Moves the write-ahead log into the database.
+fn checkpoint_wal(path: &Path) {
+    Embedded::open_as(path, "test").unwrap().checkpoint().unwrap();
 }
 
-fn is_sound(path: &Path) -> bool {
-    Embedded::open_here(path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap().is_sound()
+fn is_valid(path: &Path) -> bool {
+    Embedded::open_as(path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap().is_valid()
 }
 
-/// Signs what no store would say.
+/// Signs an arbitrary statement.
 fn sign(key: &SigningKey, statement: &str) -> Signature {
     let kept: serde_json::Value = serde_json::from_str(&key.to_text()).unwrap();
     let seed: PublicKey = serde_json::from_value(kept["seed"].clone()).unwrap();
@@ -115,62 +116,62 @@ fn sign(key: &SigningKey, statement: &str) -> Signature {
     Signature(pair.sign(statement.as_bytes()).as_ref().try_into().unwrap())
 }
 
-fn whats(findings: &[Finding]) -> Vec<What> {
+fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
     findings.iter().map(|finding| finding.what).collect()
 }
 
 #[tokio::test]
-async fn a_store_that_only_grows_fits_all_its_checkpoints() {
+async fn a_store_that_only_grows_matches_all_its_checkpoints() {
     let lab = Lab::new().await;
     let path = lab.original();
     let first = lab.checkpoint(&path).await;
     assert_eq!((first.no, first.sessions, first.records, first.previous), (1, 4, 8, None));
-    lab.say(&path, lab.ids[0], "an answer").await;
+    lab.add_note(&path, lab.ids[0], "an answer").await;
     let second = lab.checkpoint(&path).await;
     assert_eq!((second.no, second.records, second.previous), (2, 10, Some(first.digest())));
     assert_eq!(Checkpoint::parse(&second.line()).unwrap(), second);
     assert!(second.line().len() < 700 && !second.line().contains('\n'));
-    lab.say(&path, lab.ids[1], "another").await;
+    lab.add_note(&path, lab.ids[1], "another").await;
     assert_eq!(lab.found(&path, &[first.clone(), second.clone()]).await, []);
-    assert!(is_sound(&path));
+    assert!(is_valid(&path));
     let seen = audit(&Embedded::open(&path).unwrap(), &[], 2, &lab.trusted()).await.unwrap();
     assert_eq!((seen.stored, seen.since, seen.heads), (2, Some(second), 4));
-    // Nobody says whose key it is: that is remarked, and no more.
+    // Without a trusted key there is a remark and no finding.
     let seen = audit(&Embedded::open(&path).unwrap(), &[first], 1, &[]).await.unwrap();
-    assert!(seen.findings.is_empty() && seen.remarks[0].contains("nobody says that key"));
+    assert!(seen.findings.is_empty() && seen.remarks[0].contains("is not trusted"));
 }
 
 #[tokio::test]
-async fn a_tail_that_was_cut_off_is_missed() {
+async fn a_cut_off_tail_is_found() {
     let lab = Lab::new().await;
     let path = lab.original();
     let before = lab.copy();
-    lab.say(&path, lab.ids[1], "it is settled").await;
+    lab.add_note(&path, lab.ids[1], "it is settled").await;
     let line = lab.checkpoint(&path).await;
-    // The session alone: the checkpoint is still there.
+    // Only the session is cut off: the checkpoint is still there.
     let found = lab.sabotaged(&lab.cut(lab.ids[1], 1, &before), &[]).await;
-    assert_eq!(whats(&found), [What::CutOff]);
+    assert_eq!(kinds(&found), [FindingKind::CutOff]);
     assert_eq!((found[0].session, found[0].seq), (Some(lab.ids[1]), Some(2)));
     assert!(found[0].why.starts_with("record 2 is cut off: checkpoint 1 ("), "{}", found[0].why);
-    // The operator's line too: only who holds the line knows.
+    // The operator session is cut off too: only an external copy of the checkpoint reveals it.
     let operator = line.store;
     let both = format!("{}{}", lab.cut(lab.ids[1], 1, &before), lab.cut_operator(operator));
     assert_eq!(lab.sabotaged(&both, &[]).await, []);
     let found = lab.sabotaged(&both, std::slice::from_ref(&line)).await;
-    assert_eq!(whats(&found), [What::CutOff, What::CutOff]);
+    assert_eq!(kinds(&found), [FindingKind::CutOff, FindingKind::CutOff]);
     assert!(
         found[0].why.contains("checkpoint 1 (") && found[0].why.contains("is not in this store"),
         "{}",
         found[0].why
     );
-    assert_eq!(found[1].session, Some(lab.ids[1]), "the list is still there, and names it");
-    // With the list: the count says so.
+    assert_eq!(found[1].session, Some(lab.ids[1]), "the list of heads is still there, and names it");
+    // Without the list of heads: the count reveals it.
     let found = lab.sabotaged(&format!("{both} DELETE FROM blobs; DELETE FROM packs;"), &[line]).await;
     assert!(found[1].why.contains("counts 9 records, 8 are left: 1 was cut off"), "{}", found[1].why);
 }
 
 impl Lab {
-    /// Takes the checkpoint off the operator's line, whose first part is `created` and its title.
+    /// SQL that removes the checkpoint from the operator session, whose first segment has `created` and the title.
     fn cut_operator(&self, operator: SessionId) -> String {
         let no = self.no(operator);
         let store: Arc<dyn Store> = Embedded::open(self.original()).unwrap();
@@ -187,17 +188,17 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn a_session_that_was_written_anew_is_not_the_one_that_was_signed() {
+async fn a_rewritten_session_is_found() {
     let lab = Lab::new().await;
     let path = lab.original();
     let other = lab.copy();
-    lab.say(&path, lab.ids[2], "the truth").await;
+    lab.add_note(&path, lab.ids[2], "the truth").await;
     lab.checkpoint(&path).await;
-    lab.say(&path, lab.ids[2], "and more").await;
-    lab.say(&other, lab.ids[2], "a lie").await;
-    lab.say(&other, lab.ids[2], "and more").await;
-    settle(&other);
-    // The other history in place of this one, every hash and column consistent.
+    lab.add_note(&path, lab.ids[2], "and more").await;
+    lab.add_note(&other, lab.ids[2], "a lie").await;
+    lab.add_note(&other, lab.ids[2], "and more").await;
+    checkpoint_wal(&other);
+    // Replaces this history by the other one, with consistent hashes and columns.
     let no = lab.no(lab.ids[2]);
     let transplant = format!(
         "ATTACH '{}' AS other;
@@ -212,13 +213,13 @@ async fn a_session_that_was_written_anew_is_not_the_one_that_was_signed() {
         other.join("rath.db").display()
     );
     let found = lab.sabotaged(&transplant, &[]).await;
-    assert_eq!(whats(&found), [What::Rewritten]);
+    assert_eq!(kinds(&found), [FindingKind::Rewritten]);
     assert_eq!((found[0].session, found[0].seq), (Some(lab.ids[2]), Some(2)));
     assert!(found[0].why.contains("the session was rewritten"), "{}", found[0].why);
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_named() {
+async fn a_missing_session_is_named() {
     let lab = Lab::new().await;
     lab.checkpoint(&lab.original()).await;
     let no = lab.no(lab.ids[0]);
@@ -228,9 +229,9 @@ async fn a_session_that_is_gone_is_named() {
          DELETE FROM sessions WHERE no = {no};"
     );
     let found = lab.sabotaged(&gone, &[]).await;
-    assert_eq!(whats(&found), [What::Gone]);
+    assert_eq!(kinds(&found), [FindingKind::Gone]);
     assert_eq!(found[0].session, Some(lab.ids[0]));
-    // A record that says it was removed excuses it, as long as it was then.
+    // A recorded removal excuses the session if it was recorded after the checkpoint.
     for (records, missed) in [(2, 0), (1, 1)] {
         let copy = lab.copy();
         Connection::open(copy.join("rath.db")).unwrap().execute_batch(&gone).unwrap();
@@ -246,22 +247,22 @@ async fn a_session_that_is_gone_is_named() {
         lab.checkpoint(&copy).await;
         assert_eq!(lab.found(&copy, &[]).await.len(), missed);
     }
-    // What is written later does not hide it: the counts of checkpoints fall.
+    // A later record does not hide it: the counts of checkpoints decrease.
     let copy = lab.copy();
     Connection::open(copy.join("rath.db")).unwrap().execute_batch(&gone).unwrap();
     lab.checkpoint(&copy).await;
-    assert!(whats(&lab.found(&copy, &[]).await).contains(&What::CutOff));
+    assert!(kinds(&lab.found(&copy, &[]).await).contains(&FindingKind::CutOff));
 }
 
-/// A checkpoint that carries the signature of another key's succession, and is no part of it.
+/// A checkpoint that carries a valid succession of another key, to which it does not belong.
 #[tokio::test]
-async fn a_succession_that_leads_elsewhere_vouches_for_nobody() {
+async fn a_succession_to_another_key_does_not_count() {
     let lab = Lab::new().await;
     let store = Embedded::open(lab.original()).unwrap();
     lab.checkpoint(&lab.original()).await;
     let second = lab.key.rotate().unwrap();
     let third = second.rotate().unwrap();
-    let genuine = make(&store, ada(), &third, Wish::default()).await.unwrap();
+    let genuine = make(&store, ada(), &third, CheckpointOptions::default()).await.unwrap();
     let stranger = SigningKey::generate().unwrap();
     let heads = Heads::of(&store.sessions(Query::default()).await.unwrap());
     let mut forged = Checkpoint {
@@ -285,7 +286,7 @@ async fn a_succession_that_leads_elsewhere_vouches_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_clock_that_went_back_loses_nothing() {
+async fn a_clock_that_was_set_back_causes_no_findings() {
     let lab = Lab::new().await;
     let store = Embedded::open(lab.original()).unwrap();
     let first = lab.checkpoint(&lab.original()).await;
@@ -303,7 +304,7 @@ async fn a_clock_that_went_back_loses_nothing() {
              DELETE FROM sessions WHERE no = {no};"
         ))
         .unwrap();
-    // As one is made when the clock was set back in between: its time is that of the one before.
+    // A checkpoint made after the clock was set back has the time of the previous one.
     let heads = Heads::of(&store.sessions(Query::default()).await.unwrap());
     let mut second = Checkpoint {
         no: 2,
@@ -323,7 +324,7 @@ async fn a_clock_that_went_back_loses_nothing() {
 }
 
 #[tokio::test]
-async fn two_copies_that_part_are_told_where() {
+async fn the_first_difference_of_diverged_copies_is_reported() {
     let lab = Lab::new().await;
     let here = lab.original();
     lab.checkpoint(&here).await;
@@ -335,38 +336,38 @@ async fn two_copies_that_part_are_told_where() {
     };
     let same = compared().await;
     assert_eq!((same.sessions, same.checkpoints, same.findings, same.remarks), (4, 1, vec![], vec![]));
-    // One is behind: that contradicts nothing.
-    lab.say(&here, lab.ids[0], "one").await;
+    // A copy that is behind does not contradict the other.
+    lab.add_note(&here, lab.ids[0], "one").await;
     let behind = compared().await;
     assert!(behind.findings.is_empty() && behind.remarks[0].starts_with("longer here: "), "{behind:?}");
-    // The other goes its own way.
-    lab.say(&there, lab.ids[0], "two").await;
-    let parted = compared().await;
-    assert_eq!(whats(&parted.findings), [What::Rewritten]);
-    assert_eq!((parted.findings[0].session, parted.findings[0].seq), (Some(lab.ids[0]), Some(2)));
-    // Both are signed: whoever has one line finds the other.
+    // The other copy diverges.
+    lab.add_note(&there, lab.ids[0], "two").await;
+    let diverged = compared().await;
+    assert_eq!(kinds(&diverged.findings), [FindingKind::Rewritten]);
+    assert_eq!((diverged.findings[0].session, diverged.findings[0].seq), (Some(lab.ids[0]), Some(2)));
+    // Both are signed: an external copy of one checkpoint reveals the other.
     let (ours, theirs) = (lab.checkpoint(&here).await, lab.checkpoint(&there).await);
     assert_eq!((ours.no, theirs.no), (2, 2));
-    let parted = compared().await;
-    assert!(whats(&parted.findings).starts_with(&[What::Equivocation]), "{parted:?}");
+    let diverged = compared().await;
+    assert!(kinds(&diverged.findings).starts_with(&[FindingKind::Equivocation]), "{diverged:?}");
     let found = lab.found(&here, std::slice::from_ref(&theirs)).await;
-    assert_eq!(found[0].what, What::Equivocation);
-    assert!(found[0].why.contains("Two histories were signed"), "{}", found[0].why);
+    assert_eq!(found[0].what, FindingKind::Equivocation);
+    assert!(found[0].why.contains("two histories were signed"), "{}", found[0].why);
     let list = "its list of heads is not in this store";
     assert!(found[1].why.ends_with(list), "what was never here is not lost: {}", found[1].why);
-    // A copy that is older lacks what the other has signed.
+    // An older copy lacks what the other has signed.
     let older = lab.copy();
     lab.checkpoint(&here).await;
     let lacking = compare(&Embedded::open(&older).unwrap(), &Embedded::open(&here).unwrap()).await.unwrap();
-    assert_eq!(whats(&lacking.findings), [What::CutOff]);
+    assert_eq!(kinds(&lacking.findings), [FindingKind::CutOff]);
 }
 
 #[tokio::test]
-async fn a_copy_that_was_cut_behind_a_checkpoint_of_its_own_contradicts() {
+async fn a_copy_that_was_cut_off_after_its_own_checkpoint_is_found() {
     let lab = Lab::new().await;
     let path = lab.original();
     let before = lab.copy();
-    lab.say(&path, lab.ids[1], "it is settled").await;
+    lab.add_note(&path, lab.ids[1], "it is settled").await;
     let line = lab.checkpoint(&path).await;
     let no = lab.no(lab.ids[2]);
     let gone = format!(
@@ -386,7 +387,7 @@ async fn a_copy_that_was_cut_behind_a_checkpoint_of_its_own_contradicts() {
             let mut found: Vec<_> = seen.findings.iter().map(|it| (it.session.unwrap(), it.what, &it.why)).collect();
             found.sort_by_key(|(session, ..)| lab.ids.iter().position(|id| id == session));
             let told = format!("{whose}: record 2 is cut off: checkpoint 1 ({})", line.time);
-            assert_eq!((found.len(), found[0].1, found[1].1), (2, What::CutOff, What::Gone), "{found:?}");
+            assert_eq!((found.len(), found[0].1, found[1].1), (2, FindingKind::CutOff, FindingKind::Gone), "{found:?}");
             assert!(found[0].2.starts_with(&told), "{found:?}");
             assert!(found[1].2.starts_with(&format!("{whose}: the session is gone: ")), "{found:?}");
         }
@@ -397,23 +398,23 @@ async fn a_copy_that_was_cut_behind_a_checkpoint_of_its_own_contradicts() {
 }
 
 #[tokio::test]
-async fn keys_are_replaced_as_often_as_a_checkpoint_can_tell() {
+async fn keys_can_be_rotated_up_to_the_limit() {
     let lab = Lab::new().await;
     let store = Embedded::open(lab.original()).unwrap();
     lab.checkpoint(&lab.original()).await;
     let often = |key: &SigningKey, times: usize| (1..times).fold(key.rotate().unwrap(), |key, _| key.rotate().unwrap());
     let last = often(&lab.key, MOST_SUCCESSIONS);
     assert!(last.rotate().is_err() && last.to_text().len() < 32 << 10);
-    // With the longest note, each byte of it written as six.
+    // With the longest note, each of whose bytes is escaped as six bytes.
     let note = Some("\u{1}".repeat(500));
-    let line = make(&store, ada(), &last, Wish { note, anew: false }).await.unwrap();
+    let line = make(&store, ada(), &last, CheckpointOptions { note, previous_key_lost: false }).await.unwrap();
     assert_eq!(line.successions.len(), MOST_SUCCESSIONS);
-    // It goes on from there, and forgets what the store knows now.
+    // The chain continues, and a checkpoint drops the signatures that the store already has.
     let next = last.rotate_and_forget().unwrap();
     assert_eq!(next.successions().len(), 1);
-    make(&store, ada(), &next, Wish::default()).await.unwrap();
+    make(&store, ada(), &next, CheckpointOptions::default()).await.unwrap();
     assert_eq!(audit(&store, &[], 1, &lab.trusted()).await.unwrap().findings, []);
-    // A key that was replaced more often, before there was a bound, begins anew where it must.
+    // A key that was rotated more often, before the limit existed, starts a new chain.
     let far = often(&next, MOST_SUCCESSIONS - 1);
     let mut kept: serde_json::Value = serde_json::from_str(&far.to_text()).unwrap();
     let all = [last.successions(), far.successions()].concat();
@@ -423,31 +424,34 @@ async fn keys_are_replaced_as_often_as_a_checkpoint_can_tell() {
     let other = Lab { key: SigningKey::from_text(&lab.key.to_text()).unwrap(), ..other };
     other.checkpoint(&other.original()).await;
     let store = Embedded::open(other.original()).unwrap();
-    let refused = make(&store, ada(), &far, Wish::default()).await;
-    assert!(matches!(refused, Err(Error::TooManyRotations { no: 1, rotations: 128 })), "{refused:?}");
-    let anew = make(&store, ada(), &far, Wish { note: None, anew: true }).await.unwrap();
-    assert!(anew.anew && anew.successions.is_empty());
+    let refused = make(&store, ada(), &far, CheckpointOptions::default()).await;
+    assert!(matches!(refused, Err(CheckpointError::TooManyRotations { no: 1, rotations: 128 })), "{refused:?}");
+    let new_chain = make(&store, ada(), &far, CheckpointOptions { note: None, previous_key_lost: true }).await.unwrap();
+    assert!(new_chain.previous_key_lost && new_chain.successions.is_empty());
 }
 
 #[tokio::test]
-async fn another_store_and_a_store_without_any_are_told_apart() {
+async fn another_store_and_a_store_without_checkpoints_are_distinguished() {
     let (lab, other) = (Lab::new().await, Lab::new().await);
     let line = lab.checkpoint(&lab.original()).await;
-    assert_eq!(whats(&other.found(&other.original(), std::slice::from_ref(&line)).await), [What::CutOff]);
+    assert_eq!(kinds(&other.found(&other.original(), std::slice::from_ref(&line)).await), [FindingKind::CutOff]);
     other.checkpoint(&other.original()).await;
     let found = other.found(&other.original(), &[line]).await;
-    assert_eq!(whats(&found), [What::Foreign]);
+    assert_eq!(kinds(&found), [FindingKind::Foreign]);
     let stores = (Embedded::open(lab.original()).unwrap(), Embedded::open(other.original()).unwrap());
-    assert_eq!(whats(&compare(&stores.0, &stores.1).await.unwrap().findings), [What::Foreign]);
-    // An empty store has its operator and nothing else.
-    let store = Memory::new();
-    let first = make(&store, ada(), &lab.key, Wish { note: Some("empty".into()), anew: false }).await.unwrap();
+    assert_eq!(kinds(&compare(&stores.0, &stores.1).await.unwrap().findings), [FindingKind::Foreign]);
+    // An empty store has only its operator session.
+    let store = InMemory::new();
+    let first =
+        make(&store, ada(), &lab.key, CheckpointOptions { note: Some("empty".into()), previous_key_lost: false })
+            .await
+            .unwrap();
     assert_eq!((first.sessions, first.records), (1, 2));
     assert!(audit(&store, &[first], 1, &lab.trusted()).await.unwrap().findings.is_empty());
 }
 
 #[tokio::test]
-async fn what_nobody_signed_is_found_in_the_chain() {
+async fn unsigned_and_missing_checkpoints_are_found() {
     let lab = Lab::new().await;
     let path = lab.original();
     let first = lab.checkpoint(&path).await;
@@ -461,19 +465,19 @@ async fn what_nobody_signed_is_found_in_the_chain() {
         operator.append(Checkpointed::new(&forged, &heads)).unwrap();
         operator.publish().await.unwrap();
         drop((operator, store));
-        assert!(is_sound(&copy));
+        assert!(is_valid(&copy));
         lab.found(&copy, &[]).await
     };
     let unsigned = forged(&|_| {}).await;
-    assert_eq!(whats(&unsigned), [What::Checkpoint]);
+    assert_eq!(kinds(&unsigned), [FindingKind::Checkpoint]);
     assert!(unsigned[0].why.contains("altered or forged"));
     let gap = forged(&|it| it.no = 4).await;
-    assert!(gap.iter().any(|finding| finding.why.contains("stands where 2 should")), "{gap:?}");
+    assert!(gap.iter().any(|finding| finding.why.contains("instead of 2")), "{gap:?}");
     let twice = forged(&|it| *it = first.clone()).await;
-    assert_eq!(whats(&twice), [What::Equivocation]);
+    assert_eq!(kinds(&twice), [FindingKind::Equivocation]);
     let fewer = forged(&|it| it.records = 1).await;
-    assert!(whats(&fewer).contains(&What::CutOff));
-    // A line that is none is named with its record.
+    assert!(kinds(&fewer).contains(&FindingKind::CutOff));
+    // An invalid checkpoint is reported with its record.
     let copy = lab.copy();
     let store = Embedded::open(&copy).unwrap();
     let mut operator = rath_audit::operator(&store, ada()).await.unwrap();
@@ -485,14 +489,19 @@ async fn what_nobody_signed_is_found_in_the_chain() {
     drop(operator);
     let found = lab.found(&copy, &[]).await;
     assert_eq!((found[0].session, found[0].seq), (Some(at.session), Some(at.seq)));
-    assert!(matches!(make(&store, ada(), &lab.key, Wish::default()).await, Err(Error::Unreadable(_))));
+    assert!(matches!(
+        make(&store, ada(), &lab.key, CheckpointOptions::default()).await,
+        Err(CheckpointError::Unreadable(_))
+    ));
 }
 
 #[tokio::test]
-async fn the_chain_verifies_across_rotations_and_a_lost_key_is_said() {
+async fn the_chain_verifies_across_rotations_and_lost_keys_are_reported() {
     let lab = Lab::new().await;
     let store = Embedded::open(lab.original()).unwrap();
-    let made = async |key: &SigningKey, anew| make(&store, ada(), key, Wish { note: None, anew }).await;
+    let made = async |key: &SigningKey, previous_key_lost| {
+        make(&store, ada(), key, CheckpointOptions { note: None, previous_key_lost }).await
+    };
     made(&lab.key, false).await.unwrap();
     let second = lab.key.rotate().unwrap();
     let third = SigningKey::from_text(&second.rotate().unwrap().to_text()).unwrap();
@@ -501,51 +510,59 @@ async fn the_chain_verifies_across_rotations_and_a_lost_key_is_said() {
     assert!(is_signed(&line) && Checkpoint::parse(&line.line()).is_ok());
     assert!(made(&third, false).await.unwrap().successions.is_empty());
     let trusting = async |key: PublicKey| audit(&store, &[], 1, &[key]).await.unwrap();
-    // Who knows any of the keys that signed follows to the others.
+    // Trusting any of the keys that signed is enough to follow to the others.
     for key in [lab.key.public(), second.public(), third.public()] {
         assert_eq!(trusting(key).await.findings, []);
     }
     let stranger = SigningKey::generate().unwrap();
     let found = trusting(stranger.public()).await.findings;
     assert!(found[0].why.contains("not with the one that you trust"), "{found:?}");
-    // Neither an old key nor a stranger's goes on.
+    // Neither an old key nor another key continues the chain.
     for key in [&lab.key, &second, &stranger] {
-        assert!(matches!(made(key, false).await, Err(Error::OtherKey { no: 3, .. })));
+        assert!(matches!(made(key, false).await, Err(CheckpointError::OtherKey { no: 3, .. })));
     }
 }
 
 #[tokio::test]
-async fn who_lost_the_key_begins_anew_and_that_is_said() {
+async fn a_new_chain_after_a_lost_key_is_reported() {
     let lab = Lab::new().await;
     let store = Embedded::open(lab.original()).unwrap();
     lab.checkpoint(&lab.original()).await;
     let fresh = SigningKey::generate().unwrap();
-    assert!(matches!(make(&store, ada(), &fresh, Wish::default()).await, Err(Error::OtherKey { no: 1, .. })));
-    let line = make(&store, ada(), &fresh, Wish { note: None, anew: true }).await.unwrap();
-    assert!(line.anew && line.no == 2 && line.previous.is_some());
-    // Who trusts the new key is reminded; who trusts the old one, or none, is warned.
+    assert!(matches!(
+        make(&store, ada(), &fresh, CheckpointOptions::default()).await,
+        Err(CheckpointError::OtherKey { no: 1, .. })
+    ));
+    let line = make(&store, ada(), &fresh, CheckpointOptions { note: None, previous_key_lost: true }).await.unwrap();
+    assert!(line.previous_key_lost && line.no == 2 && line.previous.is_some());
+    // With the new key trusted there is a remark; with the old one, or none, a finding.
     let trusting = async |keys: &[PublicKey]| audit(&store, &[], 1, keys).await.unwrap();
     let new = trusting(&[fresh.public()]).await;
-    assert!(new.findings.is_empty() && new.remarks[0].contains("begins anew"), "{new:?}");
+    assert!(new.findings.is_empty() && new.remarks[0].contains("starts a new chain"), "{new:?}");
     assert!(!trusting(&lab.trusted()).await.findings.is_empty());
     assert!(!trusting(&[]).await.findings.is_empty());
-    // A key that was replaced and has not signed yet is followed back.
+    // A rotated key that has not signed yet is followed back.
     let rotated = fresh.rotate().unwrap();
     let seen = trusting(&[rotated.public(), fresh.public()]).await;
     assert!(seen.remarks.iter().any(|remark| remark.contains("replaced since")), "{seen:?}");
-    // Its successor may go on; it may not come back.
-    make(&store, ada(), &rotated, Wish::default()).await.unwrap();
-    assert!(matches!(make(&store, ada(), &fresh, Wish::default()).await, Err(Error::OtherKey { no: 3, .. })));
+    // Its successor can continue the chain; the key itself cannot come back.
+    make(&store, ada(), &rotated, CheckpointOptions::default()).await.unwrap();
+    assert!(matches!(
+        make(&store, ada(), &fresh, CheckpointOptions::default()).await,
+        Err(CheckpointError::OtherKey { no: 3, .. })
+    ));
 }
 
 #[tokio::test]
-async fn a_line_with_anything_changed_is_none() {
-    let store = Memory::new();
+async fn a_checkpoint_with_any_change_is_rejected() {
+    let store = InMemory::new();
     let key = SigningKey::generate().unwrap();
-    make(&store, ada(), &key, Wish::default()).await.unwrap();
+    make(&store, ada(), &key, CheckpointOptions::default()).await.unwrap();
     let key = key.rotate().unwrap();
     let note = "naïve “note” \u{2028} {\"checkpoint\":1}";
-    let made = make(&store, ada(), &key, Wish { note: Some(note.into()), anew: false }).await.unwrap();
+    let made = make(&store, ada(), &key, CheckpointOptions { note: Some(note.into()), previous_key_lost: false })
+        .await
+        .unwrap();
     let line = made.line();
     let accepted = |line: &str| Checkpoint::parse(line).is_ok_and(|it| is_signed(&it));
     assert!(accepted(&line) && accepted(&format!("  {line}\r\n")));
@@ -567,7 +584,7 @@ async fn a_line_with_anything_changed_is_none() {
         "[1]".into(),
         "{\"checkpoint\":2}".into(),
         "[".repeat(20_000),
-        "x".repeat(LONGEST_LINE + 1),
+        "x".repeat(MAX_LINE + 1),
         line.replace("\"no\":2", "\"no\":2.0"),
         line.replace("\"no\":2", "\"no\":-2"),
         line.replace("\"no\":2", "\"no\":99999999999999999999"),
@@ -580,7 +597,7 @@ async fn a_line_with_anything_changed_is_none() {
     for line in hostile {
         assert!(!accepted(&line), "{}", line.chars().take(80).collect::<String>());
     }
-    // Keys for which anybody can sign: of small order, with or without the bit of the sign.
+    // Keys of small order, with and without the sign bit: anybody can sign for these.
     for (first, last) in [(1, 0), (1, 0x80)] {
         let mut small = [0; 32];
         (small[0], small[31]) = (first, last);
@@ -589,11 +606,11 @@ async fn a_line_with_anything_changed_is_none() {
         let forged = Checkpoint { key: PublicKey(small), signature: Signature(signature), ..made.clone() };
         assert!(!is_signed(&forged));
     }
-    assert!(Checkpoint::parse("{\"checkpoint\":2}").unwrap_err().to_string().contains("use a newer one"));
-    let long = Wish { note: Some("n".repeat(501)), anew: false };
-    assert!(matches!(make(&store, ada(), &key, long).await, Err(Error::Beyond(_))));
+    assert!(Checkpoint::parse("{\"checkpoint\":2}").unwrap_err().to_string().contains("use a newer version"));
+    let long = CheckpointOptions { note: Some("n".repeat(501)), previous_key_lost: false };
+    assert!(matches!(make(&store, ada(), &key, long).await, Err(CheckpointError::Invalid(_))));
     assert_eq!(chain(&store).await.unwrap().stored.len(), 2);
-    // Keys that are none.
+    // Invalid keys.
     for text in ["", "{}", "{\"rath_signing_key\":1,\"seed\":\"00\"}", &key.to_text().replace(":1,\"seed", ":2,\"seed")]
     {
         assert!(SigningKey::from_text(text).is_err(), "{text}");
@@ -604,12 +621,12 @@ async fn a_line_with_anything_changed_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_four_write_each_checkpoint_is_of_one_moment() {
+async fn checkpoints_are_consistent_under_concurrent_writes() {
     let lab = Lab::new().await;
     let path = lab.original();
     let writers: Vec<_> = (0..4)
         .map(|writer| {
-            // Each with a store of its own, as processes have.
+            // Each thread opens its own store, as a process would.
             let store = Embedded::open(&path).unwrap();
             tokio::spawn(async move {
                 let mut session = store.create(ada());
@@ -634,16 +651,16 @@ async fn while_four_write_each_checkpoint_is_of_one_moment() {
         writer.await.unwrap();
     }
     assert_eq!(lab.found(&path, &lines).await, []);
-    // Without the lists, the commits in their order give the same heads: there was such a moment.
-    settle(&path);
+    // Without the lists, the order of the commits gives the same heads: such a moment existed.
+    checkpoint_wal(&path);
     Connection::open(path.join("rath.db")).unwrap().execute_batch("DELETE FROM blobs").unwrap();
     let seen = audit(&Embedded::open(&path).unwrap(), &lines[..12], 1, &lab.trusted()).await.unwrap();
     assert_eq!(seen.findings, []);
-    assert!(seen.remarks.iter().all(|remark| remark.contains("is lost; all that it digests is there")), "{seen:?}");
+    assert!(seen.remarks.iter().all(|remark| remark.contains("is lost; all its records are in the store")), "{seen:?}");
 }
 
 #[tokio::test]
-async fn ten_thousand_sessions_are_one_short_line() {
+async fn a_checkpoint_of_ten_thousand_sessions_is_one_short_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let store = Embedded::create(&path).unwrap();
@@ -656,7 +673,7 @@ async fn ten_thousand_sessions_are_one_short_line() {
         futures_util::future::join_all(publishing).await;
     }
     let key = SigningKey::generate().unwrap();
-    let made = make(&store, ada(), &key, Wish::default()).await.unwrap();
+    let made = make(&store, ada(), &key, CheckpointOptions::default()).await.unwrap();
     assert_eq!((made.sessions, made.records), (10_001, 20_002));
     assert!(made.line().len() < 600, "{}", made.line().len());
     let seen = audit(&store, &[made], 1, &[key.public()]).await.unwrap();

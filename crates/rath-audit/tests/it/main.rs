@@ -3,8 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "verify.py is run")]
 
+mod admin;
 mod bundles;
-mod care;
 mod checkpoints;
 mod imports;
 mod operator;

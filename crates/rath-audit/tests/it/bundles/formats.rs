@@ -1,45 +1,45 @@
-//! Bundles of earlier formats stay readable.
+//! Bundles of earlier formats, and the canonical form of the current one.
 
 use std::path::{Path, PathBuf};
 
 use std::process::Command;
 
 use rath::prelude::*;
-use rath_audit::bundle::{Export, Graph};
+use rath_audit::bundle::{BundleGraph, Export};
 
-use super::{embedded, export, files, import, is_sound, records_in};
+use super::{embedded, export, files, import, is_valid, records_in};
 
-/// A bundle that an earlier version wrote.
+/// The path of a bundle that an earlier version wrote.
 fn of_format(format: u64) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/bundles/format-{format}.zip"))
 }
 
-async fn is_taken_in_and_goes_out_as_one_of_today(format: u64) {
+async fn import_and_export_in_the_current_format(format: u64) {
     let dir = tempfile::tempdir().unwrap();
     let store = embedded(dir.path(), "store");
     let imported = import(&store, &of_format(format)).await.unwrap();
     assert_eq!((imported.graph.bundle, imported.records), (format, 319));
     assert_eq!(records_in(&store).await, 319);
-    is_sound(dir.path(), "store");
+    is_valid(dir.path(), "store");
 
     let again = Export { graph: true, ..Export::of(imported.graph.of[0], None) };
     let said = export(&again, &store, &dir.path().join("new")).await;
     assert!(said.order.is_some() && imported.graph.order.is_none());
-    assert_eq!(said, Graph { bundle: 3, order: said.order, ..imported.graph });
+    assert_eq!(said, BundleGraph { bundle: 3, order: said.order, ..imported.graph });
     let records = std::fs::read_to_string(dir.path().join("new/records.jsonl")).unwrap();
-    assert!(records.lines().all(|line| line.starts_with("{\"header\":{\"actor\":")), "as they are");
-    let other = Memory::new();
+    assert!(records.lines().all(|line| line.starts_with("{\"header\":{\"actor\":")), "verbatim");
+    let other = InMemory::new();
     assert_eq!(import(&other, &dir.path().join("new")).await.unwrap().records, 319);
 }
 
 #[tokio::test]
 async fn a_bundle_of_format_1_is_read() {
-    is_taken_in_and_goes_out_as_one_of_today(1).await;
+    import_and_export_in_the_current_format(1).await;
 }
 
 #[tokio::test]
 async fn a_bundle_of_format_2_is_read() {
-    is_taken_in_and_goes_out_as_one_of_today(2).await;
+    import_and_export_in_the_current_format(2).await;
 }
 
 /// Unpacks a bundle that an earlier version wrote.
@@ -51,13 +51,13 @@ fn unpacked(format: u64, into: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_sum_of_the_records_is_asked_for_where_there_is_one_and_nowhere_else() {
+async fn the_digest_of_records_jsonl_is_required_only_by_early_formats() {
     let dir = tempfile::tempdir().unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
     let python =
         |bundle: &Path| Some(Command::new("python3").args(["-B", script]).arg(bundle).output().ok()?.status.code());
     let refused = async |bundle: &Path, why: &str| {
-        let refused = import(&Memory::new(), bundle).await.expect_err(why);
+        let refused = import(&InMemory::new(), bundle).await.expect_err(why);
         assert!(refused.to_string().contains("SHA256SUMS"), "{why}: {refused}");
         assert!(python(bundle).is_none_or(|code| code == Some(3)), "{why}");
     };
@@ -67,12 +67,12 @@ async fn the_sum_of_the_records_is_asked_for_where_there_is_one_and_nowhere_else
         let sums = std::fs::read_to_string(bundle.join("SHA256SUMS")).unwrap();
         let line = sums.lines().find(|line| line.ends_with("records.jsonl")).unwrap();
         std::fs::write(bundle.join("SHA256SUMS"), sums.replace(&format!("{line}\n"), "")).unwrap();
-        refused(&bundle, "it is left out").await;
+        refused(&bundle, "it is missing").await;
         let other = format!("{}  records.jsonl", rath::Digest::of(b""));
         std::fs::write(bundle.join("SHA256SUMS"), sums.replace(line, &other)).unwrap();
-        refused(&bundle, "it is another").await;
+        refused(&bundle, "it is a different one").await;
     }
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("Hello.").unwrap();
     session.publish().await.unwrap();
@@ -85,13 +85,13 @@ async fn the_sum_of_the_records_is_asked_for_where_there_is_one_and_nowhere_else
     let before = sums.find("  verify.py").unwrap() - 64;
     std::fs::write(bundle.join("SHA256SUMS"), format!("{}{sum}  records.jsonl\n{}", &sums[..before], &sums[before..]))
         .unwrap();
-    refused(&bundle, "nobody writes it").await;
+    refused(&bundle, "this format does not list it").await;
 }
 
-/// A bundle of one session with these bodies in the place of the ones it had, and everything that vouches for them made
-/// anew; as lines of the records, each to be written in its own way.
+/// A bundle of one session whose bodies are replaced by this one, with all hashes recomputed. Also returns the parts of
+/// its lines.
 async fn with_body(dir: &Path, body: &[u8]) -> (PathBuf, Vec<[Vec<u8>; 3]>) {
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("Hello.").unwrap();
     session.publish().await.unwrap();
@@ -125,7 +125,7 @@ async fn with_body(dir: &Path, body: &[u8]) -> (PathBuf, Vec<[Vec<u8>; 3]>) {
     (bundle, records)
 }
 
-fn as_it_is([header, salt, body]: &[Vec<u8>; 3]) -> Vec<u8> {
+fn verbatim([header, salt, body]: &[Vec<u8>; 3]) -> Vec<u8> {
     [&b"{\"header\":"[..], header, b",\"salt\":\"", salt, b"\",\"body\":", body, b"}"].concat()
 }
 
@@ -135,11 +135,11 @@ fn in_strings([header, salt, body]: &[Vec<u8>; 3]) -> String {
     format!("{{\"header\":{header},\"salt\":\"{salt}\",\"body\":{body}}}")
 }
 
-/// Whether import takes it in; the verifier in Python must think the same.
-async fn is_believed(bundle: &Path, lines: &[Vec<u8>]) -> bool {
+/// Whether import accepts the bundle with these lines. The Python verifier must agree.
+async fn is_accepted(bundle: &Path, lines: &[Vec<u8>]) -> bool {
     let text: Vec<u8> = lines.iter().flat_map(|line| [line, &b"\n"[..]].concat()).collect();
     std::fs::write(bundle.join("records.jsonl"), text).unwrap();
-    let imported = import(&Memory::new(), bundle).await;
+    let imported = import(&InMemory::new(), bundle).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
     if let Ok(verified) = Command::new("python3").args(["-B", script]).arg(bundle).output() {
         let code = if imported.is_ok() { 0 } else { 3 };
@@ -150,7 +150,7 @@ async fn is_believed(bundle: &Path, lines: &[Vec<u8>]) -> bool {
 }
 
 #[tokio::test]
-async fn a_record_has_one_way_to_stand_in_a_line() {
+async fn every_record_has_exactly_one_valid_line() {
     let dir = tempfile::tempdir().unwrap();
     for (body, fits) in [
         (r#"{"text":"Hello."}"#, true),
@@ -162,35 +162,35 @@ async fn a_record_has_one_way_to_stand_in_a_line() {
     ] {
         let (bundle, records) = with_body(dir.path(), body.as_bytes()).await;
         let (last, before) = records.split_last().unwrap();
-        let with = |last: String| before.iter().map(as_it_is).chain([last.into_bytes()]).collect::<Vec<_>>();
-        let (plain, strings) = (String::from_utf8(as_it_is(last)).unwrap(), in_strings(last));
-        assert_eq!(is_believed(&bundle, &with(plain.clone())).await, fits, "{body:?} as it is");
-        assert_eq!(is_believed(&bundle, &with(strings.clone())).await, !fits, "{body:?} in strings");
+        let with = |last: String| before.iter().map(verbatim).chain([last.into_bytes()]).collect::<Vec<_>>();
+        let (plain, strings) = (String::from_utf8(verbatim(last)).unwrap(), in_strings(last));
+        assert_eq!(is_accepted(&bundle, &with(plain.clone())).await, fits, "{body:?} verbatim");
+        assert_eq!(is_accepted(&bundle, &with(strings.clone())).await, !fits, "{body:?} in strings");
         let spaced = strings.replacen("{\"header\":", "{\"header\": ", 1);
         let salt = std::str::from_utf8(&last[1]).unwrap();
         let turned = format!("{{\"salt\":\"{salt}\",{}", &strings[1..].replace(&format!("\"salt\":\"{salt}\","), ""));
         for other in [spaced, turned, plain.replacen("\"salt\":\"", "\"salt\": \"", 1), format!("{plain} ")] {
-            assert!(!is_believed(&bundle, &with(other.clone())).await, "{other:?}");
+            assert!(!is_accepted(&bundle, &with(other.clone())).await, "{other:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_body_is_text() {
+async fn a_body_must_be_utf_8() {
     let dir = tempfile::tempdir().unwrap();
     for (body, is_text) in
         [(&b"{\"text\":\"\xc3\xa9\"}"[..], true), (b"{\"text\":\"\xff\"}", false), (b"{\"\xe9\":1}", false)]
     {
         let (bundle, records) = with_body(dir.path(), body).await;
-        let lines: Vec<_> = records.iter().map(as_it_is).collect();
-        assert_eq!(is_believed(&bundle, &lines).await, is_text, "{}", String::from_utf8_lossy(body));
+        let lines: Vec<_> = records.iter().map(verbatim).collect();
+        assert_eq!(is_accepted(&bundle, &lines).await, is_text, "{}", String::from_utf8_lossy(body));
     }
 }
 
 #[tokio::test]
-async fn the_order_of_the_records_is_vouched_for() {
+async fn the_order_of_the_records_is_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("Hello.").unwrap();
     let mut fork = session.fork("try");
@@ -202,12 +202,12 @@ async fn the_order_of_the_records_is_vouched_for() {
     export(&Export { graph: true, ..Export::of(session.id(), None) }, &store, &bundle).await;
     let lines = std::fs::read_to_string(bundle.join("records.jsonl")).unwrap();
     let mut lines: Vec<Vec<u8>> = lines.lines().map(|line| line.as_bytes().to_vec()).collect();
-    assert!(is_believed(&bundle, &lines).await);
-    // What stands on different lines may change places, and no link breaks.
+    assert!(is_accepted(&bundle, &lines).await);
+    // Records of different sessions can be swapped without breaking a link.
     let at = lines.iter().position(|line| String::from_utf8_lossy(line).contains("Anybody?")).unwrap();
     let moved = lines.remove(at);
     let to = if at == lines.len() { lines.len() - 2 } else { lines.len() };
     lines.insert(to, moved);
-    assert!(!is_believed(&bundle, &lines).await);
-    assert!(!is_believed(&bundle, &[]).await);
+    assert!(!is_accepted(&bundle, &lines).await);
+    assert!(!is_accepted(&bundle, &[]).await);
 }

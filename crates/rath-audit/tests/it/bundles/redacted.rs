@@ -1,14 +1,14 @@
-//! What is left out is listed, and stays known.
+//! Redacted exports: what is omitted is listed, and stays known.
 
 use std::process::Command;
 use std::sync::Arc;
 
-use rath::files::{Entry, Node, NodeKind, TREE, Tree};
+use rath::files::{Node, NodeKind, TREE, Tree, TreeEntry};
 use rath::prelude::*;
-use rath::store::{Scan, Which};
+use rath::store::{Scan, SessionFilter};
 use rath::{Blob, Digest, Kind, Point};
-use rath_audit::bundle::{Export, Fate, LeftOut, LeftOutRecord, Redaction};
-use rath_audit::care::{Care, Wish};
+use rath_audit::admin::{ErasureRequest, StoreAdmin};
+use rath_audit::bundle::{Export, Omissions, OmittedRecord, Redaction, SessionImportOutcome};
 
 use super::{Family, embedded, export, family, files, import};
 
@@ -17,38 +17,42 @@ fn everything(redaction: Redaction, main: SessionId) -> Export {
 }
 
 #[tokio::test]
-async fn left_out_bodies_are_listed_and_the_chain_holds() {
+async fn omitted_bodies_are_listed_and_the_chain_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let Family { store, main, .. } = family(Memory::new()).await;
+    let Family { store, main, .. } = family(InMemory::new()).await;
     let redaction = Redaction {
         kinds: vec![Kind::Assistant],
         records: [Point { session: main, seq: 1 }].into(),
         texts: vec!["mr secret".into()],
-        because: Some("for the auditors".into()),
+        reason: Some("for the auditors".into()),
         ..Redaction::default()
     };
     let what = everything(redaction, main);
     let graph = export(&what, &store, &at("a")).await;
-    let rules: Vec<_> = graph.left_out.iter().map(|left| (left.kind.as_str(), left.rule.as_str())).collect();
+    let rules: Vec<_> = graph.omitted_records.iter().map(|left| (left.kind.as_str(), left.rule.as_str())).collect();
     assert_eq!(rules.iter().filter(|rule| **rule == ("assistant", "kind")).count(), 4);
     assert!(rules.contains(&("labelled", "record")) && rules.contains(&("user", "text")), "{rules:?}");
-    assert_eq!(graph.without_body, graph.left_out.len() as u64);
-    assert_eq!(graph.left_out.iter().filter(|left| left.is_erased()).count(), 1, "one was erased before");
+    assert_eq!(graph.without_body, graph.omitted_records.len() as u64);
+    assert_eq!(
+        graph.omitted_records.iter().filter(|left| left.is_erased()).count(),
+        1,
+        "one body was erased before the export"
+    );
     for (name, bytes) in files(&at("a")) {
         let text = String::from_utf8_lossy(&bytes).to_lowercase();
         assert!(!text.contains("mr secret") && !text.contains("red, then"), "{}", name.display());
     }
     let into = embedded(dir.path(), "into");
     let imported = import(&into, &at("a")).await.unwrap();
-    assert_eq!(imported.graph.because.as_deref(), Some("for the auditors"));
-    let left_out = LeftOut::of(&into).await.unwrap();
-    assert_eq!(left_out.records.len(), graph.left_out.len());
-    // What was left out before is listed again, with nothing said about it.
+    assert_eq!(imported.graph.reason.as_deref(), Some("for the auditors"));
+    let omissions = Omissions::of(&into).await.unwrap();
+    assert_eq!(omissions.records.len(), graph.omitted_records.len());
+    // Earlier omissions are listed again without a new rule.
     export(&Export { graph: true, ..Export::of(main, None) }, &into, &at("b")).await;
     assert_eq!(files(&at("a")), files(&at("b")));
     drop(into);
-    super::is_sound(dir.path(), "into");
+    super::is_valid(dir.path(), "into");
     let verified = Command::new("python3").args(["-B", "verify.py", "."]).current_dir(at("a")).output();
     if let Ok(verified) = verified {
         assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
@@ -56,47 +60,47 @@ async fn left_out_bodies_are_listed_and_the_chain_holds() {
 }
 
 #[tokio::test]
-async fn blobs_can_be_left_out() {
+async fn blobs_can_be_omitted() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let Family { store, main, .. } = family(Memory::new()).await;
+    let Family { store, main, .. } = family(InMemory::new()).await;
     let whole = export(&everything(Redaction::default(), main), &store, &at("whole")).await;
     let none = Redaction { no_blobs: true, ..Redaction::default() };
     let graph = export(&everything(none, main), &store, &at("none")).await;
-    assert_eq!((graph.blobs, graph.left_out_blobs.len() as u64), (0, whole.blobs));
+    assert_eq!((graph.blobs, graph.omitted_blobs.len() as u64), (0, whole.blobs));
     let text = Redaction { texts: vec!["RED RED".into()], ..Redaction::default() };
     let graph = export(&everything(text, main), &store, &at("text")).await;
-    let rules: Vec<_> = graph.left_out_blobs.iter().map(|left| left.rule.as_str()).collect();
+    let rules: Vec<_> = graph.omitted_blobs.iter().map(|left| left.rule.as_str()).collect();
     assert_eq!((rules, graph.blobs), (vec!["text"], whole.blobs - 1));
-    assert!(graph.left_out.iter().all(LeftOutRecord::is_erased), "the body names the blob, and does not say it");
+    assert!(graph.omitted_records.iter().all(OmittedRecord::is_erased), "the body only refers to the blob");
     for name in ["none", "text"] {
-        let into = Memory::new();
+        let into = InMemory::new();
         import(&into, &at(name)).await.unwrap();
         export(&everything(Redaction::default(), main), &into, &at(&format!("{name}-again"))).await;
         assert_eq!(files(&at(name)), files(&at(&format!("{name}-again"))));
-        let known = LeftOut::of(&into).await.unwrap();
+        let known = Omissions::of(&into).await.unwrap();
         assert!(!known.blobs.is_empty());
     }
 }
 
 #[tokio::test]
-async fn what_is_to_be_left_out_must_be_there() {
+async fn records_to_omit_must_be_in_the_export() {
     let dir = tempfile::tempdir().unwrap();
-    let Family { store, main, aside, .. } = family(Memory::new()).await;
+    let Family { store, main, aside, .. } = family(InMemory::new()).await;
     for (session, seq) in [(aside, 1), (main, 9)] {
         let redaction = Redaction { records: [Point { session, seq }].into(), ..Redaction::default() };
         let export = Export { redaction, ..Export::of(main, Some(6)) };
         let refused = export.write(&store, &dir.path().join("a"), &mut |_| {}).await.unwrap_err();
         assert_eq!(refused.code(), "not-found");
-        assert!(refused.to_string().contains("is not in the bundle"), "{refused}");
+        assert!(refused.to_string().contains("not in this export"), "{refused}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
 
 #[tokio::test]
-async fn a_name_is_left_out_in_every_form_of_unicode() {
+async fn a_name_is_omitted_in_every_unicode_form() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("asked by Zoe\u{308}").unwrap();
     session.user("Zo\u{ad}\u{eb} again").unwrap();
@@ -104,14 +108,14 @@ async fn a_name_is_left_out_in_every_form_of_unicode() {
     session.publish().await.unwrap();
     let redaction = Redaction { texts: vec!["Zo\u{eb}".into()], ..Redaction::default() };
     let graph = export(&everything(redaction, session.id()), &store, &dir.path().join("a")).await;
-    let left: Vec<_> = graph.left_out.iter().map(|left| left.record.seq).collect();
+    let left: Vec<_> = graph.omitted_records.iter().map(|left| left.record.seq).collect();
     assert_eq!(left, [1, 2]);
 }
 
 #[tokio::test]
-async fn erased_here_stays_erased() {
+async fn a_body_erased_in_the_store_stays_erased() {
     let dir = tempfile::tempdir().unwrap();
-    let Family { store, main, .. } = family(Memory::new()).await;
+    let Family { store, main, .. } = family(InMemory::new()).await;
     export(&Export::of(main, None), &store, &dir.path().join("a")).await;
     let record = store.scan(Scan::session(main, 2, 2)).await.unwrap().records.remove(0);
     store.erase(vec![record.reference()]).await.unwrap();
@@ -119,21 +123,21 @@ async fn erased_here_stays_erased() {
     assert_eq!(imported.records, 0);
     let record = store.scan(Scan::session(main, 2, 2)).await.unwrap().records.remove(0);
     assert!(record.body_bytes().is_none());
-    assert!(store.sessions(Which::Run(rath::OPERATOR.into()).into()).await.unwrap().is_empty());
+    assert!(store.sessions(SessionFilter::Run(rath::session::OPERATOR.into()).into()).await.unwrap().is_empty());
 }
 
-/// A session with a version of files, in which one file lies deeper.
+/// A session with a version of files, one of them in a subdirectory.
 async fn with_files(store: &Arc<dyn Store>) -> (SessionId, Vec<Digest>) {
     let file = Blob::new(*b"fn main() {}", "text/plain");
     let holding = |name: &str, kind: NodeKind, mode: u32, blob: &Blob| {
         let node = Node { kind, mode, sha256: blob.reference.digest, size: blob.reference.bytes };
-        Blob::new(Tree { entries: vec![Entry { name: name.into(), node }] }.encode(), TREE)
+        Blob::new(Tree { entries: vec![TreeEntry { name: name.into(), node }] }.encode(), TREE)
     };
     let inner = holding("main.rs", NodeKind::File, 0o644, &file);
     let root = holding("src", NodeKind::Directory, 0o755, &inner);
     let digests = [&file, &inner, &root].map(|blob| blob.reference.digest).to_vec();
     let mut session = store.create(Actor::person("ada"));
-    let attached = vec![rath::body::Attached { content: root.reference.clone(), name: None }];
+    let attached = vec![rath::body::Attachment { content: root.reference.clone(), name: None }];
     store.blob_put(vec![file, inner, root]).await.unwrap();
     session.append(rath::body::User { text: "Look.".into(), post: None, attached }).unwrap();
     session.publish().await.unwrap();
@@ -141,10 +145,10 @@ async fn with_files(store: &Arc<dyn Store>) -> (SessionId, Vec<Digest>) {
 }
 
 #[tokio::test]
-async fn blobs_that_were_left_out_come_with_a_later_bundle() {
+async fn a_later_bundle_fills_in_omitted_blobs() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let store = Memory::new();
+    let store = InMemory::new();
     let (session, digests) = with_files(&store).await;
     export(&Export::of(session, None), &store, &at("full")).await;
     for (name, redaction) in [
@@ -158,7 +162,7 @@ async fn blobs_that_were_left_out_come_with_a_later_bundle() {
         let lacks = if name == "text" { 1 } else { 3 };
         let full = import(&into, &at("full")).await.unwrap();
         assert_eq!((full.records, full.filled_in, full.without_body.len()), (0, lacks, 0), "{name}");
-        assert_eq!(full.sessions[&session], Fate::Known);
+        assert_eq!(full.sessions[&session], SessionImportOutcome::Known);
         for digest in &digests {
             assert!(into.blob_get(*digest).await.unwrap().is_some(), "{name}");
         }
@@ -166,65 +170,66 @@ async fn blobs_that_were_left_out_come_with_a_later_bundle() {
         export(&Export::of(session, None), &into, &at(&format!("{name}-again"))).await;
         assert_eq!(files(&at("full")), files(&at(&format!("{name}-again"))));
         drop(into);
-        super::is_sound(dir.path(), &format!("{name}-into"));
+        super::is_valid(dir.path(), &format!("{name}-into"));
     }
 }
 
 #[tokio::test]
-async fn bodies_that_were_left_out_are_told_and_erased_ones_apart() {
+async fn omitted_and_erased_bodies_are_reported_separately() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let Family { store, main, .. } = family(Memory::new()).await;
+    let Family { store, main, .. } = family(InMemory::new()).await;
     let redaction = Redaction { kinds: vec![Kind::User], ..Redaction::default() };
     let early = export(&Export { redaction, ..Export::of(main, Some(5)) }, &store, &at("early")).await;
     let full = export(&Export::of(main, None), &store, &at("full")).await;
     let into = embedded(dir.path(), "into");
     import(&into, &at("early")).await.unwrap();
     drop(into);
-    let care = Care::new(Embedded::open_here(at("into"), "test").unwrap(), Actor::person("bob"));
-    let said = care.store().scan(Scan::session(main, 4, 4)).await.unwrap().records;
+    let admin = StoreAdmin::new(Embedded::open_as(at("into"), "test").unwrap(), Actor::person("bob"));
+    let said = admin.store().scan(Scan::session(main, 4, 4)).await.unwrap().records;
     assert_eq!(*said[0].kind(), Kind::Assistant);
-    let blob = rath::blob_references(said[0].body_bytes().unwrap()).remove(0).digest;
-    let mut plan = care.plan(Wish { records: said, ..Wish::default() }, &mut |_| {}).await.unwrap();
-    care.erase(&mut plan, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
+    let blob = rath::record::blob_references(said[0].body_bytes().unwrap()).remove(0).digest;
+    let mut plan =
+        admin.plan(ErasureRequest { records: said, ..ErasureRequest::default() }, &mut |_| {}).await.unwrap();
+    admin.erase(&mut plan, "ticket 12", &mut |_| {}).await.unwrap().unwrap();
     for (round, records) in [full.records - early.records, 0].into_iter().enumerate() {
-        let imported = import(care.store(), &at("full")).await.unwrap();
+        let imported = import(admin.store(), &at("full")).await.unwrap();
         let without: Vec<_> = imported.without_body.iter().map(|record| record.seq).collect();
         assert_eq!((imported.records, imported.filled_in, imported.erased), (records, 0, 1), "round {round}");
-        assert_eq!(without, [2], "what came without a body, not what was erased here");
+        assert_eq!(without, [2], "the omitted body, not the erased one");
     }
-    assert!(care.store().blob_get(blob).await.unwrap().is_none(), "what was erased here does not come back");
+    assert!(admin.store().blob_get(blob).await.unwrap().is_none(), "an erased blob does not come back");
 }
 
 #[tokio::test]
-async fn a_file_that_says_what_was_left_out_is_left_out_too() {
+async fn a_source_file_with_omitted_content_is_omitted_too() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Memory::new();
+    let store = InMemory::new();
     let file = b"{\"role\":\"user\",\"content\":\"Mr Secret\"}\n{\"role\":\"assistant\",\"content\":\"Hello.\"}\n";
-    let mut intake = rath_audit::import::Intake::new(&store, Actor::person("ada"), false).await.unwrap();
-    let taken = intake.take("talk.jsonl", file, rath_audit::import::jsonl::read(file).unwrap()).await.unwrap();
+    let mut importer = rath_audit::import::Importer::new(&store, Actor::person("ada"), false).await.unwrap();
+    let taken = importer.import("talk.jsonl", file, rath_audit::import::jsonl::read(file).unwrap()).await.unwrap();
     for (name, redaction) in [
         ("kind", Redaction { kinds: vec![Kind::User], ..Redaction::default() }),
         ("text", Redaction { texts: vec!["mr  secret".into()], ..Redaction::default() }),
     ] {
         let graph = export(&everything(redaction, taken.session), &store, &dir.path().join(name)).await;
-        assert_eq!((graph.left_out.len(), graph.left_out_blobs.len(), graph.blobs), (1, 1, 0));
+        assert_eq!((graph.omitted_records.len(), graph.omitted_blobs.len(), graph.blobs), (1, 1, 0));
         for (file, bytes) in files(&dir.path().join(name)) {
             assert!(!String::from_utf8_lossy(&bytes).contains("Mr Secret"), "{name}: {}", file.display());
         }
-        import(&Memory::new(), &dir.path().join(name)).await.unwrap();
+        import(&InMemory::new(), &dir.path().join(name)).await.unwrap();
     }
     let graph = export(&everything(Redaction::default(), taken.session), &store, &dir.path().join("whole")).await;
     assert_eq!(graph.blobs, 1);
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_says_was_left_out_was_taken_out() {
+async fn a_missing_body_that_is_not_listed_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let Family { store, main, .. } = family(Memory::new()).await;
+    let Family { store, main, .. } = family(InMemory::new()).await;
     let at = dir.path().join("a");
     export(&Export::of(main, None), &store, &at).await;
-    // Somebody who takes out a body, and knows to count and to write the sums anew.
+    // A forger who removes a body, and corrects the counts and checksums.
     let text = std::fs::read_to_string(at.join("records.jsonl")).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let whole = lines.iter().rposition(|line| line.contains(",\"salt\":")).unwrap();
@@ -241,8 +246,8 @@ async fn a_body_that_nobody_says_was_left_out_was_taken_out() {
     for (name, text) in [("records.jsonl", &records), ("graph.json", &graph), ("SHA256SUMS", &sums)] {
         std::fs::write(at.join(name), text).unwrap();
     }
-    let refused = import(&Memory::new(), &at).await.unwrap_err();
-    assert!(refused.to_string().contains("graph.json does not say why"), "{refused}");
+    let refused = import(&InMemory::new(), &at).await.unwrap_err();
+    assert!(refused.to_string().contains("graph.json does not list it as omitted"), "{refused}");
     if let Ok(verified) = Command::new("python3").args(["-B", "verify.py", "."]).current_dir(&at).output() {
         let said = String::from_utf8_lossy(&verified.stdout).into_owned();
         assert!(!verified.status.success() && said.contains("does not say why"), "{said}");
@@ -250,9 +255,9 @@ async fn a_body_that_nobody_says_was_left_out_was_taken_out() {
 }
 
 #[tokio::test]
-async fn words_that_were_copied_are_left_out_with_their_kind() {
+async fn copied_content_is_omitted_with_its_kind() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("My name is Zebulon.").unwrap();
     session.assistant("Hello.").unwrap();
@@ -263,7 +268,7 @@ async fn words_that_were_copied_are_left_out_with_their_kind() {
     let path = dir.path().join("a");
     let redaction = Redaction { kinds: vec![Kind::User], ..Redaction::default() };
     let graph = export(&Export { redaction, ..Export::of(alone.id(), None) }, &store, &path).await;
-    assert_eq!(graph.left_out_blobs.len(), 1);
+    assert_eq!(graph.omitted_blobs.len(), 1);
     for (name, bytes) in files(&path) {
         assert!(!String::from_utf8_lossy(&bytes).contains("Zebulon"), "{}", name.display());
     }

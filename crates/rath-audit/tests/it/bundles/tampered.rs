@@ -1,17 +1,17 @@
-//! A byte that is another one is found, wherever it stands.
+//! Changed bytes are found, wherever they are.
 
 use std::path::Path;
 use std::process::Command;
 
 use rath::prelude::*;
-use rath::store::Which;
+use rath::store::SessionFilter;
 use rath_audit::bundle::{Export, read_zip};
 
 use super::{Family, export, family, files, import};
 
-/// A small bundle: a fork, a blob, a few words.
+/// A small bundle: a fork, a blob, a little text.
 async fn small(dir: &Path) {
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = store.create(Actor::person("ada"));
     session.user("a\nb").unwrap();
     session.assistant("x".repeat(8200)).unwrap();
@@ -23,7 +23,7 @@ async fn small(dir: &Path) {
     }
 }
 
-/// Texts that are only vouched for by their sums are looked at here and there.
+/// The distance between tested bytes: files that only have a checksum are tested at fewer positions.
 fn steps(name: &Path) -> usize {
     match name.to_str() {
         Some("README.md") => 61,
@@ -34,11 +34,11 @@ fn steps(name: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn any_flipped_byte_of_a_directory_is_refused_and_nothing_is_written() {
+async fn any_flipped_byte_of_a_directory_is_rejected_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     small(dir.path()).await;
     let bundle = dir.path().join("a");
-    let into = Memory::new();
+    let into = InMemory::new();
     for (name, bytes) in files(&bundle) {
         for at in (0..bytes.len()).step_by(steps(&name)) {
             let mut flipped = bytes.clone();
@@ -49,14 +49,14 @@ async fn any_flipped_byte_of_a_directory_is_refused_and_nothing_is_written() {
         }
         std::fs::write(bundle.join(&name), &bytes).unwrap();
     }
-    assert!(into.sessions(Which::All.into()).await.unwrap().is_empty());
+    assert!(into.sessions(SessionFilter::All.into()).await.unwrap().is_empty());
     import(&into, &bundle).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_changed_record_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let Family { store, main, .. } = family(Memory::new()).await;
+    let Family { store, main, .. } = family(InMemory::new()).await;
     export(&Export::of(main, None), &store, &dir.path().join("a")).await;
     let path = dir.path().join("a/records.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -64,12 +64,15 @@ async fn a_changed_record_is_named() {
         let (path, bundle) = (path.clone(), dir.path().join("a"));
         async move {
             std::fs::write(path, text).unwrap();
-            import(&Memory::new(), &bundle).await.unwrap_err().to_string()
+            import(&InMemory::new(), &bundle).await.unwrap_err().to_string()
         }
     };
     let short = main.short();
     let body = says(text.replace("Which colour", "What colour")).await;
-    assert!(body.starts_with(&format!("record {short}@2 (line 3 of records.jsonl): the body is not")), "{body}");
+    assert!(
+        body.starts_with(&format!("record {short}@2 (line 3 of records.jsonl): the body does not match")),
+        "{body}"
+    );
     let mut lines: Vec<&str> = text.lines().collect();
     let other = lines[2].replace("\"name\":\"ada\"", "\"name\":\"eve\"");
     lines[2] = &other;
@@ -87,23 +90,26 @@ async fn a_changed_record_is_named() {
     let cut = says(lines.join("\n") + "\n").await;
     assert!(cut.contains("is missing"), "{cut}");
     let torn = says(text[..text.len() - 5].to_owned()).await;
-    assert!(torn.contains("it is cut off"), "{torn}");
+    assert!(torn.contains("the line is truncated"), "{torn}");
     let twice = says(format!("{text}{}\n", text.lines().last().unwrap())).await;
     let line = text.lines().count() + 1;
-    assert!(twice.contains(&format!("(line {line} of records.jsonl): two records claim this place")), "{twice}");
+    assert!(
+        twice.contains(&format!("(line {line} of records.jsonl): two records have this sequence number")),
+        "{twice}"
+    );
     let swapped: Vec<&str> = text.lines().rev().collect();
     let swapped = says(swapped.join("\n") + "\n").await;
     assert!(swapped.starts_with("record"), "{swapped}");
 }
 
 #[tokio::test]
-async fn a_flipped_byte_of_a_zip_is_refused_or_changes_nothing() {
+async fn a_flipped_byte_of_a_zip_is_rejected_or_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     small(dir.path()).await;
     let bytes = std::fs::read(dir.path().join("a.zip")).unwrap();
     let whole = read_zip(&bytes).unwrap();
     let (mut refused, mut same) = (0, 0);
-    // Most of it is the text of the verifier, which is vouched for as a whole.
+    // Most of the zip is verify.py, which is checked by its digest.
     for at in (0..bytes.len()).filter(|at| *at < 2500 || at % 5 == 0 || *at + 1200 > bytes.len()) {
         let mut flipped = bytes.clone();
         flipped[at] ^= if at % 2 == 0 { 0x01 } else { 0x20 };
@@ -115,13 +121,13 @@ async fn a_flipped_byte_of_a_zip_is_refused_or_changes_nothing() {
             Err(_) => refused += 1,
         }
     }
-    assert!(refused > 4 * same, "{refused} refused, {same} without meaning");
+    assert!(refused > 4 * same, "{refused} rejected, {same} without effect");
     for end in (0..bytes.len()).step_by(101) {
         assert!(read_zip(&bytes[..end]).is_err(), "cut at {end}");
     }
 }
 
-/// The verifier in Python, in one process: it is loaded once and run on many directories.
+/// A script that loads the Python verifier once and runs it on many directories.
 const FLIPS: &str = r#"
 import contextlib, importlib.util, io, sys
 from pathlib import Path
@@ -156,7 +162,7 @@ assert run() == 3, "extra"
 "#;
 
 #[tokio::test]
-async fn the_verifier_in_python_finds_them_too() {
+async fn the_python_verifier_finds_flipped_bytes_too() {
     let dir = tempfile::tempdir().unwrap();
     small(dir.path()).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
@@ -171,8 +177,8 @@ async fn the_verifier_in_python_finds_them_too() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// Writes `SHA256SUMS` anew, as somebody does who changes a bundle and knows how.
-fn sum_anew(bundle: &Path) {
+/// Recomputes `SHA256SUMS`, as a forger would.
+fn recompute_sums(bundle: &Path) {
     let sums = std::fs::read_to_string(bundle.join("SHA256SUMS")).unwrap();
     let sum = |line: &str| {
         let (_, name) = line.split_once("  ").unwrap();
@@ -182,7 +188,7 @@ fn sum_anew(bundle: &Path) {
 }
 
 #[tokio::test]
-async fn what_import_refuses_the_verifier_in_python_refuses_too() {
+async fn the_python_verifier_rejects_what_import_rejects() {
     let dir = tempfile::tempdir().unwrap();
     small(dir.path()).await;
     let bundle = dir.path().join("a");
@@ -192,7 +198,7 @@ async fn what_import_refuses_the_verifier_in_python_refuses_too() {
     let (said, lines) = (read(&graph), read(&records));
     let own = said.split('"').nth(5).unwrap();
     let other = format!("{}{}", &own[..35], if own.ends_with('0') { "1" } else { "0" });
-    let nobodys =
+    let unreferenced =
         format!("\"left_out_blobs\": [{{\"digest\": \"{}\", \"bytes\": 1, \"rule\": \"text\"}}]", "0".repeat(64));
     let count = lines.lines().count();
     let mut children_first: Vec<&str> = lines.lines().collect();
@@ -201,16 +207,16 @@ async fn what_import_refuses_the_verifier_in_python_refuses_too() {
     let children_first: String = children_first.iter().map(|line| format!("{line}\n")).collect();
     let first = lines.find('\n').unwrap();
     for (what, path, text) in [
-        ("a name twice", &graph, said.replacen("\"graph\": false", "\"graph\": false, \"graph\": false", 1)),
-        ("an unknown name", &graph, said.replacen("\"graph\": false", "\"graph\": false, \"more\": 1", 1)),
-        ("a name too few", &graph, said.replacen("  \"graph\": false,\n", "", 1)),
-        ("of another", &graph, said.replacen(own, &other, 1)),
+        ("a duplicate field", &graph, said.replacen("\"graph\": false", "\"graph\": false, \"graph\": false", 1)),
+        ("an unknown field", &graph, said.replacen("\"graph\": false", "\"graph\": false, \"more\": 1", 1)),
+        ("a missing field", &graph, said.replacen("  \"graph\": false,\n", "", 1)),
+        ("another session id", &graph, said.replacen(own, &other, 1)),
         (
-            "a number that is none",
+            "a number that is not an integer",
             &graph,
             said.replacen(&format!("\"records\": {count}"), &format!("\"records\": {count}.0"), 1),
         ),
-        ("a blob that nobody names", &graph, said.replacen("\"left_out_blobs\": []", &nobodys, 1)),
+        ("a blob that no record refers to", &graph, said.replacen("\"left_out_blobs\": []", &unreferenced, 1)),
         ("a blank line at the end", &records, format!("{lines}\n")),
         ("a blank line", &records, format!("{}\n{}", &lines[..=first], &lines[first + 1..])),
         ("no line break at the end", &records, lines.trim_end().to_owned()),
@@ -219,22 +225,22 @@ async fn what_import_refuses_the_verifier_in_python_refuses_too() {
         assert_ne!(text, read(path), "{what}");
         let whole = std::fs::read(path).unwrap();
         std::fs::write(path, text).unwrap();
-        sum_anew(&bundle);
-        assert_eq!(import(&Memory::new(), &bundle).await.expect_err(what).code(), "broken-bundle", "{what}");
+        recompute_sums(&bundle);
+        assert_eq!(import(&InMemory::new(), &bundle).await.expect_err(what).code(), "broken-bundle", "{what}");
         if let Ok(verified) = python() {
             assert_eq!(verified.status.code(), Some(3), "{what}: {}", String::from_utf8_lossy(&verified.stdout));
         }
         std::fs::write(path, whole).unwrap();
-        sum_anew(&bundle);
+        recompute_sums(&bundle);
     }
-    import(&Memory::new(), &bundle).await.unwrap();
+    import(&InMemory::new(), &bundle).await.unwrap();
     if let Ok(verified) = python() {
         assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
     }
 }
 
 #[tokio::test]
-async fn a_store_whose_headers_were_altered_is_not_exported() {
+async fn a_store_with_altered_headers_is_not_exported() {
     let dir = tempfile::tempdir().unwrap();
     let store = super::embedded(dir.path(), "store");
     let mut session = store.create(Actor::person("ada"));
@@ -249,7 +255,7 @@ async fn a_store_whose_headers_were_altered_is_not_exported() {
     let times: Vec<usize> = memchr::memmem::find_iter(&data, b"\"time\":").collect();
     assert_eq!(times.len(), 4);
     for (seq, at) in times.into_iter().enumerate() {
-        // Another last digit: it can still be read, and its body is still the one that it vouches for.
+        // With another last digit, the header can still be parsed, and still has the digest of its body.
         let mut altered = data.clone();
         let digit = at + data[at + 7..].iter().position(|byte| !byte.is_ascii_digit()).unwrap() + 6;
         altered[digit] = if altered[digit] == b'1' { b'2' } else { b'1' };
@@ -263,7 +269,7 @@ async fn a_store_whose_headers_were_altered_is_not_exported() {
 }
 
 #[tokio::test]
-async fn nor_one_where_only_a_child_elsewhere_vouches_for_the_header() {
+async fn a_header_that_only_a_child_in_another_session_covers_is_checked_on_export() {
     let dir = tempfile::tempdir().unwrap();
     let store = super::embedded(dir.path(), "store");
     let mut session = store.create(Actor::person("ada"));
@@ -289,25 +295,28 @@ async fn nor_one_where_only_a_child_elsewhere_vouches_for_the_header() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_cut_while_it_is_taken_in_is_not_taken_for_whole() {
+async fn a_bundle_that_changes_during_the_import_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     small(dir.path()).await;
     let records = dir.path().join("a/records.jsonl");
     let lines = std::fs::read_to_string(&records).unwrap();
     let count = lines.lines().count();
-    // Its records are read twice, as those of a bundle that is longer than what is kept at hand.
-    let twice = rath_audit::bundle::Import { at_hand: 0, ..Default::default() };
+    // The records are read twice, as in a bundle that is larger than the cache.
+    let twice = rath_audit::bundle::Import { max_cached_bytes: 0, ..Default::default() };
     let without_body = |line: &str| format!("{}}}", line.split_once(",\"salt\"").unwrap().0);
     let last = lines.lines().last().unwrap();
     let changes = [
-        (lines.lines().take(count - 1).map(|line| format!("{line}\n")).collect::<String>(), "it changed while"),
-        (lines.replace(last, &without_body(last)), "its body comes or goes"),
-        (lines.replace(last, &last.replace("\"c\"", "\"d\"")), "it changed meanwhile"),
+        (
+            lines.lines().take(count - 1).map(|line| format!("{line}\n")).collect::<String>(),
+            "the bundle changed during",
+        ),
+        (lines.replace(last, &without_body(last)), "its body was added or removed"),
+        (lines.replace(last, &last.replace("\"c\"", "\"d\"")), "the bundle changed during the import"),
     ];
     for (changed, why) in changes {
         assert_ne!(changed, lines);
-        let into = Memory::new();
-        // All records were checked when the last one is counted.
+        let into = InMemory::new();
+        // All records are checked when the last one is counted.
         let mut change = |done: u64| {
             if done == count as u64 {
                 std::fs::write(&records, &changed).unwrap();
@@ -316,7 +325,7 @@ async fn a_bundle_that_is_cut_while_it_is_taken_in_is_not_taken_for_whole() {
         let refused = twice.read(&into, &Actor::person("bob"), &dir.path().join("a"), &mut change).await.unwrap_err();
         assert_eq!(refused.code(), "broken-bundle");
         assert!(
-            matches!(refused, rath_audit::bundle::Error::Changed(_)) && refused.to_string().contains(why),
+            matches!(refused, rath_audit::bundle::BundleError::Changed(_)) && refused.to_string().contains(why),
             "{refused}"
         );
         std::fs::write(&records, &lines).unwrap();

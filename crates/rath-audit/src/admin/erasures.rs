@@ -1,24 +1,24 @@
-//! What the operator session says about what is gone.
+//! The erasures that are recorded in the operator session.
 
 use std::sync::Arc;
 
 use rath_core::body::Erased;
-use rath_core::store::{Scan, Which};
+use rath_core::store::{Scan, SessionFilter};
 use rath_core::{Actor, Kind, OPERATOR, Point, Reference, Result, SessionId, Store, Time};
 use serde::Serialize;
 
 use super::holds::unreadable;
 
-/// An erasure on the record.
+/// A recorded erasure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Erasure {
-    /// Its `erased` record.
+    /// The `erased` record.
     pub record: Reference,
-    /// Who erased.
+    /// The actor who erased.
     pub by: Actor,
-    /// When.
+    /// The time of the erasure.
     pub time: Time,
-    /// What and why.
+    /// What was erased, and why.
     pub erased: Erased,
 }
 
@@ -27,10 +27,10 @@ pub struct Erasure {
 pub struct Erasures(Vec<Erasure>);
 
 impl Erasures {
-    /// Reads them.
+    /// Reads the erasures of a store.
     pub async fn of(store: &Arc<dyn Store>) -> Result<Self> {
         let mut erasures = Vec::new();
-        let Some(row) = store.sessions(Which::Run(OPERATOR.into()).into()).await?.into_iter().next() else {
+        let Some(row) = store.sessions(SessionFilter::Run(OPERATOR.into()).into()).await?.into_iter().next() else {
             return Ok(Self(erasures));
         };
         let mut from = 0;
@@ -49,17 +49,17 @@ impl Erasures {
         }
     }
 
-    /// They, oldest first.
+    /// All erasures, oldest first.
     pub fn all(&self) -> &[Erasure] {
         &self.0
     }
 
-    /// The one that destroyed a record's body.
+    /// The erasure that destroyed the body of a record.
     pub fn over(&self, point: Point) -> Option<&Erasure> {
         self.0.iter().find(|erasure| erasure.erased.covers(point))
     }
 
-    /// Sessions that went whole and whose name begins so.
+    /// Sessions that were removed and whose id starts with `prefix`.
     pub fn removed<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (SessionId, &'a Erasure)> {
         self.0.iter().flat_map(move |erasure| {
             let gone = erasure.erased.sessions.iter().map(|gone| gone.session);
@@ -67,7 +67,7 @@ impl Erasures {
         })
     }
 
-    /// Whether an erasure of this name is on the record.
+    /// Whether an erasure with this name is recorded.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|erasure| erasure.erased.erasure == name)
     }

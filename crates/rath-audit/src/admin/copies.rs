@@ -1,44 +1,52 @@
-//! Known copies: where what a record says is said again.
+//! Finds known copies: records that repeat the content of other records.
 //!
-//! A turn stands in the raw response before it, and its arguments in what was started and asked about; an output stands
-//! in the result, and in what shows it shorter; a summary was made of what it replaced; a detached session copied its context; what was imported
-//! stands in the file that it came from; a content may be named by several. What others only know (a sub-agent's task, a file that was written) is found by its words, not from here.
+//! The content of a turn is also in the raw response before it, and its arguments are in the records of calls and
+//! questions. An output is also in the result, and in its shortened form. A summary is made from the records that it
+//! replaced. A detached session copied its context. Imported records are also in the file that they came from. Several
+//! records may refer to one blob. Content that was passed on in another form (the task of a sub-agent, a file that was
+//! written) is found by searching for its text, not from here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rath_core::body::{
-    Asked, Assistant, Compressed, Detached, Granted, Merged, Source, ToolFinished, ToolResult, ToolStarted, Trimmed,
+    Asked, Assistant, Compressed, Detached, Granted, ImportSource, Merged, ToolFinished, ToolResult, ToolStarted,
+    Trimmed,
 };
 use rath_core::files::TREE;
 use rath_core::store::{Cursor, Lookup, Scan};
 use rath_core::{BlobRef, Digest, Kind, Point, Record, Result, SessionId, View, blob_references};
 
-use super::Care;
+use super::StoreAdmin;
 
-/// Finds copies, and copies of those.
-pub(super) struct Copies<'a> {
-    care: &'a Care,
-    /// Own records of the sessions that were looked at.
-    lines: HashMap<SessionId, Vec<Record>>,
-    /// Records that sum up or copy parts of other lines.
-    makers: Option<Vec<Maker>>,
-    /// Each copy, and what it is a copy of.
+/// Finds copies, and copies of copies.
+pub(super) struct CopyFinder<'a> {
+    admin: &'a StoreAdmin,
+    /// The own records of sessions that were read.
+    own_records: HashMap<SessionId, Vec<Record>>,
+    /// Records that summarize or copy parts of other sessions. `None` until they are needed.
+    copying_records: Option<Vec<CopyingRecord>>,
+    /// Each copy, and the record that it is a copy of.
     pub(super) found: BTreeMap<Point, (Record, Point)>,
     blobs: HashSet<Digest>,
 }
 
-impl<'a> Copies<'a> {
-    /// The copies of `originals`, without themselves.
-    pub(super) async fn of(care: &'a Care, originals: &BTreeMap<Point, Record>) -> Result<Self> {
-        let mut copies =
-            Self { care, lines: HashMap::new(), makers: None, found: BTreeMap::new(), blobs: HashSet::new() };
+impl<'a> CopyFinder<'a> {
+    /// The copies of `originals`, without the originals themselves.
+    pub(super) async fn of(admin: &'a StoreAdmin, originals: &BTreeMap<Point, Record>) -> Result<Self> {
+        let mut copies = Self {
+            admin,
+            own_records: HashMap::new(),
+            copying_records: None,
+            found: BTreeMap::new(),
+            blobs: HashSet::new(),
+        };
         let mut open: Vec<Record> = originals.values().cloned().collect();
         let mut looked_up: HashSet<Digest> = HashSet::new();
         loop {
             while let Some(record) = open.pop() {
-                let mut new = copies.on_its_line(&record).await?;
+                let mut new = copies.in_same_session(&record).await?;
                 new.extend(copies.in_files(&record).await?);
-                new.extend(copies.elsewhere(&record).await?);
+                new.extend(copies.in_other_records(&record).await?);
                 copies.note_blobs(&record);
                 copies.add(new, record.point(), originals, &mut open);
             }
@@ -46,14 +54,14 @@ impl<'a> Copies<'a> {
             if fresh.is_empty() {
                 return Ok(copies);
             }
-            for (digest, points) in copies.care.embedded.who_names(&fresh)? {
+            for (digest, points) in copies.admin.embedded.blob_referrers(&fresh)? {
                 let original =
                     points.iter().find(|point| originals.contains_key(point) || copies.found.contains_key(point));
                 let Some(original) = original.copied() else { continue };
                 for point in &points {
-                    let records = copies.care.store.get(Lookup::At(*point)).await?;
+                    let records = copies.admin.store.get(Lookup::At(*point)).await?;
                     let names_it = |record: &Record| {
-                        let is_file = || Source::files(record).iter().any(|file| file.digest == digest);
+                        let is_file = || ImportSource::files(record).iter().any(|file| file.digest == digest);
                         record.kind().holds_content() || is_file()
                     };
                     let new = records.into_iter().filter(names_it).collect();
@@ -82,32 +90,33 @@ impl<'a> Copies<'a> {
             let content = named.iter().filter(|blob| blob.media_type != TREE && !rules(blob));
             self.blobs.extend(content.map(|blob| blob.digest));
         }
-        // Of what others were read from, the file only: what else it names is not a copy of any one of them.
-        self.blobs.extend(Source::files(record).iter().map(|file| file.digest));
+        // Of an import, only the file: other blobs of the record are not copies of a single record.
+        self.blobs.extend(ImportSource::files(record).iter().map(|file| file.digest));
     }
 
-    async fn line(&mut self, session: SessionId) -> Result<&[Record]> {
-        if !self.lines.contains_key(&session) {
-            let own = View::of(&self.care.store, session, None).await?.own_as_stored().await?;
-            self.lines.insert(session, own);
+    async fn session_records(&mut self, session: SessionId) -> Result<&[Record]> {
+        if !self.own_records.contains_key(&session) {
+            let own = View::of(&self.admin.store, session, None).await?.own_records_unchecked().await?;
+            self.own_records.insert(session, own);
         }
-        Ok(self.lines.get(&session).map_or(&[], Vec::as_slice))
+        Ok(self.own_records.get(&session).map_or(&[], Vec::as_slice))
     }
 
-    /// What names the files that it was imported from: the file of its day, and each that it has grown to since.
+    /// Records that refer to the files that the record was imported from: the first file, and each that replaced it
+    /// when it grew.
     async fn in_files(&mut self, record: &Record) -> Result<Vec<Record>> {
-        match Source::of(record) {
+        match ImportSource::of(record) {
             Ok(Some(_)) => {
-                let line = self.line(record.session()).await?;
-                Ok(line.iter().filter(|record| !Source::files(record).is_empty()).cloned().collect())
+                let records = self.session_records(record.session()).await?;
+                Ok(records.iter().filter(|record| !ImportSource::files(record).is_empty()).cloned().collect())
             }
             _ => Ok(Vec::new()),
         }
     }
 
     /// Copies in the same session.
-    async fn on_its_line(&mut self, record: &Record) -> Result<Vec<Record>> {
-        const OF_CALLS: &[Kind] = &[
+    async fn in_same_session(&mut self, record: &Record) -> Result<Vec<Record>> {
+        const CONVERSATION_AND_CALLS: &[Kind] = &[
             Kind::Assistant,
             Kind::ModelResponded,
             Kind::ModelFailed,
@@ -118,12 +127,12 @@ impl<'a> Copies<'a> {
             Kind::ToolResult,
             Kind::Trimmed,
         ];
-        if !OF_CALLS.contains(record.kind()) {
+        if !CONVERSATION_AND_CALLS.contains(record.kind()) {
             return Ok(Vec::new());
         }
-        let line = self.line(record.session()).await?;
+        let records = self.session_records(record.session()).await?;
         let at = record.seq() as usize;
-        let (before, after) = (line.get(..at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default());
+        let (before, after) = (records.get(..at).unwrap_or_default(), records.get(at + 1..).unwrap_or_default());
         Ok(match record.kind() {
             Kind::Assistant => {
                 let answers = before.iter().rev().take_while(|record| {
@@ -140,7 +149,7 @@ impl<'a> Copies<'a> {
             Kind::ModelResponded => {
                 after.iter().find(|record| *record.kind() == Kind::Assistant).cloned().into_iter().collect()
             }
-            // What came of an answer that was stopped stands right behind it.
+            // The partial turn of a stopped answer directly follows the failure.
             Kind::ModelFailed => {
                 after.first().filter(|next| *next.kind() == Kind::Assistant).cloned().into_iter().collect()
             }
@@ -172,108 +181,108 @@ impl<'a> Copies<'a> {
         })
     }
 
-    /// Copies that other records made of it, on this line or another.
-    async fn elsewhere(&mut self, record: &Record) -> Result<Vec<Record>> {
+    /// Copies made by summaries, merges, shortenings and detached sessions.
+    async fn in_other_records(&mut self, record: &Record) -> Result<Vec<Record>> {
         let of_context = record.kind().is_conversation()
             || matches!(record.kind(), Kind::Compressed | Kind::Trimmed | Kind::ToolFinished | Kind::Detached);
         if !of_context && *record.kind() != Kind::Forked {
             return Ok(Vec::new());
         }
-        let makers = match self.makers.take() {
-            Some(makers) => makers,
+        let copying_records = match self.copying_records.take() {
+            Some(copying_records) => copying_records,
             None => self.read_makers().await?,
         };
         let mut found = Vec::new();
-        for maker in makers.iter().filter(|maker| maker.record.id() != record.id()) {
-            let copies = match &maker.makes {
-                Makes::Shorter(result) => record.point() == *result,
-                Makes::Summary { first, last } => of_context && is_between(record.point(), *first, *last),
-                // Why a branch was forked is repeated where it is merged.
-                Makes::Markers(branches) => *record.kind() == Kind::Forked && branches.contains(&record.session()),
-                Makes::Context { from, bodies, calls } => {
+        for copying in copying_records.iter().filter(|copying| copying.record.id() != record.id()) {
+            let copies = match &copying.copies {
+                CopyKind::Shorter(result) => record.point() == *result,
+                CopyKind::Summary { first, last } => of_context && is_between(record.point(), *first, *last),
+                // The reason of a fork is repeated at its merge.
+                CopyKind::Markers(branches) => *record.kind() == Kind::Forked && branches.contains(&record.session()),
+                CopyKind::Context { from, bodies, calls } => {
                     let said = record.body_bytes().map(|body| String::from_utf8_lossy(body).into_owned());
                     said.is_some_and(|said| bodies.contains(&said))
                         || call_of(record).is_some_and(|call| calls.contains(&call))
-                            && self.is_behind(record.point(), *from).await?
+                            && self.is_in_history(record.point(), *from).await?
                 }
             };
             if copies {
-                found.push(maker.record.clone());
+                found.push(copying.record.clone());
             }
         }
-        self.makers = Some(makers);
+        self.copying_records = Some(copying_records);
         Ok(found)
     }
 
-    async fn read_makers(&self) -> Result<Vec<Maker>> {
-        let (mut makers, mut after) = (Vec::new(), Cursor::start());
+    async fn read_makers(&self) -> Result<Vec<CopyingRecord>> {
+        let (mut copying_records, mut after) = (Vec::new(), Cursor::start());
         loop {
             let kinds = [Kind::Compressed, Kind::Detached, Kind::Merged, Kind::Trimmed];
-            let page = self.care.store.scan(Scan::store(after).kinds(&kinds)).await?;
+            let page = self.admin.store.scan(Scan::store(after).kinds(&kinds)).await?;
             for record in page.records {
-                let makes = match record.kind() {
+                let copies = match record.kind() {
                     Kind::Compressed => record
                         .body::<Compressed>()
                         .ok()
-                        .map(|body| Makes::Summary { first: body.replaces.first, last: body.replaces.last }),
-                    Kind::Trimmed => record.body::<Trimmed>().ok().map(|body| Makes::Shorter(body.result)),
+                        .map(|body| CopyKind::Summary { first: body.replaces.first, last: body.replaces.last }),
+                    Kind::Trimmed => record.body::<Trimmed>().ok().map(|body| CopyKind::Shorter(body.result)),
                     Kind::Merged => record.body::<Merged>().ok().map(|body| {
-                        let told = body.branches.into_iter().filter(|branch| branch.why.is_some());
-                        Makes::Markers(told.map(|branch| branch.session).collect())
+                        let with_reason = body.branches.into_iter().filter(|branch| branch.why.is_some());
+                        CopyKind::Markers(with_reason.map(|branch| branch.session).collect())
                     }),
                     _ => match record.body::<Detached>() {
                         Ok(body) => self.read_context(&body).await?,
                         Err(_) => None,
                     },
                 };
-                makers.extend(makes.map(|makes| Maker { record, makes }));
+                copying_records.extend(copies.map(|copies| CopyingRecord { record, copies }));
             }
             if !page.more {
-                return Ok(makers);
+                return Ok(copying_records);
             }
             after = page.cursor;
         }
     }
 
-    /// What a detached session copied.
-    async fn read_context(&self, detached: &Detached) -> Result<Option<Makes>> {
-        let Some(copied) = self.care.store.blob_get(detached.context.digest).await? else { return Ok(None) };
+    /// The content that a detached session copied.
+    async fn read_context(&self, detached: &Detached) -> Result<Option<CopyKind>> {
+        let Some(copied) = self.admin.store.blob_get(detached.context.digest).await? else { return Ok(None) };
         let Ok(copied) = serde_json::from_slice::<Vec<Copied>>(&copied) else { return Ok(None) };
-        // A result is copied together with the output that it refers to, and so not word for word.
+        // A result is copied together with the output that it refers to, so its text differs.
         let results = copied.iter().filter(|copy| copy.kind == Kind::ToolResult.as_str());
         let results = results.filter_map(|copy| serde_json::from_str::<ToolResult>(copy.body.as_deref()?).ok());
         let calls = results.map(|result| result.call).collect();
         let bodies = copied.into_iter().filter_map(|copy| copy.body).collect();
-        Ok(Some(Makes::Context { from: detached.from.point(), bodies, calls }))
+        Ok(Some(CopyKind::Context { from: detached.from.point(), bodies, calls }))
     }
 
-    /// Whether `point` is history at `at`.
-    async fn is_behind(&self, point: Point, at: Point) -> Result<bool> {
-        // What it was copied from may be gone.
-        let Ok(view) = View::of(&self.care.store, at.session, Some(at.seq)).await else { return Ok(false) };
-        let lines = view.lineage().await?;
-        Ok(lines.iter().any(|line| line.session == point.session && point.seq <= line.to))
+    /// Whether `point` is in the history of `at`.
+    async fn is_in_history(&self, point: Point, at: Point) -> Result<bool> {
+        // The session that was copied from may be gone.
+        let Ok(view) = View::of(&self.admin.store, at.session, Some(at.seq)).await else { return Ok(false) };
+        let lineage = view.lineage().await?;
+        Ok(lineage.iter().any(|part| part.session == point.session && point.seq <= part.to))
     }
 }
 
-/// A record that says what others said.
-struct Maker {
+/// A record that repeats the content of others.
+struct CopyingRecord {
     record: Record,
-    makes: Makes,
+    copies: CopyKind,
 }
 
-enum Makes {
-    /// A tool result, shown shorter.
+enum CopyKind {
+    /// A shortened tool result.
     Shorter(Point),
     /// A summary of context items.
     Summary { first: Point, last: Point },
-    /// A copy of a context: bodies, and the calls whose results are in it.
+    /// A copy of a context: the bodies, and the ids of calls whose results it contains.
     Context { from: Point, bodies: HashSet<String>, calls: HashSet<String> },
-    /// Markers that repeat why these were forked.
+    /// Markers that repeat the reasons of these forks.
     Markers(HashSet<SessionId>),
 }
 
-/// An item as `detached` copies it.
+/// An item of a copied context.
 #[derive(serde::Deserialize)]
 struct Copied {
     kind: String,
@@ -281,7 +290,7 @@ struct Copied {
     body: Option<String>,
 }
 
-/// The call that an output or a result is of.
+/// The id of the call that an output or a result belongs to.
 fn call_of(record: &Record) -> Option<String> {
     match record.kind() {
         Kind::ToolFinished => record.body::<ToolFinished>().ok().map(|body| body.call),
@@ -290,13 +299,13 @@ fn call_of(record: &Record) -> Option<String> {
     }
 }
 
-/// The turn before these that made a call.
+/// The latest turn that made a call.
 fn turn_of(before: &[Record], call: &str) -> Vec<Record> {
     let made = |record: &&Record| record.body::<Assistant>().is_ok_and(|turn| turn.calls().any(|(id, _)| id == call));
     before.iter().rev().find(made).cloned().into_iter().collect()
 }
 
-/// What says the arguments of these calls again.
+/// Later records that repeat the arguments of these calls.
 fn with_arguments(after: &[Record], calls: &HashSet<&str>) -> Vec<Record> {
     let mut asked = HashSet::new();
     let mut found = Vec::new();
@@ -310,7 +319,7 @@ fn with_arguments(after: &[Record], calls: &HashSet<&str>) -> Vec<Record> {
                 about.is_some_and(|call| calls.contains(call.as_str())) && asked.insert(record.id())
             }
             Kind::Granted => record.body::<Granted>().is_ok_and(|body| asked.contains(&body.asked)),
-            // Providers use ids again: the next turn with the same is another call.
+            // Providers reuse call ids: a later turn with the same id makes another call.
             Kind::Assistant
                 if record.body::<Assistant>().is_ok_and(|turn| turn.calls().any(|(id, _)| calls.contains(id))) =>
             {
@@ -325,7 +334,7 @@ fn with_arguments(after: &[Record], calls: &HashSet<&str>) -> Vec<Record> {
     found
 }
 
-/// Whether a range of context items from `first` to `last` may have had `point`.
+/// Whether a range of context items from `first` to `last` may contain `point`.
 fn is_between(point: Point, first: Point, last: Point) -> bool {
     let behind = point.session == first.session && point.seq >= first.seq;
     let before = point.session == last.session && point.seq <= last.seq;

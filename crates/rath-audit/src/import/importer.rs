@@ -1,74 +1,75 @@
-//! Writes what was read from files into a store.
+//! Writes parsed files into a store.
 
 use std::sync::Arc;
 
 use rath_core::body::{
-    Assistant, Block, Imported, ImportedParent, Linked, Repair, Source, Sourced, System, ToolResult, User,
+    Assistant, Block, ImportSource, Imported, ImportedParent, Linked, Repair, Sourced, System, ToolResult, User,
 };
-use rath_core::store::{Lookup, Piece, Scan, Store, Which};
+use rath_core::store::{Chunk, Lookup, Scan, SessionFilter, Store};
 use rath_core::{Actor, Blob, BlobRef, Digest, Kind, Point, Reference, Session, SessionId, View};
 use serde::Serialize;
 
-use super::{Error, Parsed, Said, What};
+use super::{ImportError, ImportedContent, ImportedMessage, ParsedConversation};
 
-/// What is said of a file of lines.
+/// The media type of imported files.
 const LINES: &str = "application/x-ndjson";
 
-/// Files above this are kept in pieces of this length.
-const PIECE: usize = 1 << 20;
+/// Longer files are stored in chunks of this length, in bytes.
+const CHUNK: usize = 1 << 20;
 
-/// A session that was imported, as far as later files ask.
+/// What is known of a session that was imported before.
 struct Known {
     session: SessionId,
     imported: Imported,
-    /// Every file that it was imported from, the last one last.
+    /// Every file that the session was imported from, the last one last.
     sources: Vec<BlobRef>,
 }
 
-/// Takes files into a store, and knows which ones were taken in before.
-pub struct Intake {
+/// Imports files into a store. Recognizes files that were imported before.
+pub struct Importer {
     store: Arc<dyn Store>,
     actor: Actor,
     known: Vec<Known>,
-    anew: bool,
+    force_new: bool,
 }
 
-/// What became of a file.
+/// The result of importing a file.
 #[derive(Clone, Debug, Serialize)]
-pub struct Taken {
+pub struct ImportedFile {
     /// The session.
     pub session: SessionId,
-    /// What was done.
+    /// What was done with the file.
     #[serde(flatten)]
-    pub fate: Fate,
-    /// What was not as the format wants it.
+    pub outcome: ImportOutcome,
+    /// Deviations from the format, and how they were handled.
     pub repairs: Vec<Repair>,
 }
 
 /// What was done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "fate", rename_all = "snake_case")]
-pub enum Fate {
-    /// It is a new session with so many records.
+pub enum ImportOutcome {
+    /// A new session was created.
     New {
-        /// Records.
+        /// The number of records that were written.
         records: u64,
     },
-    /// It had grown: the session went on by so many records.
-    GoneOn {
-        /// Records.
+    /// The file had grown, and its session was extended.
+    #[serde(rename = "gone_on")]
+    Extended {
+        /// The number of records that were written.
         records: u64,
     },
-    /// It was taken in before.
+    /// The file was imported before; nothing was written.
     Known,
 }
 
-impl Intake {
-    /// Looks through what was imported before. With `anew`, that is not asked: every file becomes a session.
-    pub async fn new(store: &Arc<dyn Store>, actor: Actor, anew: bool) -> Result<Self, Error> {
+impl Importer {
+    /// Reads which files were imported before. With `force_new`, every file becomes a new session instead.
+    pub async fn new(store: &Arc<dyn Store>, actor: Actor, force_new: bool) -> Result<Self, ImportError> {
         let mut known = Vec::new();
-        for row in store.sessions(Which::All.into()).await? {
-            if row.birth != Kind::Imported {
+        for row in store.sessions(SessionFilter::All.into()).await? {
+            if row.first_kind != Kind::Imported {
                 continue;
             }
             let first = store.get(Lookup::At(Point { session: row.id, seq: 0 })).await?;
@@ -85,25 +86,30 @@ impl Intake {
             }
             known.push(Known { session: row.id, imported, sources });
         }
-        Ok(Self { store: store.clone(), actor, known, anew })
+        Ok(Self { store: store.clone(), actor, known, force_new })
     }
 
-    /// Takes in a file that was read.
-    pub async fn take(&mut self, name: &str, bytes: &[u8], parsed: Parsed) -> Result<Taken, Error> {
+    /// Imports a parsed file.
+    pub async fn import(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+        parsed: ParsedConversation,
+    ) -> Result<ImportedFile, ImportError> {
         let digest = Digest::of(bytes);
         let source = BlobRef { digest, bytes: bytes.len() as u64, media_type: LINES.into() };
-        let known = match self.anew {
+        let known = match self.force_new {
             true => None,
             false => self.find(name, &source, &parsed),
         };
         match known {
-            None => self.begin(name, bytes, source, parsed).await,
-            Some(at) => self.go_on(at, name, bytes, source, parsed).await,
+            None => self.create(name, bytes, source, parsed).await,
+            Some(at) => self.extend(at, name, bytes, source, parsed).await,
         }
     }
 
-    /// The session that a file belongs to: by its exact bytes, by the id it has in its system, or by its name.
-    fn find(&self, name: &str, source: &BlobRef, parsed: &Parsed) -> Option<usize> {
+    /// The session that a file belongs to: by its exact bytes, by its id in the other system, or by its name.
+    fn find(&self, name: &str, source: &BlobRef, parsed: &ParsedConversation) -> Option<usize> {
         let same_format = |known: &&Known| known.imported.from == parsed.from;
         let at = |known: &Known| self.known.iter().position(|other| other.session == known.session);
         let mut of_format = self.known.iter().filter(same_format);
@@ -115,7 +121,13 @@ impl Intake {
         exact.or_else(|| self.known.iter().filter(same_format).find(by_name)).and_then(at)
     }
 
-    async fn begin(&mut self, name: &str, bytes: &[u8], source: BlobRef, parsed: Parsed) -> Result<Taken, Error> {
+    async fn create(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+        source: BlobRef,
+        parsed: ParsedConversation,
+    ) -> Result<ImportedFile, ImportError> {
         self.keep(bytes, &source, None).await?;
         let mut parents = Vec::new();
         for original in &parsed.parents {
@@ -142,62 +154,63 @@ impl Intake {
         };
         let mut session = Session::import(&self.store, self.actor.clone(), &imported);
         session.set_title(name)?;
-        for said in parsed.said {
-            say(&mut session, said, source.digest)?;
+        for message in parsed.messages {
+            append(&mut session, message, source.digest)?;
         }
         session.publish().await?;
         let (id, records) = (session.id(), session.head().seq + 1);
         self.known.push(Known { session: id, imported, sources: vec![source] });
-        Ok(Taken { session: id, fate: Fate::New { records }, repairs: parsed.repairs })
+        Ok(ImportedFile { session: id, outcome: ImportOutcome::New { records }, repairs: parsed.repairs })
     }
 
-    async fn go_on(
+    async fn extend(
         &mut self,
         at: usize,
         name: &str,
         bytes: &[u8],
         source: BlobRef,
-        parsed: Parsed,
-    ) -> Result<Taken, Error> {
+        parsed: ParsedConversation,
+    ) -> Result<ImportedFile, ImportError> {
         let Known { session, sources, .. } = &self.known[at];
         let (session, repairs) = (*session, parsed.repairs.clone());
-        let Some(last) = sources.last().cloned() else { return self.begin(name, bytes, source, parsed).await };
-        let known = Taken { session, fate: Fate::Known, repairs: Vec::new() };
-        let mut is_kept = sources.iter().any(|have| have.digest == source.digest);
+        let Some(last) = sources.last().cloned() else { return self.create(name, bytes, source, parsed).await };
+        let known = ImportedFile { session, outcome: ImportOutcome::Known, repairs: Vec::new() };
+        let mut is_stored = sources.iter().any(|have| have.digest == source.digest);
         let shared = usize::try_from(last.bytes).unwrap_or(usize::MAX);
-        if !is_kept && bytes.get(..shared).map(Digest::of) != Some(last.digest) {
+        if !is_stored && bytes.get(..shared).map(Digest::of) != Some(last.digest) {
             let before = self.store.blob_get(last.digest).await?.unwrap_or_default();
-            is_kept = before.starts_with(bytes);
-            if !is_kept {
+            is_stored = before.starts_with(bytes);
+            if !is_stored {
                 let same = before.iter().zip(bytes).take_while(|(a, b)| a == b).count();
                 let line = 1 + bytes[..same].iter().filter(|byte| **byte == b'\n').count() as u64;
-                return Err(Error::Differs { name: name.into(), session, line });
+                return Err(ImportError::Differs { name: name.into(), session, line });
             }
         }
-        let stuck = |why: String| Error::Stuck { name: name.into(), session, why };
+        let cannot_continue = |why: String| ImportError::CannotContinue { name: name.into(), session, why };
         let lines = self.lines_of(session).await?;
-        // A bundle may have brought no more than the beginning of what the file says.
-        if is_kept && parsed.said.len() as u64 <= lines.count + lines.erased {
+        // If the session itself came from a bundle, it may have only the first part of the file.
+        if is_stored && parsed.messages.len() as u64 <= lines.count + lines.erased {
             return Ok(known);
         }
-        if let Some(why) = lines.ended {
-            return Err(stuck(why));
+        if let Some(why) = lines.blocked {
+            return Err(cannot_continue(why));
         }
-        let Lines { count, until, .. } = lines;
-        let is_in_order = parsed.said.is_sorted_by_key(|said| said.line > until);
-        let (before, new): (Vec<Said>, Vec<Said>) = parsed.said.into_iter().partition(|said| said.line <= until);
+        let Lines { count, last_line, .. } = lines;
+        let is_in_order = parsed.messages.is_sorted_by_key(|message| message.line > last_line);
+        let (before, new): (Vec<ImportedMessage>, Vec<ImportedMessage>) =
+            parsed.messages.into_iter().partition(|message| message.line <= last_line);
         if !is_in_order {
-            let why = "its new lines belong between some that were taken in; --anew makes a session of its own";
-            return Err(stuck(why.into()));
+            let why = "its new lines belong between imported ones; --again imports the file as a new session";
+            return Err(cannot_continue(why.into()));
         }
         if before.len() as u64 != count {
-            let why = "its new lines replace some that were taken in; --anew makes a session of its own";
-            return Err(stuck(why.into()));
+            let why = "its new lines replace imported ones; --again imports the file as a new session";
+            return Err(cannot_continue(why.into()));
         }
-        // Also a file that is known: a bundle may have come without it.
+        // Also a known file: a bundle may have omitted it.
         self.keep(bytes, &source, Some(&last)).await?;
         let mut open = Session::open(&self.store, session, self.actor.clone()).await?;
-        if !is_kept {
+        if !is_stored {
             open.append(Linked {
                 system: parsed.from.into(),
                 uri: Some(name.into()),
@@ -208,18 +221,18 @@ impl Intake {
             })?;
         }
         let records = new.len() as u64;
-        for said in new {
-            say(&mut open, said, source.digest)?;
+        for message in new {
+            append(&mut open, message, source.digest)?;
         }
         open.publish().await?;
-        if !is_kept {
+        if !is_stored {
             self.known[at].sources.push(source);
         }
-        Ok(Taken { session, fate: Fate::GoneOn { records }, repairs })
+        Ok(ImportedFile { session, outcome: ImportOutcome::Extended { records }, repairs })
     }
 
-    /// What a session has of the lines of its files.
-    async fn lines_of(&self, session: SessionId) -> Result<Lines, Error> {
+    /// Reads which lines of its files a session has.
+    async fn lines_of(&self, session: SessionId) -> Result<Lines, ImportError> {
         let Reference { seq, .. } = View::of(&self.store, session, None).await?.reference();
         let (mut lines, mut from) = (Lines::default(), 0);
         loop {
@@ -227,17 +240,21 @@ impl Intake {
             for record in &page.records {
                 let kind = record.kind();
                 let is_said = matches!(kind, Kind::System | Kind::User | Kind::Assistant | Kind::ToolResult);
-                match Source::of(record) {
+                match ImportSource::of(record) {
                     Ok(Some(source)) => {
                         lines.count += 1;
-                        lines.until = source.line.max(lines.until);
+                        lines.last_line = source.line.max(lines.last_line);
                     }
                     _ if matches!(kind, Kind::Imported | Kind::Labelled | Kind::Linked | Kind::Note) => {}
                     _ => {
                         let is_erased = is_said && record.body_bytes().is_none();
-                        let why = if is_erased { "it was erased at" } else { "it went on by itself at" };
+                        let why = if is_erased {
+                            "a record was erased:"
+                        } else {
+                            "the session was continued after the import:"
+                        };
                         lines.erased += u64::from(is_erased);
-                        lines.ended.get_or_insert_with(|| format!("{why} {}", record.point()));
+                        lines.blocked.get_or_insert_with(|| format!("{why} {}", record.point()));
                     }
                 }
             }
@@ -248,53 +265,53 @@ impl Intake {
         }
     }
 
-    /// Keeps a file as a blob. Of a long one that grew only what is new is written, from the last whole piece on.
-    async fn keep(&self, bytes: &[u8], whole: &BlobRef, before: Option<&BlobRef>) -> Result<(), Error> {
-        // What is joined is never short: that is how it is known for joined when garbage is looked for.
-        if bytes.len() <= PIECE {
+    /// Stores a file as a blob. If a long file grew, only the part after the last complete chunk is written.
+    async fn keep(&self, bytes: &[u8], whole: &BlobRef, before: Option<&BlobRef>) -> Result<(), ImportError> {
+        // Short files are never stored in chunks: garbage collection recognizes a joined blob by its length.
+        if bytes.len() <= CHUNK {
             self.store.blob_put(vec![Blob::new(bytes, LINES)]).await?;
             return Ok(());
         }
-        let mut pieces = match before {
-            Some(before) => self.store.blob_pieces(before.digest).await?.unwrap_or_default(),
+        let mut chunks = match before {
+            Some(before) => self.store.blob_chunks(before.digest).await?.unwrap_or_default(),
             None => Vec::new(),
         };
-        let whole_ones = pieces.iter().take_while(|piece| piece.bytes == PIECE as u64).count();
-        pieces.truncate(whole_ones);
-        let kept: u64 = pieces.iter().map(|piece| piece.bytes).sum();
-        for piece in bytes.get(usize::try_from(kept).unwrap_or(0)..).unwrap_or_default().chunks(PIECE) {
-            let blob = Blob::new(piece, LINES);
-            pieces.push(Piece { digest: blob.reference.digest, bytes: blob.reference.bytes });
+        let whole_ones = chunks.iter().take_while(|chunk| chunk.bytes == CHUNK as u64).count();
+        chunks.truncate(whole_ones);
+        let kept: u64 = chunks.iter().map(|chunk| chunk.bytes).sum();
+        for chunk in bytes.get(usize::try_from(kept).unwrap_or(0)..).unwrap_or_default().chunks(CHUNK) {
+            let blob = Blob::new(chunk, LINES);
+            chunks.push(Chunk { digest: blob.reference.digest, bytes: blob.reference.bytes });
             self.store.blob_put(vec![blob]).await?;
         }
-        Ok(self.store.blob_join(whole.clone(), pieces).await?)
+        Ok(self.store.blob_join(whole.clone(), chunks).await?)
     }
 }
 
-/// What a session has of the lines of its files.
+/// Which lines of its files a session has.
 #[derive(Default)]
 struct Lines {
-    /// Records that come from lines.
+    /// The number of records that come from lines.
     count: u64,
-    /// The furthest of those.
-    until: u64,
-    /// Records that may have come from lines, and whose bodies are gone.
+    /// The last line that a record comes from.
+    last_line: u64,
+    /// The number of records without a body that may have come from lines.
     erased: u64,
-    /// Why it cannot go on as its files do.
-    ended: Option<String>,
+    /// Why the session cannot be extended from its file.
+    blocked: Option<String>,
 }
 
-/// Adds a record for one thing said.
-fn say(session: &mut Session, said: Said, blob: Digest) -> Result<(), Error> {
-    let Said { line, time, what } = said;
-    let source = Source { blob, line, time };
-    match what {
-        What::System(text) => session.append(Sourced { body: System { text: text.into() }, source })?,
-        What::User(text) => {
+/// Adds a record for one message.
+fn append(session: &mut Session, message: ImportedMessage, blob: Digest) -> Result<(), ImportError> {
+    let ImportedMessage { line, time, content } = message;
+    let source = ImportSource { blob, line, time };
+    match content {
+        ImportedContent::System(text) => session.append(Sourced { body: System { text: text.into() }, source })?,
+        ImportedContent::User(text) => {
             let body = User { text: text.into(), post: None, attached: Vec::new() };
             session.append(Sourced { body, source })?
         }
-        What::Assistant { text, calls } => {
+        ImportedContent::Assistant { text, calls } => {
             let text = Some(text).filter(|text| !text.is_empty()).map(|text| Block::Text { text: text.into() });
             let calls = calls.into_iter().map(|call| Block::ToolUse {
                 id: call.id,
@@ -304,7 +321,7 @@ fn say(session: &mut Session, said: Said, blob: Digest) -> Result<(), Error> {
             let body = Assistant::new(text.into_iter().chain(calls).collect());
             session.append(Sourced { body, source })?
         }
-        What::Result { call, text } => {
+        ImportedContent::Result { call, text } => {
             let shown = Some(text.into());
             let body = ToolResult { shown, ..ToolResult::new(call) };
             session.append(Sourced { body, source })?

@@ -1,58 +1,58 @@
-//! What goes by itself: sessions that have rested for longer than a policy keeps them.
+//! Retention: removes sessions that have been inactive for longer than a policy keeps them.
 //!
-//! A session goes whole or not at all, and only with every session that stands on it: what was forked from it or took
-//! it in. So nothing that stays ever loses what it stands on.
+//! A session is removed completely or not at all, and only together with every session that depends on it: its forks,
+//! and the sessions that merged it. So a session that stays never loses a session that it depends on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use rath_core::body::{Erased, Merged, Removed};
-use rath_core::store::{Cursor, Lookup, Row, Scan};
+use rath_core::body::{Erased, Merged, RemovedSession};
+use rath_core::store::{Cursor, Lookup, Scan, SessionInfo};
 use rath_core::{Kind, Result, SessionId, Time, View};
-use rath_store::{Destroyed, Doomed};
+use rath_store::{ErasePlan, EraseReport};
 use serde::{Deserialize, Serialize};
 
 use super::holds::has_label;
-use super::{Care, Done, Hold};
+use super::{CompletedErasure, Hold, StoreAdmin};
 use crate::operator::operator;
 
-/// How long something is kept: `90d`, `12h`, `2w`, `1y`, or `forever`.
+/// How long sessions are kept: `90d`, `12h`, `2w`, `1y`, or `forever`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Age(Option<u64>);
 
-/// An amount of bytes: `10GB`, `500MB`, `4GiB`, or a plain number.
+/// A number of bytes: `10GB`, `500MB`, `4GiB`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Size(pub u64);
 
-/// A text that is no age or size.
+/// A text that is not a valid age or size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is not {expected}")]
-pub struct NotAPolicy {
+pub struct InvalidRetentionValue {
     given: String,
     expected: &'static str,
 }
 
-/// Digits, and the word behind them.
+/// Splits a text into a number and its unit.
 fn number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, text[end..].trim()))
 }
 
 impl Age {
-    /// The time so long after `now`; `None` for ever.
+    /// The time `now` plus the age; `None` for `forever`.
     pub fn from(self, now: Time) -> Option<Time> {
         Some(Time(now.0.saturating_add(self.0?)))
     }
 }
 
 impl FromStr for Age {
-    type Err = NotAPolicy;
+    type Err = InvalidRetentionValue;
 
-    fn from_str(text: &str) -> Result<Self, NotAPolicy> {
-        let bad = || NotAPolicy { given: text.into(), expected: "an age: 12h, 90d, 2w, 1y or forever" };
+    fn from_str(text: &str) -> Result<Self, InvalidRetentionValue> {
+        let bad = || InvalidRetentionValue { given: text.into(), expected: "an age: 12h, 90d, 2w, 1y or forever" };
         if text == "forever" {
             return Ok(Self(None));
         }
@@ -70,10 +70,11 @@ impl FromStr for Age {
 }
 
 impl FromStr for Size {
-    type Err = NotAPolicy;
+    type Err = InvalidRetentionValue;
 
-    fn from_str(text: &str) -> Result<Self, NotAPolicy> {
-        let bad = || NotAPolicy { given: text.into(), expected: "a size: 500MB, 10GB, 4GiB or a number of bytes" };
+    fn from_str(text: &str) -> Result<Self, InvalidRetentionValue> {
+        let bad =
+            || InvalidRetentionValue { given: text.into(), expected: "a size: 500MB, 10GB, 4GiB or a number of bytes" };
         let (count, unit) = number(text).ok_or_else(bad)?;
         let bytes = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -92,15 +93,15 @@ impl FromStr for Size {
 }
 
 impl TryFrom<String> for Age {
-    type Error = NotAPolicy;
-    fn try_from(text: String) -> Result<Self, NotAPolicy> {
+    type Error = InvalidRetentionValue;
+    fn try_from(text: String) -> Result<Self, InvalidRetentionValue> {
         text.parse()
     }
 }
 
 impl TryFrom<String> for Size {
-    type Error = NotAPolicy;
-    fn try_from(text: String) -> Result<Self, NotAPolicy> {
+    type Error = InvalidRetentionValue;
+    fn try_from(text: String) -> Result<Self, InvalidRetentionValue> {
         text.parse()
     }
 }
@@ -115,18 +116,18 @@ impl fmt::Display for Age {
     }
 }
 
-/// What is kept, and for how long.
+/// A retention policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Policy {
-    /// Sessions that no rule is about.
+pub struct RetentionPolicy {
+    /// How long sessions without a matching rule are kept. `None`: forever.
     pub keep: Option<Age>,
-    /// Sessions with a label. Of several that fit, the longest counts.
+    /// Rules for sessions with labels. If several match, the longest age counts.
     #[serde(rename = "rule")]
-    pub rules: Vec<Rule>,
-    /// The most that the store may take: the sessions that rested longest go until it fits.
+    pub rules: Vec<RetentionRule>,
+    /// The size limit of the store: the sessions that were inactive longest are removed until the store fits.
     pub size: Option<Size>,
-    /// Only sessions with this label go.
+    /// Remove only sessions with this label.
     #[serde(skip)]
     pub only: Option<String>,
 }
@@ -134,23 +135,23 @@ pub struct Policy {
 /// How long sessions with a label are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
-    /// NAME or NAME=VALUE.
+pub struct RetentionRule {
+    /// The label: NAME or NAME=VALUE.
     pub label: String,
-    /// How long.
+    /// How long they are kept.
     pub keep: Age,
 }
 
-impl Policy {
-    /// Whether nothing goes by it.
+impl RetentionPolicy {
+    /// Whether the policy removes nothing.
     pub fn is_empty(&self) -> bool {
         self.keep.is_none() && self.rules.is_empty() && self.size.is_none()
     }
 
-    /// The rule by which a session's time is over.
-    fn over(&self, row: &Row, now: Time) -> Option<String> {
+    /// The rule by which a session has expired; `None` if it has not.
+    fn over(&self, row: &SessionInfo, now: Time) -> Option<String> {
         let fits = self.rules.iter().filter(|rule| has_label(&row.labels, &rule.label));
-        // Forever is longer than any age.
+        // `forever` is longer than any age.
         let longest = fits.max_by_key(|rule| (rule.keep.0.is_none(), rule.keep));
         let (keep, name) = match longest {
             Some(rule) => (rule.keep, format!("label {} keep {}", rule.label, rule.keep)),
@@ -159,76 +160,79 @@ impl Policy {
         (now.micros_since(row.time) > keep.0?).then_some(name)
     }
 
-    /// Whether a rule about one of its labels says that it stays for now, however full the store is.
-    fn keeps(&self, row: &Row, now: Time) -> bool {
+    /// Whether a rule about one of its labels keeps the session for now, even if the store is too large.
+    fn keeps(&self, row: &SessionInfo, now: Time) -> bool {
         self.rules.iter().any(|rule| has_label(&row.labels, &rule.label)) && self.over(row, now).is_none()
     }
 
-    fn may_touch(&self, row: &Row) -> bool {
+    fn may_touch(&self, row: &SessionInfo) -> bool {
         self.only.as_ref().is_none_or(|label| has_label(&row.labels, label))
     }
 }
 
-/// A session that goes.
+/// A session that is removed.
 #[derive(Clone, Debug, Serialize)]
-pub struct Due {
-    /// It.
-    pub session: Row,
-    /// The rule by which.
+pub struct DueSession {
+    /// The session.
+    pub session: SessionInfo,
+    /// The rule by which it is removed.
     pub rule: String,
 }
 
-/// A session that stays although its time is over.
+/// An expired session that is kept.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kept {
-    /// It.
+pub struct KeptSession {
+    /// The session.
     pub session: SessionId,
-    /// Why.
-    pub why: Stays,
+    /// Why it is kept.
+    pub why: KeepReason,
 }
 
-/// Why a session stays.
+/// Why an expired session is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stays {
+pub enum KeepReason {
     /// A hold covers it.
     OnHold(Box<Hold>),
-    /// This one, which stays, stands on it.
-    StoodOn(SessionId),
-    /// It is being worked on, or not finished.
-    NotAtRest(String),
+    /// This session, which is kept, depends on it.
+    #[serde(rename = "stood_on")]
+    NeededBy(SessionId),
+    /// The session is in use or unfinished.
+    #[serde(rename = "not_at_rest")]
+    Active(String),
 }
 
-impl fmt::Display for Stays {
+impl fmt::Display for KeepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OnHold(hold) => hold.fmt(f),
-            Self::StoodOn(session) => write!(f, "session {}, which stays, stands on it", session.short()),
-            Self::NotAtRest(why) => f.write_str(why),
+            Self::NeededBy(session) => write!(f, "session {}, which stays, depends on it", session.short()),
+            Self::Active(why) => f.write_str(why),
         }
     }
 }
 
-/// What a policy collects now.
+/// What a policy would remove now.
 #[derive(Debug, Default, Serialize)]
 pub struct Collection {
-    /// What goes, longest at rest first.
-    pub due: Vec<Due>,
-    /// What stays although its time is over.
-    pub kept: Vec<Kept>,
-    /// What else goes, and what stays.
-    pub weight: Destroyed,
-    /// Bytes of the records that go.
+    /// The sessions to remove, longest inactive first.
+    pub due: Vec<DueSession>,
+    /// The expired sessions that are kept.
+    pub kept: Vec<KeptSession>,
+    /// What else is destroyed, and what stays.
+    #[serde(rename = "weight")]
+    pub effects: EraseReport,
+    /// The size of the records to remove, in bytes.
     pub record_bytes: u64,
-    /// How far the store stays above the size that was asked for.
+    /// How many bytes the store remains above the size limit.
     pub short_by: u64,
 }
 
-/// Who stands on whom: what was forked from a session, or took it in.
+/// By session, the sessions that depend on it: its forks, and the sessions that merged it.
 struct Dependents(HashMap<SessionId, BTreeSet<SessionId>>);
 
 impl Dependents {
-    async fn of(care: &Care, rows: &[Row]) -> Result<Self> {
+    async fn of(admin: &StoreAdmin, rows: &[SessionInfo]) -> Result<Self> {
         let mut on: HashMap<SessionId, BTreeSet<SessionId>> = HashMap::new();
         for row in rows {
             if let Some(origin) = row.origin {
@@ -237,15 +241,15 @@ impl Dependents {
         }
         let mut after = Cursor::start();
         loop {
-            let page = care.store.scan(Scan::store(after).kinds(&[Kind::Merged])).await?;
+            let page = admin.store.scan(Scan::store(after).kinds(&[Kind::Merged])).await?;
             for record in &page.records {
                 let branches: Vec<SessionId> = match record.body::<Merged>() {
                     Ok(body) => body.branches.iter().map(|branch| branch.session).collect(),
-                    // The header still names the parents.
+                    // The body was erased; the header still names the parents.
                     Err(_) => {
                         let mut branches = Vec::new();
                         for parent in record.header().map(|header| header.parents).unwrap_or_default() {
-                            let parents = care.store.get(Lookup::Id(parent)).await?;
+                            let parents = admin.store.get(Lookup::Id(parent)).await?;
                             branches.extend(parents.iter().map(|parent| parent.session()));
                         }
                         branches
@@ -262,7 +266,7 @@ impl Dependents {
         }
     }
 
-    /// Those that stand on `session`, directly or not.
+    /// The sessions that depend on `session`, directly or not.
     fn all(&self, session: SessionId) -> BTreeSet<SessionId> {
         let (mut all, mut open) = (BTreeSet::new(), vec![session]);
         while let Some(session) = open.pop() {
@@ -276,151 +280,160 @@ impl Dependents {
     }
 }
 
-impl Care {
-    /// Works out what goes by `policy` now, and changes nothing.
-    pub async fn due(&self, policy: &Policy, progress: &mut dyn FnMut(u64)) -> Result<Collection> {
+impl StoreAdmin {
+    /// Plans what `policy` would remove now and changes nothing. `progress` is called with the number of records read
+    /// so far.
+    pub async fn due(&self, policy: &RetentionPolicy, progress: &mut dyn FnMut(u64)) -> Result<Collection> {
         let obstacles = self.obstacles().await?;
         let now = Time::now();
-        let rows: BTreeMap<SessionId, Row> = obstacles.rows().map(|row| (row.id, row.clone())).collect();
+        let rows: BTreeMap<SessionId, SessionInfo> = obstacles.rows().map(|row| (row.id, row.clone())).collect();
         let mut collection = Collection::default();
-        let mut going: BTreeMap<SessionId, String> = BTreeMap::new();
+        let mut to_remove: BTreeMap<SessionId, String> = BTreeMap::new();
         for row in rows.values().filter(|row| policy.may_touch(row) && !obstacles.is_operator(row.id)) {
             if let Some(rule) = policy.over(row, now) {
-                match self.at_rest(&obstacles, row).await? {
-                    None => drop(going.insert(row.id, rule)),
-                    Some(why) => collection.kept.push(Kept { session: row.id, why }),
+                match self.keep_reason(&obstacles, row).await? {
+                    None => drop(to_remove.insert(row.id, rule)),
+                    Some(why) => collection.kept.push(KeptSession { session: row.id, why }),
                 }
             }
         }
-        let all: Vec<Row> = rows.values().cloned().collect();
+        let all: Vec<SessionInfo> = rows.values().cloned().collect();
         let dependents = Dependents::of(self, &all).await?;
-        // Whoever stands on one that stays stays too, until nothing changes.
+        // A session stays if a session that depends on it stays. Repeated until nothing changes.
         loop {
-            let stays = going.keys().find_map(|session| {
-                let on = dependents.0.get(session).into_iter().flatten().find(|on| !going.contains_key(on))?;
-                Some((*session, *on))
+            let kept = to_remove.keys().find_map(|session| {
+                let dependent = dependents
+                    .0
+                    .get(session)
+                    .into_iter()
+                    .flatten()
+                    .find(|dependent| !to_remove.contains_key(dependent))?;
+                Some((*session, *dependent))
             });
-            let Some((session, on)) = stays else { break };
-            going.remove(&session);
-            collection.kept.push(Kept { session, why: Stays::StoodOn(on) });
+            let Some((session, dependent)) = kept else { break };
+            to_remove.remove(&session);
+            collection.kept.push(KeptSession { session, why: KeepReason::NeededBy(dependent) });
         }
         if let Some(size) = policy.size {
-            self.to_size(size, policy, &rows, &dependents, &obstacles, &mut going, &mut collection).await?;
+            self.to_size(size, policy, &rows, &dependents, &obstacles, &mut to_remove, &mut collection).await?;
         }
-        let due =
-            going.into_iter().filter_map(|(session, rule)| Some(Due { session: rows.get(&session)?.clone(), rule }));
+        let due = to_remove
+            .into_iter()
+            .filter_map(|(session, rule)| Some(DueSession { session: rows.get(&session)?.clone(), rule }));
         collection.due = due.collect();
         collection.due.sort_by_key(|due| due.session.time);
-        collection.weight = self.embedded.weigh(&collection.doomed(), progress)?;
+        collection.effects = self.embedded.erase_dry_run(&collection.erase_plan(), progress)?;
         let weights = self.embedded.sizes()?;
-        let weight = |due: &Due| weights.get(&due.session.id).copied().unwrap_or(0);
+        let weight = |due: &DueSession| weights.get(&due.session.id).copied().unwrap_or(0);
         collection.record_bytes = collection.due.iter().map(weight).sum();
         Ok(collection)
     }
 
-    /// Adds the sessions that rested longest, each with all that stand on it, until the store fits.
-    #[allow(clippy::too_many_arguments, reason = "it goes on where `due` stands")]
+    /// Adds the sessions that were inactive longest, each with all sessions that depend on it, until the store fits.
+    #[allow(clippy::too_many_arguments, reason = "it is a part of `due`")]
     async fn to_size(
         &self,
         size: Size,
-        policy: &Policy,
-        rows: &BTreeMap<SessionId, Row>,
+        policy: &RetentionPolicy,
+        rows: &BTreeMap<SessionId, SessionInfo>,
         dependents: &Dependents,
         obstacles: &super::plan::Obstacles,
-        going: &mut BTreeMap<SessionId, String>,
+        to_remove: &mut BTreeMap<SessionId, String>,
         collection: &mut Collection,
     ) -> Result<()> {
         let now = self.embedded.size()?;
-        let mut oldest: Vec<&Row> = rows.values().filter(|row| !going.contains_key(&row.id)).collect();
+        let mut oldest: Vec<&SessionInfo> = rows.values().filter(|row| !to_remove.contains_key(&row.id)).collect();
         oldest.sort_by_key(|row| row.time);
         let mut groups: Vec<Vec<SessionId>> = Vec::new();
-        let mut taken: HashSet<SessionId> = going.keys().copied().collect();
+        let mut assigned: HashSet<SessionId> = to_remove.keys().copied().collect();
         for row in oldest {
-            if taken.contains(&row.id) {
+            if assigned.contains(&row.id) {
                 continue;
             }
             let mut group: Vec<SessionId> =
-                dependents.all(row.id).into_iter().chain([row.id]).filter(|id| !taken.contains(id)).collect();
+                dependents.all(row.id).into_iter().chain([row.id]).filter(|id| !assigned.contains(id)).collect();
             group.sort();
-            let mut at_rest = true;
+            let mut removable = true;
             for row in group.iter().filter_map(|id| rows.get(id)) {
-                at_rest &= policy.may_touch(row)
+                removable &= policy.may_touch(row)
                     && !policy.keeps(row, Time::now())
                     && !obstacles.is_operator(row.id)
-                    && self.at_rest(obstacles, row).await?.is_none();
+                    && self.keep_reason(obstacles, row).await?.is_none();
             }
-            if at_rest {
-                taken.extend(&group);
+            if removable {
+                assigned.extend(&group);
                 groups.push(group);
             }
         }
         let weights = self.embedded.sizes()?;
-        let left = |going: &BTreeMap<SessionId, String>, groups: &[Vec<SessionId>]| -> Result<u64> {
-            let all = going.keys().copied().chain(groups.iter().flatten().copied());
-            let heads: Vec<_> = all.filter_map(|id| rows.get(&id)).map(Row::head_reference).collect();
+        let left = |to_remove: &BTreeMap<SessionId, String>, groups: &[Vec<SessionId>]| -> Result<u64> {
+            let all = to_remove.keys().copied().chain(groups.iter().flatten().copied());
+            let heads: Vec<_> = all.filter_map(|id| rows.get(&id)).map(SessionInfo::head_reference).collect();
             let records: u64 = heads.iter().filter_map(|head| weights.get(&head.session)).sum();
-            let doomed = Doomed { sessions: heads, ..Doomed::new() };
-            let weight = self.embedded.weigh(&doomed, &mut |_| {})?;
-            Ok(now.saturating_sub(records + weight.blob_bytes + weight.place_bytes))
+            let erase_plan = ErasePlan { sessions: heads, ..ErasePlan::new() };
+            let weight = self.embedded.erase_dry_run(&erase_plan, &mut |_| {})?;
+            Ok(now.saturating_sub(records + weight.blob_bytes + weight.workspace_bytes))
         };
-        // The fewest that make it fit: more of them never take less away.
+        // Binary search for the smallest number of groups that makes the store fit: removing more groups never frees
+        // less.
         let (mut few, mut many) = (0, groups.len());
-        if left(going, &groups)? > size.0 {
+        if left(to_remove, &groups)? > size.0 {
             few = many;
         }
         while few < many {
             let half = few.midpoint(many);
-            match left(going, &groups[..half])? <= size.0 {
+            match left(to_remove, &groups[..half])? <= size.0 {
                 true => many = half,
                 false => few = half + 1,
             }
         }
         let rule = format!("size {} bytes", size.0);
-        collection.short_by = left(going, &groups[..few])?.saturating_sub(size.0);
-        going.extend(groups[..few].iter().flatten().map(|id| (*id, rule.clone())));
+        collection.short_by = left(to_remove, &groups[..few])?.saturating_sub(size.0);
+        to_remove.extend(groups[..few].iter().flatten().map(|id| (*id, rule.clone())));
         Ok(())
     }
 
-    /// Why a session may not go now.
-    async fn at_rest(&self, obstacles: &super::plan::Obstacles, row: &Row) -> Result<Option<Stays>> {
+    /// Why a session cannot be removed now.
+    async fn keep_reason(&self, obstacles: &super::plan::Obstacles, row: &SessionInfo) -> Result<Option<KeepReason>> {
         if let Some(hold) = obstacles.hold_over(row.id) {
-            return Ok(Some(Stays::OnHold(Box::new(hold.clone()))));
+            return Ok(Some(KeepReason::OnHold(Box::new(hold.clone()))));
         }
         if let Some(holder) = &row.holder {
-            return Ok(Some(Stays::NotAtRest(format!("{holder} works on it"))));
+            return Ok(Some(KeepReason::Active(format!("{holder} is working on it"))));
         }
         if !self.store.posts(row.id).await?.is_empty() {
-            return Ok(Some(Stays::NotAtRest("something waits in its inbox".into())));
+            return Ok(Some(KeepReason::Active("its inbox has queued messages".into())));
         }
         let pending = View::of(&self.store, row.id, None).await?.pending();
-        Ok((!pending.is_empty()).then(|| Stays::NotAtRest("it is not finished".into())))
+        Ok((!pending.is_empty()).then(|| KeepReason::Active("it is unfinished".into())))
     }
 
-    /// Removes what is due. Nothing of it goes if any of it moved meanwhile.
+    /// Removes the sessions of a collection. Returns `None`, and removes nothing, if a hold was added to one of them
+    /// since planning.
     pub async fn collect(
         &self,
         collection: &mut Collection,
         why: &str,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Option<Done>> {
-        let quiet = self.embedded.quiet()?;
+    ) -> Result<Option<CompletedErasure>> {
+        let erase_lock = self.embedded.lock_for_erase()?;
         let mut operator = operator(&self.store, self.actor.clone()).await?;
         let holds = super::Holds::of(&self.store).await?;
-        let held = |due: &Due| holds.over_session(due.session.id).is_some();
+        let held = |due: &DueSession| holds.over_session(due.session.id).is_some();
         if collection.due.iter().any(held) || collection.due.is_empty() {
-            // A hold came in between: what stands on what has to be worked out again.
+            // A hold was added, so the plan has to be made again.
             collection.due.clear();
             return Ok(None);
         }
-        let doomed = Doomed { recorded: true, held: holds.sessions(), ..collection.doomed() };
-        self.embedded.may_go(&quiet, &doomed)?;
-        let mut by_rule: BTreeMap<&str, Vec<Removed>> = BTreeMap::new();
-        for Due { session, rule } in &collection.due {
-            let removed = Removed { session: session.id, head: session.head, records: session.seq + 1 };
+        let erase_plan = ErasePlan { recorded: true, held: holds.sessions(), ..collection.erase_plan() };
+        self.embedded.check_removable(&erase_lock, &erase_plan)?;
+        let mut by_rule: BTreeMap<&str, Vec<RemovedSession>> = BTreeMap::new();
+        for DueSession { session, rule } in &collection.due {
+            let removed = RemovedSession { session: session.id, head: session.head, records: session.seq + 1 };
             by_rule.entry(rule).or_default().push(removed);
         }
         let erased = by_rule.into_iter().map(|(rule, sessions)| Erased {
-            erasure: doomed.name.clone(),
+            erasure: erase_plan.name.clone(),
             why: why.into(),
             rule: Some(rule.into()),
             records: Vec::new(),
@@ -428,14 +441,14 @@ impl Care {
             posts: 0,
             blobs: 0,
         });
-        self.carry_out(&quiet, &mut operator, &doomed, erased.collect(), progress).await.map(Some)
+        self.execute(&erase_lock, &mut operator, &erase_plan, erased.collect(), progress).await.map(Some)
     }
 }
 
 impl Collection {
-    fn doomed(&self) -> Doomed {
+    fn erase_plan(&self) -> ErasePlan {
         let sessions = self.due.iter().map(|due| due.session.head_reference()).collect();
-        Doomed { sessions, ..Doomed::new() }
+        ErasePlan { sessions, ..ErasePlan::new() }
     }
 }
 
@@ -444,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_sizes_are_read_as_people_write_them() {
+    fn ages_and_sizes_are_parsed() {
         assert_eq!("90d".parse::<Age>().unwrap().to_string(), "90d");
         assert_eq!("2w".parse::<Age>().unwrap(), "14d".parse().unwrap());
         assert_eq!("forever".parse::<Age>().unwrap().to_string(), "forever");

@@ -1,4 +1,4 @@
-//! Where a bundle is written: a directory or a zip, under another name until it is whole.
+//! Writes a bundle to a directory or a zip, under a temporary name until it is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use super::{Error, SUMS, machine};
+use super::{BundleError, SUMS, io_error};
 
-/// A bundle on its way to disk. Files are written one after the other; their digests are kept for `SHA256SUMS`.
-pub(super) struct Target {
+/// A bundle while it is written. Files are written one after the other; their digests are collected for `SHA256SUMS`.
+pub(super) struct BundleWriter {
     path: PathBuf,
     unfinished: PathBuf,
     form: Form,
@@ -24,61 +24,61 @@ pub(super) struct Target {
 
 enum Form {
     Directory,
-    Zip(Box<ZipWriter<Sink>>, Arc<AtomicBool>),
+    Zip(Box<ZipWriter<ZipFile>>, Arc<AtomicBool>),
 }
 
-/// The file of a zip. Once it is given up, by whoever writes or by a disk that refuses, it swallows what comes: a zip that is
-/// dropped writes its end all the same, and prints what it thinks of a disk that does not take it.
-struct Sink {
+/// The file of a zip. After an error, or once the writer gives up, it ignores all writes: a `ZipWriter` that is dropped
+/// still writes its end, and prints an error if that fails.
+struct ZipFile {
     file: BufWriter<File>,
     at: u64,
-    given_up: Arc<AtomicBool>,
+    failed: Arc<AtomicBool>,
 }
 
-impl Sink {
-    fn unless_given_up<T>(
+impl ZipFile {
+    fn unless_failed<T>(
         &mut self,
         nothing: T,
         work: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
     ) -> io::Result<T> {
-        if self.given_up.load(Ordering::Relaxed) {
+        if self.failed.load(Ordering::Relaxed) {
             return Ok(nothing);
         }
         let done = work(&mut self.file);
         let is_refused = done.as_ref().err().is_some_and(|error| error.kind() != io::ErrorKind::Interrupted);
-        self.given_up.fetch_or(is_refused, Ordering::Relaxed);
+        self.failed.fetch_or(is_refused, Ordering::Relaxed);
         done
     }
 
-    /// Ends the file; fails where it was given up.
+    /// Flushes the file. Fails if the file was given up.
     fn end(mut self) -> io::Result<()> {
         self.flush()?;
-        match self.given_up.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("it was given up before")),
+        match self.failed.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("an earlier write failed")),
             false => Ok(()),
         }
     }
 }
 
-impl Write for Sink {
+impl Write for ZipFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.unless_given_up(bytes.len(), |file| file.write(bytes))?;
+        let written = self.unless_failed(bytes.len(), |file| file.write(bytes))?;
         self.at += written as u64;
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.unless_given_up((), BufWriter::flush)
+        self.unless_failed((), BufWriter::flush)
     }
 }
 
-impl Seek for Sink {
+impl Seek for ZipFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let supposed = match to {
             SeekFrom::Start(at) => at,
             SeekFrom::Current(by) | SeekFrom::End(by) => self.at.saturating_add_signed(by),
         };
-        self.at = self.unless_given_up(supposed, |file| file.seek(to))?;
+        self.at = self.unless_failed(supposed, |file| file.seek(to))?;
         Ok(self.at)
     }
 }
@@ -94,26 +94,26 @@ pub(super) struct Entry<'a> {
 
 enum Out<'a> {
     File(BufWriter<File>),
-    Zip(&'a mut ZipWriter<Sink>),
+    Zip(&'a mut ZipWriter<ZipFile>),
 }
 
-impl Target {
-    /// Begins a bundle at `path`: a zip when the name ends in `.zip`, else a directory.
-    pub(super) fn create(path: &Path) -> Result<Self, Error> {
+impl BundleWriter {
+    /// Starts a bundle at `path`: a zip if the name ends in `.zip`, otherwise a directory.
+    pub(super) fn create(path: &Path) -> Result<Self, BundleError> {
         let empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         if path.symlink_metadata().is_ok() && !(path.is_dir() && empty()) {
-            return Err(Error::Exists(path.display().to_string()));
+            return Err(BundleError::Exists(path.display().to_string()));
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let unfinished = parent.join(format!(".{name}.{}.unfinished", rath_core::fresh_name()));
-        let made = machine(format!("creating {}", unfinished.display()));
+        let made = io_error(format!("creating {}", unfinished.display()));
         let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
         let form = match zipped {
             true => File::create_new(&unfinished).map(|file| {
-                let given_up = Arc::new(AtomicBool::new(false));
+                let failed = Arc::new(AtomicBool::new(false));
                 let file = BufWriter::with_capacity(1 << 20, file);
-                Form::Zip(Box::new(ZipWriter::new(Sink { file, at: 0, given_up: given_up.clone() })), given_up)
+                Form::Zip(Box::new(ZipWriter::new(ZipFile { file, at: 0, failed: failed.clone() })), failed)
             }),
             false => fs::create_dir(&unfinished)
                 .and_then(|()| fs::create_dir(unfinished.join(super::BLOBS)))
@@ -122,28 +122,28 @@ impl Target {
         Ok(Self { path: path.into(), form: form.map_err(made)?, unfinished, sums: BTreeMap::new() })
     }
 
-    /// Begins a file that gets no sum.
-    pub(super) fn begin_unsummed(&mut self, name: &str) -> Result<Entry<'_>, Error> {
-        Ok(Entry { hash: None, ..self.begin(name)? })
+    /// Starts a file that is not listed in `SHA256SUMS`.
+    pub(super) fn start_unlisted(&mut self, name: &str) -> Result<Entry<'_>, BundleError> {
+        Ok(Entry { hash: None, ..self.start(name)? })
     }
 
-    /// Begins a file.
-    pub(super) fn begin(&mut self, name: impl Into<String>) -> Result<Entry<'_>, Error> {
+    /// Starts a file.
+    pub(super) fn start(&mut self, name: impl Into<String>) -> Result<Entry<'_>, BundleError> {
         let name = name.into();
         let out = match &mut self.form {
             Form::Directory => {
                 let path = self.unfinished.join(&name);
-                let file = File::create_new(&path).map_err(machine(format!("creating {}", path.display())))?;
+                let file = File::create_new(&path).map_err(io_error(format!("creating {}", path.display())))?;
                 Out::File(BufWriter::with_capacity(1 << 16, file))
             }
             Form::Zip(zip, _) => {
-                // One moment for all, and room for any length: the same contents are the same bytes.
+                // A fixed time and fixed options: the same content gives the same bytes.
                 let options = SimpleFileOptions::default()
                     .compression_method(CompressionMethod::Deflated)
                     .last_modified_time(DateTime::DEFAULT)
                     .unix_permissions(0o644)
                     .large_file(true);
-                zip.start_file(&name, options).map_err(|error| machine(format!("writing {name}"))(error.into()))?;
+                zip.start_file(&name, options).map_err(|error| io_error(format!("writing {name}"))(error.into()))?;
                 Out::Zip(zip)
             }
         };
@@ -151,15 +151,15 @@ impl Target {
     }
 
     /// Writes a whole file.
-    pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<(), Error> {
-        let mut entry = self.begin(name)?;
+    pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<(), BundleError> {
+        let mut entry = self.start(name)?;
         entry.write(content)?;
         entry.end().map(drop)
     }
 
-    /// Writes the sums and gives the bundle its name. It is a copy that shows by itself whether it is whole: nothing is
-    /// synced.
-    pub(super) fn finish(mut self) -> Result<(), Error> {
+    /// Writes `SHA256SUMS` and gives the bundle its final name. Nothing is synced: a bundle shows by itself whether it
+    /// is complete.
+    pub(super) fn finish(mut self) -> Result<(), BundleError> {
         let mut sums = Vec::new();
         for (name, digest) in std::mem::take(&mut self.sums) {
             sums.extend_from_slice(format!("{digest}  {name}\n").as_bytes());
@@ -169,19 +169,19 @@ impl Target {
         let doing = format!("writing {}", path.display());
         let finished = match std::mem::replace(form, Form::Directory) {
             Form::Directory => Ok(()),
-            Form::Zip(zip, _) => zip.finish().map_err(io::Error::from).and_then(Sink::end),
+            Form::Zip(zip, _) => zip.finish().map_err(io::Error::from).and_then(ZipFile::end),
         };
-        // An empty directory is replaced.
-        finished.and_then(|()| fs::rename(unfinished, path)).map_err(machine(doing))
+        // Renaming replaces an empty directory.
+        finished.and_then(|()| fs::rename(unfinished, path)).map_err(io_error(doing))
     }
 }
 
-impl Drop for Target {
+impl Drop for BundleWriter {
     fn drop(&mut self) {
-        if let Form::Zip(_, given_up) = &self.form {
-            given_up.store(true, Ordering::Relaxed);
+        if let Form::Zip(_, failed) = &self.form {
+            failed.store(true, Ordering::Relaxed);
         }
-        // What was not finished is nobody's.
+        // Removes an unfinished bundle.
         let _ = match self.unfinished.is_dir() {
             true => fs::remove_dir_all(&self.unfinished),
             false => fs::remove_file(&self.unfinished),
@@ -190,7 +190,7 @@ impl Drop for Target {
 }
 
 impl Entry<'_> {
-    pub(super) fn write(&mut self, part: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&mut self, part: &[u8]) -> Result<(), BundleError> {
         if let Some(hash) = &mut self.hash {
             hash.update(part);
         }
@@ -199,14 +199,14 @@ impl Entry<'_> {
             Out::File(file) => file.write_all(part),
             Out::Zip(zip) => zip.write_all(part),
         };
-        written.map_err(machine(format!("writing {}", self.name)))
+        written.map_err(io_error(format!("writing {}", self.name)))
     }
 
-    /// Ends the file: its digest, where it has a sum, and its length.
-    pub(super) fn end(self) -> Result<(Option<Digest>, u64), Error> {
+    /// Ends the file. Returns its digest, if it is listed, and its length.
+    pub(super) fn end(self) -> Result<(Option<Digest>, u64), BundleError> {
         let digest = self.hash.map(|hash| Digest(hash.finalize().into()));
         if let Out::File(mut file) = self.out {
-            file.flush().map_err(machine(format!("writing {}", self.name)))?;
+            file.flush().map_err(io_error(format!("writing {}", self.name)))?;
         }
         self.sums.extend(digest.map(|digest| (self.name, digest)));
         Ok((digest, self.bytes))

@@ -1,29 +1,29 @@
-//! Work that is done on threads beside, in order.
+//! Worker threads whose outputs come in the order of their inputs.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// So many inputs may be under way: each may be large.
-const UNDER_WAY: usize = 8;
+/// The maximum number of inputs in progress. Inputs can be large.
+const MAX_IN_PROGRESS: usize = 8;
 
-/// Threads that turn inputs into outputs, which come in the order in which the inputs were given.
-pub(super) struct Beside<I, O> {
-    /// Each in turn gets an input.
+/// Worker threads that turn inputs into outputs. Outputs come in the order of the inputs.
+pub(super) struct OrderedWorkers<I, O> {
+    /// The threads. They receive inputs in turn.
     threads: Vec<Thread<I, O>>,
     given: usize,
-    taken: usize,
+    returned: usize,
 }
 
 struct Thread<I, O> {
     inputs: SyncSender<I>,
     outputs: Receiver<O>,
-    /// To be waited for when it ended before its time.
+    /// Joined if the thread ends early, to get its panic.
     handle: Option<JoinHandle<()>>,
 }
 
-impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
-    /// Starts a thread for each of `works`, under a name that shows in a list of threads. Where fewer can be had, those do.
+impl<I: Send + 'static, O: Send + 'static> OrderedWorkers<I, O> {
+    /// Starts a thread with this name for each of `works`. If not all threads can be started, uses those that can.
     pub(super) fn new<W: FnMut(I) -> O + Send + 'static>(
         name: &str,
         works: impl IntoIterator<Item = W>,
@@ -36,33 +36,33 @@ impl<I: Send + 'static, O: Send + 'static> Beside<I, O> {
                 Err(_) => break,
             }
         }
-        Ok(Self { threads, given: 0, taken: 0 })
+        Ok(Self { threads, given: 0, returned: 0 })
     }
 
-    /// Gives an input. While many are under way, the oldest is waited for and comes back.
+    /// Passes an input to a thread. If too many inputs are in progress, waits for the oldest output and returns it.
     pub(super) fn give(&mut self, input: I) -> Option<O> {
-        let oldest = if self.given - self.taken >= UNDER_WAY { self.take() } else { None };
+        let oldest = if self.given - self.returned >= MAX_IN_PROGRESS { self.take() } else { None };
         let at = self.given % self.threads.len();
         self.given += 1;
         self.threads[at].give(input);
         oldest
     }
 
-    /// The oldest of those under way; `None` when there is none.
+    /// Waits for the oldest output; `None` if no input is in progress.
     pub(super) fn take(&mut self) -> Option<O> {
-        if self.taken == self.given {
+        if self.returned == self.given {
             return None;
         }
-        let at = self.taken % self.threads.len();
-        self.taken += 1;
+        let at = self.returned % self.threads.len();
+        self.returned += 1;
         Some(self.threads[at].take())
     }
 }
 
 impl<I: Send + 'static, O: Send + 'static> Thread<I, O> {
     fn start(name: &str, mut work: impl FnMut(I) -> O + Send + 'static) -> io::Result<Self> {
-        let (inputs, given) = sync_channel::<I>(UNDER_WAY);
-        let (done, outputs) = sync_channel(UNDER_WAY);
+        let (inputs, given) = sync_channel::<I>(MAX_IN_PROGRESS);
+        let (done, outputs) = sync_channel(MAX_IN_PROGRESS);
         let handle = std::thread::Builder::new().name(name.into()).spawn(move || {
             while let Ok(input) = given.recv() {
                 if done.send(work(input)).is_err() {
@@ -86,11 +86,11 @@ impl<I: Send + 'static, O: Send + 'static> Thread<I, O> {
         }
     }
 
-    /// The thread ended before its time: its panic goes on here.
+    /// Continues the panic of a thread that ended early.
     fn fail(&mut self) -> ! {
         match self.handle.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            _ => panic!("a thread ended before its time"),
+            _ => panic!("a worker thread ended early"),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Places, permissions and answers of another store do not count, whatever its records say.
+//! Workspaces, permissions and answers of another store have no effect after an import.
 
 use rath::body::{Arrived, Effect, Grant, Granted, Placed, Scope, Verdict};
 use rath::control::{Answer, Control};
 use rath::prelude::*;
 use rath::{Digest, ErrorKind};
-use rath_audit::bundle::{Export, Fate};
+use rath_audit::bundle::{Export, SessionImportOutcome};
 
-use super::{embedded, export, import, is_sound};
+use super::{embedded, export, import, is_valid};
 
 fn on_the_host() -> Placed {
     Placed {
@@ -26,12 +26,12 @@ fn grant() -> Grant {
     Grant { tool: "shell".into(), effect: Effect::Irreversible, scope }
 }
 
-fn has_nothing(session: &Session) -> bool {
+fn has_no_workspace_or_grants(session: &Session) -> bool {
     session.state().placement.is_none() && session.state().granted.is_empty()
 }
 
 #[tokio::test]
-async fn nothing_counts_before_it_is_given_here() {
+async fn imported_workspaces_and_permissions_have_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let (there, here) = (embedded(dir.path(), "there"), embedded(dir.path(), "here"));
     let (eve, ada) = (Actor::person("eve"), Actor::person("ada"));
@@ -39,9 +39,9 @@ async fn nothing_counts_before_it_is_given_here() {
     let asked = session.note("a question that nobody asked").unwrap();
     session.append(on_the_host()).unwrap();
     session.append(Granted { asked, allows: grant() }).unwrap();
-    // As if somebody had gone on with it here.
+    // As if the session had been continued in this store.
     let listed = Some(session.head().id);
-    session.append(Arrived { from: "nowhere".into(), lines: Vec::new(), listed }).unwrap();
+    session.append(Arrived { from: "nowhere".into(), sessions: Vec::new(), listed }).unwrap();
     session.append(on_the_host()).unwrap();
     session.append(Granted { asked, allows: grant() }).unwrap();
     let given_at = session.head();
@@ -52,30 +52,30 @@ async fn nothing_counts_before_it_is_given_here() {
     let bundle = dir.path().join("bundle");
     export(&Export { graph: true, ..Export::of(id, None) }, &there, &bundle).await;
     let imported = import(&here, &bundle).await.unwrap();
-    assert_eq!(imported.worked[&id].place.as_deref(), Some("on host (not isolated)"));
-    assert_eq!(imported.worked[&id].granted, 2);
+    assert_eq!(imported.origins[&id].workspace.as_deref(), Some("on host (not isolated)"));
+    assert_eq!(imported.origins[&id].granted, 2);
 
     for id in [id, forked] {
         let view = View::of(&here, id, None).await.unwrap();
         assert!(view.is_from_elsewhere() && view.state().placement.is_none() && view.state().granted.is_empty());
         assert_eq!(view.recorded_state().placement.as_ref().unwrap().backend, "host");
-        assert!(has_nothing(&view.fork(ada.clone(), "of a view").unwrap()));
+        assert!(has_no_workspace_or_grants(&view.fork(ada.clone(), "of a view").unwrap()));
 
         let mut session = here.open(id, ada.clone()).await.unwrap();
-        assert!(has_nothing(&session) && session.state().arrived);
-        assert!(has_nothing(&session.fork("of the session")));
+        assert!(has_no_workspace_or_grants(&session) && session.state().arrived);
+        assert!(has_no_workspace_or_grants(&session.fork("of the session")));
         let mut earlier = session.fork_at(given_at.point(), "of an earlier record").await.unwrap();
-        assert!(has_nothing(&earlier));
+        assert!(has_no_workspace_or_grants(&earlier));
         earlier.publish().await.unwrap();
         let earlier_id = earlier.id();
         drop(earlier);
         session.publish().await.unwrap();
         let head = session.head();
         drop(session);
-        assert!(has_nothing(&here.open(earlier_id, ada.clone()).await.unwrap()));
+        assert!(has_no_workspace_or_grants(&here.open(earlier_id, ada.clone()).await.unwrap()));
 
         let mut session = here.open(id, ada.clone()).await.unwrap();
-        assert_eq!(session.head(), head, "that it arrived is said once");
+        assert_eq!(session.head(), head, "the arrival is recorded once");
         session.append(on_the_host()).unwrap();
         session.append(Granted { asked, allows: grant() }).unwrap();
         session.publish().await.unwrap();
@@ -83,13 +83,13 @@ async fn nothing_counts_before_it_is_given_here() {
         let session = here.open(id, ada.clone()).await.unwrap();
         assert_eq!(session.state().placement.as_ref().unwrap().backend, "host");
         assert_eq!(session.state().granted, [grant()]);
-        assert!(!has_nothing(&session.fork("what was given here is inherited")));
+        assert!(!has_no_workspace_or_grants(&session.fork("what was given here is inherited")));
     }
-    is_sound(dir.path(), "here");
+    is_valid(dir.path(), "here");
 }
 
 #[tokio::test]
-async fn what_a_run_asked_elsewhere_is_asked_again() {
+async fn questions_of_an_imported_run_are_asked_again() {
     let dir = tempfile::tempdir().unwrap();
     let (there, here) = (embedded(dir.path(), "there"), embedded(dir.path(), "here"));
     let workflow = |mut session: Session| async move {
@@ -97,18 +97,18 @@ async fn what_a_run_asked_elsewhere_is_asked_again() {
         session.note(format!("answered: {}", answer == Verdict::Yes))?;
         Ok(session)
     };
-    let begun = there
+    let result = there
         .run("deployment", Actor::person("eve"), &workflow, async |session: &mut Session| {
             session.user("Deploy it.").map(drop)
         })
         .await;
-    let error = begun.unwrap_err();
+    let error = result.unwrap_err();
     let ErrorKind::Waiting(id) = error.kind() else { panic!("{error}") };
     let id = *id;
     drop(error);
     let bundle = dir.path().join("bundle");
     export(&Export::of(id, None), &there, &bundle).await;
-    assert_eq!(import(&here, &bundle).await.unwrap().sessions[&id], Fate::New);
+    assert_eq!(import(&here, &bundle).await.unwrap().sessions[&id], SessionImportOutcome::New);
 
     let ada = Control::new(&here, Actor::person("ada"));
     assert!(ada.questions().await.unwrap().is_empty());
@@ -140,5 +140,5 @@ async fn what_a_run_asked_elsewhere_is_asked_again() {
         .await
         .unwrap();
     drop(again);
-    is_sound(dir.path(), "here");
+    is_valid(dir.path(), "here");
 }

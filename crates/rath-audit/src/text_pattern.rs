@@ -1,38 +1,39 @@
-//! A text that is looked for, however it is written: in capitals or not, over line breaks, with its accents in the letters
-//! or behind them, in letters of another width, with signs in between that are not seen, with escapes, in JSON that
-//! stands in a text of JSON.
+//! Searching for a text in any spelling: in upper or lower case, across line breaks, with composed or decomposed
+//! accents, in full-width letters, with invisible characters in between, with escapes, and in JSON strings that contain
+//! JSON.
 
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use icu_properties::props::DefaultIgnorableCodePoint;
 use icu_properties::{CodePointSetData, CodePointSetDataBorrowed};
 use serde_json::Value;
 
-/// So often texts may stand in texts: a file of JSON lines in the arguments of a call is three deep.
+/// The number of levels of nested JSON strings that are unescaped. A file of JSON lines in the arguments of a call has
+/// three levels.
 const DEPTH: u32 = 5;
 
-/// What is looked for, [flat](flat).
+/// A text to search for, [normalized](normalize).
 #[derive(Clone, Debug)]
-pub(crate) struct Needle {
+pub(crate) struct TextPattern {
     text: String,
-    /// Its first word: what does not have that is not read.
+    /// The first word, for a fast check: text without it does not match.
     first: String,
 }
 
-impl Needle {
+impl TextPattern {
     pub(crate) fn new(text: &str) -> Self {
-        let text = flat(text);
+        let text = normalize(text);
         let first = text.split(' ').next().unwrap_or_default().to_owned();
         Self { text, first }
     }
 
-    /// How many bytes it may take, written with escapes for every character, one level deep.
+    /// The maximum length of a match in bytes, with every character escaped at one level.
     pub(crate) fn longest(&self) -> usize {
         8 * self.text.len() + 16
     }
 
-    /// Whether a text has it, as it stands or behind its escapes.
+    /// Whether a text contains the pattern, directly or after unescaping.
     pub(crate) fn in_text(&self, text: &str) -> bool {
-        if flat(text).contains(&self.text) {
+        if normalize(text).contains(&self.text) {
             return true;
         }
         let mut text = std::borrow::Cow::Borrowed(text);
@@ -41,14 +42,14 @@ impl Needle {
                 return false;
             }
             text = unescaped(&text).into();
-            if flat(&text).contains(&self.text) {
+            if normalize(&text).contains(&self.text) {
                 return true;
             }
         }
         false
     }
 
-    /// Whether any text in a body has it.
+    /// Whether any string in a JSON body contains the pattern.
     pub(crate) fn in_body(&self, bytes: &[u8]) -> bool {
         let raw = String::from_utf8_lossy(bytes);
         if !raw.contains('\\') && !folded(&raw).contains(&self.first) {
@@ -69,51 +70,52 @@ impl Needle {
         }
     }
 
-    /// Whether a content has it, whatever it is.
+    /// Whether bytes of any format contain the pattern.
     pub(crate) fn in_content(&self, bytes: &[u8]) -> bool {
         self.in_text(&String::from_utf8_lossy(bytes))
     }
 }
 
-/// So much of a part is looked at again with the next one: room for white space and escapes of escapes.
+/// The minimum number of bytes of a part that are searched again with the next part: enough for white space and nested
+/// escapes within a match.
 const CARRIED: usize = 64 << 10;
 
-/// So much is looked at at once.
+/// The number of bytes searched at once.
 const AT_ONCE: usize = 4 << 20;
 
-/// Looks for texts in a content of any length, which comes in parts.
+/// Searches content of any length, which comes in parts, for several patterns.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    needles: Vec<Needle>,
+pub(crate) struct StreamMatcher {
+    patterns: Vec<TextPattern>,
     longest: usize,
     waiting: Vec<u8>,
     hit: bool,
 }
 
-impl Reader {
-    pub(crate) fn new(needles: Vec<Needle>) -> Self {
-        let longest = needles.iter().map(Needle::longest).max().unwrap_or(0).max(CARRIED);
-        Self { needles, longest, waiting: Vec::new(), hit: false }
+impl StreamMatcher {
+    pub(crate) fn new(patterns: Vec<TextPattern>) -> Self {
+        let longest = patterns.iter().map(TextPattern::longest).max().unwrap_or(0).max(CARRIED);
+        Self { patterns, longest, waiting: Vec::new(), hit: false }
     }
 
-    /// Whether there is nothing to look for.
+    /// Whether there are no patterns.
     pub(crate) fn is_idle(&self) -> bool {
-        self.needles.is_empty()
+        self.patterns.is_empty()
     }
 
-    /// The next part.
+    /// Searches the next part.
     pub(crate) fn part(&mut self, bytes: &[u8]) {
         for bytes in bytes.chunks(AT_ONCE) {
             self.waiting.extend_from_slice(bytes);
             if self.waiting.len() >= self.longest + AT_ONCE {
                 self.look();
-                // A text may stand across two parts.
+                // A match may span two parts.
                 self.waiting.drain(..self.waiting.len() - self.longest);
             }
         }
     }
 
-    /// The end of the content: whether it holds one of the texts.
+    /// Ends the content. Returns whether it contains one of the patterns.
     pub(crate) fn end(&mut self) -> bool {
         self.look();
         self.waiting.clear();
@@ -121,17 +123,17 @@ impl Reader {
     }
 
     fn look(&mut self) {
-        self.hit = self.hit || self.needles.iter().any(|needle| needle.in_content(&self.waiting));
+        self.hit = self.hit || self.patterns.iter().any(|pattern| pattern.in_content(&self.waiting));
     }
 }
 
-/// A text as it is compared: [folded], and with any white space as one space.
-fn flat(text: &str) -> String {
+/// A text in the form that is compared: [folded], with every run of white space as one space.
+fn normalize(text: &str) -> String {
     folded(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A text without case and without signs that are not seen (soft hyphens, joiners, marks of direction), and what Unicode
-/// holds for the same written in one way (NFKC).
+/// A text without case and without invisible characters (soft hyphens, joiners, direction marks), in Unicode
+/// normalization form NFKC.
 fn folded(text: &str) -> String {
     const APART: DecomposingNormalizerBorrowed<'_> = DecomposingNormalizerBorrowed::new_nfkd();
     const TOGETHER: ComposingNormalizerBorrowed<'_> = ComposingNormalizerBorrowed::new_nfkc();
@@ -140,13 +142,13 @@ fn folded(text: &str) -> String {
         true => text.to_ascii_lowercase(),
         false => {
             let seen = APART.normalize_iter(text.chars()).filter(|c| !UNSEEN.contains(*c));
-            // By way of the capitals: a sharp s is two, and the sigma at the end of a word is like any other.
+            // Through upper case, so that `ß` becomes `ss`, and a final sigma equals any other sigma.
             TOGETHER.normalize_iter(seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase)).collect()
         }
     }
 }
 
-/// A text with the escapes of JSON read once. What is no escape stays.
+/// A text with its JSON escapes replaced once. Invalid escapes stay.
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -161,7 +163,7 @@ fn unescaped(text: &str) -> String {
     plain
 }
 
-/// The character that an escape stands for, and how long the escape is.
+/// The character of an escape, and the length of the escape.
 fn escape(text: &str) -> (char, usize) {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -187,21 +189,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_found_however_it_is_written() {
-        let needle = Needle::new("Ada  Lovelace");
-        assert!(needle.in_body(br#"{"text":"asked by ADA\nLovelace"}"#));
-        assert!(needle.in_body(br#"{"arguments":"{\"to\":\"\\u0041da Lovelace\"}"}"#));
-        assert!(needle.in_content(b"Dear Ada Lovelace,"));
-        assert!(!needle.in_body(br#"{"text":"Ada and Lovelace"}"#));
-        assert!(Needle::new("Zo\u{eb}").in_body(br#"{"text":"zo\u00eb"}"#));
-        assert!(Needle::new("\u{1f9d1} me").in_body(br#"{"text":"\ud83e\uddd1\u0020me"}"#));
+    fn case_white_space_and_escapes_do_not_matter() {
+        let pattern = TextPattern::new("Ada  Lovelace");
+        assert!(pattern.in_body(br#"{"text":"asked by ADA\nLovelace"}"#));
+        assert!(pattern.in_body(br#"{"arguments":"{\"to\":\"\\u0041da Lovelace\"}"}"#));
+        assert!(pattern.in_content(b"Dear Ada Lovelace,"));
+        assert!(!pattern.in_body(br#"{"text":"Ada and Lovelace"}"#));
+        assert!(TextPattern::new("Zo\u{eb}").in_body(br#"{"text":"zo\u00eb"}"#));
+        assert!(TextPattern::new("\u{1f9d1} me").in_body(br#"{"text":"\ud83e\uddd1\u0020me"}"#));
     }
 
     #[test]
-    fn a_text_is_found_in_all_that_unicode_holds_for_the_same() {
+    fn text_that_unicode_considers_equivalent_is_found() {
         let together = "Zo\u{eb} M\u{fc}ller";
         let apart = "Zoe\u{308} Mu\u{308}ller";
-        for (needle, text) in [
+        for (pattern, text) in [
             (together, apart),
             (apart, together),
             (together, "ZOE\u{308}\u{a0}MU\u{308}LLER"),
@@ -215,38 +217,38 @@ mod tests {
             ("\u{d55c}", "\u{1112}\u{1161}\u{11ab}"),
         ] {
             let body = serde_json::json!({ "text": format!("by {text}.") }).to_string();
-            let found = Needle::new(needle);
-            assert!(found.in_body(body.as_bytes()), "{needle:?} in {body:?}");
-            assert!(found.in_content(text.as_bytes()), "{needle:?} in {text:?}");
+            let found = TextPattern::new(pattern);
+            assert!(found.in_body(body.as_bytes()), "{pattern:?} in {body:?}");
+            assert!(found.in_content(text.as_bytes()), "{pattern:?} in {text:?}");
         }
-        assert!(Needle::new(together).in_body(br#"{"text":"Zoe\u0308 Mu\u00ad\u0308ller"}"#));
-        assert!(!Needle::new("Zoe").in_text(apart), "another letter is another name");
+        assert!(TextPattern::new(together).in_body(br#"{"text":"Zoe\u0308 Mu\u00ad\u0308ller"}"#));
+        assert!(!TextPattern::new("Zoe").in_text(apart), "e and ë differ");
     }
 
     #[test]
-    fn signs_that_json_escapes_are_found_too() {
+    fn characters_that_json_escapes_are_found() {
         for (text, body) in [
             (r"CORP\ada", r#"{"text":"from CORP\\ada"}"#),
             (r#""ada""#, r#"{"text":"call her \"Ada\""}"#),
             (r"corp\ada", r#"{"arguments":"{\"user\":\"CORP\\\\ada\"}"}"#),
         ] {
-            assert!(Needle::new(text).in_body(body.as_bytes()), "{text} in {body}");
+            assert!(TextPattern::new(text).in_body(body.as_bytes()), "{text} in {body}");
         }
-        assert!(!Needle::new(r"CORP\bob").in_body(br#"{"text":"from CORP\\ada"}"#));
+        assert!(!TextPattern::new(r"CORP\bob").in_body(br#"{"text":"from CORP\\ada"}"#));
     }
 
     #[test]
-    fn lines_of_json_and_events_are_read_as_they_are() {
-        let needle = Needle::new("Ada Lovelace");
-        assert!(needle.in_content(b"{\"n\":1}\n{\"name\":\"\\u0041da Lovelace\"}\n"));
-        assert!(needle.in_content(b"event: x\ndata: {\"text\":\"Ada\\u0020Lovelace\"}\n\n"));
-        assert!(needle.in_content(b"{\"cut\": \"\\u0041da Lovelace"));
-        assert!(Needle::new("5551234").in_content(b"{\"phone\":5551234}"));
+    fn json_lines_and_event_streams_are_searched() {
+        let pattern = TextPattern::new("Ada Lovelace");
+        assert!(pattern.in_content(b"{\"n\":1}\n{\"name\":\"\\u0041da Lovelace\"}\n"));
+        assert!(pattern.in_content(b"event: x\ndata: {\"text\":\"Ada\\u0020Lovelace\"}\n\n"));
+        assert!(pattern.in_content(b"{\"cut\": \"\\u0041da Lovelace"));
+        assert!(TextPattern::new("5551234").in_content(b"{\"phone\":5551234}"));
     }
 
     #[test]
-    fn a_long_content_is_read_by_parts() {
-        let mut reader = Reader::new(vec![Needle::new("Ada Lovelace")]);
+    fn long_content_is_searched_in_parts() {
+        let mut reader = StreamMatcher::new(vec![TextPattern::new("Ada Lovelace")]);
         let long = AT_ONCE + CARRIED;
         for at in [0, CARRIED - 5, AT_ONCE - 5, long - 5, long, 3 * AT_ONCE - 5] {
             let mut content = vec![b'.'; 3 * AT_ONCE + 100];
@@ -256,16 +258,16 @@ mod tests {
                 assert!(reader.end(), "at {at} in parts of {step}");
             }
             reader.part(b"Ada");
-            assert!(!reader.end(), "nothing is left of the content before");
+            assert!(!reader.end(), "the previous content is forgotten");
         }
     }
 
     #[test]
-    fn broken_escapes_are_only_text() {
+    fn invalid_escapes_are_plain_text() {
         for text in ["\\", "\\u", "\\u12", "\\ud83d", "\\ud83d\\u", "\\uzzzz", "a\\\u{eb}", "\\u00e\u{eb}"] {
-            assert!(!Needle::new("ada").in_text(text), "{text}");
+            assert!(!TextPattern::new("ada").in_text(text), "{text}");
         }
-        assert!(Needle::new("ada").in_text("\\ud83d ada"));
-        assert!(Needle::new("Éva").in_text("\\ud83d\\u00c9va"));
+        assert!(TextPattern::new("ada").in_text("\\ud83d ada"));
+        assert!(TextPattern::new("Éva").in_text("\\ud83d\\u00c9va"));
     }
 }
