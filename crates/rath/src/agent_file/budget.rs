@@ -1,4 +1,4 @@
-//! A budget in a few words: `2usd`, `50 turns, 10 min`.
+//! Parsing budgets such as `2usd` or `50 turns, 10 min`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use crate::agent::Budget;
 
 const HELP: &str = "a budget looks like \"2usd\", \"50 turns\", \"200k tokens\" or \"10 min\", several with commas";
 
-/// A text that is no budget.
+/// A malformed budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part:?} is no budget: {why}")]
+#[error("{part:?} is not a budget: {why}")]
 pub struct BadBudget {
     part: String,
     why: &'static str,
@@ -17,14 +17,14 @@ pub struct BadBudget {
 
 impl BadBudget {
     pub(super) fn seconds(number: f64) -> Self {
-        Self { part: format!("seconds = {number}"), why: "a time is not negative" }
+        Self { part: format!("seconds = {number}"), why: "the time must not be negative" }
     }
 }
 
 impl FromStr for Budget {
     type Err = BadBudget;
 
-    /// Reads a budget: `2usd`, `50 turns, 10 min`. What it does not limit is as it is by default.
+    /// Parses a budget such as `2usd` or `50 turns, 10 min`. Limits that it does not name have their defaults.
     fn from_str(text: &str) -> Result<Self, BadBudget> {
         parse(text)
     }
@@ -54,7 +54,7 @@ fn parse(text: &str) -> Result<Budget, BadBudget> {
         };
         let whole = || match number.fract() == 0.0 {
             true => Ok(Some(number as u64)),
-            false => Err(BadBudget { part: part.clone(), why: "turns and tokens are whole" }),
+            false => Err(BadBudget { part: part.clone(), why: "turns and tokens must be whole numbers" }),
         };
         let minutes = |minutes: f64| Some(Duration::from_secs_f64(minutes * 60.0));
         match unit {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_budget_is_refused() {
+    fn malformed_budgets_are_refused() {
         for text in [
             "",
             "2",

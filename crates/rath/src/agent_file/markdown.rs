@@ -1,21 +1,21 @@
-//! An agent as a Markdown file: front matter says what it is made of, the rest is its prompt.
+//! An agent as a Markdown file: front matter with its settings, followed by its prompt.
 
 use super::{AgentSpec, Error, ToolNames};
 
-/// The agent that works if none is named.
+/// The default agent.
 const DEFAULT: &str = include_str!("default.md");
 
-/// No file is longer.
+/// The longest agent file in bytes.
 const LONGEST: usize = 1 << 20;
 
 impl AgentSpec {
-    /// The agent that works if none is named, with these tools instead of its own.
-    pub fn usual(tools: Option<Vec<String>>) -> Result<Self, Error> {
-        let usual = Self::from_markdown(DEFAULT)?;
-        Ok(Self { tools: tools.map(ToolNames::List).or(usual.tools), ..usual })
+    /// The default agent, with these tools instead of its own.
+    pub fn default_agent(tools: Option<Vec<String>>) -> Result<Self, Error> {
+        let default = Self::from_markdown(DEFAULT)?;
+        Ok(Self { tools: tools.map(ToolNames::List).or(default.tools), ..default })
     }
 
-    /// Reads a Markdown file with front matter.
+    /// Parses a Markdown file with front matter.
     pub fn from_markdown(text: &str) -> Result<Self, Error> {
         if text.len() > LONGEST {
             return Err(Error::TooLong { bytes: text.len(), limit: LONGEST });
@@ -33,12 +33,14 @@ impl AgentSpec {
         let spec: Self =
             serde_saphyr::from_str(&format!("\n{matter}")).map_err(|error| Error::FrontMatter(error.to_string()))?;
         if !spec.prompt.is_empty() {
-            return Err(Error::FrontMatter("the prompt stands below the front matter".to_owned()));
+            return Err(Error::FrontMatter(
+                "`prompt` is not a field: the prompt is the text after the front matter".to_owned(),
+            ));
         }
         Self { prompt: prompt.trim().to_owned(), ..spec }.checked()
     }
 
-    /// The Markdown file; reading it gives the same agent.
+    /// The Markdown file. Parsing it returns the same agent.
     pub fn to_markdown(&self) -> Result<String, Error> {
         let matter = Self { prompt: String::new(), ..self.clone() };
         let matter = serde_saphyr::to_string(&matter).map_err(|error| Error::FrontMatter(error.to_string()))?;
@@ -74,15 +76,15 @@ mod tests {
         assert_eq!(agent.tools.as_ref().unwrap().names(), ["read", "grep"]);
         assert_eq!(agent.prompt, "# Review\n\n---\nBe kind.");
         assert_eq!(AgentSpec::from_markdown(&agent.to_markdown().unwrap()).unwrap(), agent);
-        let usual = AgentSpec { model: Some("a: b/c #1".into()), ..AgentSpec::usual(None).unwrap() };
-        assert_eq!(AgentSpec::from_markdown(&usual.to_markdown().unwrap()).unwrap(), usual);
+        let default = AgentSpec { model: Some("a: b/c #1".into()), ..AgentSpec::default_agent(None).unwrap() };
+        assert_eq!(AgentSpec::from_markdown(&default.to_markdown().unwrap()).unwrap(), default);
         let windows = AgentSpec::from_markdown("---\r\nname: x\r\n---\r\nHello\r\n").unwrap();
         assert_eq!((windows.name.as_str(), windows.prompt.as_str()), ("x", "Hello"));
     }
 
     #[test]
     fn the_agent_in_the_docs_is_read() {
-        let page = include_str!("../../../../docs/runs.md");
+        let page = include_str!("../../../../docs/reference/agent-files.md");
         let block = page.split("```markdown\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let agent = AgentSpec::from_markdown(block).unwrap();
         let built = agent.agent(&Offline).unwrap();
@@ -103,7 +105,7 @@ mod tests {
             ("---\nname: x\nview: half\n---\n", "half"),
             ("---\nname: \"x\\ny\"\n---\n", "one line"),
             ("---\nname: x\ntemperature: .nan\n---\n", "temperature"),
-            ("---\nname: x\nprompt: y\n---\nz", "below the front matter"),
+            ("---\nname: x\nprompt: y\n---\nz", "after the front matter"),
         ] {
             let error = AgentSpec::from_markdown(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text:?}: {error}");

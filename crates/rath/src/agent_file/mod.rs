@@ -1,7 +1,8 @@
-//! Agents as people write them: a Markdown file with front matter, or a TOML run file with several agents and the script of a
-//! model. Either is the text of a [`Program`], which is stored with the run, so that a resumed run needs no file.
+//! Agent files: a Markdown file with front matter for one agent, or a TOML run file with several agents, a workflow
+//! over them and a scripted model. Both are the text of an [`AgentProgram`], which is stored with the run, so that
+//! resuming needs no file.
 //!
-//! An [`AgentSpec`] says what an agent is made of by name; a [`Resolver`] says what the names mean. This module reads no
+//! An [`AgentSpec`] refers to models and tools by name, and a [`Resolver`] resolves the names. This module reads no
 //! file, environment or home directory.
 //!
 //! ```
@@ -12,7 +13,7 @@
 //! struct Offline;
 //! impl Resolver for Offline {
 //!     type Error = Error;
-//!     fn model(&self, name: &str, _fallback: &[String]) -> Result<rath::BoxModel, Error> {
+//!     fn model(&self, name: &str, _fallback: &[String]) -> Result<rath::model::BoxModel, Error> {
 //!         Ok(Arc::new(Scripted::new(name).say("Looks good.")))
 //!     }
 //! }
@@ -25,12 +26,15 @@
 
 mod budget;
 mod markdown;
+mod problem;
 mod program;
 mod run_file;
 mod spec;
+mod workflow;
 
 pub use budget::BadBudget;
-pub use program::Program;
+pub use problem::FileProblem;
+pub use program::AgentProgram;
 pub use run_file::RunFile;
 pub use spec::{AgentSpec, ContextChoice, ToolNames};
 
@@ -38,15 +42,15 @@ use rath_core::{BoxModel, BoxTool, IntoTools as _};
 
 use crate::tools;
 
-/// What the names in an agent's description mean.
+/// Resolves the names of models and tools in an agent file.
 pub trait Resolver {
-    /// What it fails with.
+    /// The error when a tool or a model cannot be provided.
     type Error: From<Error>;
 
-    /// The model of this name; those of the other names are asked if it does not answer, in this order.
+    /// The model of this name. If it fails, the fallback models are tried in order.
     fn model(&self, name: &str, fallback: &[String]) -> Result<BoxModel, Self::Error>;
 
-    /// The tools of this name: one, or a group. By default the built-in ones.
+    /// The tool or group of tools of this name. By default the built-in ones.
     fn tools(&self, name: &str) -> Result<Vec<BoxTool>, Self::Error> {
         built_in(name).ok_or_else(|| unknown_tool(name).into())
     }
@@ -73,86 +77,98 @@ fn unknown_tool(name: &str) -> Error {
     Error::UnknownTool { name: name.to_owned(), known: known.join(", ") }
 }
 
-/// Why a text does not describe an agent.
+/// An error in an agent file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The text is too long.
-    #[error("this is too long for an agent: {bytes} bytes, at most {limit}")]
+    #[error("the agent file is too long: {bytes} bytes, at most {limit}")]
     TooLong {
         /// Its length.
         bytes: usize,
-        /// The limit.
+        /// The largest accepted length in bytes.
         limit: usize,
     },
-    /// A Markdown file without front matter.
-    #[error("an agent's file begins with front matter: a line ---, `name: …`, and a line ---")]
+    /// The Markdown file has no front matter.
+    #[error("missing front matter: an agent file starts with a line ---, `name: …`, and a line ---")]
     NoFrontMatter,
-    /// Front matter that is not YAML, or has unknown fields.
+    /// The front matter is not YAML, or has unknown fields.
     #[error(
-        "the front matter cannot be read (name, description, model, fallback, tools, ask, deny, view, budget, max_tokens, \
-         temperature, effort): {0}"
+        "invalid front matter (the fields are name, description, model, fallback, tools, ask, deny, view, output, budget, \
+         max_tokens, temperature, effort): {0}"
     )]
     FrontMatter(String),
-    /// A text that is neither an agent nor a run file.
-    #[error("this is neither an agent (Markdown that begins with a line ---) nor a run file (TOML): {0}")]
+    /// The text is neither an agent nor a run file.
+    #[error("neither an agent file (Markdown that starts with a line ---) nor a run file (TOML): {0}")]
     NotAProgram(String),
-    /// An agent without a name.
-    #[error("an agent has a name: `name: …` in the front matter")]
+    /// The agent has no name.
+    #[error("the agent has no name: add `name: …` to the front matter")]
     NoName,
-    /// A name of several lines, or a long one.
-    #[error("an agent's name is one line of at most {0} characters")]
+    /// The name has several lines, or is too long.
+    #[error("an agent's name must be one line of at most {0} characters")]
     BadName(usize),
-    /// An impossible temperature.
-    #[error("a temperature is a number from 0 on: mostly 0 to 1")]
+    /// The temperature is out of range.
+    #[error("the temperature must be from 0 to 10, usually from 0 to 1")]
     BadTemperature,
-    /// A budget that cannot be read.
+    /// The budget is malformed.
     #[error(transparent)]
     Budget(#[from] BadBudget),
-    /// An agent without a model.
+    /// The schema of the agent's output cannot be used.
+    #[error("`output`: {0}")]
+    Output(String),
+    /// The agent names no model.
     #[error("the agent has no model")]
     NoModel,
-    /// A name that is neither a tool nor an agent.
-    #[error("there is no tool or agent {name:?}; there are: coding, reading, {known}")]
+    /// The name is neither a tool nor an agent.
+    #[error("unknown tool or agent {name:?}; the tools are: coding, reading, {known}")]
     UnknownTool {
-        /// The name.
+        /// The name as the file spells it.
         name: String,
         /// The built-in tools.
         known: String,
     },
     /// `ask` or `deny` names a tool that the agent does not have.
-    #[error("agent {agent} has no tool {tool:?} to ask about or to deny; it has: {known}")]
+    #[error("`ask` or `deny` names {tool:?}, which agent {agent} does not have; its tools are: {known}")]
     NotItsTool {
-        /// The agent.
+        /// The agent with the rule.
         agent: String,
-        /// The tool.
+        /// The tool that the rule names.
         tool: String,
         /// The agent's tools.
         known: String,
     },
-    /// A run file without agents.
-    #[error("there is no agent")]
+    /// The run file has no agents.
+    #[error("the run file has no agents")]
     NoAgents,
-    /// A run file with several agents that does not say which starts.
-    #[error("say which agent begins: start = \"…\", one of {0}")]
+    /// The run file has several agents and no `start`.
+    #[error("several agents and no start: set `start` to one of {0}")]
     NoStart(String),
-    /// A run file that has no agent of this name.
-    #[error("there is no agent {name:?}: {known}")]
+    /// The run file has no agent of this name.
+    #[error("unknown agent {name:?}; the agents are: {known}")]
     UnknownAgent {
-        /// The name.
+        /// The name as it was given.
         name: String,
         /// The agents.
         known: String,
     },
-    /// Agents that call each other in a circle.
-    #[error("agents call each other more than {deepest} deep: {name} is in a circle")]
+    /// The agents call each other in a cycle.
+    #[error("agents call each other more than {deepest} levels deep: {name} is in a cycle")]
     Circle {
         /// The agent.
         name: String,
-        /// How deep they may.
+        /// The largest depth.
         deepest: usize,
     },
-    /// A script that cannot be read.
-    #[error("the script of the model: {0}")]
+    /// The run file has a workflow and names an agent that starts.
+    #[error("the run file has both a [workflow] and `start`: remove one of them")]
+    StartAndWorkflow,
+    /// The run file has a workflow, so it is not the file of one agent.
+    #[error("the run file has a [workflow]: it is not one agent")]
+    NotOneAgent,
+    /// The `[workflow]` tables have errors.
+    #[error("invalid workflow: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Workflow(Vec<FileProblem>),
+    /// The script of the scripted model is malformed.
+    #[error("script of the scripted model: {0}")]
     Script(String),
 }

@@ -1,20 +1,22 @@
-//! What a run is made of, as its first record names it.
+//! The text that a run was started with, which its first record names.
 
-use rath_core::Blob;
+use std::path::PathBuf;
+
+use rath_core::{Blob, BoxWorkflow};
 
 use super::{AgentSpec, Error, Resolver, RunFile};
 use crate::agent::Agent;
 
-/// The text of a run.
+/// The text that a run was started with.
 #[derive(Clone, Debug)]
-pub enum Program {
+pub enum AgentProgram {
     /// One agent, in Markdown.
     Agent(Box<AgentSpec>),
-    /// A run file.
+    /// Several agents, in TOML.
     RunFile {
-        /// What it says.
+        /// The parsed file.
         file: Box<RunFile>,
-        /// Its text.
+        /// The text that was parsed.
         text: String,
     },
 }
@@ -22,8 +24,8 @@ pub enum Program {
 const MARKDOWN: &str = "text/markdown";
 const TOML: &str = "application/toml";
 
-impl Program {
-    /// Reads a text: an agent in Markdown begins with front matter, anything else is a run file.
+impl AgentProgram {
+    /// Parses a text. An agent in Markdown starts with front matter; any other text is a run file.
     pub fn parse(text: String) -> Result<Self, Error> {
         match text.trim_start_matches('\u{feff}').starts_with("---") {
             true => Ok(Self::Agent(Box::new(AgentSpec::from_markdown(&text)?))),
@@ -31,7 +33,7 @@ impl Program {
         }
     }
 
-    /// The same, with the names of an agent's models in another form.
+    /// Converts the model names of a Markdown agent with `form`.
     #[must_use]
     pub fn with_models(self, form: impl Fn(String) -> String) -> Self {
         match self {
@@ -40,7 +42,7 @@ impl Program {
         }
     }
 
-    /// What the session is about, if the text says so.
+    /// The title of the session, if the text has one.
     pub fn title(&self) -> Option<String> {
         match self {
             Self::Agent(_) => None,
@@ -48,7 +50,7 @@ impl Program {
         }
     }
 
-    /// What is to be done, if the text says so.
+    /// The task, if the text has one.
     pub fn task(&self) -> Option<String> {
         match self {
             Self::Agent(_) => None,
@@ -56,7 +58,23 @@ impl Program {
         }
     }
 
-    /// The blob that a run stores: [`Conditions::program`](rath_core::Conditions::program).
+    /// The directory that a run works in a copy of, relative to the file, if the text names one.
+    pub fn directory(&self) -> Option<PathBuf> {
+        match self {
+            Self::Agent(_) => None,
+            Self::RunFile { file, .. } => file.directory.clone(),
+        }
+    }
+
+    /// Whether the text has a workflow, instead of an agent that starts.
+    pub fn has_workflow(&self) -> bool {
+        match self {
+            Self::Agent(_) => false,
+            Self::RunFile { file, .. } => file.has_workflow(),
+        }
+    }
+
+    /// The blob that a run stores, for [`RunOptions::program`](rath_core::RunOptions::program).
     pub fn blob(&self) -> Result<Blob, Error> {
         Ok(match self {
             Self::Agent(agent) => Blob::new(agent.to_markdown()?.into_bytes(), MARKDOWN),
@@ -64,11 +82,19 @@ impl Program {
         })
     }
 
-    /// The agent that begins.
+    /// The agent that starts.
     pub fn agent<R: Resolver>(&self, resolver: &R) -> Result<Agent, R::Error> {
         match self {
             Self::Agent(agent) => agent.agent(resolver),
             Self::RunFile { file, .. } => file.agent(resolver),
+        }
+    }
+
+    /// What a run executes: the workflow, or else the agent that starts.
+    pub fn workflow<R: Resolver>(&self, resolver: &R) -> Result<BoxWorkflow, R::Error> {
+        match self {
+            Self::Agent(agent) => Ok(BoxWorkflow::new(agent.agent(resolver)?)),
+            Self::RunFile { file, .. } => file.workflow(resolver),
         }
     }
 }

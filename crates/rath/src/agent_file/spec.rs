@@ -1,4 +1,4 @@
-//! What an agent is made of, by name.
+//! The settings of an agent, with models and tools by name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,70 +9,73 @@ use serde::{Deserialize, Serialize};
 use super::{BadBudget, Error, Resolver};
 use crate::agent::{Agent, Budget, Decision};
 
-/// No name is longer.
+/// The longest name in characters.
 const LONGEST_NAME: usize = 64;
 
-/// What an agent is made of: the fields of a Markdown file's front matter, and of an agent in a run file.
+/// The settings of an agent: the front matter of a Markdown file, or an agent's table in a run file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentSpec {
     /// The agent's name. In a run file, the key of its table.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What it is for: agents that call it are told this.
+    /// The tool description for agents that call this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The model, as PROVIDER/MODEL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Models that are asked if the first does not answer, in this order.
+    /// Models that are tried in order if the first fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
-    /// The tools and groups of tools it may call.
+    /// The tools and groups of tools that the agent has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolNames>,
-    /// Tools that a person is asked about before each call.
+    /// Tools whose calls need an approval.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ask: Vec<String>,
-    /// Tools that are refused, and why.
+    /// Tools whose calls are refused, with the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub deny: BTreeMap<String, String>,
-    /// Which part of the conversation it is shown.
+    /// The part of the conversation that the model is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub view: Option<ContextChoice>,
-    /// What it may use up: `2usd, 50 turns, 10 min`.
+    /// The JSON Schema of the answer. Without it, the agent answers in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<serde_json::Value>,
+    /// The budget, such as `2usd, 50 turns, 10 min`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
-    /// At most this many turns. The older way to say `budget`, as are the next two; what they limit wins over `budget`.
+    /// The limit on turns. An older alternative to `budget`, like the next two fields. They take precedence over it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
-    /// At most this many tokens.
+    /// The limit on tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// At most this much time.
+    /// The time limit in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// At most this many tokens in one answer.
+    /// The largest number of tokens of one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Sampling temperature.
+    /// The sampling temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// How much the model should think, in the provider's words.
+    /// The reasoning effort, as the provider names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// The prompt. In a Markdown file, the text below the front matter.
+    /// The prompt. In a Markdown file, the text after the front matter.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub prompt: String,
 }
 
-/// Names of tools: a list, or one line with commas.
+/// Names of tools: a list, or a string with commas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ToolNames {
     /// A list.
     List(Vec<String>),
-    /// One line with commas.
+    /// A string with commas.
     Line(String),
 }
 
@@ -86,20 +89,20 @@ impl ToolNames {
     }
 }
 
-/// Which part of the conversation an agent is shown.
+/// The part of the conversation that an agent's model is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextChoice {
-    /// All of it.
+    /// The whole conversation.
     Whole,
-    /// What was said since its step was entered.
+    /// Messages since the agent's step was entered.
     OwnStep,
-    /// The last answer before its step, and what was said since.
+    /// The last answer before the agent's step, and messages since.
     LastAnswer,
 }
 
 impl AgentSpec {
-    /// Checks what the types do not.
+    /// Validates the name, the temperature and the budget.
     pub(super) fn checked(self) -> Result<Self, Error> {
         if self.name.trim().is_empty() {
             return Err(Error::NoName);
@@ -114,7 +117,7 @@ impl AgentSpec {
         Ok(self)
     }
 
-    /// Its budget.
+    /// The agent's budget.
     pub fn limits(&self) -> Result<Budget, Error> {
         let budget: Budget = self.budget.as_deref().map(str::parse).transpose()?.unwrap_or_default();
         let seconds = |seconds| Duration::try_from_secs_f64(seconds).map_err(|_| BadBudget::seconds(seconds));
@@ -127,7 +130,7 @@ impl AgentSpec {
         })
     }
 
-    /// The agent, with the model and the tools that `resolver` knows by these names.
+    /// Builds the agent. `resolver` resolves its models and tools.
     pub fn agent<R: Resolver>(&self, resolver: &R) -> Result<Agent, R::Error> {
         let model = self.model.as_deref().ok_or(Error::NoModel)?;
         let mut agent = self.without_tools(resolver.model(model, &self.fallback)?)?;
@@ -150,10 +153,14 @@ impl AgentSpec {
             ..Parameters::default()
         };
         let agent = Agent::new(&self.name).prompt(&self.prompt).shared_model(model);
-        Ok(agent.view(rule).parameters(parameters).budget(self.limits()?))
+        let agent = agent.view(rule).parameters(parameters).budget(self.limits()?);
+        match &self.output {
+            Some(schema) => agent.output_schema(schema.clone()).map_err(|why| Error::Output(why.to_string())),
+            None => Ok(agent),
+        }
     }
 
-    /// Has a person asked about some tools, and refuses others.
+    /// Applies `ask` and `deny`.
     pub(super) fn with_decisions(&self, mut agent: Agent) -> Result<Agent, Error> {
         let known: Vec<_> = agent.tool_names().map(str::to_owned).collect();
         if let Some(tool) = self.ask.iter().chain(self.deny.keys()).find(|tool| !known.contains(tool)) {
@@ -161,15 +168,15 @@ impl AgentSpec {
             return Err(Error::NotItsTool { agent, tool, known: known.join(", ") });
         }
         for tool in &self.ask {
-            agent = agent.policy(tool, Decision::Ask);
+            agent = agent.tool_policy(tool, Decision::Ask);
         }
         for (tool, why) in &self.deny {
-            agent = agent.policy(tool, Decision::Deny(why.clone()));
+            agent = agent.tool_policy(tool, Decision::Deny(why.clone()));
         }
         Ok(agent)
     }
 
-    /// The same, with the names of its models in another form.
+    /// Converts the model names with `form`.
     #[must_use]
     pub fn with_models(self, form: impl Fn(String) -> String) -> Self {
         let (model, fallback) = (self.model.map(&form), self.fallback.into_iter().map(&form).collect());
