@@ -1,9 +1,10 @@
 //! Rath: a runtime for agent systems in which the **session** is the value that programs pass around.
 //!
-//! A [`Session`] carries the evidence of the work done on it. It moves through a program: it is used once, or
-//! [forked](Session::fork); branches [merge](Session::merge) again; everything it stands on can be read, verified and
-//! gone on with after a crash. [`Embedded`] keeps sessions on disk, [`Memory`] for a moment. A [`Workshop`] gives
-//! sessions files under versions and commands on the record.
+//! A [`Session`] carries the evidence of the work done on it. A program uses a session once, or
+//! [forks](Session::fork) it; branches [merge](Session::merge) again. Every record behind a session can be read and
+//! verified, and a run can be resumed from its records after a crash. A [`Store`] keeps sessions: [`Embedded`] on disk,
+//! [`InMemory`] until the program ends. An [`Agent`] is a model with tools that works on a session. [`Workspaces`] give
+//! sessions versioned files, and record the commands that run on them.
 //!
 //! ```
 //! use rath::prelude::*;
@@ -26,117 +27,112 @@
 //! # }).unwrap();
 //! ```
 
-// The macros write `::rath` also here.
+// Code that the macros generate names this crate `::rath`, in this crate too.
 extern crate self as rath;
 
 pub mod agent;
 pub mod agent_file;
 pub mod control;
 pub mod inspect;
-mod pause;
+mod json_schema;
 pub mod policy;
 pub mod providers;
 pub mod query;
 mod recorder;
 pub mod requests;
+mod sleep;
 pub mod toolkit;
 pub mod tools;
-pub mod workshop;
+pub mod worker;
+pub mod workflow;
+pub mod workspaces;
 
 pub use agent::Agent;
 pub use model::Scripted;
 pub use rath_core::{
-    Actor, Blob, Cancel, Conditions, Content, Digest, Durability, Error, ErrorKind, How, Kind, Memory, Point, Record,
-    RecordId, Reference, Result, Session, SessionId, Store, Time, Usage, View, Workflow, seq,
+    Actor, Blob, Cancel, Content, Digest, Durability, Error, ErrorKind, How, InMemory, Kind, Point, Record, RecordId,
+    Reference, Result, RunOptions, Session, SessionId, Store, Time, Usage, View, Workflow,
 };
 pub use rath_core::{body, expression, files, protocol, store, summary, verify};
 pub use rath_macros::{Workflow, tool};
 pub use rath_sandbox as sandbox;
 pub use rath_store::Embedded;
 pub use rath_workspace as workspace;
-pub use workshop::Workshop;
+pub use workspaces::Workspaces;
 
-// Every name below stands in one of the modules, which is where the documentation shows it. Programs that were written
-// before the modules find it here too.
-#[doc(hidden)]
-pub use rath_core::*;
-#[doc(hidden)]
-pub use {embedded::*, model::*, search::*};
-
-/// Models: the contract, the clients of providers, and a scripted model for tests.
+/// The model trait and its types, the clients of providers, and a scripted model for tests.
 pub mod model {
     pub use rath_core::{
-        Answer, Asking, BoxContextView, BoxModel, ContextView, ContextViews, Delta, Encoded, Failure, FailureKind,
-        Injected, Injection, Injector, MadeBy, Message, Model, Parameters, Said, Shown, StandardView, TokenCount,
-        ToolChoice,
+        AnswerSchemaSupport, BoxContextView, BoxModel, ContextView, ContextViews, Delta, Encoded, EncodedBy, Failure,
+        FailureKind, Injected, Injection, Injector, InputSource, Message, MessageBody, Model, ModelAnswer, ModelInput,
+        Parameters, RequestSpec, StandardView, TokenCount, ToolChoice,
     };
     pub use rath_model::chat::Dialect;
     pub use rath_model::scripted::{self, Scripted, Turn};
-    pub use rath_model::{Anthropic, Chat, Fallback, Key, Responses, Stop, Talk, Why as StopWhy, encode_with};
+    pub use rath_model::{
+        Anthropic, ApiKey, Chat, Fallback, RequestInput, Responses, StopKind, StopReason, encode_with,
+    };
 }
 
-/// Tools: the contract, and what a call is given and returns. `#[tool]` makes one of a function.
+/// The tool trait, and the types that a call takes and returns. `#[tool]` turns a function into a tool.
 pub mod tool {
     pub use rath_core::{
-        BoxTool, Call, CallBranch, Captured, ContentPart, Evidence, IntoOutcome, IntoTools, Json, PathArguments, Then,
-        Tool, ToolOutcome, ToolSpec, Touches,
+        BoxTool, Call, CallBranch, CapturedStream, ContentPart, Evidence, FileAccess, FollowUp, IntoOutcome, IntoTools,
+        Json, PathArguments, Tool, ToolOutcome, ToolSpec,
     };
 
-    pub use crate::toolkit::State;
+    pub use crate::toolkit::Resource;
 }
 
-/// Workflows: what maps one session to another.
-pub mod workflow {
-    pub use rath_core::{BoxWorkflow, Outline, Sequence, Workflow, seq};
-}
-
-/// What is folded of a session's records, and how sessions are related.
+/// The state folded from a session's records, and the relations between sessions.
 pub mod session {
     pub use rath_core::{
-        Ancestor, Ancestry, At, BadRange, Blame, Conditions, Diverged, Divergence, Durability, Entered, Equipment,
-        Gone, History, How, Item, Items, LastChange, Missing, Next, OPERATOR, OnDivergence, OpenAsk, OpenCall,
-        OpenStep, OpenWait, Origin, Pending, Phase, Placement, Run, SandboxName, Session, Shape, Started, State, View,
+        AgentAction, AgentLoop, AgentPhase, Ancestor, Ancestry, BadRange, Blame, CallStart, Diverged, Divergence,
+        Durability, Entered, ErasedParts, History, How, Item, ItemKind, Items, LastChange, LineOrigin, MissingResource,
+        OPERATOR, OnDivergence, OpenAsk, OpenCall, OpenStep, OpenWait, Pending, Placement, RecordMeta, Resources,
+        RunOptions, SNAPSHOT_EVERY, SandboxName, Session, State, UnsharedFork, View,
     };
 }
 
-/// Records as bytes: headers, limits and what can be wrong with them.
+/// Records as bytes: headers, limits and the errors of malformed records.
 pub mod record {
     pub use rath_core::{
-        BODY_LIMIT, BlobRef, ENVELOPE, Fault, Header, INLINE_LIMIT, Kind, MAX_PARENTS, Malformed, NotAKind, NotAnId,
-        Parents, Parts, Record, Recurring, Salt, blob_references, fresh_name, random_number,
+        BODY_LIMIT, BlobRef, ENVELOPE, Header, HeaderCache, INLINE_LIMIT, Kind, MAX_PARENTS, Malformed, NotAKind,
+        NotAnId, Parents, Record, RecordError, RecordParts, Salt, blob_references, fresh_name, random_number,
     };
 }
 
-/// The store on disk: its health, garbage collection, backups and erasure.
+/// Reports of the store on disk: health, garbage collection, backups and erasure.
 pub mod embedded {
     pub use rath_store::{
-        Backup, Destroyed, Doomed, Embedded, FORMAT, Found, Garbage, Health, PackHealth, Raised, SearchHealth,
+        Embedded, ErasePlan, EraseReport, FORMAT, FormatBackup, FormatUpgrade, GcReport, PackHealth, SearchHealth,
+        SearchResults, StoreHealth,
     };
 }
 
-/// Searching the words of all records.
+/// Full-text search over all records.
 pub mod search {
-    pub use rath_store::{By, Hit, Matched, NotAPattern, Order, Passage, Pattern, Question};
+    pub use rath_store::{
+        ActorFilter, MatchedPassage, Passage, Pattern, PatternError, SearchHit, SearchOrder, SearchQuery,
+    };
 }
 
-/// What most programs need: `use rath::prelude::*;`.
+/// The names that most programs use: `use rath::prelude::*;`.
 pub mod prelude {
-    pub use rath_core::body::{Assistant, Block, Outcome};
     pub use rath_core::{
-        Actor, Call, Cancel, Content, Durability, Error, How, Json, Memory, Message, Point, RecordId, Result, Session,
-        SessionId, StandardView, Store, Tool, ToolOutcome, Usage, View, Workflow, seq,
+        Actor, Call, Error, How, InMemory, Json, Result, Session, SessionId, Store, ToolOutcome, View, Workflow,
     };
     pub use rath_macros::{Workflow, tool};
     pub use rath_model::scripted::{Scripted, Turn};
     pub use rath_store::Embedded;
 
     pub use crate::agent::{Agent, Budget, Decision};
-    pub use crate::toolkit::State;
-    pub use crate::workshop::PlaceSession;
-    pub use crate::{Workshop, tools};
+    pub use crate::toolkit::Resource;
+    pub use crate::tools;
+    pub use crate::workspaces::{PlacementSpec, WorkspaceExt, Workspaces};
 }
 
-/// What the macros' code uses.
+/// Items that code generated by the macros uses.
 #[doc(hidden)]
 pub mod __private {
     pub use schemars;

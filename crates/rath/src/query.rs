@@ -1,79 +1,79 @@
-//! Finds what people name: `9f31`, `@`, `9f31@4`, `@-3`, `9f31@~12`, a record's id.
+//! Resolves expressions to sessions and records: `9f31`, `@`, `9f31@4`, `@-3`, `9f31@~12`, a record's id.
 
 use std::fmt;
 use std::sync::Arc;
 
-use rath_core::expression::{Expression, OPERATOR_WORD, Place as At};
-use rath_core::store::{Lookup, Query, Row, Which};
+use rath_core::expression::{Expression, OPERATOR_WORD, Position as At};
+use rath_core::store::{Lookup, Query, SessionFilter, SessionInfo};
 use rath_core::{OPERATOR, Point, RecordId, Result, SessionId, Store, View};
 
-/// A place that an expression names.
+/// The session or record that an expression names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The session.
+pub struct Location {
+    /// The session that is named, or that contains the named record.
     pub session: SessionId,
     /// The record; the head if only the session was named.
     pub seq: u64,
-    /// Whether a record was named, not only a session.
+    /// Whether the expression names a record, not only a session.
     pub exact: bool,
 }
 
-/// Why an expression does not name one place.
+/// The error of an expression that does not name exactly one session or record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unresolved {
-    /// It is not an expression.
+pub enum UnresolvedExpression {
+    /// The text is not an expression.
     #[error("{0:?} names no session or record")]
     NotAnExpression(String),
-    /// It names the session that changed last, and there is none.
+    /// The expression names the session that changed last, and the store is empty.
     #[error("the store has no sessions yet")]
     NoSessions,
-    /// It names the operator session, and there is none.
-    #[error("the store has no operator session yet: nobody placed a hold, erased, or made a checkpoint")]
+    /// The expression names the operator session, which does not exist yet.
+    #[error("the store has no operator session yet: it starts with the first hold, erasure or checkpoint")]
     NoOperator,
-    /// It names a record that the session does not have.
+    /// The session has no such record.
     #[error("session {} has records 0 to {last}: {text} is not one of them", session.short())]
     OutOfRange {
         /// The expression.
         text: String,
-        /// The session.
+        /// The session that the expression names.
         session: SessionId,
         /// Its last record.
         last: u64,
     },
-    /// It goes back further than the session's history.
+    /// The expression goes back further than the session's history.
     #[error("{text} goes back further than the history of {}", session.short())]
     TooFarBack {
         /// The expression.
         text: String,
-        /// The session.
+        /// The session where the expression starts.
         session: SessionId,
     },
-    /// Several sessions begin like this.
+    /// The prefix matches several sessions.
     #[error("{base:?} is the beginning of several sessions:\n{}", lines(rows.iter().map(session_line)))]
     SeveralSessions {
-        /// What they begin with.
+        /// The prefix.
         base: String,
-        /// The sessions.
-        rows: Vec<Row>,
+        /// The sessions that match.
+        rows: Vec<SessionInfo>,
     },
-    /// Several records begin like this.
+    /// The prefix matches several records.
     #[error("{base:?} is the beginning of several records:\n{}", lines(records.iter().map(|(id, point)| format!("  {}  {point}", id.short()))))]
     SeveralRecords {
-        /// What they begin with.
+        /// The prefix.
         base: String,
-        /// The records.
+        /// The records that match, and their positions.
         records: Vec<(RecordId, Point)>,
     },
-    /// Nothing has this name. A session that was removed had it perhaps.
+    /// No session or record has this name. It may have been removed.
     #[error("there is no session or record {text:?} in this store")]
     NotFound {
         /// The expression.
         text: String,
-        /// The name in it, without the place.
+        /// The name in it, without the position.
         base: String,
     },
-    /// A record was named where a session is needed.
+    /// The expression names a record, but a session is needed.
     #[error("{0} names a record; a session is needed here")]
     NotASession(String),
     /// The store failed.
@@ -81,7 +81,7 @@ pub enum Unresolved {
     Failed(#[from] rath_core::Error),
 }
 
-impl From<rath_core::store::Error> for Unresolved {
+impl From<rath_core::store::Error> for UnresolvedExpression {
     fn from(error: rath_core::store::Error) -> Self {
         Self::Failed(error.into())
     }
@@ -91,60 +91,60 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn session_line(row: &Row) -> String {
+fn session_line(row: &SessionInfo) -> String {
     format!("  {}  {}", row.id.tail(), row.title.as_deref().unwrap_or("")).trim_end().to_owned()
 }
 
-/// Finds the session or record that `text` names.
-pub async fn resolve(store: &Arc<dyn Store>, text: &str) -> Result<Place, Unresolved> {
-    let parsed = Expression::parse(text).map_err(|_| Unresolved::NotAnExpression(text.to_owned()))?;
+/// Resolves `text` to a session or record.
+pub async fn resolve(store: &Arc<dyn Store>, text: &str) -> Result<Location, UnresolvedExpression> {
+    let parsed = Expression::parse(text).map_err(|_| UnresolvedExpression::NotAnExpression(text.to_owned()))?;
     let base = parsed.base.to_ascii_lowercase();
     let Some(row) = find_session(store, &base).await? else {
         return find_record(store, text, &base, &parsed).await;
     };
     let (session, last) = (row.id, row.seq);
-    let outside = || Unresolved::OutOfRange { text: text.to_owned(), session, last };
+    let outside = || UnresolvedExpression::OutOfRange { text: text.to_owned(), session, last };
     let point = match parsed.at {
         At::Head => Point { session, seq: last },
         At::Seq(seq) if seq <= last => Point { session, seq },
         At::Seq(_) => return Err(outside()),
-        At::Before(back) => Point { session, seq: last.checked_sub(back).ok_or_else(outside)? },
-        At::Back(back) => {
+        At::BeforeHead(back) => Point { session, seq: last.checked_sub(back).ok_or_else(outside)? },
+        At::Ancestor(back) => {
             let found = View::of(store, session, None).await?.back(back).await?;
-            found.ok_or_else(|| Unresolved::TooFarBack { text: text.to_owned(), session })?
+            found.ok_or_else(|| UnresolvedExpression::TooFarBack { text: text.to_owned(), session })?
         }
     };
-    Ok(Place { session: point.session, seq: point.seq, exact: parsed.at != At::Head })
+    Ok(Location { session: point.session, seq: point.seq, exact: parsed.at != At::Head })
 }
 
-/// Finds the session that `text` names; a record is not enough.
-pub async fn resolve_session(store: &Arc<dyn Store>, text: &str) -> Result<SessionId, Unresolved> {
+/// Resolves `text` to a session. Fails if it names a record.
+pub async fn resolve_session(store: &Arc<dyn Store>, text: &str) -> Result<SessionId, UnresolvedExpression> {
     match resolve(store, text).await? {
-        Place { session, exact: false, .. } => Ok(session),
-        Place { .. } => Err(Unresolved::NotASession(text.to_owned())),
+        Location { session, exact: false, .. } => Ok(session),
+        Location { .. } => Err(UnresolvedExpression::NotASession(text.to_owned())),
     }
 }
 
-/// The session in which the store records what is done to it: holds, erasures, checkpoints.
-pub async fn operator_session(store: &Arc<dyn Store>) -> Result<Option<Row>> {
-    Ok(store.sessions(Which::Run(OPERATOR.into()).into()).await?.into_iter().next())
+/// The store's audit session, with its holds, erasures and checkpoints.
+pub async fn operator_session(store: &Arc<dyn Store>) -> Result<Option<SessionInfo>> {
+    Ok(store.sessions(SessionFilter::Run(OPERATOR.into()).into()).await?.into_iter().next())
 }
 
-async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<Row>, Unresolved> {
+async fn find_session(store: &Arc<dyn Store>, base: &str) -> Result<Option<SessionInfo>, UnresolvedExpression> {
     if base.is_empty() {
-        // The session that changed last is one that somebody works on: not the operator session.
+        // `@` never names the operator session.
         let operator = operator_session(store).await?.map(|operator| operator.id);
         let newest = store.sessions(Query::all().limit(2)).await?;
         let newest = newest.into_iter().find(|row| Some(row.id) != operator);
-        return newest.ok_or(Unresolved::NoSessions).map(Some);
+        return newest.ok_or(UnresolvedExpression::NoSessions).map(Some);
     }
     if base == OPERATOR_WORD {
-        return operator_session(store).await?.ok_or(Unresolved::NoOperator).map(Some);
+        return operator_session(store).await?.ok_or(UnresolvedExpression::NoOperator).map(Some);
     }
-    let mut rows = store.sessions(Query::from(Which::Prefix(base.into())).limit(10)).await?;
+    let mut rows = store.sessions(Query::from(SessionFilter::Prefix(base.into())).limit(10)).await?;
     match rows.len() {
         0 | 1 => Ok(rows.pop()),
-        _ => Err(Unresolved::SeveralSessions { base: base.to_owned(), rows }),
+        _ => Err(UnresolvedExpression::SeveralSessions { base: base.to_owned(), rows }),
     }
 }
 
@@ -153,22 +153,22 @@ async fn find_record(
     text: &str,
     base: &str,
     parsed: &Expression<'_>,
-) -> Result<Place, Unresolved> {
+) -> Result<Location, UnresolvedExpression> {
     let found = match base.len() >= 4 && parsed.at == At::Head {
         true => store.get(Lookup::Prefix(base.into())).await?,
         false => Vec::new(),
     };
     match &found[..] {
-        [] => Err(Unresolved::NotFound { text: text.to_owned(), base: base.to_owned() }),
-        [record] => Ok(Place { session: record.session(), seq: record.seq(), exact: true }),
+        [] => Err(UnresolvedExpression::NotFound { text: text.to_owned(), base: base.to_owned() }),
+        [record] => Ok(Location { session: record.session(), seq: record.seq(), exact: true }),
         several => {
             let records = several.iter().map(|record| (record.id(), record.point())).collect();
-            Err(Unresolved::SeveralRecords { base: base.to_owned(), records })
+            Err(UnresolvedExpression::SeveralRecords { base: base.to_owned(), records })
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let point = Point { session: self.session, seq: self.seq };
         if self.exact { point.fmt(f) } else { f.write_str(&self.session.short()) }

@@ -1,20 +1,19 @@
-//! Tool calls on the record: every `tool_started` and `tool_finished` that this crate appends is made here.
+//! Recording tool calls: builds every `tool_started` and `tool_finished` that this crate appends.
 
 use rath_core::body::{
-    CallOutcome, Effect, Exit, Output, OutputPart, Refused, SHOWN, Stretch, ToolFinished, ToolStarted,
+    CallOutcome, Effect, Exit, Output, OutputPart, SHOWN_STREAM, SandboxDenial, StreamChunk, ToolFinished, ToolStarted,
 };
 use rath_core::files::{Change, Changes, Version};
-use rath_core::{Blob, Blobs, Captured, ContentPart, Evidence, INLINE_LIMIT, Result, Session, Time};
-use rath_sandbox::{Ended, Event, Finished, Stream};
+use rath_core::{Blob, Blobs, CapturedStream, ContentPart, Evidence, INLINE_LIMIT, Result, Session, Time};
+use rath_sandbox::{CommandEvent, ExitStatus, Finished, Stream};
 
-/// The stream that holds what a tool returned.
+/// The name of the stream with a tool's result.
 const RESULT: &str = "result";
 
-/// How many changes between the streams are kept; of a command that changes between them more often, the order is known
-/// up to there.
+/// The largest number of stream chunks whose order is recorded. The order of later output is not recorded.
 const MOST_STRETCHES: usize = 1_000;
 
-/// A call that is on the record as started.
+/// A call whose start is recorded.
 pub(crate) struct CallRecord {
     id: String,
     isolated: Option<bool>,
@@ -29,12 +28,12 @@ impl CallRecord {
         Ok(record)
     }
 
-    /// The `tool_finished` of the call, with nothing but how it ended.
+    /// The `tool_finished` of the call with only its outcome.
     pub(crate) fn ended(&self, outcome: CallOutcome) -> ToolFinished {
         ToolFinished { isolated: self.isolated, ..ToolFinished::new(&self.id, outcome) }
     }
 
-    /// The `tool_finished` of the call, but for its files. What is long is stored as blobs.
+    /// The `tool_finished` of the call without its files. Long output is stored as blobs.
     pub(crate) async fn end(
         &self,
         store: &(impl Blobs + ?Sized),
@@ -48,7 +47,7 @@ impl CallRecord {
         Ok(ToolFinished { output, duration_us: Some(took), ..self.with(outcome, evidence) })
     }
 
-    /// As [`end`](Self::end), of a command that no model is shown: its streams are the whole output.
+    /// As [`end`](Self::end), for a command whose output no model is shown: the streams are the whole output.
     pub(crate) async fn end_of_command(
         &self,
         store: &(impl Blobs + ?Sized),
@@ -66,19 +65,30 @@ impl CallRecord {
             streams: _,
             order,
             effects,
-            left_behind,
+            killed_orphans,
             refused,
-            beyond,
+            limit_exceeded,
             background,
-            continued,
+            rest_ids,
             remarks,
         } = evidence;
         let ended = self.ended(outcome);
-        ToolFinished { exit, order, effects, left_behind, refused, beyond, background, continued, remarks, ..ended }
+        ToolFinished {
+            exit,
+            order,
+            effects,
+            killed_orphans,
+            refused,
+            limit_exceeded,
+            background,
+            rest_ids,
+            remarks,
+            ..ended
+        }
     }
 }
 
-/// The end of a call that did not come to its own end.
+/// The `tool_finished` of a call that was not observed to its end.
 pub(crate) fn closed(call: &str, outcome: CallOutcome, words: Option<&str>, remark: String) -> ToolFinished {
     let mut finished = ToolFinished::new(call, outcome);
     let text = words.map(str::to_owned);
@@ -87,8 +97,8 @@ pub(crate) fn closed(call: &str, outcome: CallOutcome, words: Option<&str>, rema
     finished
 }
 
-/// Records what changed while commands ran in the background, as a call of its own: it is not known which command
-/// changed what.
+/// Records changes that were made while background commands ran, as a separate call: it is unknown which command made
+/// which change.
 pub(crate) fn changes_in_background(
     session: &mut Session,
     commands: &[String],
@@ -111,12 +121,11 @@ pub(crate) fn changes_in_background(
     Ok(())
 }
 
-/// What a call put out. Without streams that is what the model is shown; with streams the model may be shown something
-/// else.
+/// The output of a call: its streams, and the text that the model is shown if it differs from them.
 async fn outputs(
     store: &(impl Blobs + ?Sized),
     content: &[ContentPart],
-    streams: Vec<Captured>,
+    streams: Vec<CapturedStream>,
 ) -> Result<Vec<Output>> {
     if streams.is_empty() {
         return shown(store, RESULT, content).await;
@@ -127,14 +136,14 @@ async fn outputs(
     };
     let mut outputs = of_streams(store, streams).await?;
     if !is_shown {
-        outputs.extend(shown(store, SHOWN, content).await?);
+        outputs.extend(shown(store, SHOWN_STREAM, content).await?);
     }
     Ok(outputs)
 }
 
-async fn of_streams(store: &(impl Blobs + ?Sized), streams: Vec<Captured>) -> Result<Vec<Output>> {
+async fn of_streams(store: &(impl Blobs + ?Sized), streams: Vec<CapturedStream>) -> Result<Vec<Output>> {
     let mut outputs = Vec::with_capacity(streams.len() + 1);
-    for Captured { stream, bytes, cut_from } in streams {
+    for CapturedStream { stream, bytes, cut_from } in streams {
         if !bytes.is_empty() {
             outputs.push(Output { cut_from, ..of_bytes(store, &stream, bytes).await? });
         }
@@ -142,7 +151,8 @@ async fn of_streams(store: &(impl Blobs + ?Sized), streams: Vec<Captured>) -> Re
     Ok(outputs)
 }
 
-/// What the model is shown, part by part. Of several texts none is a blob: readers join them without reading blobs.
+/// The content that the model is shown, part by part. Several texts are joined if one is long, so that readers need at
+/// most one blob.
 async fn shown(store: &(impl Blobs + ?Sized), stream: &str, content: &[ContentPart]) -> Result<Vec<Output>> {
     let texts = content.iter().filter_map(|part| match part {
         ContentPart::Text(text) | ContentPart::Json(text) => Some(text.as_str()),
@@ -178,7 +188,7 @@ async fn shown(store: &(impl Blobs + ?Sized), stream: &str, content: &[ContentPa
     Ok(outputs)
 }
 
-/// Text in place while it is short, else a blob.
+/// Short text is stored inline, other bytes as a blob.
 async fn of_bytes(store: &(impl Blobs + ?Sized), stream: &str, bytes: Vec<u8>) -> Result<Output> {
     let (bytes, media_type) = match String::from_utf8(bytes) {
         Ok(text) if text.len() <= INLINE_LIMIT => return Ok(Output { text: Some(text), ..Output::new(stream) }),
@@ -191,16 +201,16 @@ async fn of_bytes(store: &(impl Blobs + ?Sized), stream: &str, bytes: Vec<u8>) -
     Ok(Output { blob: Some(reference), ..Output::new(stream) })
 }
 
-/// What is recorded of a command that has ended.
-pub(crate) fn evidence_of(finished: Finished, order: Vec<Stretch>) -> Evidence {
+/// The evidence of a command that has ended.
+pub(crate) fn evidence_of(finished: Finished, order: Vec<StreamChunk>) -> Evidence {
     let exit = match finished.ended {
-        Ended::Exited(code) => Exit::Code(code),
-        Ended::Signalled { signal, .. } => Exit::Signal(signal),
+        ExitStatus::Exited(code) => Exit::Code(code),
+        ExitStatus::Signalled { signal, .. } => Exit::Signal(signal),
     };
     let streams = [("stdout", finished.stdout), ("stderr", finished.stderr)].into_iter();
-    let streams: Vec<Captured> = streams
+    let streams: Vec<CapturedStream> = streams
         .filter(|(_, captured)| captured.total > 0)
-        .map(|(stream, captured)| Captured {
+        .map(|(stream, captured)| CapturedStream {
             stream: stream.into(),
             cut_from: captured.cut.then_some(captured.total),
             bytes: captured.bytes,
@@ -208,23 +218,23 @@ pub(crate) fn evidence_of(finished: Finished, order: Vec<Stretch>) -> Evidence {
         .collect();
     Evidence {
         exit: Some(exit),
-        // One stream has one order.
+        // A single stream needs no order.
         order: if streams.len() > 1 { order } else { Vec::new() },
         streams,
-        left_behind: u64::from(finished.escaped),
-        refused: finished.refused.into_iter().map(|(what, times)| Refused { what, times }).collect(),
-        beyond: finished.beyond,
+        killed_orphans: u64::from(finished.killed_orphans),
+        refused: finished.refused.into_iter().map(|(what, times)| SandboxDenial { what, times }).collect(),
+        limit_exceeded: finished.limit_exceeded,
         ..Evidence::default()
     }
 }
 
-/// Notes in which order the streams of a command are written.
-pub(crate) fn note_order(event: &Event, order: &mut Vec<Stretch>) {
-    let Event::Output { stream, bytes } = event else { return };
+/// Notes the order in which a command writes to its streams.
+pub(crate) fn note_order(event: &CommandEvent, order: &mut Vec<StreamChunk>) {
+    let CommandEvent::Output { stream, bytes } = event else { return };
     let (stream, bytes) = (if *stream == Stream::Stdout { "stdout" } else { "stderr" }, bytes.len() as u64);
     if let Some(last) = order.last_mut().filter(|last| last.stream == stream) {
         last.bytes += bytes;
     } else if order.len() < MOST_STRETCHES {
-        order.push(Stretch { stream: stream.into(), bytes });
+        order.push(StreamChunk { stream: stream.into(), bytes });
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to models as they are recorded, and rebuilding their bytes from the records.
+//! Recorded requests to models, and rebuilding their bytes from the records.
 //!
 //! A `model_requested` record stores the digest of a request and names what determines its bytes: the context view, the
 //! encoder, the agent's configuration, what is injected. [`rebuild`] encodes the request again from that and compares.
@@ -6,16 +6,16 @@
 //!
 //! ```
 //! use rath::prelude::*;
-//! use rath::requests::{self, Verdict};
-//! use rath::ContextViews;
+//! use rath::requests::{self, RequestVerdict};
+//! use rath::model::ContextViews;
 //! # pollster::block_on(async {
 //! let agent = Agent::new("greeter").prompt("Greet the user.").model(Scripted::new("scripted").say("Good morning."));
-//! let mut session = Memory::new().create(Actor::person("ada"));
+//! let mut session = InMemory::new().create(Actor::person("ada"));
 //! session.user("Hello.")?;
 //! let session = agent.forward(session).await?;
 //! let request = requests::last(&session.view().await?).await?.expect("the agent asked its model");
 //! let rebuilt = requests::rebuild(&request, &ContextViews::default()).await?;
-//! assert_eq!(rebuilt.verdict, Verdict::Rebuilt);
+//! assert_eq!(rebuilt.verdict, RequestVerdict::Rebuilt);
 //! # Ok::<(), rath::Error>(())
 //! # }).unwrap();
 //! ```
@@ -24,10 +24,10 @@ use std::fmt;
 
 use rath_core::body::{ModelRequested, StepEntered};
 use rath_core::{
-    Asking, ContextView, ContextViews, Digest, Error, ErrorKind, Kind, Message, Parameters, Point, Record, Result,
-    Said, Shown, View, store,
+    ContextView, ContextViews, Digest, Error, ErrorKind, Kind, Message, MessageBody, ModelInput, Parameters, Point,
+    Record, RequestSpec, Result, View, store,
 };
-use rath_model::{Talk, encode_with, scripted};
+use rath_model::{RequestInput, encode_with, scripted};
 use serde::Serialize;
 
 use crate::agent::AgentConfig;
@@ -37,9 +37,9 @@ use crate::agent::AgentConfig;
 pub struct RecordedRequest {
     /// Its `model_requested` record.
     pub record: Record,
-    /// What that record says.
+    /// The body of the `model_requested` record.
     pub body: ModelRequested,
-    /// The step of the agent that asked.
+    /// The step of the agent that sent the request.
     pub step: Option<StepEntered>,
     /// The agent's configuration; `None` if it is not stored.
     pub config: Option<AgentConfig>,
@@ -47,25 +47,25 @@ pub struct RecordedRequest {
     before: View,
 }
 
-/// A request as the records rebuild it.
+/// A request rebuilt from the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
-    /// Its bytes; `None` if they cannot be made.
+pub struct RebuiltRequest {
+    /// Its bytes; `None` if they cannot be rebuilt.
     pub bytes: Option<Vec<u8>>,
-    /// Whether they are the bytes of the request that was sent.
-    pub verdict: Verdict,
+    /// Whether they equal the bytes of the request that was sent.
+    pub verdict: RequestVerdict,
 }
 
-/// Whether a request was rebuilt, and why not.
+/// The result of rebuilding a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Verdict {
-    /// The same bytes as were sent.
+pub enum RequestVerdict {
+    /// The bytes equal those that were sent.
     Rebuilt,
-    /// Other bytes than were sent.
+    /// The bytes differ from those that were sent.
     Differs {
-        /// The digest of those bytes.
+        /// The digest of the rebuilt bytes.
         made: Digest,
     },
     /// This version of Rath has no such encoder.
@@ -78,29 +78,29 @@ pub enum Verdict {
         /// The view's name and version.
         view: String,
     },
-    /// A record that was shown was erased.
+    /// A record that the request contains was erased.
     Erased {
-        /// That record.
+        /// The erased record.
         at: Point,
     },
-    /// Something else that is needed is not stored.
+    /// Other data that is needed is not in the store.
     Missing {
-        /// What.
+        /// A description of the missing data.
         what: String,
     },
 }
 
-/// The last request at or before this place, on this session or on those that it was forked from: a view of its
+/// The last request at or before this view, in its session or those that it was forked from, as a view of the
 /// `model_requested` record.
 pub async fn last(view: &View) -> Result<Option<View>> {
     view.last_of(&Kind::ModelRequested).await
 }
 
 /// Rebuilds the request whose `model_requested` record `request` is a view of. Context views are looked up in `views`.
-pub async fn rebuild(request: &View, views: &ContextViews) -> Result<Rebuilt> {
+pub async fn rebuild(request: &View, views: &ContextViews) -> Result<RebuiltRequest> {
     match request.record().body_bytes() {
         Some(_) => RecordedRequest::read(request).await?.rebuild(views).await,
-        None => Ok(Verdict::Erased { at: request.record().point() }.into()),
+        None => Ok(RequestVerdict::Erased { at: request.record().point() }.into()),
     }
 }
 
@@ -123,12 +123,12 @@ impl RecordedRequest {
         Ok(Self { record, body, step, config, before })
     }
 
-    /// The parameters of the request: its own, or those of the agent.
+    /// The parameters of the request, or else those of the agent.
     pub fn parameters(&self) -> Option<&Parameters> {
         self.body.parameters.as_ref().or(self.config.as_ref().map(|config| &config.parameters))
     }
 
-    /// The messages that were shown, long texts left in their blobs; `None` if the context view is not registered.
+    /// The messages of the request, with long texts as blobs. `None` if the context view is not registered.
     pub async fn messages(&self, views: &ContextViews) -> Result<Option<Vec<Message>>> {
         match views.get(&self.body.view) {
             Some(view) => Ok(Some(self.shown(&**view).messages().await?)),
@@ -136,10 +136,10 @@ impl RecordedRequest {
         }
     }
 
-    /// What the model was shown, through this context view.
-    fn shown<'a>(&'a self, view: &'a dyn ContextView) -> Shown<'a> {
+    /// The input of the model through this context view.
+    fn shown<'a>(&'a self, view: &'a dyn ContextView) -> ModelInput<'a> {
         const NONE: &Parameters = &Parameters::NONE;
-        let asking = Asking {
+        let asking = RequestSpec {
             agent: self.step.as_ref().map_or("", |step| &step.name),
             prompt: self.config.as_ref().map_or("", |config| &config.prompt),
             tools: self.config.as_ref().map_or(&[], |config| &config.tools),
@@ -148,7 +148,7 @@ impl RecordedRequest {
             injected: &self.body.injected,
             config: self.config_digest().unwrap_or(Digest::of(b"")),
         };
-        let mut shown = Shown::of(&self.before, asking);
+        let mut shown = ModelInput::of(&self.before, asking);
         shown.attempt = self.body.attempt.unwrap_or(1);
         shown
     }
@@ -159,18 +159,18 @@ impl RecordedRequest {
     }
 
     /// Rebuilds the request. Context views are looked up in `views`.
-    pub async fn rebuild(&self, views: &ContextViews) -> Result<Rebuilt> {
-        let missing = |what: &str| Ok(Verdict::Missing { what: what.into() }.into());
+    pub async fn rebuild(&self, views: &ContextViews) -> Result<RebuiltRequest> {
+        let missing = |what: &str| Ok(RequestVerdict::Missing { what: what.into() }.into());
         let Some(view) = views.get(&self.body.view) else {
-            return Ok(Verdict::ViewNotRegistered { view: self.body.view.clone() }.into());
+            return Ok(RequestVerdict::ViewNotRegistered { view: self.body.view.clone() }.into());
         };
         let shown = self.shown(&**view);
         let messages = match shown.whole_messages().await {
             Ok(messages) => messages,
             Err(error) => return self.unreadable(error),
         };
-        if let Some(erased) = messages.iter().find(|message| message.said == Said::Erased) {
-            return Ok(Verdict::Erased { at: erased.origin }.into());
+        if let Some(erased) = messages.iter().find(|message| message.body == MessageBody::Erased) {
+            return Ok(RequestVerdict::Erased { at: erased.origin }.into());
         }
         if self.config_digest().is_none() {
             return missing("the step names no configuration");
@@ -186,43 +186,43 @@ impl RecordedRequest {
                 Ok(files) => files,
                 Err(error) => return self.unreadable(error),
             };
-            encode_with(encoder, &Talk::of(&self.body.model, &shown, &messages, &files))
+            encode_with(encoder, &RequestInput::of(&self.body.model, &shown, &messages, &files))
         };
-        let Some(made) = made else { return Ok(Verdict::EncoderGone { encoder: encoder.clone() }.into()) };
+        let Some(made) = made else { return Ok(RequestVerdict::EncoderGone { encoder: encoder.clone() }.into()) };
         let bytes = made.map_err(|error| ErrorKind::Workflow(Box::new(error)))?;
         let verdict = match Digest::of(&bytes) {
-            same if same == self.body.request => Verdict::Rebuilt,
-            made => Verdict::Differs { made },
+            same if same == self.body.request => RequestVerdict::Rebuilt,
+            made => RequestVerdict::Differs { made },
         };
-        Ok(Rebuilt { bytes: Some(bytes), verdict })
+        Ok(RebuiltRequest { bytes: Some(bytes), verdict })
     }
 
-    /// The verdict where what was shown cannot be read; other errors than that are returned.
-    fn unreadable(&self, error: Error) -> Result<Rebuilt> {
+    /// The verdict for messages that cannot be read. Returns other errors.
+    fn unreadable(&self, error: Error) -> Result<RebuiltRequest> {
         match error.kind() {
             ErrorKind::Store(store::Error::NotFound(what)) => {
                 let what = format!("part of what was shown is not in the store: {what}");
-                Ok(Verdict::Missing { what }.into())
+                Ok(RequestVerdict::Missing { what }.into())
             }
-            ErrorKind::Store(store::Error::Erased { point }) => Ok(Verdict::Erased { at: *point }.into()),
+            ErrorKind::Store(store::Error::Erased { point }) => Ok(RequestVerdict::Erased { at: *point }.into()),
             _ => Err(error),
         }
     }
 }
 
-impl From<Verdict> for Rebuilt {
-    fn from(verdict: Verdict) -> Self {
+impl From<RequestVerdict> for RebuiltRequest {
+    fn from(verdict: RequestVerdict) -> Self {
         Self { bytes: None, verdict }
     }
 }
 
-impl Verdict {
+impl RequestVerdict {
     /// Whether the request was rebuilt.
     pub fn is_rebuilt(&self) -> bool {
         *self == Self::Rebuilt
     }
 
-    /// One word for programs.
+    /// The verdict as one word, as in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Rebuilt => "rebuilt",
@@ -235,7 +235,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RequestVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rebuilt => f.write_str("the same request, byte for byte"),

@@ -1,26 +1,26 @@
-//! What an agent may use up in one step.
+//! Limits on what an agent may use in one step.
 
 use std::time::Duration;
 
-use rath_core::{Run, Time, Usage};
+use rath_core::{AgentLoop, Time, Usage};
 
-/// Limits of one agent's step. A run that reaches one ends cleanly and says which.
+/// Limits of one agent's step. A run that reaches a limit fails with an error that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Turns of the model.
     pub turns: Option<u64>,
-    /// Tokens, in and out.
+    /// Tokens, input and output.
     pub tokens: Option<u64>,
-    /// Money, in billionths of a US dollar. What a model costs whose prices are not known is not counted.
+    /// Cost, in billionths of a US dollar. Requests to models without known prices are not counted.
     pub cost_nano_usd: Option<u64>,
-    /// Time since this process began or resumed the step. When it is over, a request is given up, calls that run are
-    /// told to stop, and nothing is tried again. Where only a person is waited for, the run is left waiting instead, and
-    /// has all its time again when it is resumed.
+    /// Time since this process started or resumed the step. When the limit is reached, a request is abandoned, running
+    /// calls are cancelled, and nothing is retried. A run that only waits for an answer ends with `Waiting` instead,
+    /// and has the whole time again when it is resumed.
     pub wall_time: Option<Duration>,
 }
 
 impl Default for Budget {
-    /// A thousand turns: what goes on longer has probably lost its way.
+    /// A thousand turns. A longer run is probably stuck.
     fn default() -> Self {
         Self { turns: Some(1000), tokens: None, cost_nano_usd: None, wall_time: None }
     }
@@ -35,26 +35,26 @@ impl Budget {
         Self { turns: Some(turns), ..Self::default() }
     }
 
-    /// And at most this many tokens.
+    /// Adds a limit on tokens.
     #[must_use]
     pub fn tokens(self, tokens: u64) -> Self {
         Self { tokens: Some(tokens), ..self }
     }
 
-    /// And at most this much money, as far as prices are known: those of local models are not.
+    /// Adds a limit on cost in US dollars. Models without known prices, such as local ones, are not counted.
     #[must_use]
     pub fn usd(self, dollars: f64) -> Self {
         Self { cost_nano_usd: Some((dollars * 1e9) as u64), ..self }
     }
 
-    /// And at most this long.
+    /// Adds a time limit.
     #[must_use]
     pub fn wall_time(self, time: Duration) -> Self {
         Self { wall_time: Some(time), ..self }
     }
 
-    /// What is spent, if anything is.
-    pub(super) fn spent(&self, run: &Run, usage: Usage, since: Time) -> Option<String> {
+    /// The limit that is reached, if any, as text.
+    pub(super) fn spent(&self, run: &AgentLoop, usage: Usage, since: Time) -> Option<String> {
         let used = usage - run.usage_before;
         let tokens = used.input_tokens + used.output_tokens;
         if let Some(turns) = self.turns.filter(|turns| run.turns >= *turns) {
@@ -69,14 +69,14 @@ impl Budget {
         self.time_left(since).filter(Duration::is_zero).map(|_| self.time_spent(since))
     }
 
-    /// The time that is spent once it is over.
+    /// The time used and its limit, as text.
     pub(super) fn time_spent(&self, since: Time) -> String {
         let most = self.wall_time.unwrap_or_default();
         let gone = Duration::from_micros(Time::now().micros_since(since)).max(most);
         format!("{:.1} s of {:.1} s", gone.as_secs_f64(), most.as_secs_f64())
     }
 
-    /// How much time is left.
+    /// The remaining time; `None` without a limit.
     pub(super) fn time_left(&self, since: Time) -> Option<Duration> {
         let gone = || Duration::from_micros(Time::now().micros_since(since));
         self.wall_time.map(|most| most.saturating_sub(gone()))

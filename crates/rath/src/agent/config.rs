@@ -1,28 +1,28 @@
-//! An agent's configuration as its step names it: stored once, and the agent's fingerprint.
+//! An agent's configuration, which is stored once and named by its step. Its digest is the agent's fingerprint.
 
 use rath_core::{Blob, Parameters, StandardView, ToolSpec};
 use serde::{Deserialize, Serialize};
 
-use super::policy::ByTool;
-use super::{Agent, Sealed};
+use super::policy::ToolDecisions;
+use super::{Agent, ResolvedConfig};
 use crate::policy::Policy;
 
-/// An agent's configuration as it is read from a store: as much of it as requests are made of.
+/// An agent's configuration as read from a store: the parts that requests are made of.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AgentConfig {
     /// The model's name.
     #[serde(default)]
     pub model: Option<String>,
-    /// The prompt.
+    /// The prompt; empty if the agent has none.
     #[serde(default)]
     pub prompt: String,
     /// The context view, by name and version.
     #[serde(default = "whole")]
     pub view: String,
-    /// What is asked of the model besides.
+    /// The parameters of requests.
     #[serde(default)]
     pub parameters: Parameters,
-    /// The tools.
+    /// The tools that the model may call.
     #[serde(default)]
     pub tools: Vec<ToolSpec>,
 }
@@ -38,7 +38,7 @@ impl AgentConfig {
     }
 }
 
-/// The same, as it is written. The order of the fields is stored.
+/// The configuration as it is written. The order of the fields is part of the stored bytes.
 #[derive(Serialize)]
 struct Config<'a> {
     agent: &'a str,
@@ -47,8 +47,8 @@ struct Config<'a> {
     prompt: &'a str,
     view: &'a str,
     parameters: &'a Parameters,
-    #[serde(skip_serializing_if = "ByTool::is_empty")]
-    policy: &'a ByTool,
+    #[serde(skip_serializing_if = "ToolDecisions::is_empty")]
+    policy: &'a ToolDecisions,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a Policy>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -56,20 +56,26 @@ struct Config<'a> {
     tools: &'a [ToolSpec],
 }
 
-pub(super) fn seal(agent: &Agent) -> Sealed {
-    let specs: Vec<ToolSpec> = agent.tools.iter().map(|tool| tool.spec().clone()).collect();
+pub(super) fn resolve(agent: &Agent) -> ResolvedConfig {
+    let mut specs: Vec<ToolSpec> = agent.tools.iter().map(|tool| tool.spec().clone()).collect();
+    let mut parameters = agent.parameters.clone();
+    let answer_tool = agent.output.as_ref().and_then(|output| {
+        let support = agent.model.as_ref().map(|model| model.answer_schema_support()).unwrap_or_default();
+        output.configure(support, &mut parameters, &mut specs)
+    });
     let config = Config {
         agent: &agent.name,
         model: agent.model.as_ref().map(|model| model.name()),
         prompt: &agent.prompt,
         view: agent.view.name(),
-        parameters: &agent.parameters,
-        policy: &agent.by_tool,
-        rules: agent.rules.as_ref(),
+        parameters: &parameters,
+        policy: &agent.tool_decisions,
+        rules: agent.policy.as_ref(),
         hands_off_to: agent.hand_offs.iter().map(|(name, _)| name.as_str()).collect(),
         tools: &specs,
     };
-    // Our own plain types always serialise.
+    // These types always serialize.
     let bytes = serde_json::to_vec(&config).unwrap_or_default();
-    Sealed { name: agent.name.as_str().into(), blob: Blob::new(bytes, "application/json"), specs }
+    let blob = Blob::new(bytes, "application/json");
+    ResolvedConfig { name: agent.name.as_str().into(), specs, parameters, answer_tool, blob }
 }

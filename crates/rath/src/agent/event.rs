@@ -1,4 +1,4 @@
-//! What a run tells while it happens. Nothing here is state: the records are.
+//! Events of a run for live display. They are not state: the records are.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use rath_core::{Delta, SessionId, Usage};
 use serde::{Serialize, Serializer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// One thing that happened in a run: on which session, by which agent.
+/// An event of a run, with its session and agent.
 ///
-/// As JSON, the fields of [`Event`] stand beside `session` and `agent`:
+/// In JSON, the fields of [`Event`] are next to `session` and `agent`:
 /// `{"session":"…","agent":"guide","event":"call_started","id":"c1","tool":"read","arguments":"{}"}`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunEvent {
@@ -31,7 +31,7 @@ fn as_text<S: Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(name)
 }
 
-/// What happened. It is owned, so that it can be sent to another thread or process.
+/// The event itself. It owns its data, so it can be sent to another thread or process.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -54,26 +54,26 @@ pub enum Event {
     CallStarted {
         /// The call's id.
         id: String,
-        /// The tool.
+        /// The name of the tool.
         tool: String,
         /// The arguments, as JSON.
         arguments: String,
     },
     /// A tool call ended. The record of it follows.
     CallFinished {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
         /// The body of the record.
         finished: Box<ToolFinished>,
     },
-    /// A tool call was not made: there is no such tool, its arguments do not fit, or it is not allowed.
+    /// A tool call was not made: the tool is unknown, the arguments are invalid, or the call is not allowed.
     CallRefused {
-        /// The tool.
+        /// The name of the tool that the model requested.
         tool: String,
-        /// What the model is told.
+        /// The text that the model is shown.
         why: String,
     },
-    /// The files were restored before a call is repeated, including what other people changed since.
+    /// The files were restored before a call is repeated. Edits since the first attempt were reverted too.
     FilesRestored {
         /// The body of the record.
         restored: Box<Restored>,
@@ -85,39 +85,39 @@ pub enum Event {
     },
     /// The model failed, and the request is sent again.
     Retrying {
-        /// What happened.
+        /// The error.
         why: String,
     },
 }
 
-/// Receives what happens on a session and its forks: `session.equip(Listener::new(…))`.
+/// Receives the events of a session and its forks: `session.provide(Observer::new(…))`.
 #[derive(Clone)]
-pub struct Listener(Arc<Hears>);
+pub struct Observer(Arc<Callback>);
 
-type Hears = dyn Fn(RunEvent) + Send + Sync;
+type Callback = dyn Fn(RunEvent) + Send + Sync;
 
-impl Listener {
-    /// Calls `hears` with each event, on the thread where it happens: `hears` must not block.
-    pub fn new(hears: impl Fn(RunEvent) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hears))
+impl Observer {
+    /// Creates an observer that calls `receive` with each event, on the thread of the run. `receive` must not block.
+    pub fn new(receive: impl Fn(RunEvent) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(receive))
     }
 
-    /// A listener, and the stream of what it hears. The stream ends when the last clone of the listener is dropped.
+    /// An observer, and the stream of its events. The stream ends when the last clone of the observer is dropped.
     ///
     /// ```
-    /// use rath::agent::{Event, Listener};
+    /// use rath::agent::{Event, Observer};
     /// use rath::prelude::*;
     /// # pollster::block_on(async {
-    /// let (listener, mut events) = Listener::stream();
-    /// let mut session = Memory::new().create(Actor::person("ada"));
+    /// let (observer, mut events) = Observer::stream();
+    /// let mut session = InMemory::new().create(Actor::person("ada"));
     /// session.user("Hello.")?;
-    /// session.equip(listener);
+    /// session.provide(observer);
     /// let agent = Agent::new("greeter").model(Scripted::new("scripted").say("Good morning."));
     /// drop(agent.forward(session).await?);
     /// let mut words = String::new();
     /// while let Some(event) = events.next().await {
     ///     assert!(serde_json::to_string(&event).unwrap().contains(r#""agent":"greeter""#));
-    ///     if let Event::Delta { delta: rath::Delta::Text(text) } = event.what {
+    ///     if let Event::Delta { delta: rath::model::Delta::Text(text) } = event.what {
     ///         words.push_str(&text);
     ///     }
     /// }
@@ -126,26 +126,26 @@ impl Listener {
     /// # }).unwrap();
     /// ```
     pub fn stream() -> (Self, RunEvents) {
-        let (send, receive) = unbounded_channel();
-        let listener = Self::new(move |event| {
-            // A stream that was dropped misses nothing.
-            let _ = send.send(event);
+        let (sender, receiver) = unbounded_channel();
+        let observer = Self::new(move |event| {
+            // The receiver may have been dropped.
+            let _ = sender.send(event);
         });
-        (listener, RunEvents(receive))
+        (observer, RunEvents(receiver))
     }
 
-    pub(super) fn tell(&self, event: RunEvent) {
+    pub(super) fn emit(&self, event: RunEvent) {
         (self.0)(event);
     }
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listener")
+        f.write_str("Observer")
     }
 }
 
-/// The events of a run, in the order in which they happened. Events that nobody reads stay in memory.
+/// The events of a run in order. Events are kept in memory until they are read.
 #[derive(Debug)]
 pub struct RunEvents(UnboundedReceiver<RunEvent>);
 
@@ -164,12 +164,12 @@ impl Stream for RunEvents {
     }
 }
 
-/// What a run does while a person has not answered: `session.equip(Patience::Wait)`.
+/// What a run does while a question is open: `session.provide(OnQuestion::Wait)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Patience {
-    /// It ends with an error that says so, and goes on when it is resumed.
+pub enum OnQuestion {
+    /// The run ends with [`ErrorKind::Waiting`](rath_core::ErrorKind::Waiting), and can be resumed after the answer.
     #[default]
     Leave,
-    /// It waits for the answer.
+    /// The run blocks until the question is answered.
     Wait,
 }

@@ -1,18 +1,19 @@
 //! Agents: a model with tools, in a loop, as a workflow on sessions.
 //!
-//! An [`Agent`] is a step. What it does next is decided by the machine in the session's folded state
-//! ([`rath_core::Run`]); the driver here does the IO: it asks the model, makes the calls, records both, and publishes
-//! before anything happens that cannot be taken back. There is one driver: a run that goes on after a crash takes the
-//! same way as one that was never interrupted.
+//! An [`Agent`] works in a step of the session. The state machine in the session's folded state
+//! ([`AgentLoop`](rath_core::AgentLoop)) decides what it does next. The driver in this module does the IO: it sends
+//! requests to the model, makes tool calls, records both, and publishes records before an irreversible effect. A
+//! resumed run uses the same driver as one that was never interrupted.
 
-mod asker;
 mod budget;
 mod calls;
 mod config;
 mod drive;
 mod event;
-mod json_answer;
+mod output;
 mod policy;
+mod question_handler;
+mod rate_limit;
 mod retry;
 mod stop;
 mod sub_agent;
@@ -24,21 +25,21 @@ use std::time::Duration;
 
 use rath_core::body::{Role, StepEntered};
 use rath_core::{
-    Blob, BoxContextView, BoxModel, BoxTool, BoxWorkflow, ContextView, Equipment, Injector, IntoTools, Model, Outline,
-    Parameters, Result, Session, StandardView, ToolSpec, Workflow,
+    Blob, BoxContextView, BoxModel, BoxTool, BoxWorkflow, ContextView, Injector, IntoTools, Model, Outline, Parameters,
+    Resources, Result, Session, StandardView, ToolSpec, Workflow,
 };
 
-pub use asker::{Answer, Asker, Question, Response};
 pub use budget::Budget;
+pub(crate) use calls::panic_message;
 pub use config::AgentConfig;
-pub use event::{Event, Listener, Patience, RunEvent, RunEvents};
-pub use json_answer::answer_of;
+pub use event::{Event, Observer, OnQuestion, RunEvent, RunEvents};
 pub use policy::Decision;
+pub use question_handler::{Answer, HumanReply, Question, QuestionHandler};
 pub use sub_agent::SubAgent;
 
 use crate::policy::Policy;
-use policy::ByTool;
-use schemars::JsonSchema;
+use output::{AnswerTool, OutputType};
+use policy::ToolDecisions;
 
 /// A model with tools, in a loop.
 ///
@@ -46,7 +47,7 @@ use schemars::JsonSchema;
 /// use rath::prelude::*;
 /// # pollster::block_on(async {
 /// let agent = Agent::new("greeter").prompt("Greet the user.").model(Scripted::new("scripted").say("Good morning."));
-/// let store = Memory::new();
+/// let store = InMemory::new();
 /// let mut session = store.create(Actor::person("ada"));
 /// session.user("Hello.")?;
 /// let session = agent.forward(session).await?;
@@ -65,29 +66,36 @@ pub struct Agent {
     injectors: Vec<Arc<dyn Injector>>,
     parameters: Parameters,
     budget: Budget,
-    by_tool: ByTool,
-    rules: Option<Policy>,
+    tool_decisions: ToolDecisions,
+    policy: Option<Policy>,
     hand_offs: Vec<(String, BoxWorkflow)>,
-    equipment: Equipment,
+    resources: Resources,
     retries: u32,
     backoff: Duration,
-    sealed: OnceLock<Arc<Sealed>>,
+    output: Option<Arc<OutputType>>,
+    output_retries: u32,
+    resolved: OnceLock<Arc<ResolvedConfig>>,
 }
 
-/// What does not change any more once the agent works.
-pub(crate) struct Sealed {
+/// The configuration of an agent, fixed when its step starts.
+pub(crate) struct ResolvedConfig {
     name: Arc<str>,
+    /// The tools that requests list, with the one to answer with.
     specs: Vec<ToolSpec>,
+    /// The parameters of requests.
+    parameters: Parameters,
+    /// The tool to answer with, if the output is typed and the model's API takes no schema.
+    answer_tool: Option<AnswerTool>,
     blob: Blob,
 }
 
 impl Agent {
-    /// Its name.
+    /// The agent's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of its model.
+    /// The name of the agent's model.
     pub fn model_name(&self) -> Option<&str> {
         self.model.as_ref().map(|model| model.name())
     }
@@ -104,152 +112,152 @@ impl Agent {
             injectors: Vec::new(),
             parameters: Parameters::default(),
             budget: Budget::default(),
-            by_tool: ByTool::default(),
-            rules: None,
+            tool_decisions: ToolDecisions::default(),
+            policy: None,
             hand_offs: Vec::new(),
-            equipment: Equipment::new(),
+            resources: Resources::new(),
             retries: retry::RETRIES,
             backoff: retry::FIRST_WAIT,
-            sealed: OnceLock::new(),
+            output: None,
+            output_retries: output::RETRIES,
+            resolved: OnceLock::new(),
         }
     }
 
-    /// What the model is told before the conversation.
+    /// Sets the prompt, which the model gets before the conversation.
     #[must_use]
     pub fn prompt(self, prompt: impl Into<String>) -> Self {
         self.change(|agent| agent.prompt = prompt.into())
     }
 
-    /// The model.
+    /// Sets the model.
     #[must_use]
     pub fn model(self, model: impl Model) -> Self {
         self.change(|agent| agent.model = Some(Arc::new(model)))
     }
 
-    /// The model, where its type is forgotten already.
+    /// Sets a model that is already shared.
     #[must_use]
     pub fn shared_model(self, model: BoxModel) -> Self {
         self.change(|agent| agent.model = Some(model))
     }
 
-    /// Adds tools: one, a tuple or list of them, or an object whose methods are tools. It can call no others.
+    /// Adds tools: one, a tuple or list of tools, or an object whose methods are tools. The model can call no others.
     #[must_use]
     pub fn tools(self, tools: impl IntoTools) -> Self {
         self.change(|agent| agent.tools.extend(tools.into_tools()))
     }
 
-    /// An agent or workflow that goes on with the session when a call of a tool says so:
-    /// [`ToolOutcome::hand_off`](rath_core::ToolOutcome::hand_off) with this name. This agent's step is then over, and
-    /// the other one works in a step of its own, behind it.
+    /// Adds an agent or workflow that continues the session when a tool call returns
+    /// [`ToolOutcome::hand_off`](rath_core::ToolOutcome::hand_off) with this name. This agent's step ends, and the
+    /// other agent works in a new step after it.
     #[must_use]
     pub fn hands_off_to(self, name: impl Into<String>, to: impl Workflow + 'static) -> Self {
         self.change(|agent| agent.hand_offs.push((name.into(), BoxWorkflow::new(to))))
     }
 
-    /// Chooses the messages that the model is shown. Unless set, it is shown the whole context.
+    /// Sets the view that selects the messages for the model. Default: the whole context.
     #[must_use]
     pub fn view(self, view: impl ContextView) -> Self {
         self.change(|agent| agent.view = Arc::new(view))
     }
 
-    /// Adds messages to each request, after those of injectors before it. A request records them by reference.
+    /// Adds an injector, whose messages are added to each request after those of earlier injectors. A request records
+    /// them by reference.
     #[must_use]
     pub fn inject(self, injector: impl Injector) -> Self {
         self.change(|agent| agent.injectors.push(Arc::new(injector)))
     }
 
-    /// What is asked of the model besides. A [tool choice](rath_core::ToolChoice) that forces a call holds for the first
-    /// turn of a step.
+    /// Sets the parameters of requests. A [tool choice](rath_core::ToolChoice) that forces a call applies only to the
+    /// first turn of a step.
     #[must_use]
     pub fn parameters(self, parameters: Parameters) -> Self {
         self.change(|agent| agent.parameters = parameters)
     }
 
-    /// Its answers are JSON of this type. [`answer_of`] reads them.
-    #[must_use]
-    pub fn answers<T: JsonSchema>(self) -> Self {
-        let schema = schemars::schema_for!(T).to_value();
-        self.change(|agent| agent.parameters.answer_schema = Some(schema))
-    }
-
-    /// What it may use up in one step.
+    /// Limits what the agent may use in one step.
     #[must_use]
     pub fn budget(self, budget: Budget) -> Self {
         self.change(|agent| agent.budget = budget)
     }
 
-    /// What is done when the model wants to call a tool of this name: the default is what the [rules](Self::rules) say,
-    /// and to allow it where there are none.
+    /// Sets the decision for calls of one tool. Without it the [policy](Self::policy) decides, or if there is no policy
+    /// the call is allowed.
     #[must_use]
-    pub fn policy(self, tool: impl Into<String>, decision: Decision) -> Self {
-        self.change(|agent| agent.by_tool.set(tool.into(), decision))
+    pub fn tool_policy(self, tool: impl Into<String>, decision: Decision) -> Self {
+        self.change(|agent| agent.tool_decisions.set(tool.into(), decision))
     }
 
-    /// Which calls are made, asked about or refused, by tool, path, command and effect. What no rule matches is decided
-    /// safely: what cannot be taken back is asked about. They are part of the agent: a run is not resumed with others.
-    /// Rules of whoever runs it come with the session, `session.equip(policy)`, and may change.
+    /// Sets the policy, which allows, asks about or denies calls by tool, path, command and effect. Irreversible calls
+    /// that no rule matches need an approval. The policy is part of the agent's configuration: a run is not resumed
+    /// with another one. A policy given to the session with `session.provide(policy)` applies too, and may change
+    /// between runs.
     #[must_use]
-    pub fn rules(self, rules: Policy) -> Self {
-        self.change(|agent| agent.rules = Some(rules))
+    pub fn policy(self, policy: Policy) -> Self {
+        self.change(|agent| agent.policy = Some(policy))
     }
 
-    /// Something that its tools may use, by type.
+    /// Adds a resource for the agent's tools, which they get by its type.
     #[must_use]
     pub fn with<T: Send + Sync + 'static>(self, value: T) -> Self {
         self.with_shared(Arc::new(value))
     }
 
-    /// As [`with`](Self::with), with something that others have too.
+    /// As [`with`](Self::with), with a value that is already shared.
     #[must_use]
     pub fn with_shared<T: Send + Sync + 'static>(self, value: Arc<T>) -> Self {
-        self.change(|agent| agent.equipment = std::mem::take(&mut agent.equipment).with(value))
+        self.change(|agent| agent.resources = std::mem::take(&mut agent.resources).with(value))
     }
 
-    /// How often a request is sent again when the model fails for the moment, and how long to wait before the first
-    /// time; the wait doubles.
+    /// Sets how often a request is sent again after a transient failure, and the wait before the first retry. The wait
+    /// doubles with each retry. Default: 3 retries, 500 ms.
+    ///
+    /// A wait for a rate limit is not a retry: when the provider answers with status 429 and `Retry-After`, all requests of
+    /// this process with the same address and API key wait.
     #[must_use]
     pub fn retries(self, times: u32, wait: Duration) -> Self {
         self.change(|agent| (agent.retries, agent.backoff) = (times, wait))
     }
 
-    /// What its configuration calls itself. Resuming a run with another version stops.
+    /// Sets the version of the agent. Resuming a run with another version fails with a divergence.
     #[must_use]
     pub fn version(self, version: impl Into<String>) -> Self {
         self.change(|agent| agent.version = Some(version.into()))
     }
 
-    /// The names of its tools.
+    /// The names of the agent's tools.
     pub fn tool_names(&self) -> impl Iterator<Item = &str> {
         self.tools.iter().map(|tool| tool.spec().name.as_str())
     }
 
     fn change(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
-        self.sealed = OnceLock::new();
+        self.resolved = OnceLock::new();
         self
     }
 
-    fn sealed(&self) -> Arc<Sealed> {
-        self.sealed.get_or_init(|| Arc::new(config::seal(self))).clone()
+    fn resolved(&self) -> Arc<ResolvedConfig> {
+        self.resolved.get_or_init(|| Arc::new(config::resolve(self))).clone()
     }
 }
 
 impl Workflow for Agent {
     async fn forward(&self, session: Session) -> Result<Session> {
-        let sealed = self.sealed();
+        let resolved = self.resolved();
         let step = StepEntered {
             role: Some(Role::Agent),
             version: self.version.clone(),
-            config: Some(sealed.blob.reference.clone()),
+            config: Some(resolved.blob.reference.clone()),
             ..StepEntered::new(&self.name)
         };
-        let blob = sealed.blob.clone();
-        let session =
-            session.in_step(step, Some(blob), |session, entered| self.drive(session, sealed, entered)).await?;
+        let blob = resolved.blob.clone();
+        let work = |session, entered| self.drive(session, resolved, entered);
+        let (session, _) = session.in_step_with_value(step, Some(blob), work).await?;
         if self.hand_offs.is_empty() {
             return Ok(session);
         }
-        // What the step was left with is on the record: a resumed run that jumps over the step finds it too.
+        // The hand-off is read from the records, so a resumed run that skips the finished step finds it too.
         let to = match session.handed_off().await {
             Ok(to) => to,
             Err(error) => return Err(error.with_sessions(vec![session])),

@@ -1,13 +1,13 @@
-//! Which calls of an agent are made, asked about, or refused.
+//! The decision about a tool call of an agent.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::Agent;
-use crate::policy::{Decided, Policy, Ruling, Wish};
+use crate::policy::{Policy, PolicyAction, PolicyDecision, ProposedCall};
 
-/// What is done when a model wants to call a tool.
+/// What to do when a model wants to call a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -16,16 +16,16 @@ pub enum Decision {
     Allow,
     /// A person is asked first.
     Ask,
-    /// The call is refused, and the model is told why.
+    /// The call is refused, and the model gets this reason.
     Deny(String),
 }
 
-/// Decisions by tool.
+/// Decisions by tool name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub(super) struct ByTool(BTreeMap<String, Decision>);
+pub(super) struct ToolDecisions(BTreeMap<String, Decision>);
 
-impl ByTool {
+impl ToolDecisions {
     pub(super) fn set(&mut self, tool: String, decision: Decision) {
         self.0.insert(tool, decision);
     }
@@ -35,37 +35,39 @@ impl ByTool {
     }
 }
 
-/// A decision, and what says so.
-pub(super) struct Ruled {
+/// A decision, and the rule behind it.
+pub(super) struct ToolDecision {
     pub(super) decision: Decision,
     pub(super) by: Option<String>,
 }
 
 impl Agent {
-    /// What is done about a call. What is said of the tool by name comes before the rules, and loosens none that forbids.
-    /// Of the agent's rules and those of the house, the stricter decides.
-    pub(super) fn rule_on(&self, wish: &Wish<'_>, house: Option<&Policy>) -> Ruled {
-        let said = self.by_tool.0.get(wish.tool);
-        let by_name = |word: &str| Some(format!("{word} {}", wish.tool));
-        let strictness = |decided: &Decided| match decided.ruling {
-            Ruling::Allow => 0,
-            Ruling::Ask => 1,
-            Ruling::Deny => 2,
+    /// Decides about a call. A decision for the tool by name precedes the policies, except that it cannot allow what a
+    /// policy denies. Of the agent's policy and the session's, the stricter decides.
+    pub(super) fn decide_tool(&self, proposed: &ProposedCall<'_>, session_policy: Option<&Policy>) -> ToolDecision {
+        let said = self.tool_decisions.0.get(proposed.tool);
+        let by_name = |word: &str| Some(format!("{word} {}", proposed.tool));
+        let strictness = |decided: &PolicyDecision| match decided.action {
+            PolicyAction::Allow => 0,
+            PolicyAction::Ask => 1,
+            PolicyAction::Deny => 2,
         };
-        let rules = [self.rules.as_ref(), house];
-        let decided = rules.into_iter().flatten().map(|rules| rules.decide(wish)).max_by_key(strictness);
+        let rules = [self.policy.as_ref(), session_policy];
+        let decided = rules.into_iter().flatten().map(|rules| rules.decide(proposed)).max_by_key(strictness);
         match (said, decided) {
-            (Some(Decision::Deny(why)), _) => Ruled { decision: Decision::Deny(why.clone()), by: by_name("deny") },
-            (_, Some(decided)) if decided.ruling == Ruling::Deny => {
-                let why = decided.why.unwrap_or_else(|| "a rule says so".into());
-                Ruled { decision: Decision::Deny(format!("{why} (rule: {})", decided.by)), by: Some(decided.by) }
+            (Some(Decision::Deny(why)), _) => {
+                ToolDecision { decision: Decision::Deny(why.clone()), by: by_name("deny") }
             }
-            (Some(Decision::Ask), _) => Ruled { decision: Decision::Ask, by: by_name("ask") },
-            (None, Some(decided)) if decided.ruling == Ruling::Ask => {
+            (_, Some(decided)) if decided.action == PolicyAction::Deny => {
+                let why = decided.why.unwrap_or_else(|| "a rule denies it".into());
+                ToolDecision { decision: Decision::Deny(format!("{why} (rule: {})", decided.by)), by: Some(decided.by) }
+            }
+            (Some(Decision::Ask), _) => ToolDecision { decision: Decision::Ask, by: by_name("ask") },
+            (None, Some(decided)) if decided.action == PolicyAction::Ask => {
                 let by = decided.why.map_or(decided.by.clone(), |why| format!("{}: {why}", decided.by));
-                Ruled { decision: Decision::Ask, by: Some(by) }
+                ToolDecision { decision: Decision::Ask, by: Some(by) }
             }
-            _ => Ruled { decision: Decision::Allow, by: None },
+            _ => ToolDecision { decision: Decision::Allow, by: None },
         }
     }
 }

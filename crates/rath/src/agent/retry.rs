@@ -1,18 +1,18 @@
-//! How long to wait before a failed request to a model is sent again.
+//! The wait before a failed request to a model is sent again.
 
 use std::time::Duration;
 
-/// The longest wait.
+/// The upper limit of a doubled wait. It does not limit the time that a provider asks for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The first wait, unless the agent sets another.
+/// The default first wait.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// How often a request is sent again, unless the agent sets another number.
+/// The default number of retries.
 pub(super) const RETRIES: u32 = 3;
 
-/// The wait before the next attempt: what the provider asks for and up to a tenth more, else twice as long each time. The
-/// second half of that is random, so that many clients that were refused at once do not come back at once.
+/// The wait before the next attempt: the time that the provider asks for plus up to 10 %, else twice the last wait. The
+/// second half of a doubled wait is random, so that clients that were refused together do not retry together.
 pub(super) fn wait(after: Option<Duration>, backoff: Duration, attempts: u32, random: u64) -> Duration {
     let chance = |of: Duration| of.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64);
     match after {

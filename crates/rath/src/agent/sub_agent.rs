@@ -1,6 +1,6 @@
-//! Agents as tools: each call works on a branch of the session, and the branch is merged when the call is over.
+//! Agents as tools: each call works on a branch of the session, which is merged when the call ends.
 //!
-//! Nothing here is special: a tool of a user can do the same with `#[tool(branches)]` and [`Call::branch`].
+//! This uses only public API: other tools can do the same with `#[tool(branches)]` and [`Call::branch`].
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ pub struct SubAgent {
     workflow: BoxWorkflow,
     name: String,
     description: String,
-    /// The agent's configuration, if it is one.
+    /// The agent's configuration, if the workflow is an agent.
     agent: Option<serde_json::Value>,
     spec: OnceLock<ToolSpec>,
 }
@@ -30,14 +30,15 @@ struct Task {
 }
 
 impl Agent {
-    /// This agent as a tool for another one. Each call works on a branch of the caller's session: the agent sees the
-    /// task it is given, not the caller's conversation; its files and its usage come back with its answer. Where it fails,
-    /// its files stay on the branch. Where they do not fit to what another call made of them, its result says so.
+    /// This agent as a tool for another agent. Each call works on a branch of the caller's session. The agent sees its
+    /// task, not the caller's conversation. Its answer is the result; its file changes and its usage are merged. If the
+    /// agent fails, its file changes stay on the branch. If they conflict with those of another call, the result lists
+    /// the paths.
     pub fn as_tool(self, description: impl Into<String>) -> SubAgent {
         let name = self.name.clone();
-        // The task is the last thing said before the agent's step.
+        // The view shows the last message before the agent's step, which is the task.
         let agent = self.view(StandardView::LastAnswer);
-        let config = serde_json::from_slice(&agent.sealed().blob.bytes).ok();
+        let config = serde_json::from_slice(&agent.resolved().blob.bytes).ok();
         SubAgent { agent: config, ..SubAgent::new(name, description, agent) }
     }
 }
@@ -55,7 +56,7 @@ impl SubAgent {
     }
 
     async fn work(&self, mut session: Session, task: String) -> Result<(Session, String)> {
-        // The task is the last thing said before the agent's step: its agent sees it, and nothing before it.
+        // The task is the last message before the agent's step. Its view shows only this message.
         let workflow = self.workflow.clone();
         session = session
             .step(&self.name, async move |mut session: Session| {
@@ -77,14 +78,14 @@ impl Tool for SubAgent {
         self.spec.get_or_init(|| {
             let schema = json!({
                 "type": "object",
-                "properties": { "task": { "type": "string", "description": "What is to be done, with all it takes to do it." } },
+                "properties": { "task": { "type": "string", "description": "The task, with all the information needed to do it." } },
                 "required": ["task"],
                 "additionalProperties": false,
             });
             ToolSpec {
-                // Making it again goes on with its branch, where each call has a class of its own.
+                // A repeated call continues its branch, where each inner call has its own effect.
                 effect: Effect::Idempotent,
-                // The task is prose: each call that the agent makes is decided by its own paths.
+                // The task is prose. The policy checks the paths of the inner calls.
                 paths: PathArguments::named(""),
                 branches: true,
                 agent: self.agent.clone(),
@@ -95,7 +96,7 @@ impl Tool for SubAgent {
 
     fn check(&self, arguments: &str) -> Result<(), String> {
         let task = serde_json::from_str::<Task>(arguments);
-        task.map(|_| ()).map_err(|why| format!("{} takes one argument, \"task\", a text: {why}", self.name))
+        task.map(|_| ()).map_err(|why| format!("{} takes one string argument, \"task\": {why}", self.name))
     }
 
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ToolOutcome> {

@@ -1,100 +1,126 @@
-//! One request to the model, and its answer on the record.
+//! One request to the model, and recording its answer.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use rath_core::body::{Assistant, Block, ModelFailed, ModelRequested, ModelResponded};
 use rath_core::{
-    Answer, Asking, Blob, Delta, Error, ErrorKind, Failure, Injected, Injection, MadeBy, Parameters, Result, Session,
-    Shown, Time, ToolChoice, random_number,
+    Blob, Delta, Digest, EncodedBy, Error, ErrorKind, Failure, Injected, Injection, ModelAnswer, ModelInput,
+    Parameters, RequestSpec, Result, Session, Time, ToolChoice, random_number,
 };
 
 use super::Agent;
-use super::drive::Bench;
+use super::drive::StepContext;
 use super::event::{Event, RunEvent};
+use super::rate_limit;
 use super::retry::{LONGEST_WAIT, wait};
-use crate::pause::pause;
+use crate::sleep::sleep;
+use crate::workflow::SharedBudget;
 
 impl Agent {
-    pub(super) async fn take_turn(&self, session: &mut Session, bench: &mut Bench) -> Result<()> {
+    pub(super) async fn take_turn(&self, session: &mut Session, context: &mut StepContext) -> Result<()> {
         let Some(model) = &self.model else {
             let why = format!("agent {:?} has no model: give it one with `.model(…)`", self.name);
             return Err(ErrorKind::Workflow(why.into()).into());
         };
         let run = session.state().run().cloned().unwrap_or_default();
-        if let Some(spent) = self.budget.spent(&run, session.usage(), bench.since) {
+        if let Some(spent) = self.budget.spent(&run, session.usage(), context.since) {
             return Err(ErrorKind::Budget { agent: self.name.clone(), spent }.into());
         }
-        let sealed = bench.sealed.clone();
+        if let Ok(shared) = context.resources.get::<SharedBudget>() {
+            shared.note(session);
+            if let Some(spent) = shared.spent() {
+                return Err(ErrorKind::Budget { agent: self.name.clone(), spent }.into());
+            }
+        }
+        let limit = model.rate_limit_key(run.attempts + 1);
+        while let Some(left) = limit.and_then(rate_limit::time_left) {
+            // A request with the same key was told to wait.
+            tokio::select! {
+                biased;
+                () = sleep(left) => {}
+                () = self.stop(session, context) => return self.stopped(context).map_or(Ok(()), Err),
+            }
+        }
+        let resolved = context.resolved.clone();
         let injected = self.injected(session).await?;
-        // Otherwise the model could never give its answer.
-        let forced = self.parameters.tool_choice.as_ref().is_some_and(ToolChoice::is_forced);
-        let unforced = (run.turns > 0 && forced).then(|| Parameters { tool_choice: None, ..self.parameters.clone() });
-        let asking = Asking {
+        let changed = self.changed_parameters(context, run.turns);
+        let asking = RequestSpec {
             agent: &self.name,
             prompt: &self.prompt,
-            tools: &sealed.specs,
-            parameters: unforced.as_ref().unwrap_or(&self.parameters),
+            tools: &resolved.specs,
+            parameters: changed.as_ref().unwrap_or(&resolved.parameters),
             view: &*self.view,
             injected: &injected,
-            config: sealed.blob.reference.digest,
+            config: resolved.blob.reference.digest,
         };
-        let encoded = model.encode(&Shown::of(&*session, asking)).await;
+        let encoded = model.encode(&ModelInput::of(&*session, asking)).await;
         let encoded = match encoded {
             Ok(encoded) => encoded,
-            Err(failure) => return self.failed(session, bench, failure, run.attempts).await,
+            Err(failure) => return self.failed(session, context, failure, run.attempts, limit).await,
         };
         let by = encoded.by.clone();
-        let MadeBy { model: asked, encoder } =
-            by.unwrap_or_else(|| MadeBy { model: model.name().into(), encoder: model.encoder().into() });
-        let config = bench.reworded.then(|| sealed.blob.clone());
+        let EncodedBy { model: asked, encoder } =
+            by.unwrap_or_else(|| EncodedBy { model: model.name().into(), encoder: model.encoder().into() });
+        let config = context.reworded.then(|| resolved.blob.clone());
         if let Some(config) = &config {
             session.store().blob_put_soon(vec![config.clone()]).await?;
         }
         session.append(ModelRequested {
             config: config.map(|config| config.reference),
             injected: injected.clone(),
-            parameters: unforced.clone(),
+            parameters: changed.clone(),
             previous: run.request,
             attempt: (run.attempts > 0).then_some(run.attempts + 1),
             ..ModelRequested::new(asked, self.view.name(), encoder, encoded.digest)
         })?;
-        session.settle().await?;
+        session.publish_if_due().await?;
         let began = Time::now();
-        // What came of an answer that nobody waits for any more.
+        // The text received so far, for the case that the request is stopped.
         let words = Mutex::new(String::new());
         let answer = {
-            let shown = Shown::of(&*session, asking);
+            let shown = ModelInput::of(&*session, asking);
             let words = &words;
-            let (session_id, agent_name, listener) = (session.id(), sealed.name.clone(), bench.listener.clone());
-            let heard = |delta| {
+            let (session_id, agent_name, observer) = (session.id(), resolved.name.clone(), context.observer.clone());
+            let on_delta = |delta| {
                 if let Delta::Text(text) = &delta {
                     words.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
                 }
-                if let Some(listener) = &listener {
+                if let Some(observer) = &observer {
                     let (session, agent) = (session_id, agent_name.clone());
-                    listener.tell(RunEvent { session, agent, what: Event::Delta { delta } });
+                    observer.emit(RunEvent { session, agent, what: Event::Delta { delta } });
                 }
             };
-            let sending = model.send(&shown, &encoded, &heard);
+            let sending = model.send(&shown, &encoded, &on_delta);
             tokio::select! {
                 biased;
                 answer = sending => Some(answer),
-                () = self.stop(session, bench) => None,
+                () = self.stop(session, context) => None,
             }
         };
-        match (answer, self.stopped(bench)) {
-            (Some(Ok(answer)), _) => self.answered(session, bench, answer, began).await,
-            (Some(Err(failure)), _) => self.failed(session, bench, failure, run.attempts).await,
+        match (answer, self.stopped(context)) {
+            (Some(Ok(answer)), _) => self.answered(session, context, answer, began).await,
+            (Some(Err(failure)), _) => self.failed(session, context, failure, run.attempts, limit).await,
             (None, Some(error)) => {
                 let words = words.into_inner().unwrap_or_else(PoisonError::into_inner);
-                cut_off(session, bench, ModelFailed::new(""), words, error)
+                record_interruption(session, context, ModelFailed::new(""), words, error)
             }
             (None, None) => Ok(()),
         }
     }
 
-    /// The messages to inject into the next request. New blobs are stored with its record.
+    /// The parameters of the next request, if they differ from the configured ones.
+    fn changed_parameters(&self, context: &StepContext, turns: u64) -> Option<Parameters> {
+        let configured = &context.resolved.parameters;
+        let choice = match &context.resolved.answer_tool {
+            Some(tool) if tool.is_only || context.asked_for_answer => Some(ToolChoice::Tool(tool.name.clone())),
+            // A forced tool choice applies to the first turn only: otherwise the model could never answer.
+            _ => configured.tool_choice.clone().filter(|choice| turns == 0 || !choice.is_forced()),
+        };
+        (choice != configured.tool_choice).then(|| Parameters { tool_choice: choice, ..configured.clone() })
+    }
+
+    /// The messages to inject into the next request. Their blobs are stored with its record.
     async fn injected(&self, session: &Session) -> Result<Vec<Injected>> {
         let mut injected = Vec::new();
         if self.injectors.is_empty() {
@@ -110,8 +136,14 @@ impl Agent {
         Ok(injected)
     }
 
-    async fn answered(&self, session: &mut Session, bench: &mut Bench, answer: Answer, began: Time) -> Result<()> {
-        let Answer { mut blocks, stop, model, usage, prices, sent, raw } = answer;
+    async fn answered(
+        &self,
+        session: &mut Session,
+        context: &mut StepContext,
+        answer: ModelAnswer,
+        began: Time,
+    ) -> Result<()> {
+        let ModelAnswer { mut blocks, stop, model, usage, prices, sent, raw } = answer;
         if let Some(raw) = &raw {
             session.store().blob_put(vec![raw.clone()]).await?;
         }
@@ -124,29 +156,42 @@ impl Agent {
             raw: raw.map(|raw| raw.reference),
         })?;
         let renamed = name_calls(&mut blocks, session.state().run().map_or(0, |run| run.turns));
-        // Results go by the new names, which the turn as it was sent does not know.
+        // Results refer to the new ids, which the recorded raw turn does not contain.
         let turn = Assistant { blocks, sent: sent.filter(|_| !renamed) };
-        bench.turn = Some(turn.clone());
+        context.turn = Some(turn.clone());
         session.append(turn)?;
-        bench.tell(session, || Event::TurnFinished { usage, stop });
+        context.rate_limited = 0;
+        context.emit(session, || Event::TurnFinished { usage, stop });
         Ok(())
     }
 
-    async fn failed(&self, session: &mut Session, bench: &Bench, failure: Failure, attempts: u32) -> Result<()> {
+    async fn failed(
+        &self,
+        session: &mut Session,
+        context: &mut StepContext,
+        failure: Failure,
+        attempts: u32,
+        limit: Option<Digest>,
+    ) -> Result<()> {
         let Failure { mut why, retry, after, status, partial, raw, kind: _ } = failure;
         if let Some(raw) = &raw {
             session.store().blob_put(vec![Blob::clone(raw)]).await?;
         }
         let raw = raw.map(|raw| raw.reference);
-        if let Some(cancelled) = bench.cancel.why() {
+        if let Some(cancelled) = context.cancel.why() {
             let error = ErrorKind::Cancelled { why: cancelled.to_string() }.into();
             let failed = ModelFailed { status, raw, ..ModelFailed::new(why) };
-            return cut_off(session, bench, failed, partial.unwrap_or_default(), error);
+            return record_interruption(session, context, failed, partial.unwrap_or_default(), error);
         }
-        let mut retried = retry && attempts < self.retries;
+        let attempts = attempts.saturating_sub(context.rate_limited);
+        // A wait for the rate limit of a key is not an attempt.
+        let is_limited = retry && self.retries > 0 && limit.is_some() && status == Some(429);
+        let is_limited = is_limited && context.rate_limited < rate_limit::MOST_WAITS;
+        let is_limited = is_limited && after.is_some_and(|after| !after.is_zero());
+        let mut retried = retry && (is_limited || attempts < self.retries);
         if let Some(after) = after.filter(|after| retried && *after > LONGEST_WAIT) {
             let (asks, most) = (after.as_secs(), LONGEST_WAIT.as_secs());
-            why = format!("{why}; it asks to wait {asks} s, and nobody waits longer than {most} s here");
+            why = format!("{why}; the provider asks to wait {asks} s, longer than the limit of {most} s");
             retried = false;
         }
         let partial = partial.map(Into::into);
@@ -155,24 +200,34 @@ impl Agent {
             session.publish().await?;
             return Ok(());
         }
-        bench.tell(session, || Event::Retrying { why });
+        context.emit(session, || Event::Retrying { why });
+        if let Some((key, after)) = limit.zip(after).filter(|_| is_limited) {
+            context.rate_limited += 1;
+            rate_limit::hold_back(key, after);
+        }
         let wait = wait(after, self.backoff, attempts, random_number());
         if wait.is_zero() {
             return Ok(());
         }
         tokio::select! {
             biased;
-            () = pause(wait) => Ok(()),
-            () = self.stop(session, bench) => self.stopped(bench).map_or(Ok(()), Err),
+            () = sleep(wait) => Ok(()),
+            () = self.stop(session, context) => self.stopped(context).map_or(Ok(()), Err),
         }
     }
 }
 
-/// Puts on the record that nobody waits for the answer any more, and what came of it. Who stopped it has read that far
-/// and goes on from there, and so the model is shown it as what it said.
-fn cut_off(session: &mut Session, bench: &Bench, failed: ModelFailed, words: String, error: Error) -> Result<()> {
-    let stopped = bench.cancel.is_cancelled();
-    let why = if stopped { "stopped" } else { "the time of the budget is over" };
+/// Records an interrupted request. After a stop by the user, partial text becomes an `assistant` record, because the
+/// user has read it.
+fn record_interruption(
+    session: &mut Session,
+    context: &StepContext,
+    failed: ModelFailed,
+    words: String,
+    error: Error,
+) -> Result<()> {
+    let stopped = context.cancel.is_cancelled();
+    let why = if stopped { "stopped" } else { "the time limit of the budget is reached" };
     let said = stopped && !words.trim().is_empty();
     let partial = (!said && !words.is_empty()).then(|| words.clone().into());
     session.append(ModelFailed { why: why.into(), partial, ..failed })?;
@@ -182,8 +237,8 @@ fn cut_off(session: &mut Session, bench: &Bench, failed: ModelFailed, words: Str
     Err(error)
 }
 
-/// Sees to it that every call of a turn has a name of its own. A call without one gets one that no other turn has. Says
-/// whether a name is new.
+/// Makes the call ids of a turn unique. A call without an id gets one that is unique in the session. Returns whether an
+/// id was changed.
 fn name_calls(blocks: &mut [Block], turn: u64) -> bool {
     let mut renamed = false;
     let mut names: HashSet<String> = HashSet::new();

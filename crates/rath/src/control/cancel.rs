@@ -1,23 +1,23 @@
-//! Cancels the work on a session and on the branches of its run.
+//! Cancelling the work on a session and on the branches of its run.
 
 use rath_core::body::Forked;
-use rath_core::store::{Error as StoreError, Posted, Which};
+use rath_core::store::{Error as StoreError, PostContent, SessionFilter};
 use rath_core::{ErrorKind, SessionId, View};
 use serde::Serialize;
 
 use super::{Control, Delivery, Result};
 use crate::inspect::{RunState, RunStatus};
 
-/// What a cancellation did.
+/// The result of a cancellation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cancellation {
     /// Branches of the run that were cancelled first, in this order.
     pub branches: Vec<(SessionId, Delivery)>,
-    /// What became of the cancellation of the session itself.
+    /// The delivery of the cancellation to the session itself.
     pub delivery: Delivery,
-    /// Where the run stood before.
+    /// The state of the run before.
     pub run: Option<RunState>,
-    /// Sessions as which the run continued, and which are not cancelled: its code had changed.
+    /// Forks on which the run continued after a divergence. They are not cancelled.
     pub continued_as: Vec<SessionId>,
 }
 
@@ -28,18 +28,18 @@ impl Control {
         let why = why.into();
         let run = RunStatus::of(&self.store, &View::of(&self.store, session, None).await?).await?.map(|run| run.is);
         let mut branches = Vec::new();
-        // A process that works on the session stops its branches itself. If they heard of it first, calls that wait for
-        // them would start.
-        if !self.is_held(session).await? {
+        // A process that works on the session stops its branches itself. If the branches were cancelled first, it would
+        // start the calls that wait for them.
+        if !self.is_locked(session).await? {
             for branch in self.open_branches(session).await? {
-                branches.push((branch, self.deliver(branch, Posted::Cancel { why: why.clone() }).await?));
+                branches.push((branch, self.deliver(branch, PostContent::Cancel { why: why.clone() }).await?));
             }
         }
-        let delivery = self.deliver(session, Posted::Cancel { why }).await?;
+        let delivery = self.deliver(session, PostContent::Cancel { why }).await?;
         let mut continued_as = Vec::new();
-        for row in self.store.sessions(Which::ChildrenOf(session).into()).await? {
+        for row in self.store.sessions(SessionFilter::ChildrenOf(session).into()).await? {
             let forked = View::of(&self.store, row.id, Some(0)).await?.record().body::<Forked>();
-            let continues = forked.is_ok_and(|forked| forked.instead.is_some());
+            let continues = forked.is_ok_and(|forked| forked.continued_from.is_some());
             if continues && !View::of(&self.store, row.id, None).await?.pending().is_empty() {
                 continued_as.push(row.id);
             }
@@ -47,15 +47,17 @@ impl Control {
         Ok(Cancellation { branches, delivery, run, continued_as })
     }
 
-    /// The branches of a session's run, and their branches, on which something is open.
+    /// The branches of a session's run, recursively, that have open calls, steps or questions.
     async fn open_branches(&self, session: SessionId) -> Result<Vec<SessionId>> {
         let (mut open, mut parents) = (Vec::new(), vec![session]);
         while let Some(parent) = parents.pop() {
-            for row in self.store.sessions(Which::ChildrenOf(parent).into()).await? {
-                // A fork that a person made is not part of the run; one that continues the session itself is another run.
+            for row in self.store.sessions(SessionFilter::ChildrenOf(parent).into()).await? {
+                // A fork that a person made is not part of the run; one that continues the session itself is another
+                // run.
                 let first = View::of(&self.store, row.id, Some(0)).await?;
                 let forked = first.record().body::<Forked>();
-                let is_of_run = |forked: Forked| forked.is_of_run() || forked.instead.is_some() && parent != session;
+                let is_of_run =
+                    |forked: Forked| forked.is_of_run() || forked.continued_from.is_some() && parent != session;
                 if !forked.is_ok_and(is_of_run) {
                     continue;
                 }
@@ -68,12 +70,12 @@ impl Control {
         Ok(open)
     }
 
-    /// Whether another process holds a session.
-    async fn is_held(&self, session: SessionId) -> Result<bool> {
+    /// Whether another process has a session locked.
+    async fn is_locked(&self, session: SessionId) -> Result<bool> {
         match self.store.open(session, self.by.clone()).await {
             Ok(_) => Ok(false),
             Err(error) => match error.kind() {
-                ErrorKind::Store(StoreError::Held { .. }) => Ok(true),
+                ErrorKind::Store(StoreError::Locked { .. }) => Ok(true),
                 _ => Err(error.into()),
             },
         }

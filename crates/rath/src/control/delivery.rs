@@ -1,31 +1,31 @@
-//! What became of something that was said to a session.
+//! The delivery of a post to a session.
 
 use rath_core::store::{Holder, Post};
 use rath_core::{Reference, SessionId};
 use serde::Serialize;
 
-/// What became of something that was said to a session.
+/// The delivery of a post to a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Delivery {
-    /// It was recorded; the session's head is now this.
+    /// The post was recorded. This is the session's new head.
     Recorded(Reference),
-    /// A cancellation of a session on which nothing was open: nothing was recorded.
+    /// The post is a cancellation and nothing was open in the session, so nothing was recorded.
     NothingToStop {
         /// The session's head.
         #[serde(flatten)]
         head: Reference,
-        /// False.
+        /// Always `false`, for JSON.
         stopped: bool,
     },
-    /// It waits in the session's inbox.
+    /// The post waits in the session's inbox.
     Queued {
-        /// The session.
+        /// The session whose inbox has the post.
         session: SessionId,
         /// The id of the post.
         #[serde(rename = "left")]
         post: String,
-        /// The process that will record it; without one, whoever resumes the session records it.
+        /// The process that will record it. `None`: it is recorded when the session is resumed.
         holder: Option<Holder>,
     },
 }
@@ -36,7 +36,7 @@ impl Delivery {
     }
 
     /// Whether a process that works on the session will record it.
-    pub fn is_with_a_holder(&self) -> bool {
+    pub fn has_holder(&self) -> bool {
         matches!(self, Self::Queued { holder: Some(_), .. })
     }
 }

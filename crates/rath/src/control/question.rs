@@ -1,13 +1,13 @@
-//! A question that a session asks a person, and the answer.
+//! Questions to people, and their answers.
 
-use rath_core::body::{About, Asked, Grant};
+use rath_core::body::{Asked, Grant, QuestionKind};
 use rath_core::store::Query;
-use rath_core::{Actor, Digest, Fault, OpenAsk, Point, Record, RecordId, SessionId, Time, View};
+use rath_core::{Actor, Digest, OpenAsk, Point, Record, RecordError, RecordId, SessionId, Time, View};
 use serde::Serialize;
 
 use super::{Control, Error, Result};
 
-/// A question, as a person is shown it. An answer binds to exactly what is shown.
+/// A question as a person is shown it. An answer is valid only for exactly this text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Question {
     /// The session that asks.
@@ -15,23 +15,23 @@ pub struct Question {
     /// The `asked` record.
     #[serde(rename = "asked")]
     pub record: RecordId,
-    /// The place of that record.
+    /// The position of the `asked` record.
     pub at: Point,
     /// What the question is about.
-    pub about: About,
+    pub about: QuestionKind,
     /// The call that waits for the answer.
     pub call: Option<String>,
     /// What "always" allows, if the question offers it.
     pub always: Option<Grant>,
-    /// The policy rule for which a person is asked.
+    /// The policy rule that requires the approval.
     pub rule: Option<String>,
     /// The text that is shown.
     pub shown: String,
-    /// SHA-256 of that text.
+    /// The SHA-256 of `shown`.
     pub shown_digest: Digest,
     /// When it was asked.
     pub time: Time,
-    /// Who asks.
+    /// The actor that asks.
     pub by: Actor,
 }
 
@@ -42,15 +42,15 @@ pub enum Answer {
     Yes,
     /// No.
     No,
-    /// Yes, and to everything that the question says "always" allows.
+    /// Yes, now and for all calls that the question's `always` describes.
     Always,
-    /// In words.
+    /// Text.
     Text(String),
 }
 
 impl Question {
-    /// The question that an `asked` record asks with this text.
-    pub(crate) fn new(record: &Record, asked: Asked, shown: String) -> Result<Self, Fault> {
+    /// The question in an `asked` record, with its text.
+    pub(crate) fn new(record: &Record, asked: Asked, shown: String) -> Result<Self, RecordError> {
         let header = record.header()?;
         Ok(Self {
             session: record.session(),
@@ -69,7 +69,7 @@ impl Question {
 }
 
 impl Control {
-    /// The questions that wait for an answer, of all open sessions.
+    /// The open questions of all open sessions.
     pub async fn questions(&self) -> Result<Vec<Question>> {
         let mut questions = Vec::new();
         for row in self.store.sessions(Query::all().waiting()).await? {
@@ -78,7 +78,7 @@ impl Control {
         Ok(questions)
     }
 
-    /// The questions of one session that wait for an answer.
+    /// The open questions of one session.
     pub async fn questions_of(&self, session: SessionId) -> Result<Vec<Question>> {
         let mut questions = Vec::new();
         for OpenAsk { seq, .. } in View::of(&self.store, session, None).await?.pending().asks {
@@ -87,7 +87,7 @@ impl Control {
         Ok(questions)
     }
 
-    /// The question that a record asks, whether or not it was answered.
+    /// The question in a record, answered or not.
     pub async fn question_at(&self, at: Point) -> Result<Question> {
         let view = View::of(&self.store, at.session, Some(at.seq)).await?;
         let record = view.record();
@@ -97,7 +97,7 @@ impl Control {
         Ok(Question::new(record, asked, shown).map_err(bad)?)
     }
 
-    /// Whether the question still waits for an answer.
+    /// Whether the question is still open.
     pub async fn is_open(&self, question: &Question) -> Result<bool> {
         let open = View::of(&self.store, question.session, None).await?.pending().asks;
         Ok(open.iter().any(|ask| ask.record == question.record))

@@ -1,7 +1,7 @@
-//! Which record wrote each line of a file.
+//! Blame: the record that wrote each line of a file.
 
-use rath_core::files::Name;
-use rath_core::{Origin, Result, View};
+use rath_core::files::FilePath;
+use rath_core::{LineOrigin, Result, View};
 use serde::Serialize;
 
 /// A line of a file, and the record that wrote it.
@@ -9,23 +9,23 @@ use serde::Serialize;
 pub struct BlamedLine {
     /// Its number, from 1.
     pub line: usize,
-    /// Its text with the line end.
+    /// Its text, including the line ending.
     pub text: Option<String>,
     /// The record that wrote it.
-    pub origin: Origin,
+    pub origin: LineOrigin,
 }
 
 /// A file, line by line.
 #[derive(Clone, Debug, Serialize)]
 pub struct BlamedFile {
-    /// Whether it is text. A file that is not has one line.
+    /// Whether the file is text. A binary file has one line.
     pub is_text: bool,
-    /// Its lines.
+    /// Its lines, from the first, each with its origin.
     pub lines: Vec<BlamedLine>,
 }
 
-/// The lines of a file as `view` has it, and which record wrote each.
-pub async fn blame(view: &View, path: &Name) -> Result<BlamedFile> {
+/// The lines of a file at `view`, and the record that wrote each.
+pub async fn blame(view: &View, path: &FilePath) -> Result<BlamedFile> {
     let blame = view.blame(path).await?;
     let mut texts = blame.content.split_inclusive(|byte| *byte == b'\n');
     let lines = blame.lines.iter().enumerate().map(|(at, origin)| BlamedLine {

@@ -1,46 +1,46 @@
-//! How two sessions, records or versions of files differ.
+//! Comparing sessions, records or versions of files.
 
-use rath_core::body::Run;
-use rath_core::files::{Change, Forest, Stat, Version, diff, patch};
+use rath_core::body::RecordRange;
+use rath_core::files::{Change, Stat, TreeStore, Version, diff, patch};
 use rath_core::{Message, Point, Reference, Result, State, Store, View};
 use serde::Serialize;
 
-/// How two sessions or versions differ.
+/// The differences between two sessions or versions.
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
-    /// How the conversations differ, if sessions were compared.
+pub struct SessionComparison {
+    /// The differences between the conversations, if sessions were compared.
     #[serde(flatten)]
     pub contexts: Option<ContextComparison>,
     /// Whether nothing differs.
     pub same: bool,
-    /// How the files differ.
+    /// The differences between the files.
     pub files: FileComparison,
 }
 
-impl Comparison {
-    /// Of these two parts.
+impl SessionComparison {
+    /// Combines the two parts.
     pub fn new(contexts: Option<ContextComparison>, files: FileComparison) -> Self {
         let same = files.changes.is_empty() && contexts.as_ref().is_none_or(ContextComparison::are_same);
         Self { contexts, same, files }
     }
 }
 
-/// How the conversations of two sessions differ.
+/// The differences between the conversations of two sessions.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContextComparison {
-    /// The one.
+    /// The first session.
     pub a: Reference,
-    /// The other.
+    /// The second session.
     pub b: Reference,
-    /// The youngest record that both have in their history.
+    /// The newest record in both histories.
     pub base: Option<Point>,
-    /// Records that only the one has in its history.
-    pub only_a: Vec<Run>,
-    /// Records that only the other has in its history.
-    pub only_b: Vec<Run>,
-    /// What a model would be shown of the one.
+    /// Records only in the first history.
+    pub only_a: Vec<RecordRange>,
+    /// Records only in the second history.
+    pub only_b: Vec<RecordRange>,
+    /// The context of the first session.
     pub context_a: Vec<Message>,
-    /// What a model would be shown of the other.
+    /// The context of the second session.
     pub context_b: Vec<Message>,
 }
 
@@ -52,32 +52,32 @@ impl ContextComparison {
             a: a.reference(),
             b: b.reference(),
             base: only_b.base,
-            only_a: only_a.brought,
-            only_b: only_b.brought,
+            only_a: only_a.added,
+            only_b: only_b.added,
             context_a: a.context().await?,
             context_b: b.context().await?,
         })
     }
 
-    /// Whether a model would be shown the same text.
+    /// Whether the contexts contain the same text.
     pub fn are_same(&self) -> bool {
         let text = |message: &Message| message.to_string();
         self.context_a.iter().map(text).eq(self.context_b.iter().map(text))
     }
 }
 
-/// How the files of two versions differ.
+/// The differences between the files of two versions.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileComparison {
-    /// The one version; null if there are no files.
+    /// The first version; null if there are no files.
     pub before: Option<Version>,
-    /// The other version.
+    /// The second version.
     pub after: Option<Version>,
     /// The paths that differ.
     pub changes: Vec<Change>,
-    /// How many lines of each path differ.
+    /// The number of changed lines by path.
     pub stat: Vec<Stat>,
-    /// The difference, as `git apply` reads it.
+    /// The difference as a patch for `git apply`.
     #[serde(skip)]
     pub patch: Vec<u8>,
 }
@@ -85,11 +85,11 @@ pub struct FileComparison {
 impl FileComparison {
     /// Compares two versions.
     pub async fn between(store: &dyn Store, before: Option<Version>, after: Option<Version>) -> Result<Self> {
-        let forest = Forest::new(store);
+        let forest = TreeStore::new(store);
         let changes = match (&before, &after) {
             (Some(a), Some(b)) => diff(&forest, a, b).await?,
             (None, None) => Vec::new(),
-            // One side has no files at all: everything is new, or gone.
+            // One side has no files: every path was added or deleted.
             (None, Some(all)) => {
                 let added = |(path, node)| Change { path, before: None, after: Some(node) };
                 forest.list(all).await?.into_iter().map(added).collect()
@@ -103,9 +103,9 @@ impl FileComparison {
         Ok(Self { before, after, changes, stat: patch.stat, patch: patch.text })
     }
 
-    /// Compares the files that a session was given with those that it has.
+    /// Compares a session's files with those that it started with.
     pub async fn since_placed(store: &dyn Store, state: &State) -> Result<Self> {
-        let given = state.placement.as_ref().and_then(|place| place.base.clone());
+        let given = state.placement.as_ref().and_then(|placement| placement.base.clone());
         Self::between(store, given, state.workspace.clone()).await
     }
 }

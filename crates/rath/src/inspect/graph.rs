@@ -1,17 +1,18 @@
-//! Sessions as lanes: births, fork points, merges and heads are nodes, the records between them are counted.
+//! Sessions as a graph with lanes. First records, fork points, merges and heads are nodes; the records between them are
+//! counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rath_core::body::{Closed, Merged};
-use rath_core::store::{Lookup, Query, Row, Scan, Which};
+use rath_core::store::{Lookup, Query, Scan, SessionFilter, SessionInfo};
 use rath_core::{Kind, Point, Record, Result, SessionId, Store, Time, View};
 use serde::Serialize;
 
 use super::records;
 use super::steps::time_of;
 
-/// A record of the graph.
+/// A record in the graph.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphNode {
     /// The record.
@@ -21,37 +22,37 @@ pub struct GraphNode {
     pub time: Time,
     #[serde(skip)]
     generation: u64,
-    /// The nodes below it: its parents, or what stands for them.
+    /// The nodes below it: its parents, or the nearest drawn records behind them.
     pub parents: Vec<Point>,
-    /// The lane it is drawn in, counted from the left.
+    /// The lane in which it is drawn, from the left.
     pub lane: usize,
-    /// Records between this one and the next node below it on its session.
+    /// The number of records between this one and the next node below it in its session.
     pub hidden: u64,
-    /// What it says, in a line.
+    /// Its text, on one line.
     pub text: String,
     /// The title of the session, on its head.
     pub title: Option<String>,
     /// Whether it is the head of its session.
     pub head: bool,
-    /// Whether its session has ended.
+    /// Whether its session is closed.
     pub closed: bool,
     /// Whether it merges branches.
     pub merge: bool,
 }
 
-/// The nodes of a graph, the newest first; parents come after their children.
+/// A graph of sessions. The newest nodes come first, and parents after their children.
 #[derive(Clone, Debug)]
 pub struct Graph {
     /// The nodes.
     pub nodes: Vec<GraphNode>,
-    /// How many sessions are in it.
+    /// The number of sessions in it.
     pub sessions: usize,
-    /// How many older sessions were left out.
+    /// The number of older sessions that were omitted.
     pub more: usize,
 }
 
 impl Graph {
-    /// The sessions of a store that changed last, at most so many.
+    /// The graph of the sessions of a store that changed last, at most `limit`.
     pub async fn of_store(store: &Arc<dyn Store>, limit: usize) -> Result<Self> {
         let mut rows = store.sessions(Query::default()).await?;
         let more = rows.len().saturating_sub(limit);
@@ -59,11 +60,11 @@ impl Graph {
         Self::of_rows(store, &rows, more).await
     }
 
-    /// A session and those that it was forked from, each up to where `view` reaches it.
+    /// The graph of a session and those that it was forked from, each up to the records behind `view`.
     pub async fn behind(store: &Arc<dyn Store>, view: &View) -> Result<Self> {
         let mut rows = Vec::new();
         for line in view.lineage().await? {
-            for mut row in store.sessions(Which::Id(line.session).into()).await? {
+            for mut row in store.sessions(SessionFilter::Id(line.session).into()).await? {
                 row.seq = row.seq.min(line.to);
                 rows.push(row);
             }
@@ -71,7 +72,7 @@ impl Graph {
         Self::of_rows(store, &rows, 0).await
     }
 
-    async fn of_rows(store: &Arc<dyn Store>, rows: &[Row], more: usize) -> Result<Self> {
+    async fn of_rows(store: &Arc<dyn Store>, rows: &[SessionInfo], more: usize) -> Result<Self> {
         let mut nodes = nodes(store, rows).await?;
         nodes.sort_by_key(|node| std::cmp::Reverse((node.time, node.generation, node.point)));
         assign_lanes(&mut nodes);
@@ -79,7 +80,7 @@ impl Graph {
     }
 }
 
-/// Puts each node into the leftmost lane that leads to it. A node that no lane leads to begins one.
+/// Assigns each node the leftmost lane that leads to it, or a new lane.
 fn assign_lanes(nodes: &mut [GraphNode]) {
     let drawn: BTreeSet<Point> = nodes.iter().map(|node| node.point).collect();
     // The node that each lane leads to next.
@@ -111,9 +112,9 @@ fn assign_lanes(nodes: &mut [GraphNode]) {
     }
 }
 
-async fn nodes(store: &Arc<dyn Store>, rows: &[Row]) -> Result<Vec<GraphNode>> {
-    let listed: HashMap<SessionId, &Row> = rows.iter().map(|row| (row.id, row)).collect();
-    // Which records of each session are nodes, and the merges among them.
+async fn nodes(store: &Arc<dyn Store>, rows: &[SessionInfo]) -> Result<Vec<GraphNode>> {
+    let listed: HashMap<SessionId, &SessionInfo> = rows.iter().map(|row| (row.id, row)).collect();
+    // The records of each session that are nodes, and the merges among them.
     let mut drawn: BTreeMap<SessionId, BTreeSet<u64>> = BTreeMap::new();
     let mut merges: HashMap<Point, Vec<Point>> = HashMap::new();
     for row in rows {
@@ -170,8 +171,8 @@ async fn nodes(store: &Arc<dyn Store>, rows: &[Row]) -> Result<Vec<GraphNode>> {
     Ok(nodes)
 }
 
-/// The last record that says something: a branch that was merged ends where the merge took it in.
-async fn head_of(store: &Arc<dyn Store>, row: &Row) -> Result<u64> {
+/// The last record with content. A merged branch ends at the record that was merged.
+async fn head_of(store: &Arc<dyn Store>, row: &SessionInfo) -> Result<u64> {
     if row.closed && row.seq > 0 {
         let last = store.get(Lookup::At(Point { session: row.id, seq: row.seq })).await?;
         let merged = last.first().and_then(|record| record.body::<Closed>().ok()?.merged_into);
@@ -182,7 +183,7 @@ async fn head_of(store: &Arc<dyn Store>, row: &Row) -> Result<u64> {
     Ok(row.seq)
 }
 
-/// What was said last up to a session's head; the head itself if nothing was.
+/// The text of the last message up to a session's head, or of the head itself.
 async fn last_words(store: &Arc<dyn Store>, head: &Record) -> Result<String> {
     let conversation = [Kind::System, Kind::User, Kind::Assistant, Kind::ToolResult];
     let scan = Scan::session(head.session(), 0, head.seq()).kinds(&conversation).backwards().limit(1);
@@ -215,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_branch_has_a_lane_of_its_own_until_its_fork_point() {
-        // 1@3 merges 2@1 and 3@1, which were forked from 1@1; 4 has nothing to do with them, and a parent that is not drawn.
+        // 1@3 merges 2@1 and 3@1, which were forked from 1@1; 4 has nothing to do with them, and a parent that is not
+        // drawn.
         let mut nodes = [
             node(1, 3, &[(1, 1), (2, 1), (3, 1)]),
             node(3, 1, &[(3, 0)]),

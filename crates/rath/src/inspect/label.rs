@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::str::FromStr;
 
-/// A choice of labels: those of a name, or only those of a name with this value.
+/// A filter for labels: by name, or by name and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelFilter {
-    /// The name.
+    /// The name that a session's label must have.
     pub name: String,
     /// The value; any value if absent.
     pub value: Option<String>,
@@ -23,13 +23,13 @@ impl FromStr for LabelFilter {
 }
 
 impl LabelFilter {
-    /// Whether one of these labels is meant.
+    /// Whether one of these labels matches.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         labels.get(&self.name).is_some_and(|have| self.value.as_ref().is_none_or(|value| value == have))
     }
 }
 
-/// A label as text; one without a value is its name.
+/// A label as text. A label without a value is only its name.
 pub fn label_text(name: &str, value: &str) -> String {
     if value.is_empty() { name.to_owned() } else { format!("{name}={value}") }
 }

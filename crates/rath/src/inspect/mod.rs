@@ -1,8 +1,8 @@
-//! Answers about stored sessions, typed and serialisable: what the command line prints as `--json`, and what a page or
-//! another language needs.
+//! Read-only queries about stored sessions, with serializable results: the output of the command line with `--json`,
+//! and the data for a web page or another language.
 //!
-//! Nothing here holds a session, appends to one or knows of a terminal. Field names are what `--json` prints; a field that
-//! is added is optional for readers.
+//! This module takes no leases, appends no records and does not depend on a terminal. Field names are those that
+//! `--json` prints. Readers must tolerate new fields.
 
 mod blame;
 mod compare;
@@ -16,6 +16,7 @@ mod stats;
 mod status;
 mod steps;
 pub mod transcript;
+mod unfinished;
 
 use std::sync::Arc;
 
@@ -25,21 +26,23 @@ use rath_core::{BlobRef, Kind, Record, Result, SessionId, Store};
 use crate::agent::AgentConfig;
 
 pub use blame::{BlamedFile, BlamedLine, blame};
-pub use compare::{Comparison, ContextComparison, FileComparison};
+pub use compare::{ContextComparison, FileComparison, SessionComparison};
 pub use graph::{Graph, GraphNode};
 pub use label::{LabelFilter, label_text};
 pub use record::RecordDetails;
 pub use responses::{
-    ApplyOutcome, CommandOutcome, FileListing, ListedFile, RestoreOutcome, RunOutcome, SaveOutcome, SessionCreated,
+    ApplyOutcome, CommandOutcome, FileListing, ListedFile, RestoreSummary, RunOutcome, SaveOutcome, SessionCreated,
     UndoneChange,
 };
 pub use sessions::{ListedSession, SessionList, SessionOrder, SessionQuery, session_title};
 pub use state::{FoldedState, NextAction, SessionSummary, placement_text};
-pub use stats::{ActiveSession, Amount, Statistics};
+pub use stats::{ActiveSession, RecordTotals, StoreStatistics};
 pub use status::{Activity, RunState, RunStatus, WaitingQuestion};
-pub use steps::{StepMore, StepNode, steps};
+pub use steps::{StepDetails, StepNode, steps};
+pub use unfinished::{Readiness, ReadyReason, UnfinishedRun, WaitingFor};
+pub(crate) use unfinished::{RunScan, waits};
 
-/// The records `from..=to` of a session, or those of some kinds, read page by page.
+/// Reads the records `from..=to` of a session, or those of some kinds, page by page.
 pub async fn records(
     store: &Arc<dyn Store>,
     session: SessionId,
@@ -58,7 +61,7 @@ pub async fn records(
     }
 }
 
-/// The name of the model in an agent's configuration; `None` if the configuration is gone.
+/// The name of the model in an agent's configuration. `None` if the configuration is not stored.
 pub(crate) async fn model_of(store: &Arc<dyn Store>, config: Option<&BlobRef>) -> Result<Option<String>> {
     let Some(blob) = config else { return Ok(None) };
     let bytes = store.blob_get(blob.digest).await?;

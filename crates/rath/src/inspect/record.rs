@@ -1,4 +1,4 @@
-//! A record, whole.
+//! A record with all its fields.
 
 use rath_core::{Record, RecordId, SessionId};
 use serde::Serialize;
@@ -7,20 +7,20 @@ use serde_json::Value;
 /// A record with its header and body.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordDetails {
-    /// The session.
+    /// The session that contains the record.
     pub session: SessionId,
-    /// Its place on the session.
+    /// Its sequence number in the session.
     pub seq: u64,
     /// Its id.
     pub id: RecordId,
     /// The header: kind, parents, time, actor.
     pub header: Value,
-    /// What it says; null if the body was erased or left out.
+    /// The body; null if it was erased or redacted.
     pub body: Value,
 }
 
 impl RecordDetails {
-    /// The record as it is stored.
+    /// Converts a stored record.
     pub fn of(record: &Record) -> serde_json::Result<Self> {
         Ok(Self {
             session: record.session(),

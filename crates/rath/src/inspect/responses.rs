@@ -1,18 +1,18 @@
-//! What an action on a session did, as a program is told it.
+//! The results of actions on sessions, as JSON for programs.
 
-use rath_core::files::{Change, Name, Node, Version};
+use rath_core::files::{Change, FilePath, Node, Version};
 use rath_core::{Reference, Session, SessionId, Usage};
-use rath_sandbox::Ended;
+use rath_sandbox::ExitStatus;
 use serde::Serialize;
 
-use crate::workshop::{Applied, Back, Done};
+use crate::workspaces::{ApplyReport, ExecReport, RestoreReport};
 
 /// A session that was created or forked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionCreated {
-    /// The session.
+    /// The id of the new session.
     pub session: SessionId,
-    /// Its head.
+    /// Its last record.
     pub head: Reference,
 }
 
@@ -22,87 +22,87 @@ impl From<&Session> for SessionCreated {
     }
 }
 
-/// How the work on a task ended.
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum RunOutcome {
-    /// It is done.
+    /// The run is done.
     Done {
-        /// The session.
+        /// The session on which the run ended.
         session: SessionId,
-        /// Its head.
+        /// Its last record.
         head: Reference,
         /// The answer.
         text: String,
-        /// What was used.
+        /// The usage of the session, including the sessions that it was forked from.
         usage: Usage,
     },
-    /// It waits for a person's answer.
+    /// The run waits for an answer.
     Waiting {
         /// The session that asks.
         session: SessionId,
     },
-    /// A person stopped it.
+    /// The run was cancelled.
     Stopped {
-        /// The session.
+        /// The session on which the run was cancelled.
         session: SessionId,
     },
-    /// It failed.
+    /// The run failed.
     Failed {
-        /// The session.
+        /// The session on which the run failed.
         session: SessionId,
-        /// Why.
+        /// The error.
         why: String,
     },
 }
 
-/// A command that ended.
+/// The result of a command.
 #[derive(Clone, Debug, Serialize)]
 pub struct CommandOutcome {
     /// Its `tool_finished` record.
     pub record: Reference,
-    /// How its process ended.
-    pub ended: Ended,
-    /// Whether it took longer than it may.
+    /// The exit code, or the signal that ended it.
+    pub ended: ExitStatus,
+    /// Whether it exceeded its time limit.
     pub timed_out: bool,
-    /// Whether it was stopped.
+    /// Whether it was killed.
     pub killed: bool,
-    /// How long it took, in microseconds.
+    /// The duration in microseconds.
     pub duration_us: u64,
-    /// Processes that it left behind, and that were killed.
+    /// The number of leftover processes that were killed.
     pub left_behind: u32,
-    /// System calls that the sandbox refused, with how often.
+    /// System calls that the sandbox refused, with their counts.
     pub refused: Vec<(String, u64)>,
-    /// The limit that it went beyond.
+    /// The resource limit that it exceeded.
     pub beyond: Option<String>,
-    /// What it wrote, as text; the beginning of it, if that is long.
+    /// Standard output as text, truncated if it is long.
     pub stdout: String,
-    /// How many bytes it wrote.
+    /// The size of standard output in bytes.
     pub stdout_bytes: u64,
-    /// The same of its errors.
+    /// Standard error as text, truncated if it is long.
     pub stderr: String,
-    /// How many bytes of errors it wrote.
+    /// The size of standard error in bytes.
     pub stderr_bytes: u64,
-    /// Whether `stdout` is cut.
+    /// Whether `stdout` is truncated.
     pub stdout_cut: bool,
-    /// Whether `stderr` is cut.
+    /// Whether `stderr` is truncated.
     pub stderr_cut: bool,
-    /// The files before.
+    /// The version of the files before the command.
     pub before: Version,
-    /// The files after.
+    /// The version of the files after the command.
     pub after: Version,
-    /// What it changed in them.
+    /// The changes between the two.
     pub changed: Vec<Change>,
-    /// What had changed before it started, without a record.
+    /// External edits before it started.
     pub outside: Vec<Change>,
     /// Whether it was isolated from the machine.
     pub isolated: bool,
-    /// What a reader should know besides.
+    /// Notes for people: files that were not saved, or that changed while they were saved.
     pub remarks: Vec<String>,
 }
 
-impl From<Done> for CommandOutcome {
-    fn from(Done { record, finished, before, after, changed, outside, isolated, remarks }: Done) -> Self {
+impl From<ExecReport> for CommandOutcome {
+    fn from(ExecReport { record, finished, before, after, changed, outside, isolated, remarks }: ExecReport) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
             record,
@@ -110,9 +110,9 @@ impl From<Done> for CommandOutcome {
             timed_out: finished.timed_out,
             killed: finished.killed,
             duration_us: u64::try_from(finished.duration.as_micros()).unwrap_or(u64::MAX),
-            left_behind: finished.escaped,
+            left_behind: finished.killed_orphans,
             refused: finished.refused,
-            beyond: finished.beyond,
+            beyond: finished.limit_exceeded,
             stdout: text(&finished.stdout.bytes),
             stdout_bytes: finished.stdout.total,
             stderr: text(&finished.stderr.bytes),
@@ -129,22 +129,22 @@ impl From<Done> for CommandOutcome {
     }
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Clone, Debug, Serialize)]
-pub struct RestoreOutcome {
-    /// Its record; null if the files were like this already.
+pub struct RestoreSummary {
+    /// The record; null if the files had this version already.
     pub record: Option<Reference>,
-    /// What was rewritten.
+    /// The paths that were changed.
     pub changed: Vec<Change>,
-    /// What had changed without a record: the version before the restore has it.
+    /// External edits, which are in the version before the restore.
     pub outside: Vec<Change>,
-    /// Paths that changed during the restore, and were left alone.
-    pub kept: Vec<Name>,
-    /// For an undo, the change that was taken back.
+    /// Paths that changed during the restore and were not restored.
+    pub kept: Vec<FilePath>,
+    /// For an undo, the change that was undone.
     pub undone: Option<UndoneChange>,
 }
 
-/// A change that was taken back.
+/// A change that was undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndoneChange {
     /// Its record.
@@ -153,51 +153,51 @@ pub struct UndoneChange {
     pub what: String,
 }
 
-impl From<Back> for RestoreOutcome {
-    fn from(Back { record, changed, outside, kept, undone }: Back) -> Self {
+impl From<RestoreReport> for RestoreSummary {
+    fn from(RestoreReport { record, changed, outside, kept, undone }: RestoreReport) -> Self {
         let undone = undone.map(|undone| UndoneChange { record: undone.record, what: undone.what });
         Self { record, changed, outside, kept, undone }
     }
 }
 
-/// What was brought from a copy into the directory that it was made of.
+/// The result of applying changes to the directory that the files were copied from.
 #[derive(Clone, Debug, Serialize)]
 pub struct ApplyOutcome {
-    /// The record; null if there was nothing to bring, or nothing was to be touched.
+    /// The record; null if there was nothing to apply, or for a dry run.
     pub record: Option<Reference>,
-    /// The directory.
-    pub directory: Name,
-    /// What changed there.
+    /// The directory that was changed.
+    pub directory: FilePath,
+    /// The changes that were made, or would be made by a dry run.
     pub changed: Vec<Change>,
-    /// Paths that were like this already.
-    pub already: Vec<Name>,
-    /// Whether nothing was to be touched.
+    /// Paths that had the session's content already.
+    pub already: Vec<FilePath>,
+    /// Whether it was a dry run.
     pub dry_run: bool,
 }
 
 impl ApplyOutcome {
-    /// Of what the workshop did.
-    pub fn new(applied: Applied, dry_run: bool) -> Self {
-        let Applied { record, directory, changed, already } = applied;
+    /// Converts the report of the workspaces.
+    pub fn new(applied: ApplyReport, dry_run: bool) -> Self {
+        let ApplyReport { record, directory, changed, already } = applied;
         Self { record, directory, changed, already, dry_run }
     }
 }
 
-/// What saving the files of a session found.
+/// The result of saving a session's files.
 #[derive(Clone, Debug, Serialize)]
 pub struct SaveOutcome {
-    /// The record; null if nothing had changed.
+    /// The record; null if nothing changed.
     pub record: Option<Reference>,
-    /// What had changed.
+    /// The changes that were saved.
     pub changed: Vec<Change>,
 }
 
 /// The files of a version.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileListing {
-    /// The version.
+    /// The version whose files are listed.
     pub version: Version,
-    /// The files.
+    /// Its files, directories and links.
     pub files: Vec<ListedFile>,
 }
 
@@ -205,7 +205,7 @@ pub struct FileListing {
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedFile {
     /// Its path.
-    pub path: Name,
+    pub path: FilePath,
     /// Its kind, mode, size and digest.
     pub node: Node,
 }

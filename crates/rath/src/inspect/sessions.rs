@@ -1,10 +1,10 @@
-//! Sessions in a list: what they are doing, how large they are, what they cost.
+//! Lists of sessions, with their activity, size and cost.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rath_core::store::{Query, Row};
+use rath_core::store::{Query, SessionInfo};
 use rath_core::{Result, SessionId, Store, Time, Usage, View};
 use serde::Serialize;
 
@@ -13,16 +13,16 @@ use super::{Activity, LabelFilter};
 /// A session in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedSession {
-    /// What the store knows of it.
+    /// The store's row of the session.
     #[serde(flatten)]
-    pub row: Row,
-    /// What it is doing.
+    pub row: SessionInfo,
+    /// The session's activity.
     pub state: Activity,
-    /// How many records it has.
+    /// The number of its records.
     pub records: u64,
-    /// The bytes of its records.
+    /// The size of its records in bytes.
     pub bytes: u64,
-    /// What its own model calls used.
+    /// The usage of its own model calls.
     pub usage: Usage,
 }
 
@@ -33,55 +33,56 @@ pub struct SessionQuery {
     pub labels: Vec<LabelFilter>,
     /// Only sessions that are closed, or only those that are not.
     pub closed: Option<bool>,
-    /// Only sessions that a process holds.
+    /// Only sessions that a process has locked.
     pub held: bool,
-    /// Only sessions that are doing one of these; any if empty.
+    /// Only sessions with one of these activities; any if empty.
     pub doing: Vec<Activity>,
-    /// Only sessions that changed since.
+    /// Only sessions that changed since this time.
     pub since: Option<Time>,
-    /// What comes first.
+    /// The order of the list.
     pub order: SessionOrder,
     /// At most this many.
     pub limit: Option<usize>,
 }
 
-/// What a list of sessions is sorted by, the most first.
+/// The sort key of a list of sessions, in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionOrder {
-    /// The last change.
+    /// Time of the last change.
     #[default]
     Time,
     /// The number of records.
     Records,
-    /// What its own model calls cost.
+    /// Cost of the session's own model calls.
     Cost,
-    /// The bytes of its records.
+    /// Size of the session's records.
     Size,
 }
 
 /// A list of sessions.
 #[derive(Clone, Debug)]
 pub struct SessionList {
-    /// The sessions.
+    /// The sessions that match, in the requested order.
     pub listed: Vec<ListedSession>,
-    /// How many more there are, above the limit.
+    /// The number of further sessions beyond the limit.
     pub more: usize,
-    /// How many sessions the store has.
+    /// The number of sessions in the store.
     pub all: usize,
 }
 
 impl SessionList {
-    /// Lists the sessions that `query` names and `keep` keeps; `sizes` are the bytes of their records.
+    /// Lists the sessions that match `query` and for which `keep` returns true. `sizes` maps sessions to the size of
+    /// their records.
     pub async fn of(
         store: &Arc<dyn Store>,
         query: &SessionQuery,
         sizes: &HashMap<SessionId, u64>,
-        keep: impl Fn(&Row) -> bool,
+        keep: impl Fn(&SessionInfo) -> bool,
     ) -> Result<Self> {
         let mut rows = store.sessions(Query::default()).await?;
         let all = rows.len();
         rows.retain(|row| query.may_name(row) && keep(row));
-        let size = |row: &Row| sizes.get(&row.id).copied().unwrap_or(0);
+        let size = |row: &SessionInfo| sizes.get(&row.id).copied().unwrap_or(0);
         match query.order {
             SessionOrder::Time | SessionOrder::Cost => {}
             SessionOrder::Records => rows.sort_by_key(|row| Reverse(row.seq)),
@@ -89,7 +90,7 @@ impl SessionList {
         }
         let limit = query.limit.unwrap_or(usize::MAX);
         let mut more = 0;
-        // A session that is not listed need not be read.
+        // Sessions beyond the limit are not read.
         if query.doing.is_empty() && query.order != SessionOrder::Cost {
             more = rows.len().saturating_sub(limit);
             rows.truncate(limit);
@@ -113,8 +114,8 @@ impl SessionList {
 }
 
 impl SessionQuery {
-    /// What can be said without reading the session.
-    fn may_name(&self, row: &Row) -> bool {
+    /// Whether the row alone matches, without reading the session.
+    fn may_name(&self, row: &SessionInfo) -> bool {
         let never_closed = !self.doing.is_empty() && !self.doing.contains(&Activity::Closed);
         self.labels.iter().all(|label| label.matches(&row.labels))
             && self.closed.is_none_or(|closed| closed == row.closed)
@@ -124,8 +125,8 @@ impl SessionQuery {
     }
 }
 
-/// What a session is called.
-pub fn session_title(row: &Row) -> String {
+/// The display title of a session.
+pub fn session_title(row: &SessionInfo) -> String {
     match (&row.title, row.origin) {
         (Some(title), _) => title.clone(),
         (None, Some(origin)) => format!("fork of {}", origin.point()),

@@ -1,4 +1,4 @@
-//! What the records of a session up to one of them come to.
+//! The state of a session at a record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,44 +6,44 @@ use std::sync::Arc;
 use rath_core::body::Grant;
 use rath_core::files::{Conflict, Version};
 use rath_core::{
-    Ancestor, Message, Next, OpenAsk, OpenCall, OpenStep, OpenWait, Pending, Placement, Reference, Result, SessionId,
-    Store, Usage, View,
+    AgentAction, Ancestor, Message, OpenAsk, OpenCall, OpenStep, OpenWait, Pending, Placement, Reference, Result,
+    SessionId, Store, Usage, View,
 };
 use serde::Serialize;
 
 use super::RunStatus;
 
-/// What a session is about, what is open on it, and what a model would be shown.
+/// A summary of a session: title, open items, context, placement and run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionSummary {
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
-    /// The record that was looked at.
+    /// The record at which the session is summarized.
     pub at: Reference,
     /// Its title.
     pub title: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether it has ended.
+    /// Whether it is closed.
     pub closed: bool,
-    /// What was used up to here, also on the sessions that it was forked from.
+    /// The usage up to here, including the sessions that it was forked from.
     pub usage: Usage,
-    /// What is open.
+    /// Open calls, steps and questions.
     pub pending: Pending,
     /// The sessions that it was forked from, and this one.
     pub lineage: Vec<Ancestor>,
-    /// What a model would be shown.
+    /// The messages of the context.
     pub context: Vec<Message>,
-    /// Where its tools work.
+    /// Where its files are and its commands run. `None` if it has no workspace.
     pub placement: Option<Box<Placement>>,
     /// The version of its files.
     pub workspace: Option<Version>,
-    /// Where the run stands that works on it.
+    /// The status of the run that works on it.
     pub run: Option<RunStatus>,
 }
 
 impl SessionSummary {
-    /// The session that `view` looks at.
+    /// Summarizes the session at `view`.
     pub async fn of(store: &Arc<dyn Store>, view: &View) -> Result<Self> {
         let (at, state) = (view.reference(), view.state());
         Ok(Self {
@@ -72,62 +72,62 @@ pub struct FoldedState {
     pub title: Option<String>,
     /// The labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether the session has ended.
+    /// Whether the session is closed.
     pub closed: bool,
     /// Open steps, the outermost first.
     pub steps: Vec<OpenStep>,
-    /// How many steps were entered outside of any other.
+    /// The number of top-level steps that were entered.
     pub entered: u32,
     /// Open tool calls.
     pub calls: Vec<OpenCall>,
-    /// Questions that wait for an answer.
+    /// Open questions.
     pub asks: Vec<OpenAsk>,
-    /// What is waited for from outside.
+    /// External events that the session waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<OpenWait>,
-    /// What need not be asked about any more.
+    /// Grants: calls that need no further approval.
     pub granted: Vec<Grant>,
-    /// What was used, also on the sessions that it was forked from.
+    /// The usage, including the sessions that it was forked from.
     pub usage: Usage,
-    /// What was used on this session.
+    /// The usage of this session alone.
     pub own_usage: Usage,
-    /// Where its tools work.
+    /// Where its files are and its commands run. `None` if it has no workspace.
     pub placement: Option<Box<Placement>>,
     /// The version of its files.
     pub workspace: Option<Version>,
-    /// Conflicts between files that are not resolved.
+    /// Unresolved merge conflicts.
     pub conflicts: Vec<Conflict>,
-    /// What the agent at work does next.
+    /// The next action of the active agent.
     pub next: Option<NextAction>,
 }
 
-/// What an agent's step does next.
+/// The next action of an agent's step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum NextAction {
-    /// It asks the model.
+    /// Sends a request to the model.
     CallModel,
-    /// It asks the model again: the outcome of the last request is unknown.
+    /// Repeats the last request, whose outcome is unknown.
     ModelInDoubt,
-    /// It makes calls, or what is left of them.
+    /// Makes the remaining tool calls.
     CallTools {
-        /// The calls.
+        /// The calls that have no result yet.
         calls: Vec<OpenCall>,
     },
-    /// It leaves the step.
+    /// Finishes the step.
     Done,
-    /// It leaves the step, which failed.
+    /// Finishes the step, which failed.
     Failed,
 }
 
-impl From<Next> for NextAction {
-    fn from(next: Next) -> Self {
+impl From<AgentAction> for NextAction {
+    fn from(next: AgentAction) -> Self {
         match next {
-            Next::CallModel => Self::CallModel,
-            Next::ModelInDoubt => Self::ModelInDoubt,
-            Next::CallTools(calls) => Self::CallTools { calls },
-            Next::Done => Self::Done,
-            Next::Failed => Self::Failed,
+            AgentAction::CallModel => Self::CallModel,
+            AgentAction::RecoverRequest => Self::ModelInDoubt,
+            AgentAction::CallTools(calls) => Self::CallTools { calls },
+            AgentAction::Done => Self::Done,
+            AgentAction::Failed => Self::Failed,
         }
     }
 }
@@ -156,7 +156,7 @@ impl From<&View> for FoldedState {
     }
 }
 
-/// Where a session's tools work, in words: `local in a copy of /home/ada/work`.
+/// A placement as text: `local in a copy of /home/ada/work`.
 pub fn placement_text(placement: &Placement) -> String {
     let origin = match (&placement.origin, placement.in_place) {
         (Some(origin), true) => format!(" in {origin}"),

@@ -1,4 +1,4 @@
-//! What a store holds: records by kind, tokens and cost by model and day, the most active sessions.
+//! Statistics of a store: records by kind, tokens and cost by model and day, the most active sessions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -11,60 +11,60 @@ use serde::Serialize;
 
 use super::steps::time_of;
 
-/// Sessions that are listed as the most active.
+/// The number of sessions that are listed as the most active.
 const ACTIVE: usize = 10;
 
-/// What was counted.
+/// Statistics of a store.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Statistics {
+pub struct StoreStatistics {
     /// Only records since this time.
     pub since: Option<Time>,
-    /// Sessions with such records.
+    /// The number of sessions with counted records.
     pub sessions: u64,
-    /// Of those, the closed ones.
+    /// The number of these sessions that are closed.
     pub closed: u64,
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Bytes of records.
+    /// The size of the records in bytes.
     pub bytes: u64,
-    /// What models used.
+    /// The usage of model calls.
     pub usage: Usage,
-    /// By the kind of record.
-    pub kinds: BTreeMap<String, Amount>,
-    /// By the model that answered.
+    /// Totals by kind of record.
+    pub kinds: BTreeMap<String, RecordTotals>,
+    /// Usage by model.
     pub models: BTreeMap<String, Usage>,
-    /// By the day.
-    pub days: BTreeMap<String, Amount>,
-    /// The sessions with the most records, the most first.
+    /// Totals by day.
+    pub days: BTreeMap<String, RecordTotals>,
+    /// The sessions with the most records, in descending order.
     pub active: Vec<ActiveSession>,
 }
 
-/// Some records.
+/// Totals of a set of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Amount {
-    /// How many.
+pub struct RecordTotals {
+    /// The number of records.
     pub records: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// What models used in them.
+    /// The usage of model calls among them.
     pub usage: Usage,
 }
 
 /// A session with many records.
 #[derive(Clone, Debug, Serialize)]
 pub struct ActiveSession {
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
     /// Its title.
     pub title: Option<String>,
-    /// Its records.
+    /// The totals of its records.
     #[serde(flatten)]
-    pub amount: Amount,
+    pub amount: RecordTotals,
 }
 
-impl Statistics {
-    /// Counts the records of a store since some time. `day` names the day of a moment, in the time zone that is meant; it
-    /// is asked once for each quarter of an hour. `progress` is told how many records were read.
+impl StoreStatistics {
+    /// Counts the records of a store since some time. `day` returns the name of the day for a time, in a time zone of
+    /// its choice, and is called once per quarter of an hour. `progress` gets the number of records read.
     pub async fn count(
         store: &Arc<dyn Store>,
         since: Option<Time>,
@@ -72,7 +72,7 @@ impl Statistics {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self> {
         let mut counted = Self { since, ..Self::default() };
-        let mut sessions: HashMap<SessionId, Amount> = HashMap::new();
+        let mut sessions: HashMap<SessionId, RecordTotals> = HashMap::new();
         let mut days = Days { quarter: 0, name: String::new(), day };
         let (mut after, mut seen) = (Cursor::start(), 0);
         loop {
@@ -84,7 +84,7 @@ impl Statistics {
                 if since.is_some_and(|since| time < since) {
                     continue;
                 }
-                let (model, amount) = Amount::of(record);
+                let (model, amount) = RecordTotals::of(record);
                 counted.records += 1;
                 counted.bytes += amount.bytes;
                 counted.usage += amount.usage;
@@ -116,8 +116,8 @@ impl Statistics {
     }
 }
 
-impl Amount {
-    /// A record, and the model that answered, if it says one did.
+impl RecordTotals {
+    /// Counts a record, and its model if it is a response.
     fn of(record: &Record) -> (Option<String>, Self) {
         let mut amount = Self { records: 1, bytes: record.size() as u64, usage: Usage::default() };
         if *record.kind() != Kind::ModelResponded {
@@ -135,7 +135,7 @@ impl Amount {
     }
 }
 
-/// Remembers the last quarter of an hour, and which day it is of: neighbouring records are of the same, mostly.
+/// Caches the day of the last quarter of an hour. Consecutive records usually share it.
 struct Days<F> {
     quarter: u64,
     name: String,
@@ -144,7 +144,7 @@ struct Days<F> {
 
 impl<F: Fn(Time) -> String> Days<F> {
     fn of(&mut self, time: Time) -> &str {
-        // Time zones differ by quarters of an hour.
+        // Time zone offsets are multiples of a quarter of an hour.
         let quarter = time.0 / 900_000_000;
         if self.name.is_empty() || quarter != self.quarter {
             (self.quarter, self.name) = (quarter, (self.day)(time));

@@ -1,35 +1,36 @@
-//! What a session is doing, and where its run stands.
+//! The activity of a session, and the status of its run.
 
 use std::sync::Arc;
 
 use rath_core::body::{Created, Outcome, StepLeft};
-use rath_core::store::{BoxFuture, Row, Scan, Which};
+use rath_core::store::{BoxFuture, Scan, SessionFilter, SessionInfo};
 use rath_core::{Kind, OpenAsk, Point, Result, SessionId, Store, View};
 use serde::Serialize;
 
 use super::records;
+use super::unfinished::{WaitingFor, waits};
 
-/// What a session is doing.
+/// The activity of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// It waits for a person's answer.
+    /// The session waits for an answer, a time or an event.
     Waiting,
-    /// A process works on it.
+    /// A process works on the session.
     Running,
-    /// A process holds it and does nothing on it now.
+    /// A process has the session locked and does not work on it.
     Held,
-    /// Its work stopped in the middle, and no process holds it.
+    /// The work was interrupted, and no process has the session locked.
     Stopped,
-    /// It is open, and nothing is left to do.
+    /// The session is open, and there is no work left.
     Open,
-    /// It is closed.
+    /// The session is closed.
     Closed,
 }
 
 impl Activity {
-    /// What the session of `row` is doing; `view` looks at its head. Questions of its branches are theirs.
-    pub fn of(row: &Row, view: &View) -> Self {
+    /// The activity of the session of `row`. `view` is at its head. Open questions of branches do not count.
+    pub fn of(row: &SessionInfo, view: &View) -> Self {
         let pending = view.pending();
         let at_work = !pending.steps.is_empty() || !pending.calls.is_empty();
         match (row.holder.is_some(), at_work) {
@@ -42,7 +43,7 @@ impl Activity {
         }
     }
 
-    /// The word for it, as it is serialised.
+    /// The activity as one word, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -55,53 +56,56 @@ impl Activity {
     }
 }
 
-/// Where the run that works on a session stands.
+/// The status of the run that works on a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunStatus {
     /// The key of the run, if the session is its first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// In a word.
+    /// The state of the run.
     pub is: RunState,
-    /// The process that holds the session.
+    /// The process that has the session locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
-    /// What a person is asked, on the session or on its branches.
+    /// Open questions of the session and its branches.
     pub waiting: Vec<WaitingQuestion>,
+    /// Open waits of the session and its branches, for a time or an event.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<WaitingFor>,
 }
 
-/// Where a run stands, in a word.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// No step was entered.
+    /// The run has not started.
     NotBegun,
-    /// A process works on it.
+    /// A process works on the run.
     Running,
-    /// It waits for a person's answer.
+    /// The run waits for an answer, a time or an event.
     Waiting,
-    /// No process works on it, and it is not over.
+    /// The run was interrupted, and no process works on it.
     Interrupted,
-    /// It is done.
+    /// The run is done.
     Done,
-    /// It failed.
+    /// The run failed.
     Failed,
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled,
 }
 
-/// A question that waits for an answer.
+/// An open question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitingQuestion {
-    /// The place of its record.
+    /// The position of its record.
     pub at: Point,
-    /// What is folded of it.
+    /// The folded state of the question.
     #[serde(flatten)]
     pub ask: OpenAsk,
 }
 
 impl RunStatus {
-    /// Where the run that `view` looks at stood there; `None` if no run works on the session.
+    /// The status of the run at `view`. `None` if the session belongs to no run.
     pub async fn of(store: &Arc<dyn Store>, view: &View) -> Result<Option<Self>> {
         let (id, state) = (view.reference().session, view.state());
         let first = records(store, id, 0, 0, &[Kind::Created]).await?;
@@ -111,16 +115,16 @@ impl RunStatus {
         if key.is_none() && state.entered == 0 && !open && last_left.is_none() {
             return Ok(None);
         }
-        let row = store.sessions(Which::Id(id).into()).await?.into_iter().next();
+        let row = store.sessions(SessionFilter::Id(id).into()).await?.into_iter().next();
         let at_head = row.as_ref().is_some_and(|row| row.seq == view.reference().seq);
         let process = row.filter(|_| at_head).and_then(|row| row.holder).map(|holder| holder.process);
-        let mut waiting = questions(id, view);
+        let (mut waiting, mut waits) = (questions(id, view), waits(id, view));
         if open && at_head {
-            on_branches(store, id, &mut waiting).await?;
+            on_branches(store, id, &mut waiting, &mut waits).await?;
         }
         let is = match last_left {
-            _ if open && !waiting.is_empty() => RunState::Waiting,
-            // A view that is not at the head has records after it: the run continued.
+            _ if open && !(waiting.is_empty() && waits.is_empty()) => RunState::Waiting,
+            // A view before the head: the run continued after it.
             _ if process.is_some() || open && !at_head => RunState::Running,
             _ if open => RunState::Interrupted,
             Some(Outcome::Done) => RunState::Done,
@@ -128,16 +132,16 @@ impl RunStatus {
             Some(Outcome::Cancelled) => RunState::Cancelled,
             None => RunState::NotBegun,
         };
-        Ok(Some(Self { key, is, process, waiting }))
+        Ok(Some(Self { key, is, process, waiting, waits }))
     }
 }
 
-fn questions(id: SessionId, view: &View) -> Vec<WaitingQuestion> {
+pub(super) fn questions(id: SessionId, view: &View) -> Vec<WaitingQuestion> {
     let at = |ask: &OpenAsk| Point { session: id, seq: ask.seq };
     view.pending().asks.into_iter().map(|ask| WaitingQuestion { at: at(&ask), ask }).collect()
 }
 
-/// How the last step that this line left ended.
+/// The outcome of the last step that finished in this session.
 async fn last_left(store: &Arc<dyn Store>, view: &View) -> Result<Option<Outcome>> {
     let at = view.reference();
     let scan = Scan::session(at.session, 0, at.seq).kinds(&[Kind::StepLeft]).backwards().limit(1);
@@ -148,14 +152,16 @@ async fn last_left(store: &Arc<dyn Store>, view: &View) -> Result<Option<Outcome
 fn on_branches<'a>(
     store: &'a Arc<dyn Store>,
     id: SessionId,
-    into: &'a mut Vec<WaitingQuestion>,
+    asked: &'a mut Vec<WaitingQuestion>,
+    awaited: &'a mut Vec<WaitingFor>,
 ) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
-        let rows: Vec<Row> = store.sessions(Which::ChildrenOf(id).into()).await?;
+        let rows: Vec<SessionInfo> = store.sessions(SessionFilter::ChildrenOf(id).into()).await?;
         for row in rows.iter().filter(|row| !row.closed) {
             let view = View::of(store, row.id, None).await?;
-            into.extend(questions(row.id, &view));
-            on_branches(store, row.id, into).await?;
+            asked.extend(questions(row.id, &view));
+            awaited.extend(waits(row.id, &view));
+            on_branches(store, row.id, asked, awaited).await?;
         }
         Ok(())
     })

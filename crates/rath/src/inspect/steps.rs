@@ -6,13 +6,13 @@ use std::sync::Arc;
 use rath_core::body::{
     Cancelled, Failed, Forked, Merged, ModelResponded, Outcome, Role, StepEntered, StepLeft, ToolFinished, ToolStarted,
 };
-use rath_core::store::{BoxFuture, Which};
+use rath_core::store::{BoxFuture, SessionFilter};
 use rath_core::{Content, Kind, Point, Record, RecordId, Result, SessionId, Store, Time, Usage};
 use serde::Serialize;
 
 use super::{model_of, records};
 
-/// The kinds that a tree is made of.
+/// The kinds of records that the tree is built from.
 const KINDS: &[Kind] = &[
     Kind::Forked,
     Kind::StepEntered,
@@ -25,16 +25,16 @@ const KINDS: &[Kind] = &[
     Kind::Cancelled,
 ];
 
-/// What few steps have.
+/// Details that few steps have.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct StepMore {
+pub struct StepDetails {
     /// The name of a run's workflow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
-    /// The version that the code says it is of.
+    /// The version of the agent or workflow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The value that it left, as JSON text.
+    /// The value that the step returned, as JSON text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Content>,
 }
@@ -46,15 +46,15 @@ pub struct StepMore {
 pub enum StepNode {
     /// A step.
     Step {
-        /// How many nodes it stands in.
+        /// Its depth in the tree.
         depth: usize,
-        /// The session.
+        /// The session that entered the step.
         session: SessionId,
-        /// The place of its `step_entered` record.
+        /// The position of its `step_entered` record.
         seq: u64,
-        /// That record.
+        /// The id of its `step_entered` record.
         record: RecordId,
-        /// The step around it.
+        /// The enclosing step.
         #[serde(skip_serializing_if = "Option::is_none")]
         around: Option<RecordId>,
         /// Its name.
@@ -67,50 +67,50 @@ pub enum StepNode {
         model: Option<String>,
         /// When it was entered.
         entered: Time,
-        /// When it was left.
+        /// When it finished.
         left: Option<Time>,
-        /// How long it took, in microseconds.
+        /// The duration in microseconds.
         duration_us: Option<u64>,
         /// How it ended.
         outcome: Option<Outcome>,
-        /// Why it ended that way.
+        /// The reason.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
-        /// What few steps have.
+        /// Further details.
         #[serde(flatten)]
-        more: Box<StepMore>,
-        /// Answers of the model in this step, not in steps inside it.
+        more: Box<StepDetails>,
+        /// The number of model answers in this step, without inner steps.
         turns: u64,
-        /// Calls made in this step, not in steps inside it.
+        /// The number of calls in this step, without inner steps.
         calls: u64,
-        /// What was used in it, and in steps inside it.
+        /// The usage, including inner steps.
         usage: Usage,
     },
     /// A session that was forked.
     Branch {
-        /// How many nodes it stands in.
+        /// Its depth in the tree.
         depth: usize,
         /// The forked session.
         session: SessionId,
         /// The fork point.
         from: Point,
-        /// Why it was forked.
+        /// The reason for the fork.
         why: String,
-        /// The call that works on it.
+        /// The tool call that works on the branch.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<String>,
-        /// Whether it has ended.
+        /// Whether it is closed.
         closed: bool,
     },
 }
 
-/// A node and what stands in it.
+/// A node with its children.
 struct Found {
     node: StepNode,
     inside: Vec<Found>,
 }
 
-/// The steps of a session up to one of its records, and those of its branches, in the order in which a tree is read.
+/// The steps of a session up to one of its records, and those of its branches, in depth-first order.
 pub async fn steps(store: &Arc<dyn Store>, session: SessionId, to: u64) -> Result<Vec<StepNode>> {
     let mut nodes = Vec::new();
     flatten(line(store, session, to).await?, 0, &mut nodes);
@@ -127,11 +127,11 @@ fn flatten(found: Vec<Found>, at: usize, into: &mut Vec<StepNode>) {
     }
 }
 
-/// The steps of one line, with the branches that were forked in them.
+/// The steps of one session, with the branches that were forked in them.
 fn line(store: &Arc<dyn Store>, session: SessionId, to: u64) -> BoxFuture<'_, Result<Vec<Found>>> {
     Box::pin(async move {
         let mut branches = Vec::new();
-        for row in store.sessions(Which::ChildrenOf(session).into()).await? {
+        for row in store.sessions(SessionFilter::ChildrenOf(session).into()).await? {
             let Some(origin) = row.origin.filter(|origin| origin.seq <= to) else { continue };
             let first = records(store, row.id, 0, 0, &[Kind::Forked]).await?;
             let forked = first.first().and_then(|record| record.body::<Forked>().ok());
@@ -157,7 +157,7 @@ struct Fold<'a> {
     branches: VecDeque<(u64, SessionId, Found)>,
     top: Vec<Found>,
     open: Vec<Found>,
-    /// Calls that have not ended.
+    /// Open calls.
     running: HashSet<String>,
 }
 
@@ -169,7 +169,7 @@ impl Fold<'_> {
         }
     }
 
-    /// Branches that were forked before this record stand in the step that is open.
+    /// Adds the branches that were forked before this record to the open step.
     fn branches_before(&mut self, seq: u64) {
         while self.branches.front().is_some_and(|(from, ..)| *from < seq) {
             if let Some((_, _, found)) = self.branches.pop_front() {
@@ -203,7 +203,7 @@ impl Fold<'_> {
                     duration_us: None,
                     outcome: None,
                     why: None,
-                    more: Box::new(StepMore { workflow: body.workflow, version: body.version, value: None }),
+                    more: Box::new(StepDetails { workflow: body.workflow, version: body.version, value: None }),
                     turns: 0,
                     calls: 0,
                     usage: Usage::default(),
@@ -220,7 +220,7 @@ impl Fold<'_> {
                 }
             }
             Kind::ToolStarted => {
-                // A call that was interrupted begins twice and is one.
+                // An interrupted call has two starts and counts once.
                 let is_new = record.body::<ToolStarted>().is_ok_and(|body| self.running.insert(body.call));
                 self.count(0, u64::from(is_new), Usage::default());
             }
@@ -241,7 +241,7 @@ impl Fold<'_> {
         Ok(())
     }
 
-    /// Turns and calls count in the innermost step, usage in all that are open.
+    /// Counts turns and calls in the innermost step, and usage in all open steps.
     fn count(&mut self, more_turns: u64, more_calls: u64, used: Usage) {
         let innermost = self.open.len().saturating_sub(1);
         for (at, found) in self.open.iter_mut().enumerate() {
@@ -287,8 +287,8 @@ impl Fold<'_> {
     }
 }
 
-/// When a record was made.
+/// The time of a record.
 pub(super) fn time_of(record: &Record) -> Result<Time> {
-    let bad = |why: rath_core::Fault| rath_core::ErrorKind::Record { point: record.point(), why };
+    let bad = |why: rath_core::RecordError| rath_core::ErrorKind::Record { point: record.point(), why };
     Ok(record.time().map_err(|why| bad(why.into()))?)
 }

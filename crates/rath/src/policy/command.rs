@@ -1,14 +1,14 @@
-//! Shell lines, taken apart as far as that is sure.
+//! A conservative parser of shell command lines.
 //!
-//! A line is *sure* when it is plain commands one after the other (`;`, `&&`, `||`, `|`, `&`, newlines) whose words stand
-//! there as they are: quotes and backslashes are understood, redirections only where they lead nowhere. Everything else
-//! (expansions, substitutions, groups, keywords, comments, other redirections) makes it unsure, and nothing that is unsure
-//! is allowed by a rule about commands.
+//! A line is *parsed* if it is a sequence of plain commands (separated by `;`, `&&`, `||`, `|`, `&` or newlines) with
+//! literal words. Quotes and backslashes are understood, and redirections to `/dev/null` or to another stream. Anything
+//! else (expansions, substitutions, groups, keywords, comments, other redirections) makes the line unparsed. An allow
+//! rule about commands never matches an unparsed line.
 
-/// Longer lines are not taken apart.
+/// The longest line that is parsed, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Programs that run what their arguments say.
+/// Programs that run commands or code from their arguments.
 const WRAPPERS: &[&str] = &[
     "ash",
     "bash",
@@ -73,24 +73,24 @@ const WRAPPERS: &[&str] = &[
     "ruby",
 ];
 
-/// Words that are no programs.
+/// Shell keywords, which are not programs.
 const KEYWORDS: &[&str] = &[
     "!", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
     "until", "while", "[[", "]]",
 ];
 
-/// What a line says, as far as it is understood.
+/// A shell command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     /// The words of each command.
     pub(crate) parts: Vec<Vec<String>>,
-    /// Whether that is all, and nothing else.
-    pub(crate) sure: bool,
-    /// Every word that stands anywhere in the text, however it is quoted.
+    /// Whether the line was parsed completely, so that `parts` are all its commands.
+    pub(crate) parsed: bool,
+    /// Every word in the text, ignoring quotes.
     words: Vec<String>,
 }
 
-impl Line {
+impl CommandLine {
     pub(crate) fn parse(text: &str) -> Self {
         let mut reader = Reader::new(text);
         reader.read();
@@ -99,33 +99,33 @@ impl Line {
             let program = part.first().map(String::as_str).unwrap_or_default();
             !KEYWORDS.contains(&program) && !program.contains(['*', '?', '[', '=']) && !program.is_empty()
         };
-        let sure = reader.sure && text.len() <= LONGEST && parts.iter().all(plain);
-        Self { sure, parts, words: crude(text) }
+        let parsed = reader.parsed && text.len() <= LONGEST && parts.iter().all(plain);
+        Self { parsed, parts, words: loose_words(text) }
     }
 
-    /// Where a rule that forbids or asks may find what it names in one of the commands: the command itself and, where it
-    /// runs others, everything in it.
-    pub(crate) fn may_say(part: &[String], is_it: impl Fn(&[String]) -> bool) -> bool {
+    /// Whether a command may invoke one that `matches`: the command itself, or any word in it if its program runs other
+    /// commands. For rules that deny or ask.
+    pub(crate) fn may_invoke(part: &[String], matches: impl Fn(&[String]) -> bool) -> bool {
         let assigned = part.iter().take_while(|word| is_assignment(word)).count();
         let plain = &part[assigned..];
         let runs_others = plain.first().is_some_and(|program| WRAPPERS.contains(&name_of(program)));
-        let inner = || part.iter().flat_map(|word| crude(word)).collect::<Vec<_>>();
-        is_it(plain) || runs_others && any_tail(inner().get(1..).unwrap_or_default(), &is_it)
+        let inner = || part.iter().flat_map(|word| loose_words(word)).collect::<Vec<_>>();
+        matches(plain) || runs_others && any_suffix(inner().get(1..).unwrap_or_default(), &matches)
     }
 
-    /// The same for a line that is not sure: every word may begin a command.
-    pub(crate) fn may_say_anywhere(&self, is_it: impl Fn(&[String]) -> bool) -> bool {
+    /// Like [`may_invoke`](Self::may_invoke), for an unparsed line, in which every word may start a command.
+    pub(crate) fn may_invoke_anywhere(&self, matches: impl Fn(&[String]) -> bool) -> bool {
         let parsed: Vec<_> = self.parts.iter().flatten().cloned().collect();
-        any_tail(&parsed, &is_it) || any_tail(&self.words, &is_it)
+        any_suffix(&parsed, &matches) || any_suffix(&self.words, &matches)
     }
 }
 
-/// Whether it is so of the words from any of them on.
-fn any_tail(words: &[String], is_it: &impl Fn(&[String]) -> bool) -> bool {
-    (0..words.len()).any(|at| is_it(&words[at..]))
+/// Whether any suffix of the words matches.
+fn any_suffix(words: &[String], matches: &impl Fn(&[String]) -> bool) -> bool {
+    (0..words.len()).any(|at| matches(&words[at..]))
 }
 
-/// A program without its directory.
+/// The file name of a program.
 pub(crate) fn name_of(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
@@ -136,8 +136,8 @@ fn is_assignment(word: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '+'))
 }
 
-/// Words of a text without any regard to what the shell makes of it.
-fn crude(text: &str) -> Vec<String> {
+/// The words of a text, split at white space and at every character that is special to the shell.
+fn loose_words(text: &str) -> Vec<String> {
     let text = &text[..text.floor_char_boundary(LONGEST)];
     let apart = |c: char| c.is_whitespace() || c.is_control() || ";&|()<>{}$`'\"\\".contains(c);
     text.split(apart).filter(|word| !word.is_empty()).map(str::to_owned).collect()
@@ -146,14 +146,14 @@ fn crude(text: &str) -> Vec<String> {
 struct Reader<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     parts: Vec<Vec<String>>,
-    /// The word that is being read; a quoted empty one is a word.
+    /// The word that is being read. A quoted empty word is a word too.
     word: Option<String>,
-    sure: bool,
+    parsed: bool,
 }
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str) -> Self {
-        Self { rest: text.chars().peekable(), parts: vec![Vec::new()], word: None, sure: true }
+        Self { rest: text.chars().peekable(), parts: vec![Vec::new()], word: None, parsed: true }
     }
 
     fn read(&mut self) {
@@ -166,19 +166,19 @@ impl<'a> Reader<'a> {
                 '\\' => match self.rest.next() {
                     Some('\n') => {}
                     Some(c) => self.push(c),
-                    None => self.sure = false,
+                    None => self.parsed = false,
                 },
                 '<' | '>' => self.redirection(c),
                 '#' if self.word.is_none() => {
-                    self.sure = false;
+                    self.parsed = false;
                     while self.rest.next_if(|c| *c != '\n').is_some() {}
                 }
                 '$' | '`' | '(' | ')' | '{' | '}' => {
-                    self.sure = false;
+                    self.parsed = false;
                     self.end_part();
                 }
                 c if c.is_control() || c.is_whitespace() => {
-                    self.sure = false;
+                    self.parsed = false;
                     self.end_word();
                 }
                 c => self.push(c),
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
     }
 
     fn separator(&mut self, c: char) {
-        // `&>` sends both streams somewhere.
+        // `&>` redirects both streams.
         if c == '&' && self.rest.peek() == Some(&'>') {
             self.end_word();
             self.rest.next();
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
             match self.rest.next() {
                 Some('\'') => return,
                 Some(c) => self.push(c),
-                None => return self.sure = false,
+                None => return self.parsed = false,
             }
         }
     }
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         loop {
             match self.rest.next() {
                 Some('"') => return,
-                Some('$' | '`') => self.sure = false,
+                Some('$' | '`') => self.parsed = false,
                 Some('\\') => match self.rest.next() {
                     Some('\n') => {}
                     Some(c @ ('$' | '`' | '"' | '\\')) => self.push(c),
@@ -236,15 +236,15 @@ impl<'a> Reader<'a> {
                         self.push('\\');
                         self.push(c);
                     }
-                    None => return self.sure = false,
+                    None => return self.parsed = false,
                 },
                 Some(c) => self.push(c),
-                None => return self.sure = false,
+                None => return self.parsed = false,
             }
         }
     }
 
-    /// One that leads to another stream or to nothing changes no file; every other is not sure.
+    /// Reads a redirection. One to another stream or to `/dev/null` changes no file; any other makes the line unparsed.
     fn redirection(&mut self, first: char) {
         match &self.word {
             Some(word) if word.chars().all(|c| c.is_ascii_digit()) => self.word = None,
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
             _ => false,
         };
         if !(harmless && ends) {
-            self.sure = false;
+            self.parsed = false;
             if let (false, Some(part)) = (target.is_empty(), self.parts.last_mut()) {
                 part.push(target);
             }

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn parts(text: &str) -> Option<Vec<Vec<String>>> {
-    let line = Line::parse(text);
-    line.sure.then_some(line.parts)
+    let line = CommandLine::parse(text);
+    line.parsed.then_some(line.parts)
 }
 
 fn plain(parts: &[&[&str]]) -> Option<Vec<Vec<String>>> {
@@ -12,7 +12,7 @@ fn plain(parts: &[&[&str]]) -> Option<Vec<Vec<String>>> {
 }
 
 #[test]
-fn plain_lines_come_apart() {
+fn plain_lines_are_parsed() {
     assert_eq!(parts("ls"), plain(&[&["ls"]]));
     assert_eq!(parts("ls -l; rm -rf x"), plain(&[&["ls", "-l"], &["rm", "-rf", "x"]]));
     assert_eq!(parts("a&&b||c|d&e\nf"), plain(&[&["a"], &["b"], &["c"], &["d"], &["e"], &["f"]]));
@@ -27,7 +27,7 @@ fn plain_lines_come_apart() {
 }
 
 #[test]
-fn what_cannot_be_taken_apart_is_not_sure() {
+fn expansions_redirections_and_keywords_are_not_parsed() {
     for text in [
         "ls $(rm x)",
         "ls `rm x`",
@@ -67,20 +67,20 @@ fn what_cannot_be_taken_apart_is_not_sure() {
         "ls \0 x",
         "ls\u{2028}rm",
     ] {
-        assert!(!Line::parse(text).sure, "{text:?}");
+        assert!(!CommandLine::parse(text).parsed, "{text:?}");
     }
-    assert!(!Line::parse(&format!("ls {}", "a".repeat(LONGEST))).sure);
-    assert!(Line::parse("").parts.is_empty() && Line::parse(" ;; & \n").parts.is_empty());
+    assert!(!CommandLine::parse(&format!("ls {}", "a".repeat(LONGEST))).parsed);
+    assert!(CommandLine::parse("").parts.is_empty() && CommandLine::parse(" ;; & \n").parts.is_empty());
 }
 
 #[test]
-fn commands_in_commands_are_read() {
+fn commands_within_commands_are_found() {
     let finds = |text: &str, words: &[&str]| {
-        let line = Line::parse(text);
+        let line = CommandLine::parse(text);
         let is_it = |reading: &[String]| reading.iter().zip(words).filter(|(a, b)| a == b).count() == words.len();
-        match line.sure {
-            true => line.parts.iter().any(|part| Line::may_say(part, is_it)),
-            false => line.may_say_anywhere(is_it),
+        match line.parsed {
+            true => line.parts.iter().any(|part| CommandLine::may_invoke(part, is_it)),
+            false => line.may_invoke_anywhere(is_it),
         }
     };
     for text in [
@@ -103,7 +103,7 @@ fn commands_in_commands_are_read() {
     assert!(!finds("echo 'git push'", &["git", "push"]));
 }
 
-/// Whether a shell that has read this is neither inside quotes nor after a backslash.
+/// Whether the end of the text is neither inside quotes nor after a backslash.
 fn is_plain_at_the_end(text: &str) -> bool {
     let (mut quote, mut escaped) = (None, false);
     for c in text.chars() {
@@ -121,7 +121,7 @@ fn is_plain_at_the_end(text: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever stands behind a separator outside quotes is a command of its own, or nothing is sure.
+    /// In a parsed line, text after a separator outside quotes is a command of its own.
     #[test]
     fn a_separator_never_hides_a_command(
         before in "[a-z '\"\\\\$#>]{0,8}",
@@ -129,26 +129,26 @@ proptest! {
         after in "[a-z]{1,4}",
     ) {
         let text = format!("ls {before}{separator}evil {after}");
-        let line = Line::parse(&text);
-        if line.sure && is_plain_at_the_end(&before) {
+        let line = CommandLine::parse(&text);
+        if line.parsed && is_plain_at_the_end(&before) {
             let evil = line.parts.iter().any(|part| part.first().is_some_and(|word| word == "evil"));
             prop_assert!(evil, "{text:?}: {line:?}");
         }
     }
 
-    /// Sure lines mean to `sh` what they mean to us: joined again with quotes, they are the same.
+    /// Parsing is stable: the commands of a parsed line, quoted and joined again, parse to the same commands.
     #[test]
     fn sure_lines_are_stable(text in "[a-z;&|\n '\"\\\\$()<>#{}*=-]{0,40}") {
-        let line = Line::parse(&text);
-        if line.sure {
+        let line = CommandLine::parse(&text);
+        if line.parsed {
             let quoted = |part: &Vec<String>| part.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
             let again = line.parts.iter().map(quoted).collect::<Vec<_>>().join("; ");
-            prop_assert_eq!(Line::parse(&again).parts, line.parts);
+            prop_assert_eq!(CommandLine::parse(&again).parts, line.parts);
         }
     }
 }
 
-/// What a real shell runs when a line is made of calls of `p`: the arguments of each call.
+/// Runs a line of calls of `p` in a real shell. Returns the arguments of each call, and the number of files created.
 #[allow(clippy::disallowed_methods, reason = "the shell itself says what a line means")]
 fn run_by_a_shell(text: &str) -> (Vec<Vec<String>>, usize) {
     let dir = tempfile::tempdir().unwrap();
@@ -166,16 +166,16 @@ fn run_by_a_shell(text: &str) -> (Vec<Vec<String>>, usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// Whatever a shell runs of a sure line is among the commands that we saw, and it makes no file.
+    /// Every command that a shell runs for a parsed line is among the parsed commands, and the line creates no file.
     #[test]
-    fn a_shell_runs_nothing_that_was_not_seen(tokens in prop::collection::vec(prop::sample::select(vec![
+    fn a_shell_runs_no_command_that_was_not_parsed(tokens in prop::collection::vec(prop::sample::select(vec![
         "p", "p", "p ", " ", " ", "a", "b", ";", "&&", "||", "\n", "'", "'", "\"", "\"", "\\", "\\\n", "\\\\", "$X",
         "$(p evil)", "`p evil`", "#", " # ", ">", "<", " 2>&1", " >/dev/null", ">f", ">>f", "&>f", "2>f", "(", ")", "{", "}",
         "*", "=", "X=1 ", "!", "! ", "\t", "-", "\r",
     ]), 1..14)) {
         let text = format!("p {}", tokens.concat());
-        let line = Line::parse(&text);
-        if line.sure && line.parts.iter().all(|part| part[0] == "p") {
+        let line = CommandLine::parse(&text);
+        if line.parsed && line.parts.iter().all(|part| part[0] == "p") {
             let (ran, files) = run_by_a_shell(&text);
             prop_assert_eq!(files, 0, "{:?} makes a file", text);
             for call in ran {

@@ -1,64 +1,66 @@
-//! Which calls are made, asked about, or refused.
+//! Policies decide which tool calls are made, need an approval, or are refused.
 //!
-//! A [`Policy`] is an ordered list of [`Rule`]s by tool, path, command and effect: the first that matches decides. Where
-//! none matches, the defaults are safe. [`Policy::decide`] says what is done about a [`Wish`], [`Policy::explain`] says
-//! why. A [`Grant`](rath_core::body::Grant) is what a person allowed for good; [`offer`] says what that would be.
+//! A [`Policy`] is an ordered list of [`PolicyRule`]s by tool, path, command and effect. The first rule that matches
+//! decides; if none matches, a safe default does. [`Policy::decide`] returns the decision about a [`ProposedCall`], and
+//! [`Policy::explain`] also the rules that were tried. A [`Grant`](rath_core::body::Grant) records what a person
+//! allowed with the answer "always"; [`suggest_grant`] returns the grant for a call.
 //!
 //! ```
 //! use rath::body::Effect;
-//! use rath::policy::{Policy, Rule, Ruling, Wish};
+//! use rath::policy::{Policy, PolicyRule, PolicyAction, ProposedCall};
 //!
 //! let policy = Policy::new(vec![
-//!     Rule::new(Ruling::Deny).command("git push*").why("no pushes from agents"),
-//!     Rule::new(Ruling::Allow).command("git *"),
+//!     PolicyRule::new(PolicyAction::Deny).command("git push*").why("no pushes from agents"),
+//!     PolicyRule::new(PolicyAction::Allow).command("git *"),
 //! ])?;
 //! let spec = rath::tools::spec("shell");
-//! let wish = |arguments| Wish { tool: "shell", arguments, effect: Effect::Irreversible, spec, root: None };
-//! assert_eq!(policy.decide(&wish(r#"{"command": "git log"}"#)).ruling, Ruling::Allow);
-//! assert_eq!(policy.decide(&wish(r#"{"command": "git log && git push"}"#)).ruling, Ruling::Deny);
-//! assert_eq!(policy.decide(&wish(r#"{"command": "git log > ~/.bashrc"}"#)).ruling, Ruling::Ask);
-//! # Ok::<(), rath::policy::BadRule>(())
+//! let call = |arguments| ProposedCall { tool: "shell", arguments, effect: Effect::Irreversible, spec, root: None };
+//! assert_eq!(policy.decide(&call(r#"{"command": "git log"}"#)).action, PolicyAction::Allow);
+//! assert_eq!(policy.decide(&call(r#"{"command": "git log && git push"}"#)).action, PolicyAction::Deny);
+//! assert_eq!(policy.decide(&call(r#"{"command": "git log > ~/.bashrc"}"#)).action, PolicyAction::Ask);
+//! # Ok::<(), rath::policy::BadPolicyRule>(())
 //! ```
 
 mod command;
 mod grant;
-mod place;
+mod path_ref;
+mod proposed_call;
 mod rule;
-mod unsure;
+mod unparsed;
 mod wildcard;
-mod wish;
 
 use std::path::Path;
 
 use rath_core::body::Effect;
 use serde::{Serialize, Serializer};
 
-pub use grant::{covers, offer};
-pub use rule::{BadRule, Rule, Ruling};
-pub use wish::Wish;
+pub use grant::{covers, suggest_grant};
+pub use proposed_call::ProposedCall;
+pub use rule::{BadPolicyRule, PolicyAction, PolicyRule};
 
-use rule::{Checked, Unit};
-use wish::{Paths, Seen};
+use proposed_call::{CallFacts, Paths};
+use rule::{Clause, CompiledRule};
 
-/// Rules, and defaults after them.
+/// An ordered list of rules.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    rules: Vec<Checked>,
-    /// Rules that can only make a decision stricter.
-    guards: Vec<Checked>,
+    rules: Vec<CompiledRule>,
+    /// Rules that can only make the decision stricter.
+    restrictions: Vec<CompiledRule>,
 }
 
-/// What is done about a call, and what says so.
+/// The decision about a call, and the rule behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Decided {
-    /// What is done.
-    pub ruling: Ruling,
-    /// The rule or the default, in words.
+pub struct PolicyDecision {
+    /// Whether the call is allowed, refused, or needs an approval.
+    #[serde(rename = "ruling")]
+    pub action: PolicyAction,
+    /// The rule or the default as text.
     pub by: String,
-    /// The reason that the rule gives.
+    /// The reason given in the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Where the rule was written.
+    /// The configuration file of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Whether the rule names paths.
@@ -66,131 +68,136 @@ pub struct Decided {
     pub(crate) by_path: bool,
 }
 
-/// A rule that was looked at.
+/// A rule that was tried, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Looked {
-    /// The rule in words.
+pub struct RuleTrace {
+    /// The rule as text.
     pub rule: String,
-    /// Where it was written.
+    /// The configuration file of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Whether it can only make the decision stricter.
-    pub guards: bool,
-    /// Whether it matched.
+    #[serde(rename = "guards")]
+    pub restricts: bool,
+    /// Whether the rule matches the call.
     pub matched: bool,
-    /// The command of the line that it was looked at for, where there are several.
+    /// The command that it was tried on, if the line has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
 impl Policy {
-    /// The first rule that matches decides. Fails where a pattern cannot be read.
-    pub fn new(rules: Vec<Rule>) -> Result<Self, BadRule> {
-        Ok(Self { rules: check(rules)?, guards: Vec::new() })
+    /// A policy in which the first rule that matches decides. Fails if a pattern is malformed.
+    pub fn new(rules: Vec<PolicyRule>) -> Result<Self, BadPolicyRule> {
+        Ok(Self { rules: check(rules)?, restrictions: Vec::new() })
     }
 
-    /// With rules of somebody who is not trusted to loosen anything: the first of them that matches counts where it is
-    /// stricter than what is decided otherwise.
-    pub fn guarded_by(mut self, guards: Vec<Rule>) -> Result<Self, BadRule> {
-        self.guards = check(guards)?;
+    /// Adds rules from an untrusted source, which can only restrict: the first of them that matches applies if it is
+    /// stricter than the decision without it.
+    pub fn with_restrictions(mut self, restrictions: Vec<PolicyRule>) -> Result<Self, BadPolicyRule> {
+        self.restrictions = check(restrictions)?;
         Ok(self)
     }
 
-    /// The rules, in order, and those that can only make a decision stricter.
-    pub fn rules(&self) -> (impl Iterator<Item = &Rule>, impl Iterator<Item = &Rule>) {
-        (self.rules.iter().map(|checked| &checked.rule), self.guards.iter().map(|checked| &checked.rule))
+    /// The rules, in order, and the restrictions.
+    pub fn rules(&self) -> (impl Iterator<Item = &PolicyRule>, impl Iterator<Item = &PolicyRule>) {
+        (self.rules.iter().map(|checked| &checked.rule), self.restrictions.iter().map(|checked| &checked.rule))
     }
 
-    /// What is done about a call: of a line with several commands, what is done about the one that is least allowed.
-    pub fn decide(&self, wish: &Wish<'_>) -> Decided {
-        let seen = Seen::of(wish);
-        let decided = units(&seen).into_iter().map(|unit| self.decide_unit(&seen, unit));
-        // Of equals the first counts.
-        let strictest = decided.reduce(|first, next| if next.ruling > first.ruling { next } else { first });
-        strictest.unwrap_or_else(|| default_for(&seen))
+    /// The decision about a call. For a command line with several commands, the strictest of their decisions.
+    pub fn decide(&self, call: &ProposedCall<'_>) -> PolicyDecision {
+        let facts = CallFacts::of(call);
+        let decided = clauses(&facts).into_iter().map(|clause| self.decide_clause(&facts, clause));
+        // Of equally strict decisions the first is taken.
+        let strictest = decided.reduce(|first, next| if next.action > first.action { next } else { first });
+        strictest.unwrap_or_else(|| default_for(&facts))
     }
 
-    /// What is done about a call that comes to this file of the workspace.
-    pub(crate) fn decide_at(&self, tool: &str, effect: Effect, path: &Path) -> Decided {
-        self.decide_unit(&Seen::at(tool, effect, path), Unit::Call)
+    /// The decision about a call that reaches this file of the workspace.
+    pub(crate) fn decide_at(&self, tool: &str, effect: Effect, path: &Path) -> PolicyDecision {
+        self.decide_clause(&CallFacts::at(tool, effect, path), Clause::Call)
     }
 
-    fn decide_unit(&self, seen: &Seen<'_>, unit: Unit<'_>) -> Decided {
-        let first = |rules: &[Checked]| {
-            let found = rules.iter().find(|checked| checked.matches(seen, unit));
-            found.map(|checked| by_rule(checked, seen))
+    fn decide_clause(&self, facts: &CallFacts<'_>, clause: Clause<'_>) -> PolicyDecision {
+        let first = |rules: &[CompiledRule]| {
+            let found = rules.iter().find(|checked| checked.matches(facts, clause));
+            found.map(|checked| decision_of(checked, facts))
         };
-        let decided = first(&self.rules).unwrap_or_else(|| default_for(seen));
-        first(&self.guards).filter(|guard| guard.ruling > decided.ruling).unwrap_or(decided)
+        let decided = first(&self.rules).unwrap_or_else(|| default_for(facts));
+        first(&self.restrictions).filter(|guard| guard.action > decided.action).unwrap_or(decided)
     }
 
-    /// The rules that are looked at to decide about a call, and what comes of it.
-    pub fn explain(&self, wish: &Wish<'_>) -> (Vec<Looked>, Decided) {
-        let seen = Seen::of(wish);
-        let units = units(&seen);
-        let mut looked = Vec::new();
-        for unit in &units {
-            for (rules, guards) in [(&self.rules, false), (&self.guards, true)] {
-                for Checked { rule, .. } in rules.iter().take(1 + first_match(rules, &seen, *unit)) {
-                    looked.push(Looked {
+    /// The rules that are tried to decide about a call, and the decision.
+    pub fn explain(&self, call: &ProposedCall<'_>) -> (Vec<RuleTrace>, PolicyDecision) {
+        let facts = CallFacts::of(call);
+        let clauses = clauses(&facts);
+        let mut traces = Vec::new();
+        for clause in &clauses {
+            for (rules, restricts) in [(&self.rules, false), (&self.restrictions, true)] {
+                for CompiledRule { rule, .. } in rules.iter().take(1 + first_match(rules, &facts, *clause)) {
+                    traces.push(RuleTrace {
                         rule: rule.to_string(),
                         origin: rule.origin.clone(),
-                        guards,
+                        restricts,
                         matched: false,
-                        command: in_words(*unit).filter(|_| units.len() > 1),
+                        command: in_words(*clause).filter(|_| clauses.len() > 1),
                     });
                 }
-                if let (true, Some(last)) = (first_match(rules, &seen, *unit) < rules.len(), looked.last_mut()) {
+                if let (true, Some(last)) = (first_match(rules, &facts, *clause) < rules.len(), traces.last_mut()) {
                     last.matched = true;
                 }
             }
         }
-        (looked, self.decide(wish))
+        (traces, self.decide(call))
     }
 }
 
-fn check(rules: Vec<Rule>) -> Result<Vec<Checked>, BadRule> {
-    rules.into_iter().enumerate().map(|(place, rule)| Checked::new(place, rule)).collect()
+fn check(rules: Vec<PolicyRule>) -> Result<Vec<CompiledRule>, BadPolicyRule> {
+    rules.into_iter().enumerate().map(|(index, rule)| CompiledRule::new(index, rule)).collect()
 }
 
-fn first_match(rules: &[Checked], seen: &Seen<'_>, unit: Unit<'_>) -> usize {
-    rules.iter().position(|checked| checked.matches(seen, unit)).unwrap_or(rules.len())
+fn first_match(rules: &[CompiledRule], facts: &CallFacts<'_>, clause: Clause<'_>) -> usize {
+    rules.iter().position(|checked| checked.matches(facts, clause)).unwrap_or(rules.len())
 }
 
-/// What is decided about one by one.
-fn units<'a>(seen: &'a Seen<'_>) -> Vec<Unit<'a>> {
-    match &seen.line {
-        None => vec![Unit::Call],
-        Some(line) if line.sure && !line.parts.is_empty() => line.parts.iter().map(|part| Unit::Part(part)).collect(),
-        Some(line) => vec![Unit::Unsure(line)],
+/// The parts of a call that are decided one by one.
+fn clauses<'a>(facts: &'a CallFacts<'_>) -> Vec<Clause<'a>> {
+    match &facts.line {
+        None => vec![Clause::Call],
+        Some(line) if line.parsed && !line.parts.is_empty() => {
+            line.parts.iter().map(|part| Clause::Part(part)).collect()
+        }
+        Some(line) => vec![Clause::Unparsed(line)],
     }
 }
 
-fn in_words(unit: Unit<'_>) -> Option<String> {
-    match unit {
-        Unit::Part(words) => Some(words.join(" ")),
-        Unit::Call | Unit::Unsure(_) => None,
+fn in_words(clause: Clause<'_>) -> Option<String> {
+    match clause {
+        Clause::Part(words) => Some(words.join(" ")),
+        Clause::Call | Clause::Unparsed(_) => None,
     }
 }
 
-fn by_rule(checked: &Checked, seen: &Seen<'_>) -> Decided {
-    let Rule { decision, why, origin, path, .. } = &checked.rule;
-    let by = match (&seen.paths, path) {
+fn decision_of(checked: &CompiledRule, facts: &CallFacts<'_>) -> PolicyDecision {
+    let PolicyRule { decision, why, origin, path, .. } = &checked.rule;
+    let by = match (&facts.paths, path) {
         (Paths::Unknown(_), Some(_)) => {
-            format!("{}; {} does not say which of its arguments are paths", checked.rule, seen.tool)
+            format!("{}; {} does not say which of its arguments are paths", checked.rule, facts.tool)
         }
         _ => checked.rule.to_string(),
     };
-    Decided { ruling: *decision, by, why: why.clone(), origin: origin.clone(), by_path: path.is_some() }
+    PolicyDecision { action: *decision, by, why: why.clone(), origin: origin.clone(), by_path: path.is_some() }
 }
 
-/// What is done where no rule matches.
-fn default_for(seen: &Seen<'_>) -> Decided {
-    let decided = |ruling, by: String| Decided { ruling, by, why: None, origin: None, by_path: false };
-    match (seen.secret(), seen.effect) {
-        (Some(secret), _) => decided(Ruling::Ask, format!("default: {secret} looks like a secret")),
-        (None, effect) if effect.is_irreversible() => decided(Ruling::Ask, "default: it cannot be taken back".into()),
-        (None, effect) => decided(Ruling::Allow, format!("default: {} effects are allowed", effect)),
+/// The decision if no rule matches.
+fn default_for(facts: &CallFacts<'_>) -> PolicyDecision {
+    let decided = |action, by: String| PolicyDecision { action, by, why: None, origin: None, by_path: false };
+    match (facts.secret(), facts.effect) {
+        (Some(secret), _) => decided(PolicyAction::Ask, format!("default: {secret} looks like a secret")),
+        (None, effect) if effect.is_irreversible() => {
+            decided(PolicyAction::Ask, "default: irreversible effects need an approval".into())
+        }
+        (None, effect) => decided(PolicyAction::Allow, format!("default: {} effects are allowed", effect)),
     }
 }
 
@@ -198,12 +205,12 @@ impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Data<'a> {
-            rules: Vec<&'a Rule>,
-            #[serde(skip_serializing_if = "Vec::is_empty")]
-            guards: Vec<&'a Rule>,
+            rules: Vec<&'a PolicyRule>,
+            #[serde(rename = "guards", skip_serializing_if = "Vec::is_empty")]
+            restrictions: Vec<&'a PolicyRule>,
         }
-        let (rules, guards) = self.rules();
-        Data { rules: rules.collect(), guards: guards.collect() }.serialize(serializer)
+        let (rules, restrictions) = self.rules();
+        Data { rules: rules.collect(), restrictions: restrictions.collect() }.serialize(serializer)
     }
 }
 

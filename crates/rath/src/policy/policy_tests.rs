@@ -8,46 +8,46 @@ use serde_json::json;
 use super::*;
 use crate::tools;
 
-fn shell(policy: &Policy, command: &str) -> Ruling {
+fn shell(policy: &Policy, command: &str) -> PolicyAction {
     let arguments = json!({ "command": command }).to_string();
-    let wish = Wish {
+    let call = ProposedCall {
         tool: "shell",
         arguments: &arguments,
         effect: Effect::Irreversible,
         spec: tools::spec("shell"),
         root: None,
     };
-    policy.decide(&wish).ruling
+    policy.decide(&call).action
 }
 
-fn on(policy: &Policy, tool: &str, path: &str) -> Ruling {
+fn on(policy: &Policy, tool: &str, path: &str) -> PolicyAction {
     let arguments = json!({ "path": path }).to_string();
     let root = Some(Path::new("/home/ada/space"));
     let spec = tools::spec(tool);
-    policy.decide(&Wish { tool, arguments: &arguments, effect: Effect::Workspace, spec, root }).ruling
+    policy.decide(&ProposedCall { tool, arguments: &arguments, effect: Effect::Workspace, spec, root }).action
 }
 
-fn allow() -> Rule {
-    Rule::new(Ruling::Allow)
+fn allow() -> PolicyRule {
+    PolicyRule::new(PolicyAction::Allow)
 }
 
-fn deny() -> Rule {
-    Rule::new(Ruling::Deny)
+fn deny() -> PolicyRule {
+    PolicyRule::new(PolicyAction::Deny)
 }
 
 #[test]
 fn the_first_rule_that_matches_decides() {
     let deny_first = Policy::new(vec![deny().command("git push*"), allow().command("git *")]).unwrap();
-    assert_eq!(shell(&deny_first, "git push origin"), Ruling::Deny);
-    assert_eq!(shell(&deny_first, "git log"), Ruling::Allow);
+    assert_eq!(shell(&deny_first, "git push origin"), PolicyAction::Deny);
+    assert_eq!(shell(&deny_first, "git log"), PolicyAction::Allow);
     let allow_first = Policy::new(vec![allow().command("git *"), deny().command("git push*")]).unwrap();
-    assert_eq!(shell(&allow_first, "git push origin"), Ruling::Allow);
+    assert_eq!(shell(&allow_first, "git push origin"), PolicyAction::Allow);
     // All conditions must hold.
     let both =
         Policy::new(vec![deny().tool("write").path("src/**"), deny().tool("edit").effect(Effect::Pure)]).unwrap();
-    assert_eq!(on(&both, "write", "src/a"), Ruling::Deny);
-    assert_eq!(on(&both, "read", "src/a"), Ruling::Allow);
-    assert_eq!(on(&both, "edit", "src/a"), Ruling::Allow);
+    assert_eq!(on(&both, "write", "src/a"), PolicyAction::Deny);
+    assert_eq!(on(&both, "read", "src/a"), PolicyAction::Allow);
+    assert_eq!(on(&both, "edit", "src/a"), PolicyAction::Allow);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn every_part_of_a_line_must_be_allowed() {
     let policy = Policy::new(vec![allow().command("cargo test *"), allow().command("tail *"), deny().command("curl")]);
     let policy = policy.unwrap();
     for line in ["cargo test", "cargo test --all 2>&1 | tail -5", "cargo test; cargo test"] {
-        assert_eq!(shell(&policy, line), Ruling::Allow, "{line}");
+        assert_eq!(shell(&policy, line), PolicyAction::Allow, "{line}");
     }
     for line in [
         "cargo build",
@@ -74,26 +74,26 @@ fn every_part_of_a_line_must_be_allowed() {
         "cargo 'test; rm x'",
         "cargo test # '\nrm x # '",
     ] {
-        assert_ne!(shell(&policy, line), Ruling::Allow, "{line}");
+        assert_ne!(shell(&policy, line), PolicyAction::Allow, "{line}");
     }
-    // What is forbidden is forbidden in any part, and wherever a line that nobody understands names it.
+    // A deny rule matches any part of a parsed line, and any word of an unparsed one.
     for line in ["cargo test | curl x", "curl", "/usr/bin/curl -d x", "sudo curl x", "sh -c 'curl x'", "echo $(curl x)"]
     {
-        assert_eq!(shell(&policy, line), Ruling::Deny, "{line}");
+        assert_eq!(shell(&policy, line), PolicyAction::Deny, "{line}");
     }
-    assert_eq!(shell(&policy, "tail curl"), Ruling::Allow);
+    assert_eq!(shell(&policy, "tail curl"), PolicyAction::Allow);
 }
 
 #[test]
-fn a_pattern_without_a_star_allows_these_words_alone() {
+fn a_pattern_without_a_star_allows_exactly_these_words() {
     let policy = Policy::new(vec![allow().command("rm build"), deny().command("git push")]).unwrap();
-    assert_eq!(shell(&policy, "rm build"), Ruling::Allow);
-    assert_eq!(shell(&policy, "rm build -rf /"), Ruling::Ask);
-    assert_eq!(shell(&policy, "git push --force"), Ruling::Deny);
+    assert_eq!(shell(&policy, "rm build"), PolicyAction::Allow);
+    assert_eq!(shell(&policy, "rm build -rf /"), PolicyAction::Ask);
+    assert_eq!(shell(&policy, "git push --force"), PolicyAction::Deny);
 }
 
 #[test]
-fn what_is_forbidden_is_found_behind_options_patterns_and_other_programs() {
+fn deny_rules_match_behind_options_wildcards_and_wrappers() {
     let policy =
         Policy::new(vec![deny().command("git push*"), allow().command("git *"), allow().command("*")]).unwrap();
     for line in [
@@ -108,81 +108,89 @@ fn what_is_forbidden_is_found_behind_options_patterns_and_other_programs() {
         "npx git push",
         "/usr/bin/git -P push",
     ] {
-        assert_eq!(shell(&policy, line), Ruling::Deny, "{line}");
+        assert_eq!(shell(&policy, line), PolicyAction::Deny, "{line}");
     }
     for line in ["git log push", "git commit -m 'do not push'", "git add *.rs", "git -C . log", "git stash push"] {
-        assert_eq!(shell(&policy, line), Ruling::Allow, "{line}");
+        assert_eq!(shell(&policy, line), PolicyAction::Allow, "{line}");
     }
 }
 
 #[test]
-fn a_line_of_many_words_is_read_in_little_room() {
+fn a_long_line_needs_little_memory() {
     let policy = Policy::new(vec![deny().command("git push")]).unwrap();
     for word in ["a ", "git ", "git -a ", "env git -a ", "$x git "] {
         let line = word.repeat((64 << 10) / word.len());
-        assert_ne!(shell(&policy, &line), Ruling::Deny, "{word}");
+        assert_ne!(shell(&policy, &line), PolicyAction::Deny, "{word}");
     }
 }
 
 #[test]
-fn paths_are_matched_where_they_lead() {
-    let policy = Policy::new(vec![deny().path("private/"), allow().path("src/**"), Rule::new(Ruling::Ask).tool("*")]);
+fn paths_are_resolved_before_they_are_matched() {
+    let policy = Policy::new(vec![
+        deny().path("private/"),
+        allow().path("src/**"),
+        PolicyRule::new(PolicyAction::Ask).tool("*"),
+    ]);
     let policy = policy.unwrap();
     for path in
         ["private", "private/a/b", "./src/../private/a", "/home/ada/space/private/a", "../space/private/a", "x/private"]
     {
-        assert_eq!(on(&policy, "read", path), Ruling::Deny, "{path}");
+        assert_eq!(on(&policy, "read", path), PolicyAction::Deny, "{path}");
     }
     for path in ["src/a", "src/./x/../a", "/home/ada/space/src/a"] {
-        assert_eq!(on(&policy, "read", path), Ruling::Allow, "{path}");
+        assert_eq!(on(&policy, "read", path), PolicyAction::Allow, "{path}");
     }
     for path in ["src/../x", "../src/a", "/src/a", "/home/bob/src/a", "."] {
-        assert_eq!(on(&policy, "read", path), Ruling::Ask, "{path}");
+        assert_eq!(on(&policy, "read", path), PolicyAction::Ask, "{path}");
     }
 }
 
-/// The decision about a call of a tool with these properties that says this of its paths.
-fn of_tool(policy: &Policy, paths: &PathArguments, arguments: serde_json::Value) -> Decided {
+/// The decision about a call of a tool with these path arguments.
+fn of_tool(policy: &Policy, paths: &PathArguments, arguments: serde_json::Value) -> PolicyDecision {
     let properties = json!({ "from": {}, "to": {}, "edits": {}, "dir": {}, "name": {}, "text": {}, "n": {} });
     let schema = json!({ "type": "object", "properties": properties });
     let spec = ToolSpec { paths: paths.clone(), ..ToolSpec::new("move_file", "Moves a file.", schema) };
     let (arguments, root) = (arguments.to_string(), Some(Path::new("/home/ada/space")));
     let effect = Effect::Workspace;
-    policy.decide(&Wish { tool: "move_file", arguments: &arguments, effect, spec: Some(&spec), root })
+    policy.decide(&ProposedCall { tool: "move_file", arguments: &arguments, effect, spec: Some(&spec), root })
 }
 
 #[test]
-fn a_path_is_found_in_every_argument_that_is_declared() {
-    let policy = Policy::new(vec![deny().path("private/"), allow().path("src/**"), Rule::new(Ruling::Ask)]).unwrap();
+fn paths_are_found_in_all_declared_arguments() {
+    let policy =
+        Policy::new(vec![deny().path("private/"), allow().path("src/**"), PolicyRule::new(PolicyAction::Ask)]).unwrap();
     let moves = PathArguments::named("from, to");
-    for (from, to, ruling) in [
-        ("src/a", "src/b", Ruling::Allow),
-        ("src/a", "b", Ruling::Ask),
-        ("src/a", "private/b", Ruling::Deny),
-        ("private/b", "src/a", Ruling::Deny),
-        ("src/../private/b", "src/a", Ruling::Deny),
-        ("/home/ada/space/private/b", "src/a", Ruling::Deny),
-        ("../space/private/b", "src/a", Ruling::Deny),
-        ("/home/ada/space/src/b", "src/a", Ruling::Allow),
-        ("src/a", "../src/b", Ruling::Ask),
-        ("~/src/a", "src/b", Ruling::Ask),
+    for (from, to, action) in [
+        ("src/a", "src/b", PolicyAction::Allow),
+        ("src/a", "b", PolicyAction::Ask),
+        ("src/a", "private/b", PolicyAction::Deny),
+        ("private/b", "src/a", PolicyAction::Deny),
+        ("src/../private/b", "src/a", PolicyAction::Deny),
+        ("/home/ada/space/private/b", "src/a", PolicyAction::Deny),
+        ("../space/private/b", "src/a", PolicyAction::Deny),
+        ("/home/ada/space/src/b", "src/a", PolicyAction::Allow),
+        ("src/a", "../src/b", PolicyAction::Ask),
+        ("~/src/a", "src/b", PolicyAction::Ask),
     ] {
         let arguments = json!({ "from": from, "to": to, "text": "private/x" });
-        assert_eq!(of_tool(&policy, &moves, arguments).ruling, ruling, "{from} to {to}");
+        assert_eq!(of_tool(&policy, &moves, arguments).action, action, "{from} to {to}");
     }
-    assert_eq!(of_tool(&policy, &moves, json!({ "from": ["src/a", "private/b"], "to": "src/c" })).ruling, Ruling::Deny);
-    assert_eq!(of_tool(&policy, &moves, json!({ "from": "src/a" })).ruling, Ruling::Ask);
+    assert_eq!(
+        of_tool(&policy, &moves, json!({ "from": ["src/a", "private/b"], "to": "src/c" })).action,
+        PolicyAction::Deny
+    );
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": "src/a" })).action, PolicyAction::Ask);
     let edits = PathArguments::named("edits[].path");
     let edit = |paths: [&str; 2]| json!({ "edits": paths.map(|path| json!({ "path": path, "new": "private" })) });
-    assert_eq!(of_tool(&policy, &edits, edit(["src/a", "src/b"])).ruling, Ruling::Allow);
-    assert_eq!(of_tool(&policy, &edits, edit(["src/a", "private/b"])).ruling, Ruling::Deny);
+    assert_eq!(of_tool(&policy, &edits, edit(["src/a", "src/b"])).action, PolicyAction::Allow);
+    assert_eq!(of_tool(&policy, &edits, edit(["src/a", "private/b"])).action, PolicyAction::Deny);
 }
 
 #[test]
-fn rules_that_deny_or_ask_hold_for_a_tool_that_does_not_say_its_paths() {
+fn deny_and_ask_rules_apply_to_a_tool_without_declared_paths() {
     let policy = Policy::new(vec![
         deny().path("private/keys"),
-        Rule::new(Ruling::Ask).path("*.toml"),
+        PolicyRule::new(PolicyAction::Ask).path("*.toml"),
         allow().path("src/**"),
         deny().tool("move_file").effect(Effect::Workspace).why("the end of the list"),
     ]);
@@ -196,29 +204,29 @@ fn rules_that_deny_or_ask_hold_for_a_tool_that_does_not_say_its_paths() {
         (json!({ "text": "file:///home/ada/space/private/keys" }), "private/keys"),
         (json!({ "dir": "private", "name": "keys" }), "private/keys"),
         (json!({ "dir": "src", "name": "../private/keys" }), "private/keys"),
-        // Nothing can be told from these.
+        // The paths in these arguments are unknown.
         (json!({ "n": 3 }), "private/keys"),
         (json!({}), "private/keys"),
         (json!({ "from": "a/b.toml" }), "*.toml"),
         (json!({ "dir": "a", "name": "b.toml" }), "*.toml"),
-        // A rule that allows a path is not believed.
+        // A rule that allows a path never matches.
         (json!({ "from": "src/a" }), "with workspace effects"),
     ] {
         let decided = of_tool(&policy, &unknown, arguments.clone());
         assert!(decided.by.contains(by), "{arguments}: {decided:?}");
         let is_ask = by == "*.toml";
-        assert_eq!(decided.ruling, if is_ask { Ruling::Ask } else { Ruling::Deny }, "{arguments}");
+        assert_eq!(decided.action, if is_ask { PolicyAction::Ask } else { PolicyAction::Deny }, "{arguments}");
         assert_eq!(
             decided.by.contains("move_file does not say which of its arguments are paths"),
             by.contains('.') || by.contains('/')
         );
     }
-    // It can say that none is, and that they are others than what is there.
+    // A tool can declare that no argument is a path, or compute its paths.
     for known in [PathArguments::named(""), PathArguments::named("to")] {
         let decided = of_tool(&policy, &known, json!({ "text": "private/keys", "to": "x" }));
         assert_eq!(decided.why.as_deref(), Some("the end of the list"), "{known:?}");
     }
-    // Another name of an argument, or a value of another type.
+    // A missing argument, or a value of another type.
     for arguments in [json!({ "to": "x", "target": "private/keys" }), json!({ "to": { "path": "private/keys" } })] {
         let decided = of_tool(&policy, &PathArguments::named("to"), arguments);
         assert!(decided.by.contains("private/keys"), "{decided:?}");
@@ -226,7 +234,7 @@ fn rules_that_deny_or_ask_hold_for_a_tool_that_does_not_say_its_paths() {
 }
 
 #[test]
-fn secrets_are_found_under_any_name() {
+fn secrets_are_found_in_any_argument() {
     let policy = Policy::default();
     for arguments in [
         json!({ "from": ".env" }),
@@ -237,19 +245,20 @@ fn secrets_are_found_under_any_name() {
     ] {
         let decided = of_tool(&policy, &PathArguments::Unknown, arguments.clone());
         assert!(
-            decided.ruling == Ruling::Ask && decided.by.contains("looks like a secret"),
+            decided.action == PolicyAction::Ask && decided.by.contains("looks like a secret"),
             "{arguments}: {decided:?}"
         );
     }
     let moves = PathArguments::named("from, to");
-    assert_eq!(of_tool(&policy, &moves, json!({ "from": "a", "to": "b/.env" })).ruling, Ruling::Ask);
-    assert_eq!(of_tool(&policy, &moves, json!({ "from": "a", "to": "b", "text": ".env" })).ruling, Ruling::Allow);
-    // What a person allows for good is no wider for it.
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": "a", "to": "b/.env" })).action, PolicyAction::Ask);
+    assert_eq!(of_tool(&policy, &moves, json!({ "from": "a", "to": "b", "text": ".env" })).action, PolicyAction::Allow);
+    // The suggested grant is not wider because of it.
     let offered = |paths: &PathArguments, arguments: serde_json::Value| {
         let schema = json!({ "type": "object", "properties": { "path": {} } });
         let spec = ToolSpec { paths: paths.clone(), ..ToolSpec::new("store", "Stores.", schema) };
         let (arguments, effect) = (arguments.to_string(), Effect::Workspace);
-        offer(&Wish { tool: "store", arguments: &arguments, effect, spec: Some(&spec), root: None }).scope
+        suggest_grant(&ProposedCall { tool: "store", arguments: &arguments, effect, spec: Some(&spec), root: None })
+            .scope
     };
     let below = offered(&PathArguments::named("path"), json!({ "path": "docs/a" }));
     assert_eq!(below, Scope::Below { directory: "docs".into() });
@@ -257,13 +266,15 @@ fn secrets_are_found_under_any_name() {
 }
 
 #[test]
-fn every_built_in_tool_says_its_paths() {
+fn every_built_in_tool_declares_its_paths() {
     let policy = Policy::new(vec![deny().path("private/"), allow()]).unwrap();
     let decide = |tool: &str, arguments: serde_json::Value| {
         let (arguments, effect) = (arguments.to_string(), Effect::Workspace);
         let spec = tools::spec(tool);
         assert_ne!(spec.unwrap().paths, PathArguments::Unknown, "{tool}");
-        policy.decide(&Wish { tool, arguments: &arguments, effect, spec, root: Some(Path::new("/space")) }).ruling
+        policy
+            .decide(&ProposedCall { tool, arguments: &arguments, effect, spec, root: Some(Path::new("/space")) })
+            .action
     };
     let patch = |path: &str| format!("*** Begin Patch\n*** Delete File: {path}\n*** End Patch\n");
     for private in ["private/a", "./x/../private/a", "/space/private/a", "../space/private/a", "private"] {
@@ -277,7 +288,7 @@ fn every_built_in_tool_says_its_paths() {
             ("edit", json!({ "path": private, "old": "a", "new": "b" })),
             ("apply_patch", json!({ "patch": patch(private) })),
         ] {
-            assert_eq!(decide(tool, arguments), Ruling::Deny, "{tool} {private}");
+            assert_eq!(decide(tool, arguments), PolicyAction::Deny, "{tool} {private}");
         }
     }
     for (tool, arguments) in [
@@ -290,16 +301,16 @@ fn every_built_in_tool_says_its_paths() {
         ("apply_patch", json!({ "patch": patch("src/a") })),
         ("todo", json!({ "items": [{ "text": "private/a", "progress": "open" }] })),
         ("ask_human", json!({ "question": "private/a?" })),
-        // A rule about paths does not see what a command reads.
+        // Path rules do not apply to files that a command reads.
         ("shell", json!({ "command": "cat private/a" })),
         ("shell", json!({ "poll": "bg-1" })),
     ] {
-        assert_eq!(decide(tool, arguments.clone()), Ruling::Allow, "{tool} {arguments}");
+        assert_eq!(decide(tool, arguments.clone()), PolicyAction::Allow, "{tool} {arguments}");
     }
 }
 
 #[test]
-fn an_agents_fingerprint_does_not_have_its_tools_paths() {
+fn path_arguments_are_not_in_an_agent_s_fingerprint() {
     let names = ["read", "ls", "glob", "grep", "write", "edit", "apply_patch", "shell", "todo", "ask_human"];
     for name in names {
         let stored = serde_json::to_value(tools::spec(name).unwrap()).unwrap();
@@ -310,73 +321,85 @@ fn an_agents_fingerprint_does_not_have_its_tools_paths() {
 
 #[test]
 fn a_patch_names_every_path_in_it() {
-    let policy = Policy::new(vec![deny().path("secret"), allow().path("src/**"), Rule::new(Ruling::Ask)]).unwrap();
+    let policy =
+        Policy::new(vec![deny().path("secret"), allow().path("src/**"), PolicyRule::new(PolicyAction::Ask)]).unwrap();
     let patch = |text: &str| {
         let arguments = json!({ "patch": format!("*** Begin Patch\n{text}*** End Patch\n") }).to_string();
         let spec = tools::spec("apply_patch");
         policy
-            .decide(&Wish { tool: "apply_patch", arguments: &arguments, effect: Effect::Workspace, spec, root: None })
-            .ruling
+            .decide(&ProposedCall {
+                tool: "apply_patch",
+                arguments: &arguments,
+                effect: Effect::Workspace,
+                spec,
+                root: None,
+            })
+            .action
     };
-    assert_eq!(patch("*** Add File: src/a\n+x\n"), Ruling::Allow);
-    assert_eq!(patch("*** Add File: src/a\n+x\n*** Delete File: b\n"), Ruling::Ask);
-    assert_eq!(patch("*** Add File: src/a\n+x\n*** Delete File: ./x/../secret\n"), Ruling::Deny);
-    assert_eq!(patch("*** Update File: src/a\n*** Move to: secret\n@@\n-x\n+y\n"), Ruling::Deny);
-    assert_eq!(patch("nonsense"), Ruling::Ask);
+    assert_eq!(patch("*** Add File: src/a\n+x\n"), PolicyAction::Allow);
+    assert_eq!(patch("*** Add File: src/a\n+x\n*** Delete File: b\n"), PolicyAction::Ask);
+    assert_eq!(patch("*** Add File: src/a\n+x\n*** Delete File: ./x/../secret\n"), PolicyAction::Deny);
+    assert_eq!(patch("*** Update File: src/a\n*** Move to: secret\n@@\n-x\n+y\n"), PolicyAction::Deny);
+    assert_eq!(patch("nonsense"), PolicyAction::Ask);
 }
 
 #[test]
 fn the_defaults_are_safe() {
     let policy = Policy::default();
-    assert_eq!(shell(&policy, "ls"), Ruling::Ask);
-    assert_eq!(on(&policy, "read", "src/a"), Ruling::Allow);
-    assert_eq!(on(&policy, "read", "a/../.env"), Ruling::Ask);
+    assert_eq!(shell(&policy, "ls"), PolicyAction::Ask);
+    assert_eq!(on(&policy, "read", "src/a"), PolicyAction::Allow);
+    assert_eq!(on(&policy, "read", "a/../.env"), PolicyAction::Ask);
     let command = |command: &str| {
         let arguments = json!({ "command": command }).to_string();
         let spec = tools::spec("shell");
         policy
-            .decide(&Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, spec, root: None })
-            .ruling
+            .decide(&ProposedCall { tool: "shell", arguments: &arguments, effect: Effect::Workspace, spec, root: None })
+            .action
     };
-    assert_eq!(command("cargo test"), Ruling::Allow);
-    assert_eq!(command("cat config/.env"), Ruling::Ask);
+    assert_eq!(command("cargo test"), PolicyAction::Allow);
+    assert_eq!(command("cat config/.env"), PolicyAction::Ask);
 }
 
 #[test]
-fn guards_only_tighten() {
-    let users = || vec![deny().command("git push*"), allow().command("git *"), Rule::new(Ruling::Ask).tool("shell")];
-    let guards =
-        vec![allow().command("git push*"), Rule::new(Ruling::Ask).command("git commit*"), deny().command("git gc")];
-    let policy = Policy::new(users()).unwrap().guarded_by(guards).unwrap();
-    assert_eq!(shell(&policy, "git push"), Ruling::Deny);
-    assert_eq!(shell(&policy, "git commit"), Ruling::Ask);
-    assert_eq!(shell(&policy, "git gc"), Ruling::Deny);
-    assert_eq!(shell(&policy, "git log"), Ruling::Allow);
-    let open = Policy::new(users()).unwrap().guarded_by(vec![allow()]).unwrap();
-    assert_eq!(shell(&open, "rm x"), Ruling::Ask);
+fn restrictions_only_make_decisions_stricter() {
+    let users = || {
+        vec![deny().command("git push*"), allow().command("git *"), PolicyRule::new(PolicyAction::Ask).tool("shell")]
+    };
+    let restrictions = vec![
+        allow().command("git push*"),
+        PolicyRule::new(PolicyAction::Ask).command("git commit*"),
+        deny().command("git gc"),
+    ];
+    let policy = Policy::new(users()).unwrap().with_restrictions(restrictions).unwrap();
+    assert_eq!(shell(&policy, "git push"), PolicyAction::Deny);
+    assert_eq!(shell(&policy, "git commit"), PolicyAction::Ask);
+    assert_eq!(shell(&policy, "git gc"), PolicyAction::Deny);
+    assert_eq!(shell(&policy, "git log"), PolicyAction::Allow);
+    let open = Policy::new(users()).unwrap().with_restrictions(vec![allow()]).unwrap();
+    assert_eq!(shell(&open, "rm x"), PolicyAction::Ask);
 }
 
 #[test]
-fn an_explanation_ends_with_the_rule_that_decides() {
+fn an_explanation_ends_with_the_deciding_rule() {
     let policy = Policy::new(vec![deny().command("git push*").why("no pushes"), allow().command("git *")]).unwrap();
     let arguments = json!({ "command": "git log; git push" }).to_string();
     let spec = tools::spec("shell");
-    let wish = Wish { tool: "shell", arguments: &arguments, effect: Effect::Workspace, spec, root: None };
-    let (looked, decided) = policy.explain(&wish);
-    let seen: Vec<_> = looked.iter().map(|look| (look.rule.as_str(), look.matched, look.command.as_deref())).collect();
+    let call = ProposedCall { tool: "shell", arguments: &arguments, effect: Effect::Workspace, spec, root: None };
+    let (looked, decided) = policy.explain(&call);
+    let facts: Vec<_> = looked.iter().map(|look| (look.rule.as_str(), look.matched, look.command.as_deref())).collect();
     assert_eq!(
-        seen,
+        facts,
         [
             ("deny shell \"git push*\"", false, Some("git log")),
             ("allow shell \"git *\"", true, Some("git log")),
             ("deny shell \"git push*\"", true, Some("git push")),
         ]
     );
-    assert_eq!((decided.ruling, decided.why.as_deref()), (Ruling::Deny, Some("no pushes")));
+    assert_eq!((decided.action, decided.why.as_deref()), (PolicyAction::Deny, Some("no pushes")));
 }
 
 #[test]
-fn patterns_that_mean_nothing_are_refused() {
+fn invalid_patterns_are_refused() {
     for (rule, key) in [
         (allow().tool("["), "tool"),
         (allow().path("../x"), "path"),
@@ -385,17 +408,26 @@ fn patterns_that_mean_nothing_are_refused() {
         (allow().command("git {"), "command"),
     ] {
         let error = Policy::new(vec![allow(), rule]).unwrap_err();
-        assert_eq!((error.place, error.key), (1, key));
+        assert_eq!((error.index, error.key), (1, key));
     }
 }
 
 #[test]
-fn always_is_narrow() {
+fn suggested_grants_are_narrow() {
     let grant = |tool: &str, arguments: serde_json::Value, effect| {
-        offer(&Wish { tool, arguments: &arguments.to_string(), effect, spec: tools::spec(tool), root: None })
+        suggest_grant(&ProposedCall {
+            tool,
+            arguments: &arguments.to_string(),
+            effect,
+            spec: tools::spec(tool),
+            root: None,
+        })
     };
     let covers = |grant: &Grant, tool: &str, arguments: serde_json::Value, effect| {
-        covers(grant, &Wish { tool, arguments: &arguments.to_string(), effect, spec: tools::spec(tool), root: None })
+        covers(
+            grant,
+            &ProposedCall { tool, arguments: &arguments.to_string(), effect, spec: tools::spec(tool), root: None },
+        )
     };
     let last = Effect::Irreversible;
     let test = grant("shell", json!({ "command": "cargo test --all" }), Effect::Workspace);
@@ -427,23 +459,23 @@ fn always_is_narrow() {
 }
 
 #[test]
-fn a_rule_with_a_misspelt_effect_is_refused() {
-    let error = serde_json::from_str::<Rule>(r#"{"decision": "deny", "effect": "irreversable"}"#).unwrap_err();
+fn a_rule_with_an_unknown_effect_is_refused() {
+    let error = serde_json::from_str::<PolicyRule>(r#"{"decision": "deny", "effect": "irreversable"}"#).unwrap_err();
     assert!(error.to_string().contains("irreversable\" is not one of pure, idempotent"), "{error}");
-    assert!(serde_json::from_str::<Rule>(r#"{"decision": "deny", "effect": "irreversible"}"#).is_ok());
+    assert!(serde_json::from_str::<PolicyRule>(r#"{"decision": "deny", "effect": "irreversible"}"#).is_ok());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Nothing but a plain `ls` is allowed by a rule about `ls`.
+    /// A rule that allows `ls` allows only plain `ls` commands.
     #[test]
     fn no_line_with_more_than_ls_is_allowed(text in "[ ls;&|\n'\"\\\\$()<>#{}`=r*/-]{0,24}") {
         let policy = Policy::new(vec![allow().command("ls *")]).unwrap();
         let line = format!("ls {text}");
-        if shell(&policy, &line) == Ruling::Allow {
-            let parsed = command::Line::parse(&line);
-            prop_assert!(parsed.sure && parsed.parts.iter().all(|part| part[0] == "ls"), "{line:?}");
+        if shell(&policy, &line) == PolicyAction::Allow {
+            let parsed = command::CommandLine::parse(&line);
+            prop_assert!(parsed.parsed && parsed.parts.iter().all(|part| part[0] == "ls"), "{line:?}");
         }
     }
 }

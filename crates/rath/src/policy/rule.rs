@@ -1,4 +1,4 @@
-//! Rules: plain data, and the same with its patterns read.
+//! Policy rules, and their compiled form.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,85 +7,85 @@ use globset::{GlobBuilder, GlobMatcher};
 use rath_core::body::Effect;
 use serde::{Deserialize, Serialize};
 
-use super::command::{Line, name_of};
-use super::place::Place;
+use super::command::{CommandLine, name_of};
+use super::path_ref::PathRef;
+use super::proposed_call::{CallFacts, Paths as Named};
 use super::wildcard;
-use super::wish::{Paths as Named, Seen};
 
-/// What a rule says about the calls that it matches. A later one is stricter.
+/// What is done about the calls that a rule matches. Ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ruling {
-    /// They are made.
+pub enum PolicyAction {
+    /// The calls are made.
     Allow,
     /// A person is asked first.
     Ask,
-    /// They are refused.
+    /// The calls are refused.
     Deny,
 }
 
-/// A rule. It matches calls for which all of its conditions hold.
+/// A rule. It matches a call if all of its conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
-    /// What is done.
-    pub decision: Ruling,
-    /// The reason: what the model and the person are told.
+pub struct PolicyRule {
+    /// What to do with a call that matches.
+    pub decision: PolicyAction,
+    /// The reason, which the model and the person are shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// A glob for the tool's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// A glob for paths that the call names: from the top of the workspace, or anywhere in it if there is no `/`. What
-    /// matches a directory matches what is below it.
+    /// A glob for paths in the call: relative to the root of the workspace, or anywhere in it if the glob has no `/`. A
+    /// glob that matches a directory matches everything below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Globs for the words of a command of `shell`, one after the other. A `*` at the end stands for any further words.
+    /// Globs for the words of a shell command, in order. A `*` at the end matches any further words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The effect of the call.
     #[serde(default, deserialize_with = "rath_core::body::only_known", skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
-    /// Where it was written: shown to people, and no part of what it says.
+    /// The configuration file, for messages. Not part of the rule.
     #[serde(skip)]
     pub origin: Option<String>,
 }
 
-impl Rule {
+impl PolicyRule {
     /// A rule without conditions.
-    pub fn new(decision: Ruling) -> Self {
+    pub fn new(decision: PolicyAction) -> Self {
         Self { decision, why: None, tool: None, path: None, command: None, effect: None, origin: None }
     }
 
-    /// Of tools with this name.
+    /// Matches only tools whose name matches this glob.
     #[must_use]
     pub fn tool(mut self, glob: impl Into<String>) -> Self {
         self.tool = Some(glob.into());
         self
     }
 
-    /// Of calls that name such a path.
+    /// Matches only calls with a path that matches this glob.
     #[must_use]
     pub fn path(mut self, glob: impl Into<String>) -> Self {
         self.path = Some(glob.into());
         self
     }
 
-    /// Of such commands.
+    /// Matches only commands that match this pattern.
     #[must_use]
     pub fn command(mut self, pattern: impl Into<String>) -> Self {
         self.command = Some(pattern.into());
         self
     }
 
-    /// Of calls with this effect.
+    /// Matches only calls with this effect.
     #[must_use]
     pub fn effect(mut self, effect: Effect) -> Self {
         self.effect = Some(effect);
         self
     }
 
-    /// With a reason.
+    /// Adds the reason, which the model and the person are shown.
     #[must_use]
     pub fn why(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
@@ -93,12 +93,12 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decision = match self.decision {
-            Ruling::Allow => "allow",
-            Ruling::Ask => "ask",
-            Ruling::Deny => "deny",
+            PolicyAction::Allow => "allow",
+            PolicyAction::Ask => "ask",
+            PolicyAction::Deny => "deny",
         };
         let tool = self.tool.as_deref().unwrap_or(if self.command.is_some() { "shell" } else { "every tool" });
         write!(f, "{decision} {tool}")?;
@@ -115,43 +115,43 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A rule that cannot be read.
+/// A malformed pattern in a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {pattern:?} is not a pattern: {why}")]
-pub struct BadRule {
-    /// Which rule, counted from 0.
-    pub place: usize,
-    /// The condition.
+pub struct BadPolicyRule {
+    /// The index of the rule.
+    pub index: usize,
+    /// The key of the condition.
     pub key: &'static str,
-    /// What it says.
+    /// The pattern that cannot be parsed.
     pub pattern: String,
-    /// What is wrong with it.
+    /// The problem.
     pub why: String,
 }
 
-/// A rule whose patterns are read.
+/// A rule with compiled patterns.
 #[derive(Clone, Debug)]
-pub(crate) struct Checked {
-    pub(crate) rule: Rule,
+pub(crate) struct CompiledRule {
+    pub(crate) rule: PolicyRule,
     tool: Option<GlobMatcher>,
     path: Option<Paths>,
     command: Option<Words>,
 }
 
-/// One thing that is decided about: a call, or one command of it.
+/// A part of a call that is decided separately.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Unit<'a> {
-    /// A call that is no command.
+pub(crate) enum Clause<'a> {
+    /// A call without a command line.
     Call,
-    /// A plain command.
+    /// A command of a parsed line.
     Part(&'a [String]),
-    /// A line of which nobody knows what it does.
-    Unsure(&'a Line),
+    /// A whole line that was not parsed.
+    Unparsed(&'a CommandLine),
 }
 
-impl Checked {
-    pub(crate) fn new(place: usize, rule: Rule) -> Result<Self, BadRule> {
-        let bad = |key, pattern: &str, why: String| BadRule { place, key, pattern: pattern.into(), why };
+impl CompiledRule {
+    pub(crate) fn new(index: usize, rule: PolicyRule) -> Result<Self, BadPolicyRule> {
+        let bad = |key, pattern: &str, why: String| BadPolicyRule { index, key, pattern: pattern.into(), why };
         let glob = |key, pattern: &str, within: bool| {
             let built = GlobBuilder::new(pattern).literal_separator(within).backslash_escape(true).build();
             built.map(|glob| glob.compile_matcher()).map_err(|error| bad(key, pattern, error.kind().to_string()))
@@ -190,23 +190,25 @@ impl Checked {
     }
 
     /// Whether all conditions hold. Ambiguous input matches rules that deny or ask, and never rules that allow.
-    pub(crate) fn matches(&self, seen: &Seen<'_>, unit: Unit<'_>) -> bool {
-        let allows = self.rule.decision == Ruling::Allow;
-        self.tool.as_ref().is_none_or(|glob| glob.is_match(seen.tool))
-            && self.rule.effect.is_none_or(|effect| effect == seen.effect)
-            && self.path.as_ref().is_none_or(|paths| match (&seen.paths, allows) {
-                (Named::Known(places), true) => !places.is_empty() && places.iter().all(|place| paths.holds(place)),
-                (Named::Known(places), false) => places.iter().any(|place| paths.may_hold(place)),
+    pub(crate) fn matches(&self, facts: &CallFacts<'_>, clause: Clause<'_>) -> bool {
+        let allows = self.rule.decision == PolicyAction::Allow;
+        self.tool.as_ref().is_none_or(|glob| glob.is_match(facts.tool))
+            && self.rule.effect.is_none_or(|effect| effect == facts.effect)
+            && self.path.as_ref().is_none_or(|paths| match (&facts.paths, allows) {
+                (Named::Known(path_refs), true) => {
+                    !path_refs.is_empty() && path_refs.iter().all(|path_ref| paths.contains(path_ref))
+                }
+                (Named::Known(path_refs), false) => path_refs.iter().any(|path_ref| paths.may_contain(path_ref)),
                 (Named::Unknown(_), true) => false,
-                (Named::Unknown(places), false) => {
-                    places.is_empty() || places.iter().any(|place| paths.may_hold(place))
+                (Named::Unknown(path_refs), false) => {
+                    path_refs.is_empty() || path_refs.iter().any(|path_ref| paths.may_contain(path_ref))
                 }
             })
-            && self.command.as_ref().is_none_or(|words| match (unit, allows) {
-                (Unit::Call, _) | (Unit::Unsure(_), true) => false,
-                (Unit::Part(part), true) => words.hold(part),
-                (Unit::Part(part), false) => Line::may_say(part, |said| words.begin(said)),
-                (Unit::Unsure(line), false) => line.may_say_anywhere(|said| words.begin(said)),
+            && self.command.as_ref().is_none_or(|words| match (clause, allows) {
+                (Clause::Call, _) | (Clause::Unparsed(_), true) => false,
+                (Clause::Part(part), true) => words.matches_exactly(part),
+                (Clause::Part(part), false) => CommandLine::may_invoke(part, |said| words.begins_with(said)),
+                (Clause::Unparsed(line), false) => line.may_invoke_anywhere(|said| words.begins_with(said)),
             })
     }
 }
@@ -214,29 +216,29 @@ impl Checked {
 #[derive(Clone, Debug)]
 struct Paths {
     glob: GlobMatcher,
-    /// Whether it names a place outside the workspace.
+    /// Whether the pattern is for paths outside the workspace.
     absolute: bool,
 }
 
 impl Paths {
-    fn holds(&self, place: &Place) -> bool {
-        match (place, self.absolute) {
-            (Place::Inside(path), false) | (Place::Outside(path), true) => self.covers(path),
+    fn contains(&self, path_ref: &PathRef) -> bool {
+        match (path_ref, self.absolute) {
+            (PathRef::Inside(path), false) | (PathRef::Outside(path), true) => self.covers(path),
             _ => false,
         }
     }
 
-    /// Whether it may be there: a path that leads out may come back in.
-    fn may_hold(&self, place: &Place) -> bool {
-        let path = place.names();
+    /// Whether the path may match: a path that leaves the workspace may come back into it.
+    fn may_contain(&self, path_ref: &PathRef) -> bool {
+        let path = path_ref.names();
         let ends = std::iter::once(path).chain(path.match_indices('/').map(|(at, _)| &path[at + 1..]));
-        match place {
-            Place::Inside(_) => self.holds(place),
-            Place::Outside(_) => ends.into_iter().any(|end| self.covers(end)),
+        match path_ref {
+            PathRef::Inside(_) => self.contains(path_ref),
+            PathRef::Outside(_) => ends.into_iter().any(|end| self.covers(end)),
         }
     }
 
-    /// It, or a directory that it is in.
+    /// Whether the path or a directory above it matches.
     fn covers(&self, path: &str) -> bool {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         above.chain([path]).any(|path| self.glob.is_match(path))
@@ -246,43 +248,43 @@ impl Paths {
 #[derive(Clone, Debug)]
 struct Words {
     globs: Vec<GlobMatcher>,
-    /// The same as they were written.
+    /// The words as written.
     plain: Vec<String>,
-    /// Whether further words may follow.
+    /// Whether the pattern allows further words.
     open: bool,
-    /// Whether the program is named with its directory.
+    /// Whether the pattern names the program with its directory.
     by_path: bool,
 }
 
 impl Words {
-    /// Exactly these words, and further ones only where the pattern says so.
-    fn hold(&self, words: &[String]) -> bool {
+    /// Whether the words match exactly, with further words only if the pattern allows them.
+    fn matches_exactly(&self, words: &[String]) -> bool {
         let long_enough = words.len() == self.globs.len() || self.open && words.len() > self.globs.len();
         long_enough && self.globs.iter().zip(words).all(|(glob, word)| glob.is_match(word))
     }
 
-    /// These words first, whatever follows: with options between them, each with a value or without, and the program from
-    /// whatever directory.
-    fn begin(&self, words: &[String]) -> bool {
+    /// Whether the words start with the pattern. Options, with or without a value, may come between its words, and the
+    /// program may be in any directory.
+    fn begins_with(&self, words: &[String]) -> bool {
         let (Some(glob), Some(program)) = (self.globs.first(), words.first()) else { return self.globs.is_empty() };
         if !(glob.is_match(program) || !self.by_path && glob.is_match(name_of(program))) {
             return false;
         }
-        // Where the next word of the pattern may stand.
-        let mut places = BTreeSet::from([1]);
+        // The positions at which the next word of the pattern may be.
+        let mut positions = BTreeSet::from([1]);
         for (glob, plain) in self.globs.iter().zip(&self.plain).skip(1) {
             let mut next = BTreeSet::new();
-            while let Some(at) = places.pop_first() {
+            while let Some(at) = positions.pop_first() {
                 let Some(word) = words.get(at) else { continue };
-                if glob.is_match(word) || wildcard::becomes(word, plain) {
+                if glob.is_match(word) || wildcard::may_expand_to(word, plain) {
                     next.insert(at + 1);
                 }
                 if word.starts_with('-') {
-                    places.extend([at + 1, at + 2]);
+                    positions.extend([at + 1, at + 2]);
                 }
             }
-            places = next;
+            positions = next;
         }
-        !places.is_empty()
+        !positions.is_empty()
     }
 }

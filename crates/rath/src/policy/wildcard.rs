@@ -1,12 +1,12 @@
-//! Patterns that the shell fills in: what a word of a command may become.
+//! Shell wildcards: the words that a pattern in a command may expand to.
 
-/// Whether the shell may make of a word with a pattern in it what a rule names. (An option may come of `*` too, where a
-/// file is called like one; a rule against `rm -rf` is not about `rm *`.)
-pub(super) fn becomes(word: &str, named: &str) -> bool {
-    word.contains(['*', '?', '[']) && !named.starts_with('-') && meet(&pieces(word), &pieces(named))
+/// Whether the shell may expand a word with wildcards to the word `named` in a rule. Options are left out: a file named
+/// like an option could match `*`, but a rule against `rm -rf` is not meant for `rm *`.
+pub(super) fn may_expand_to(word: &str, named: &str) -> bool {
+    word.contains(['*', '?', '[']) && !named.starts_with('-') && intersects(&pieces(word), &pieces(named))
 }
 
-/// One piece of a pattern: any number of characters, any one, or this one.
+/// A piece of a pattern: any number of characters, any single character, or one literal character.
 #[derive(Clone, Copy, PartialEq)]
 enum Piece {
     Any,
@@ -33,9 +33,9 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Whether some text fits both patterns.
-fn meet(left: &[Piece], right: &[Piece]) -> bool {
-    // Whether the rest of `left` meets the rest of `right` from each piece on, from the end backwards.
+/// Whether some text matches both patterns.
+fn intersects(left: &[Piece], right: &[Piece]) -> bool {
+    // Dynamic programming from the end: whether the suffix of `left` intersects the suffix of `right`.
     let mut below: Vec<bool> = Vec::new();
     for at in (0..=left.len()).rev() {
         let mut row = vec![false; right.len() + 1];

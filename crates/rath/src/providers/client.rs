@@ -7,9 +7,9 @@ use rath_core::{BoxModel, Failure};
 use rath_model::chat::Dialect;
 use rath_model::{Anthropic, Chat, Responses};
 
-use super::{Api, DialectName, Error, Known, Provider, ProviderSpec};
+use super::{DialectName, Error, KnownProvider, Provider, ProviderApi, ProviderSpec};
 
-/// Asks one provider, in the API it speaks.
+/// The client of one provider, by its API.
 pub enum Client {
     /// Anthropic Messages.
     Anthropic(Anthropic),
@@ -19,7 +19,7 @@ pub enum Client {
     Responses(Responses),
 }
 
-/// The same for each of them.
+/// Applies an expression to the client of each API.
 macro_rules! each {
     ($client:expr, $of:ident => $then:expr) => {
         match $client {
@@ -31,7 +31,7 @@ macro_rules! each {
 }
 
 impl Client {
-    /// As a model.
+    /// The client as a model.
     pub fn boxed(self) -> BoxModel {
         match self {
             Client::Anthropic(client) => Arc::new(client),
@@ -40,7 +40,7 @@ impl Client {
         }
     }
 
-    /// The names of the models that it offers.
+    /// Requests the names of the provider's models.
     pub async fn models(&self) -> Result<Vec<String>, Failure> {
         match self {
             Client::Anthropic(client) => client.models().await,
@@ -49,28 +49,28 @@ impl Client {
         }
     }
 
-    /// Waits no longer than this for anything.
+    /// Limits the connection time and the total time of each request.
     #[must_use]
-    pub fn impatient(self, wait: Duration) -> Self {
+    pub fn with_timeout(self, wait: Duration) -> Self {
         each!(self, client => client.connect_timeout(wait).total_timeout(wait))
     }
 }
 
 impl Provider<'_> {
-    /// The API it speaks.
-    pub fn api(&self) -> Result<Api, Error> {
+    /// The provider's API.
+    pub fn api(&self) -> Result<ProviderApi, Error> {
         match self.configured.spec.api.or(self.known.map(|known| known.api)) {
             Some(api) => Ok(api),
             None => Err(Error::NoApi(self.name.clone())),
         }
     }
 
-    /// The client that asks for this model.
+    /// The client for this model.
     pub fn client(&self, model: &str) -> Result<Client, Error> {
         let client = match self.api()? {
-            Api::Anthropic => Client::Anthropic(Anthropic::new(model)),
-            Api::OpenaiResponses => Client::Responses(Responses::new(model)),
-            Api::OpenaiChat => Client::Chat(Chat::of(self.dialect(), model)),
+            ProviderApi::Anthropic => Client::Anthropic(Anthropic::new(model)),
+            ProviderApi::OpenaiResponses => Client::Responses(Responses::new(model)),
+            ProviderApi::OpenaiChat => Client::Chat(Chat::of(self.dialect(), model)),
         };
         let client = match self.base_url() {
             Some(url) => each!(client, client => client.base_url(url)),
@@ -88,7 +88,7 @@ impl Provider<'_> {
             .fold(client, |client, (name, value)| each!(client, client => client.header(name, value))))
     }
 
-    /// Another address than the usual one.
+    /// The base URL, if it is not the default one.
     pub fn base_url(&self) -> Option<String> {
         let said = self.configured.spec.base_url.clone();
         said.or_else(|| {
@@ -102,16 +102,16 @@ impl Provider<'_> {
         })
     }
 
-    /// The address that is set for it, where it may be shown.
+    /// The configured address, for display. `None` if it contains credentials.
     pub fn address(&self) -> Option<String> {
         self.base_url().filter(|url| !url.contains('@'))
     }
 
     /// Whether it runs on this machine.
-    pub fn is_here(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self.base_url() {
-            Some(url) => ProviderSpec { base_url: Some(url), ..ProviderSpec::default() }.is_here(),
-            None => self.known.is_some_and(Known::is_here),
+            Some(url) => ProviderSpec { base_url: Some(url), ..ProviderSpec::default() }.is_local(),
+            None => self.known.is_some_and(KnownProvider::is_local),
         }
     }
 
@@ -124,10 +124,10 @@ impl Provider<'_> {
                 DialectName::LlamaCpp => Dialect::LlamaCpp,
                 DialectName::Openrouter => Dialect::OpenRouter,
                 DialectName::Deepseek => Dialect::DeepSeek,
-                DialectName::Common => Dialect::Common,
+                DialectName::Common => Dialect::OpenAiCompatible,
             },
             (None, Some(known)) => known.dialect,
-            (None, None) => Dialect::Common,
+            (None, None) => Dialect::OpenAiCompatible,
         }
     }
 }

@@ -1,79 +1,87 @@
-//! Providers that need no configuration.
+//! Built-in providers, which need no configuration.
 
 use rath_model::chat::Dialect;
 
-use super::Api;
+use super::ProviderApi;
 
 /// A provider whose address and API are known.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownProvider {
     /// Its name.
     pub name: &'static str,
-    /// The API it speaks.
-    pub api: Api,
-    /// Whose Chat Completions they are.
+    /// Its API.
+    pub api: ProviderApi,
+    /// The dialect of Chat Completions.
     pub dialect: Dialect,
-    /// The variable that holds its key, by custom. Those on this machine have none.
+    /// The conventional environment variable of its key. `None` for local providers.
     pub key_env: Option<&'static str>,
-    /// The variable that names another address, by custom.
+    /// The conventional environment variable of its address.
     pub url_env: Option<&'static str>,
-    /// The model that is asked where nobody names one.
+    /// The default model.
     pub model: Option<&'static str>,
-    /// How names of its models begin.
-    begins: &'static [&'static str],
+    /// Prefixes of its model names.
+    model_prefixes: &'static [&'static str],
 }
 
-const fn chat(name: &'static str, dialect: Dialect, key_env: Option<&'static str>) -> Known {
-    Known { name, api: Api::OpenaiChat, dialect, key_env, url_env: None, model: None, begins: &[] }
+const fn chat(name: &'static str, dialect: Dialect, key_env: Option<&'static str>) -> KnownProvider {
+    KnownProvider {
+        name,
+        api: ProviderApi::OpenaiChat,
+        dialect,
+        key_env,
+        url_env: None,
+        model: None,
+        model_prefixes: &[],
+    }
 }
 
-/// In the order in which they are tried.
-pub const KNOWN: &[Known] = &[
-    Known {
+/// The built-in providers, in the order in which they are tried.
+pub const KNOWN: &[KnownProvider] = &[
+    KnownProvider {
         name: "anthropic",
-        api: Api::Anthropic,
-        dialect: Dialect::Common,
+        api: ProviderApi::Anthropic,
+        dialect: Dialect::OpenAiCompatible,
         key_env: Some("ANTHROPIC_API_KEY"),
         url_env: Some("ANTHROPIC_BASE_URL"),
         model: Some("claude-sonnet-4-5"),
-        begins: &["claude-"],
+        model_prefixes: &["claude-"],
     },
-    Known {
+    KnownProvider {
         name: "openai",
-        api: Api::OpenaiResponses,
+        api: ProviderApi::OpenaiResponses,
         dialect: Dialect::OpenAi,
         key_env: Some("OPENAI_API_KEY"),
         url_env: Some("OPENAI_BASE_URL"),
         model: Some("gpt-5-mini"),
-        begins: &["gpt-", "o1", "o3", "o4", "codex-", "chatgpt-"],
+        model_prefixes: &["gpt-", "o1", "o3", "o4", "codex-", "chatgpt-"],
     },
-    Known {
+    KnownProvider {
         model: Some("anthropic/claude-sonnet-4.5"),
         ..chat("openrouter", Dialect::OpenRouter, Some("OPENROUTER_API_KEY"))
     },
-    Known {
+    KnownProvider {
         model: Some("deepseek-chat"),
-        begins: &["deepseek-"],
+        model_prefixes: &["deepseek-"],
         ..chat("deepseek", Dialect::DeepSeek, Some("DEEPSEEK_API_KEY"))
     },
-    Known { url_env: Some("OLLAMA_HOST"), ..chat("ollama", Dialect::Ollama, None) },
+    KnownProvider { url_env: Some("OLLAMA_HOST"), ..chat("ollama", Dialect::Ollama, None) },
     chat("llama-cpp", Dialect::LlamaCpp, None),
     chat("vllm", Dialect::Vllm, None),
 ];
 
-impl Known {
+impl KnownProvider {
     /// The provider of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         KNOWN.iter().find(|known| known.name == name)
     }
 
-    /// Who offers a model of this name.
+    /// The provider of a model, by the model's name.
     pub fn of_model(model: &str) -> Option<&'static Self> {
-        KNOWN.iter().find(|known| known.begins.iter().any(|begin| model.starts_with(begin)))
+        KNOWN.iter().find(|known| known.model_prefixes.iter().any(|begin| model.starts_with(begin)))
     }
 
-    /// Whether it runs on the user's machine, mostly.
-    pub fn is_here(&self) -> bool {
+    /// Whether the provider usually runs on the user's machine.
+    pub fn is_local(&self) -> bool {
         self.key_env.is_none()
     }
 }

@@ -1,7 +1,7 @@
-//! Models by name, `PROVIDER/MODEL`: which provider it is, where it is asked, and with which key.
+//! Looking up models by name, `PROVIDER/MODEL`: the provider, its address and its key.
 //!
-//! [`Providers`] are the [`KNOWN`] ones and those of a configuration. Nothing here reads the environment or a keyring: a
-//! [`KeySource`] does.
+//! [`Providers`] contains the built-in ones ([`KNOWN`]) and those of a configuration. This module reads neither the
+//! environment nor a keyring: a [`KeySource`] does.
 
 mod client;
 mod known;
@@ -15,125 +15,125 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rath_core::BoxModel;
-use rath_model::{Fallback, Key, Scripted};
+use rath_model::{ApiKey, Fallback, Scripted};
 use serde::Serialize;
 
 pub use client::Client;
-pub use known::{KNOWN, Known};
-pub use spec::{Api, DialectName, NEED_NO_API, ProviderSpec, Secret};
+pub use known::{KNOWN, KnownProvider};
+pub use spec::{DialectName, NEED_NO_API, ProviderApi, ProviderSpec, Secret};
 
-/// The provider whose models are files.
+/// The provider whose models are script files.
 pub const SCRIPTED: &str = "scripted";
 
-/// How long a server on this machine may take to say that it is there.
+/// The time limit for a local server to list its models.
 const HERE: Duration = Duration::from_millis(400);
 
-/// Where keys and addresses are found besides the configuration.
+/// The source of keys and addresses outside the configuration: environment and keyring.
 pub trait KeySource: Send + Sync {
-    /// A variable of the environment.
+    /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<OsString>;
 
     /// The key of a provider in a keyring.
-    fn stored(&self, provider: &str) -> Option<Key>;
+    fn stored(&self, provider: &str) -> Option<ApiKey>;
 
-    /// Why a keyring that may have keys shows none: it is locked.
+    /// The reason why the keyring cannot be read, such as that it is locked.
     fn locked(&self) -> Option<String>;
 }
 
-/// Why a model cannot be asked.
+/// The error of a model that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No provider has this name.
-    #[error("there is no provider {name:?}; there are: {}", known.join(", "))]
+    #[error("unknown provider {name:?}; the providers are: {}", known.join(", "))]
     UnknownProvider {
-        /// The name.
+        /// The name before the `/`.
         name: String,
         /// The providers.
         known: Vec<String>,
     },
-    /// The configuration does not say which API a provider speaks.
-    #[error("say which API {0} speaks: `api` in [providers.{0}]")]
+    /// The configuration does not name the API of a provider.
+    #[error("provider {0} has no API: set `api` in [providers.{0}]")]
     NoApi(String),
-    /// A model without its provider.
-    #[error("say who offers {0:?}: PROVIDER/MODEL, for example ollama/{0}")]
+    /// The name does not contain a provider.
+    #[error("model {0:?} has no provider: give PROVIDER/MODEL, for example ollama/{0}")]
     NoProvider(String),
-    /// A provider without a model.
-    #[error("say which model: {0}/MODEL")]
+    /// The name does not contain a model.
+    #[error("provider {0} without a model: give {0}/MODEL")]
     NoModel(String),
     /// There is no key for a provider that needs one.
-    #[error("there is no key for {provider}")]
+    #[error("no API key for {provider}")]
     NoKey {
-        /// The provider.
+        /// The name of the provider.
         provider: String,
-        /// The variable in which a key is looked for.
+        /// The environment variable of the key.
         variable: Option<String>,
-        /// Why the keyring shows none, if it is locked.
+        /// The reason why the keyring cannot be read.
         locked: Option<String>,
     },
-    /// No model is named, and no provider can be asked.
-    #[error("there is no model to ask")]
+    /// No model is named, and no provider is available.
+    #[error("no model available")]
     NothingToAsk,
-    /// A variable that is not text.
-    #[error("${0} is no text")]
+    /// An environment variable is not valid UTF-8.
+    #[error("${0} is not valid UTF-8")]
     NotText(String),
-    /// A script that cannot be read.
+    /// A script file cannot be read.
     #[error("{0}")]
     Script(String),
 }
 
-/// What a configuration says of a provider, and how far it is trusted.
+/// A configured provider, and whether its configuration is trusted.
 #[derive(Clone, Debug, Default)]
-pub struct Configured {
-    /// What it says.
+pub struct ConfiguredProvider {
+    /// The configuration.
     pub spec: ProviderSpec,
-    /// Whether the user named it, or trusts the project that does. Others get no key of a keyring.
-    pub is_own: bool,
-    /// Where the key is, for a person.
+    /// Whether it was configured by the user, or by a project that the user trusts. Others get no key from the keyring.
+    pub is_trusted: bool,
+    /// The position of the key in the configuration, for messages.
     pub key_place: Option<String>,
 }
 
-/// The providers that can be asked.
+/// The available providers.
 pub struct Providers<'a> {
-    /// Where the paths of scripts begin.
+    /// The directory that paths of scripts are relative to.
     pub directory: PathBuf,
-    /// Those of the configuration, by name.
-    pub configured: BTreeMap<String, Configured>,
-    /// The model that is asked if none is named.
+    /// The configured providers, by name.
+    pub configured: BTreeMap<String, ConfiguredProvider>,
+    /// The configured default model.
     pub model: Option<String>,
-    /// Where keys are found.
+    /// The source of keys.
     pub keys: &'a dyn KeySource,
 }
 
-/// One of them.
+/// A provider.
 pub struct Provider<'a> {
     /// Its name.
     pub name: String,
-    known: Option<&'static Known>,
-    configured: Configured,
+    known: Option<&'static KnownProvider>,
+    configured: ConfiguredProvider,
     keys: &'a dyn KeySource,
 }
 
-/// A key, and where it was.
+/// A key, and where it was found.
 pub struct FoundKey {
     /// The key.
-    pub key: Key,
-    /// Where it was.
+    pub key: ApiKey,
+    /// Where it was found.
     pub from: KeyOrigin,
 }
 
-/// Where a key was.
+/// Where a key was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "in", rename_all = "snake_case")]
 pub enum KeyOrigin {
-    /// A variable of the environment.
+    /// An environment variable.
     Variable {
         /// Its name.
         name: String,
     },
     /// A configuration file.
     Configuration {
-        /// The place in it.
+        /// The position in it.
         place: String,
     },
     /// The keyring of the system.
@@ -151,16 +151,16 @@ impl fmt::Display for KeyOrigin {
 }
 
 impl<'a> Providers<'a> {
-    /// All of them: those that are known, then those of the configuration.
+    /// All providers: the built-in ones, then those of the configuration.
     pub fn all(&self) -> Vec<Provider<'a>> {
         let known = KNOWN.iter().map(|known| known.name.to_owned());
-        let own = self.configured.keys().filter(|name| Known::named(name).is_none()).cloned();
+        let own = self.configured.keys().filter(|name| KnownProvider::named(name).is_none()).cloned();
         known.chain(own).filter_map(|name| self.named(&name).ok()).collect()
     }
 
-    /// One of them by name.
+    /// The provider of this name.
     pub fn named(&self, name: &str) -> Result<Provider<'a>, Error> {
-        let (known, configured) = (Known::named(name), self.configured.get(name).cloned());
+        let (known, configured) = (KnownProvider::named(name), self.configured.get(name).cloned());
         if known.is_none() && configured.is_none() {
             let known = self.all().into_iter().map(|provider| provider.name).collect();
             return Err(Error::UnknownProvider { name: name.to_owned(), known });
@@ -169,8 +169,8 @@ impl<'a> Providers<'a> {
         Ok(Provider { name: name.to_owned(), known, configured, keys: self.keys })
     }
 
-    /// The model that is asked if none is named: the configured one, one whose key is at hand, or one on this machine.
-    pub async fn usual(&self) -> Result<String, Error> {
+    /// The default model: the configured one, else one of the first provider with a key, else one of a local server.
+    pub async fn default_model(&self) -> Result<String, Error> {
         if let Some(model) = &self.model {
             return Ok(model.clone());
         }
@@ -181,8 +181,8 @@ impl<'a> Providers<'a> {
                 return Ok(format!("{}/{model}", known.name));
             }
         }
-        for known in KNOWN.iter().filter(|known| known.is_here()) {
-            let client = self.named(known.name)?.client("")?.impatient(HERE);
+        for known in KNOWN.iter().filter(|known| known.is_local()) {
+            let client = self.named(known.name)?.client("")?.with_timeout(HERE);
             if let Some(model) = client.models().await.ok().and_then(|models| models.into_iter().next()) {
                 return Ok(format!("{}/{model}", known.name));
             }
@@ -190,7 +190,7 @@ impl<'a> Providers<'a> {
         Err(Error::NothingToAsk)
     }
 
-    /// The model of this name; those of the other names are asked if it does not answer, in this order.
+    /// The model of this name. If it fails, the fallback models are tried in order.
     pub fn model(&self, name: &str, fallback: &[String]) -> Result<BoxModel, Error> {
         let first = self.one(name)?;
         let others = fallback.iter().map(|other| self.one(other)).collect::<Result<Vec<_>, _>>()?;
@@ -205,7 +205,7 @@ impl<'a> Providers<'a> {
                 return Ok(Arc::new(script.map_err(|error| Error::Script(error.to_string()))?));
             }
             Some((provider, model)) => (provider, model),
-            None => match Known::of_model(name) {
+            None => match KnownProvider::of_model(name) {
                 Some(known) => (known.name, name),
                 None => return Err(Error::NoProvider(name.to_owned())),
             },
@@ -222,49 +222,49 @@ impl<'a> Providers<'a> {
 }
 
 impl Provider<'_> {
-    /// Whether the user or this library knows it by name, or the user trusts the project that does.
-    pub fn is_own(&self) -> bool {
-        self.known.is_some() || self.configured.is_own
+    /// Whether the provider is built in, or configured by the user or a trusted project.
+    pub fn is_trusted(&self) -> bool {
+        self.known.is_some() || self.configured.is_trusted
     }
 
-    /// The variable in which its key is looked for.
+    /// The environment variable of its key.
     pub fn key_variable(&self) -> Option<&str> {
         self.configured.spec.key_env.as_deref().or(self.known.and_then(|known| known.key_env))
     }
 
-    /// Its key. The environment is looked at first, then the configuration, then the keyring. A provider that only a
-    /// stranger's project names gets none from the keyring: it would go to whatever address the project says.
+    /// Its key: from the environment, else the configuration, else the keyring. A provider of an untrusted project gets
+    /// no key from the keyring, because the project could send it to any address.
     pub fn key(&self) -> Result<Option<FoundKey>, Error> {
         if let Some(variable) = self.key_variable()
             && let Some(value) = self.keys.variable(variable).filter(|value| !value.is_empty())
         {
             let key = value.into_string().map_err(|_| Error::NotText(variable.to_owned()))?;
-            return Ok(Some(FoundKey { key: Key::from(key), from: KeyOrigin::Variable { name: variable.into() } }));
+            return Ok(Some(FoundKey { key: ApiKey::from(key), from: KeyOrigin::Variable { name: variable.into() } }));
         }
         if let Some(secret) = &self.configured.spec.key {
             let place = self.configured.key_place.clone().unwrap_or_default();
-            return Ok(Some(FoundKey { key: Key::from(secret.expose()), from: KeyOrigin::Configuration { place } }));
+            return Ok(Some(FoundKey { key: ApiKey::from(secret.expose()), from: KeyOrigin::Configuration { place } }));
         }
-        if !self.is_own() {
+        if !self.is_trusted() {
             return Ok(None);
         }
         Ok(self.keys.stored(&self.name).map(|key| FoundKey { key, from: KeyOrigin::Keyring }))
     }
 
-    /// Why the keyring that may have its key shows none.
+    /// The reason why the keyring cannot be read, if it cannot.
     pub fn locked_keyring(&self) -> Option<String> {
         self.keys.locked()
     }
 
-    /// Whether it answers nobody without a key.
+    /// Whether requests need a key.
     pub fn needs_key(&self) -> bool {
         match self.known {
-            Some(known) => !known.is_here() && self.configured.spec.base_url.is_none(),
+            Some(known) => !known.is_local() && self.configured.spec.base_url.is_none(),
             None => self.configured.spec.key_env.is_some(),
         }
     }
 
-    /// The error that there is no key for it.
+    /// The error that the provider has no key.
     pub fn no_key(&self) -> Error {
         let variable = self.key_variable().map(str::to_owned);
         Error::NoKey { provider: self.name.clone(), variable, locked: self.locked_keyring() }
@@ -283,8 +283,8 @@ mod tests {
             self.0.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
         }
 
-        fn stored(&self, _: &str) -> Option<Key> {
-            Some(Key::from("from the keyring"))
+        fn stored(&self, _: &str) -> Option<ApiKey> {
+            Some(ApiKey::from("from the keyring"))
         }
 
         fn locked(&self) -> Option<String> {
@@ -292,17 +292,17 @@ mod tests {
         }
     }
 
-    fn providers(keys: &Keys, is_own: bool) -> Providers<'_> {
-        let api = Some(Api::OpenaiChat);
+    fn providers(keys: &Keys, is_trusted: bool) -> Providers<'_> {
+        let api = Some(ProviderApi::OpenaiChat);
         let spec = ProviderSpec { api, key_env: Some("MINE_KEY".into()), ..ProviderSpec::default() };
-        let mine = Configured { spec, is_own, key_place: None };
+        let mine = ConfiguredProvider { spec, is_trusted, key_place: None };
         Providers { directory: "/".into(), configured: [("mine".to_owned(), mine)].into(), model: None, keys }
     }
 
     #[test]
-    fn a_key_is_looked_for_in_order_and_a_strangers_provider_gets_none_of_the_keyring() {
-        let from = |keys: &Keys, is_own| {
-            let found = providers(keys, is_own).named("mine").unwrap().key().unwrap();
+    fn an_untrusted_provider_gets_no_key_from_the_keyring() {
+        let from = |keys: &Keys, is_trusted| {
+            let found = providers(keys, is_trusted).named("mine").unwrap().key().unwrap();
             found.map(|found| found.from)
         };
         let variable = KeyOrigin::Variable { name: "MINE_KEY".into() };

@@ -1,31 +1,31 @@
-//! What a configuration says of a provider: where its models are asked, and with which key.
+//! The configuration of a provider: its address, API and key.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What a configuration says of a provider.
+/// The configuration of a provider.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderSpec {
-    /// The API it speaks; may be left out for names that are known.
-    pub api: Option<Api>,
-    /// Where it is, up to where the API's own path begins.
+    /// The API of the provider. Not needed for the names in [`NEED_NO_API`].
+    pub api: Option<ProviderApi>,
+    /// The base URL, without the path of the API.
     pub base_url: Option<String>,
-    /// Whose Chat Completions they are.
+    /// The dialect of Chat Completions.
     pub dialect: Option<DialectName>,
-    /// The key.
+    /// The API key.
     pub key: Option<Secret>,
-    /// The variable that holds the key.
+    /// The environment variable with the API key.
     pub key_env: Option<String>,
     /// Headers that are sent with each request.
     pub headers: BTreeMap<String, String>,
 }
 
-/// APIs that we speak.
+/// The supported APIs of providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Api {
+pub enum ProviderApi {
     /// Anthropic Messages.
     Anthropic,
     /// OpenAI Chat Completions.
@@ -50,11 +50,11 @@ pub enum DialectName {
     Openrouter,
     /// DeepSeek.
     Deepseek,
-    /// What all servers understand.
+    /// The common subset that all servers accept.
     Common,
 }
 
-/// A key in a file. It is never printed.
+/// An API key in a configuration file. It is never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub struct Secret(String);
@@ -71,7 +71,7 @@ impl TryFrom<toml::Value> for Secret {
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
         match value {
             toml::Value::String(key) if !key.is_empty() => Ok(Self(key)),
-            _ => Err("a key is a text in quotes"),
+            _ => Err("a key must be a non-empty string"),
         }
     }
 }
@@ -82,37 +82,37 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Names that need no `api`.
+/// Provider names whose API is known.
 pub const NEED_NO_API: &[&str] =
     &["anthropic", "openai", "openrouter", "deepseek", "ollama", "vllm", "llama-cpp", "scripted"];
 
 impl ProviderSpec {
-    /// What is wrong with it under its name, with the key to say so at.
-    pub fn fault_of(&self, name: &str) -> Option<(&'static str, &'static str)> {
+    /// The problem of a provider with this name: the key and a message. `None` if it is valid.
+    pub fn problem(&self, name: &str) -> Option<(&'static str, &'static str)> {
         match self.api.is_none() && !NEED_NO_API.contains(&name) {
-            true => Some(("api", "say which API it speaks: anthropic, openai-chat or openai-responses")),
-            false => self.fault(),
+            true => Some(("api", "missing: set it to anthropic, openai-chat or openai-responses")),
+            false => self.local_problem(),
         }
     }
 
-    fn fault(&self) -> Option<(&'static str, &'static str)> {
+    fn local_problem(&self) -> Option<(&'static str, &'static str)> {
         if self.key.is_some() && self.key_env.is_some() {
-            return Some(("key_env", "a provider has a key or the variable of one, not both"));
+            return Some(("key_env", "a provider has either `key` or `key_env`, not both"));
         }
-        if self.dialect.is_some() && self.api.is_some_and(|api| api != Api::OpenaiChat) {
+        if self.dialect.is_some() && self.api.is_some_and(|api| api != ProviderApi::OpenaiChat) {
             return Some(("dialect", "only openai-chat has dialects"));
         }
         match self.base_url.as_deref().map(authority) {
-            Some(None) => Some(("base_url", "an address begins with http:// or https://")),
+            Some(None) => Some(("base_url", "the URL must start with http:// or https://")),
             Some(Some(authority)) if authority.contains('@') => {
-                Some(("base_url", "an address holds no key: say `key` or `key_env`"))
+                Some(("base_url", "the URL must not contain a key: use `key` or `key_env`"))
             }
             _ => None,
         }
     }
 
-    /// Whether requests stay on this machine.
-    pub fn is_here(&self) -> bool {
+    /// Whether the provider runs on this machine.
+    pub fn is_local(&self) -> bool {
         let Some(authority) = self.base_url.as_deref().and_then(authority) else { return false };
         let name = authority.strip_prefix("[::1]").or_else(|| authority.strip_prefix("127.0.0.1"));
         let rest = name.or_else(|| authority.strip_prefix("localhost"));
@@ -124,7 +124,7 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// What stands between the scheme and the path.
+/// The part of a URL between the scheme and the path.
 fn authority(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let authority = rest.split(['/', '?', '#', '\\']).next()?;
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_told_from_its_imitations() {
+    fn only_loopback_addresses_are_local() {
         for url in ["http://127.0.0.1:8099/v1", "http://localhost", "https://[::1]:80/", "http://localhost/x@y"] {
-            assert!(at(url).is_here() && at(url).fault().is_none(), "{url}");
+            assert!(at(url).is_local() && at(url).local_problem().is_none(), "{url}");
         }
         for url in [
             "http://127.0.0.1.example.com/",
@@ -154,10 +154,10 @@ mod tests {
             "http://localhost:99999/",
             "HTTP://localhost",
         ] {
-            assert!(!at(url).is_here(), "{url}");
+            assert!(!at(url).is_local(), "{url}");
         }
-        assert_eq!(at("http://sk-1@example.com/").fault().unwrap().0, "base_url");
-        assert_eq!(at("ftp://example.com/").fault().unwrap().0, "base_url");
+        assert_eq!(at("http://sk-1@example.com/").local_problem().unwrap().0, "base_url");
+        assert_eq!(at("ftp://example.com/").local_problem().unwrap().0, "base_url");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! `ask_human`: a question to a person.
+//! The tool `ask_human`.
 
 use rath_core::ToolOutcome;
 use rath_macros::tool;
 
-/// Asks the person you work for, and waits for the answer. Ask when a decision is theirs, or when you cannot find out
-/// by yourself.
+/// Asks the person you work for, and waits for the answer. Ask when the decision is theirs, or when you cannot find the
+/// answer yourself.
 #[tool(effect = "pure", paths = "", asks)]
 pub fn ask_human(
-    /// What you want to know, with all that is needed to answer it.
+    /// The question, with everything needed to answer it.
     question: String,
 ) -> ToolOutcome {
     ToolOutcome::ask(question)

@@ -1,30 +1,30 @@
-//! `edit`: a part of a file.
+//! The tool `edit`.
 
 use std::ops::Range;
 
 use rath_macros::tool;
 
 use super::cut;
-use super::desk::Desk;
 use super::nearest::most_like;
-use crate::toolkit::State;
+use super::tool_workspace::ToolWorkspace;
+use crate::toolkit::Resource;
 
-/// Replaces a text in a file by another one. The text must be in the file exactly as you give it, and only once: give
-/// enough of the lines around it.
+/// Replaces text in a file. The old text must match the file exactly and occur only once: include enough of the
+/// surrounding lines.
 #[tool(effect = "workspace", paths = "path")]
 pub async fn edit(
     /// The file, relative to the workspace.
     path: String,
-    /// The text to replace, exactly, with its indentation and without line numbers.
+    /// The exact text to replace, with its indentation and without line numbers.
     old: String,
-    /// The text to put in its place. Empty to remove it.
+    /// The new text. Empty to delete the old text.
     new: String,
-    /// Whether to replace it wherever it is. False if not given.
+    /// Whether to replace every occurrence. Default: false.
     all: Option<bool>,
-    desk: State<Desk>,
+    workspace: Resource<ToolWorkspace>,
 ) -> Result<String, String> {
-    let path = desk.file_path(&path)?;
-    let contents = desk.contents(&path).await?;
+    let path = workspace.file_path(&path)?;
+    let contents = workspace.contents(&path).await?;
     let shown = path.display();
     if old.is_empty() {
         return Err("`old` is empty: give the text to replace, or use `write` for a whole file".into());
@@ -32,7 +32,8 @@ pub async fn edit(
     if old == new {
         return Err("`old` and `new` are the same: nothing would change".into());
     }
-    // What ends a line is the file's affair, unless somebody writes it out for a file that has both.
+    // Line endings are kept as in the file. They are compared only if the arguments contain CR and the file mixes both
+    // kinds.
     let is_exact = (old.contains('\r') || new.contains('\r')) && !ends_in_crlf(&contents.bytes);
     let (file, old, new) = match is_exact {
         true => (Flat { bytes: contents.bytes.clone(), crlf: Vec::new() }, old, new),
@@ -47,14 +48,14 @@ pub async fn edit(
         many => {
             let numbers = numbers.iter().take(20).cloned().collect::<Vec<_>>().join(", ");
             return Err(format!(
-                "{shown}: `old` is there {many} times, at lines {numbers}: give more lines around the one you mean, or \
+                "{shown}: `old` occurs {many} times, at lines {numbers}: give more lines around the one you mean, or \
                  set `all` to replace all of them"
             ));
         }
     }
     let bytes = file.replace(&contents.bytes, &places, old.len(), &new);
-    if let Err(error) = desk.sandbox().write(&path, &bytes, None).await {
-        return Err(desk.explain(&path, error).await);
+    if let Err(error) = workspace.sandbox().write(&path, &bytes, None).await {
+        return Err(workspace.explain(&path, error).await);
     }
     match numbers.as_slice() {
         [one] => Ok(format!("{shown}: replaced at line {one}")),
@@ -72,10 +73,10 @@ fn with_lf(text: &str) -> String {
     text.replace("\r\n", "\n")
 }
 
-/// A file with all line ends the same, as models are shown it, and where it has CRLF in truth.
+/// A file with all line endings as LF, as models are shown it, and the positions that are CRLF in the file.
 struct Flat {
     bytes: Vec<u8>,
-    /// The places of those line ends in `bytes`.
+    /// The positions of these line endings in `bytes`.
     crlf: Vec<usize>,
 }
 
@@ -91,24 +92,24 @@ impl Flat {
         flat
     }
 
-    /// Where a place is in the file itself.
-    fn place(&self, at: usize) -> usize {
+    /// Converts a position in `bytes` to one in the file.
+    fn file_offset(&self, at: usize) -> usize {
         at + self.crlf.partition_point(|end| *end < at)
     }
 
-    /// The line ends in a part, and whether each is CRLF.
+    /// For each line ending in a range, whether it is CRLF.
     fn ends(&self, part: Range<usize>) -> impl DoubleEndedIterator<Item = bool> {
         let ends = part.filter(|at| self.bytes[*at] == b'\n');
         ends.map(|at| self.crlf.binary_search(&at).is_ok())
     }
 
-    /// The file itself with `new` at these places of it. Lines of `new` end as those did that they stand for; what is
-    /// more ends as the last of them, or as the line that it is put into.
+    /// The file with `new` inserted at these positions. Each line of `new` gets the line ending of the old line that it
+    /// replaces. Additional lines get the ending of the line that follows.
     fn replace(&self, bytes: &[u8], places: &[usize], length: usize, new: &str) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         let mut from = 0;
         for at in places {
-            out.extend_from_slice(&bytes[from..self.place(*at)]);
+            out.extend_from_slice(&bytes[from..self.file_offset(*at)]);
             let mut ends = self.ends(*at..at + length);
             let here = self.ends(at + length..self.bytes.len()).next();
             let mut is_crlf = here.or_else(|| self.ends(0..*at).next_back()).unwrap_or_default();
@@ -122,14 +123,14 @@ impl Flat {
                     _ => out.extend_from_slice(line.as_bytes()),
                 }
             }
-            from = self.place(at + length);
+            from = self.file_offset(at + length);
         }
         out.extend_from_slice(&bytes[from..]);
         out
     }
 }
 
-/// Where `wanted` is, without overlaps.
+/// The positions of `wanted`, without overlaps.
 fn find(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
     let mut places = Vec::new();
     let mut from = 0;
@@ -144,27 +145,27 @@ fn line_of(bytes: &[u8], at: usize) -> usize {
     bytes[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// What is most like the text that is not there.
+/// The error for a text that was not found, with the most similar lines.
 fn not_found(text: &str, old: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let wanted: Vec<&str> = old.lines().collect();
-    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let normalized = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let (have, want): (Vec<_>, Vec<_>) =
-        (lines.iter().map(|line| squeezed(line)).collect(), wanted.iter().map(|line| squeezed(line)).collect());
+        (lines.iter().map(|line| normalized(line)).collect(), wanted.iter().map(|line| normalized(line)).collect());
     let width = wanted.len().clamp(1, 40);
     if let Some(at) = have.windows(want.len()).position(|window| window == want) {
         return format!(
-            "`old` is there only with other white space. The lines are exactly:\n{}",
+            "`old` was found only with different white space. The exact lines:\n{}",
             numbered(&lines, at, width)
         );
     }
     match nearest(&have, &want) {
-        Some(at) => format!("`old` is not there. The lines most like it:\n{}", numbered(&lines, at, width)),
-        None => "`old` is not there, nor anything like it: read the file again".into(),
+        Some(at) => format!("`old` was not found. The most similar lines:\n{}", numbered(&lines, at, width)),
+        None => "`old` was not found, and nothing similar either: read the file again".into(),
     }
 }
 
-/// Where the lines begin that have most in common with those wanted.
+/// The first of the lines that are most similar to `want`.
 fn nearest(have: &[String], want: &[String]) -> Option<usize> {
     let score = |at: usize| {
         let window = have[at..].iter().zip(want).filter(|(have, want)| have == want && !want.is_empty());

@@ -1,4 +1,4 @@
-//! `glob`: files by their names.
+//! The tool `glob`.
 
 use std::path::Path;
 
@@ -6,26 +6,26 @@ use globset::{GlobBuilder, GlobMatcher};
 use rath_macros::tool;
 use serde_json::Value;
 
-use super::desk::Desk;
+use super::tool_workspace::ToolWorkspace;
 use super::walk::walk;
-use crate::toolkit::State;
+use crate::toolkit::Resource;
 
-/// How many files are looked at, and how many are shown.
+/// The largest numbers of files searched and shown.
 const MOST_FILES: usize = 200_000;
 const MOST: usize = 1_000;
 
-/// Finds files by name. What `.gitignore` leaves out is left out.
+/// Finds files by name. Skips files that `.gitignore` excludes.
 #[tool(effect = "pure", reads, paths = paths_of)]
 pub async fn glob(
-    /// A pattern such as `*.rs`, `src/**/*.rs` or `{a,b}.txt`. Without a `/` it is looked for in all directories.
+    /// A pattern such as `*.rs`, `src/**/*.rs` or `{a,b}.txt`. Without a `/` it matches in all directories.
     pattern: String,
-    /// The directory to look in, relative to the workspace. The workspace itself if not given.
+    /// The directory to search, relative to the workspace. Default: the whole workspace.
     path: Option<String>,
-    desk: State<Desk>,
+    workspace: Resource<ToolWorkspace>,
 ) -> Result<String, String> {
-    let start = desk.path(path.as_deref().unwrap_or_default())?;
+    let start = workspace.path(path.as_deref().unwrap_or_default())?;
     let wanted = Names::new(&pattern)?;
-    let walked = walk(&desk, &start, MOST_FILES).await?;
+    let walked = walk(&workspace, &start, MOST_FILES).await?;
     let mut found: Vec<String> =
         walked.files.iter().filter(|file| wanted.has(file, &start)).map(|file| file.display().to_string()).collect();
     found.sort();
@@ -38,12 +38,12 @@ pub async fn glob(
         found.push(format!("[{} more; use a narrower pattern]", total - MOST));
     }
     if walked.cut {
-        found.push(format!("[only the first {MOST_FILES} files were looked at; name a directory]"));
+        found.push(format!("[only the first {MOST_FILES} files were searched; name a directory]"));
     }
     Ok(found.join("\n"))
 }
 
-/// The directory to look in, and the one below it that the pattern begins with.
+/// The directory to search, and the one below it that the pattern starts with.
 fn paths_of(arguments: &Value) -> Vec<String> {
     let text = |name: &str| arguments.get(name).and_then(Value::as_str);
     let top = text("path").unwrap_or(".");
@@ -52,7 +52,7 @@ fn paths_of(arguments: &Value) -> Vec<String> {
     vec![top.into(), format!("{top}/{}", names.collect::<Vec<_>>().join("/"))]
 }
 
-/// Which files are wanted.
+/// A glob for file names.
 pub(super) struct Names(GlobMatcher);
 
 impl Names {
@@ -63,7 +63,7 @@ impl Names {
         Ok(Self(built.map_err(wrong)?.compile_matcher()))
     }
 
-    /// Whether `file` is wanted, of those below `start`.
+    /// Whether `file`, which is below `start`, matches.
     pub(super) fn has(&self, file: &Path, start: &Path) -> bool {
         self.0.is_match(file.strip_prefix(start).unwrap_or(file)) || self.0.is_match(file)
     }

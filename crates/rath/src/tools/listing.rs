@@ -1,28 +1,28 @@
-//! `ls`: a directory.
+//! The tool `ls`.
 
 use rath_macros::tool;
-use rath_sandbox::{EntryKind, Error, Why};
+use rath_sandbox::{Error, FileKind, PathError};
 
-use super::desk::Desk;
-use crate::toolkit::State;
+use super::tool_workspace::ToolWorkspace;
+use crate::toolkit::Resource;
 
-/// How many entries are shown.
+/// The largest number of entries shown.
 const MOST: usize = 1_000;
 
-/// Lists a directory: directories end in `/`, links in `@`; files have their size in bytes.
+/// Lists a directory. Directories end in `/`, links in `@`; files are shown with their size in bytes.
 #[tool(effect = "pure", reads, paths = "path")]
 pub async fn ls(
-    /// The directory, relative to the workspace. The workspace itself if not given.
+    /// The directory, relative to the workspace. Default: the workspace itself.
     path: Option<String>,
-    desk: State<Desk>,
+    workspace: Resource<ToolWorkspace>,
 ) -> Result<String, String> {
-    let path = desk.path(path.as_deref().unwrap_or_default())?;
-    let entries = match desk.sandbox().list(&path).await {
+    let path = workspace.path(path.as_deref().unwrap_or_default())?;
+    let entries = match workspace.sandbox().list(&path).await {
         Ok(entries) => entries,
-        Err(Error::BadPath { why: Why::NotADirectory, .. }) => {
+        Err(Error::BadPath { why: PathError::NotADirectory, .. }) => {
             return Err(format!("{} is not a directory: use `read` for a file", path.display()));
         }
-        Err(error) => return Err(desk.explain(&path, error).await),
+        Err(error) => return Err(workspace.explain(&path, error).await),
     };
     if entries.is_empty() {
         return Ok("The directory is empty.".into());
@@ -30,10 +30,10 @@ pub async fn ls(
     let lines = entries.iter().take(MOST).map(|entry| {
         let name = entry.name.to_string_lossy();
         match entry.kind {
-            EntryKind::Directory => format!("{name}/"),
-            EntryKind::Link => format!("{name}@"),
-            EntryKind::Special => format!("{name} (neither file nor directory)"),
-            EntryKind::File => format!("{name} {}", entry.size),
+            FileKind::Directory => format!("{name}/"),
+            FileKind::Link => format!("{name}@"),
+            FileKind::Special => format!("{name} (neither file nor directory)"),
+            FileKind::File => format!("{name} {}", entry.size),
         }
     });
     let mut lines: Vec<String> = lines.collect();

@@ -1,16 +1,16 @@
-//! What a model may have meant by a path that is not there.
+//! Suggestions for paths that do not exist.
 
 use std::path::Path;
 
-use super::desk::Desk;
+use super::tool_workspace::ToolWorkspace;
 use super::walk::walk;
 
-/// How many files are looked at.
+/// The largest number of files that are compared.
 const MOST_FILES: usize = 5_000;
 
-/// Paths that are like `path`: of the same name elsewhere, or of a similar name.
-pub(super) async fn paths(desk: &Desk, path: &Path) -> Vec<String> {
-    let Ok(walked) = walk(desk, Path::new(""), MOST_FILES).await else { return Vec::new() };
+/// Up to three paths that are similar to `path`: with the same file name elsewhere, or with a similar name.
+pub(super) async fn paths(workspace: &ToolWorkspace, path: &Path) -> Vec<String> {
+    let Ok(walked) = walk(workspace, Path::new(""), MOST_FILES).await else { return Vec::new() };
     let all: Vec<String> = walked.files.iter().map(|path| path.display().to_string()).collect();
     let same_name = walked.files.iter().filter(|file| file.file_name() == path.file_name());
     let mut found: Vec<String> = same_name.take(3).map(|path| path.display().to_string()).collect();
@@ -23,10 +23,10 @@ pub(super) async fn paths(desk: &Desk, path: &Path) -> Vec<String> {
     found
 }
 
-/// How much of two texts is the same, at least, where one is said to be like the other.
+/// The smallest similarity of a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.6;
 
-/// At most `most` of these that are like `wanted`, the likest first.
+/// At most `most` of the texts that are similar to `wanted`, the most similar first.
 pub(super) fn most_like<'a>(wanted: &str, all: impl Iterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
     let mut near: Vec<(f64, &str)> = all.map(|text| (strsim::sorensen_dice(wanted, text), text)).collect();
     near.retain(|(alike, _)| *alike >= ALIKE);

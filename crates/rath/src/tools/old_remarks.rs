@@ -1,9 +1,9 @@
-//! What early records say only in remarks, in English. Records since have fields for it, and only records without
-//! those fields are read here. The remarks below were stored and never change.
+//! Reading remarks of early records, which were the only place of this information. Later records have fields for it,
+//! and this module reads only records without these fields. The texts below are stored and must not change.
 
 use rath_core::body::{BackgroundCommand, BackgroundStatus};
 
-use super::kept::Kept;
+use super::retained::RetainedByCall;
 
 const STATUSES: [(&str, BackgroundStatus); 4] = [
     (" runs on in the background", BackgroundStatus::Running),
@@ -13,9 +13,9 @@ const STATUSES: [(&str, BackgroundStatus); 4] = [
 ];
 const CONTINUED: &str = " has what was left out";
 
-/// What these remarks say.
-pub(super) fn read(remarks: &[String]) -> Kept {
-    let mut kept = Kept::default();
+/// Parses remarks.
+pub(super) fn read(remarks: &[String]) -> RetainedByCall {
+    let mut kept = RetainedByCall::default();
     for remark in remarks {
         let number = |id: &str, prefix: &str| id.strip_prefix(prefix)?.parse::<u64>().ok();
         for (end, status) in STATUSES {
@@ -23,7 +23,7 @@ pub(super) fn read(remarks: &[String]) -> Kept {
                 kept.background.push(BackgroundCommand { id: id.into(), status });
             }
         }
-        kept.continued
+        kept.rest_ids
             .extend(remark.strip_suffix(CONTINUED).filter(|id| number(id, "out-").is_some()).map(str::to_owned));
     }
     kept
@@ -50,6 +50,6 @@ mod tests {
                 ("bg-5", BackgroundStatus::LostWithSandbox),
             ]
         );
-        assert_eq!(kept.continued, ["out-3"]);
+        assert_eq!(kept.rest_ids, ["out-3"]);
     }
 }

@@ -1,30 +1,30 @@
-//! Patches as models write them: what they say, and where they fit.
+//! Parsing and applying patches as models write them.
 
-/// What a patch does to one file.
+/// A patch's change to one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Makes it.
+    /// Creates the file.
     Add { path: String, content: String },
-    /// Removes it.
+    /// Deletes the file.
     Delete { path: String },
-    /// Changes it, and maybe its name.
+    /// Changes the file, and may rename it.
     Update { path: String, to: Option<String>, hunks: Vec<Hunk> },
 }
 
-/// A change at one place.
+/// A change of consecutive lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
-    /// Lines that come before it somewhere.
+    /// Lines above the hunk, from `@@`, in order.
     below: Vec<String>,
-    /// The lines that are there.
+    /// The old lines, context included.
     old: Vec<String>,
-    /// The lines in their place.
+    /// The new lines, context included.
     new: Vec<String>,
-    /// Whether it is at the end of the file.
+    /// Whether the hunk is at the end of the file.
     at_end: bool,
 }
 
-/// The paths that a patch names, new ones of files that it moves included; `None` where it cannot be read.
+/// The paths in a patch, including the new paths of renamed files. `None` if the patch cannot be parsed.
 pub(super) fn paths(text: &str) -> Option<Vec<String>> {
     let paths = parse(text).ok()?.into_iter().flat_map(|action| match action {
         Action::Add { path, .. } | Action::Delete { path } => vec![path],
@@ -33,7 +33,7 @@ pub(super) fn paths(text: &str) -> Option<Vec<String>> {
     Some(paths.collect())
 }
 
-/// Reads a patch.
+/// Parses a patch.
 pub(super) fn parse(text: &str) -> Result<Vec<Action>, String> {
     let lines: Vec<&str> = text.lines().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let begin = lines.iter().position(|line| line.trim() == "*** Begin Patch");
@@ -95,7 +95,7 @@ fn hunks(lines: &[&str]) -> Result<Vec<Hunk>, String> {
                 has_body = false;
             }
             let below = below.strip_suffix("@@").unwrap_or(below).trim();
-            // Line numbers of other formats say nothing here.
+            // Line numbers from other patch formats are ignored.
             if !below.is_empty() && !below.starts_with('-') {
                 open.below.push(below.to_owned());
             }
@@ -120,7 +120,7 @@ fn hunks(lines: &[&str]) -> Result<Vec<Hunk>, String> {
     Ok(hunks)
 }
 
-/// The file after all hunks.
+/// Applies all hunks to a file's text.
 pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<String, String> {
     let newline = if super::editing::ends_in_crlf(text.as_bytes()) { "\r\n" } else { "\n" };
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
@@ -130,7 +130,7 @@ pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<String, String> {
     }
     let mut from = 0;
     for (number, hunk) in hunks.iter().enumerate() {
-        let at = place(&lines, hunk, from).map_err(|why| format!("hunk {} of {}: {why}", number + 1, hunks.len()))?;
+        let at = locate(&lines, hunk, from).map_err(|why| format!("hunk {} of {}: {why}", number + 1, hunks.len()))?;
         let end = if newline == "\r\n" { "\r" } else { "" };
         let new: Vec<String> = hunk.new.iter().map(|line| format!("{line}{end}")).collect();
         from = at + new.len();
@@ -143,8 +143,8 @@ pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Where a hunk fits: behind the lines it names, exactly, else but for white space.
-fn place(lines: &[String], hunk: &Hunk, mut from: usize) -> Result<usize, String> {
+/// The line at which a hunk applies, below its `@@` lines: an exact match, else one that ignores white space.
+fn locate(lines: &[String], hunk: &Hunk, mut from: usize) -> Result<usize, String> {
     for below in &hunk.below {
         let found = (from..lines.len()).find(|at| lines[*at].trim() == below);
         from = found.ok_or_else(|| format!("there is no line `{below}` from line {} on", from + 1))? + 1;
@@ -170,7 +170,7 @@ fn place(lines: &[String], hunk: &Hunk, mut from: usize) -> Result<usize, String
     Err(misfit(lines, hunk, from))
 }
 
-/// The place that fits longest, and where it stops to.
+/// The error for a hunk that does not apply: the longest partial match, and the first line that differs.
 fn misfit(lines: &[String], hunk: &Hunk, from: usize) -> String {
     let fits =
         |at: usize| lines[at..].iter().zip(&hunk.old).take_while(|(have, want)| have.trim() == want.trim()).count();

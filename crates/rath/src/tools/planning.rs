@@ -1,43 +1,46 @@
-//! `todo`: a plan.
+//! The tool `todo`.
 
 use rath_macros::tool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Something to do.
+/// An item of the to-do list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Todo {
-    /// What is to be done.
+    /// The task.
     pub text: String,
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
 }
 
-/// How far something is.
+/// The progress of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// Nobody works on it.
+    /// Not started.
     Open,
-    /// It is being worked on.
+    /// In progress.
     Doing,
-    /// It is done.
+    /// Finished.
     Done,
 }
 
-/// Keeps a plan of work in several steps. Send the whole list each time: what you send is the list from then on.
+/// Keeps a to-do list for work in several steps. Send the whole list each time: it replaces the list before.
 #[tool(effect = "pure", paths = "")]
 pub fn todo(
-    /// The whole list, in the order of work. At most one item is being done.
+    /// The whole list, in the order of work. At most one item is `doing`.
     items: Vec<Todo>,
 ) -> Result<String, String> {
     if let Some(at) = items.iter().position(|item| item.text.trim().is_empty()) {
-        return Err(format!("`items[{at}].text` is empty: say what is to be done"));
+        return Err(format!("`items[{at}].text` is empty: describe the task"));
     }
     let doing: Vec<&Todo> = items.iter().filter(|item| item.progress == Progress::Doing).collect();
     if let [first, second, ..] = doing.as_slice() {
-        return Err(format!("two items are being done, \"{}\" and \"{}\": leave one `doing`", first.text, second.text));
+        return Err(format!(
+            "two items are in progress, \"{}\" and \"{}\": leave one `doing`",
+            first.text, second.text
+        ));
     }
     if items.is_empty() {
         return Ok("The list is empty.".into());

@@ -1,21 +1,21 @@
-//! `read`: a file, by lines.
+//! The tool `read`.
 
 use std::fmt::Write as _;
 
 use rath_macros::tool;
 
 use super::cut;
-use super::desk::{Desk, is_binary};
-use crate::toolkit::State;
+use super::tool_workspace::{ToolWorkspace, is_binary};
+use crate::toolkit::Resource;
 
-/// How many lines are shown unless the model says otherwise.
+/// The default number of lines.
 const LINES: u64 = 2_000;
 
-/// How many characters are shown at most, in how long lines.
+/// The largest output, and the longest line, in characters.
 const MOST: usize = 60_000;
 const LONGEST_LINE: usize = 2_000;
 
-/// Reads a text file. Lines come with their numbers, which are not part of the file.
+/// Reads a text file. Each line is shown with its number, which is not part of the file.
 #[tool(effect = "pure", reads, paths = "path")]
 pub async fn read(
     /// The file, relative to the workspace.
@@ -24,10 +24,10 @@ pub async fn read(
     offset: Option<u64>,
     /// How many lines to show. 2000 if not given.
     limit: Option<u64>,
-    desk: State<Desk>,
+    workspace: Resource<ToolWorkspace>,
 ) -> Result<String, String> {
-    let path = desk.file_path(&path)?;
-    let contents = desk.contents(&path).await?;
+    let path = workspace.file_path(&path)?;
+    let contents = workspace.contents(&path).await?;
     let shown = path.display();
     if is_binary(&contents.bytes) {
         return Err(format!("{shown} is not text: a binary file of {} bytes", contents.size));

@@ -1,18 +1,18 @@
-//! What was left out of long outputs: read on part by part, so that nothing has to be run again.
+//! The omitted text of long outputs. A model can read it part by part, without running the command again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::cut;
 
-/// How many of them are kept.
+/// The number of outputs that are kept.
 const MOST: usize = 8;
 
 const PREFIX: &str = "out-";
 
-/// The rests of a desk, as far as nobody has read them, by number.
+/// The unread parts of the truncated outputs of a tool workspace, by number.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut(Mutex<Rests>);
+pub(super) struct TruncatedOutput(Mutex<Rests>);
 
 #[derive(Debug, Default)]
 struct Rests {
@@ -20,15 +20,15 @@ struct Rests {
     texts: BTreeMap<u64, String>,
 }
 
-impl LeftOut {
-    /// After those of another process, which are gone.
+impl TruncatedOutput {
+    /// Continues the numbers of another process, whose outputs are lost.
     pub(super) fn after<'a>(recorded: impl Iterator<Item = &'a String>) -> Self {
         let number = |id: &String| id.strip_prefix(PREFIX)?.parse().ok();
         let count = recorded.filter_map(number).max().unwrap_or(0);
         Self(Mutex::new(Rests { count, ..Rests::default() }))
     }
 
-    /// Keeps what was left out of an output. Says its id.
+    /// Keeps the omitted text of an output. Returns its id.
     pub(super) fn keep(&self, text: &str) -> String {
         let mut rests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rests.count += 1;
@@ -40,18 +40,18 @@ impl LeftOut {
         format!("{PREFIX}{number}")
     }
 
-    /// The next `most` characters; `None` where this is not the id of an output.
+    /// The next `most` characters; `None` if `id` is not the id of an output.
     pub(super) fn read_on(&self, id: &str, most: usize) -> Option<Result<String, String>> {
         let id = id.trim();
         let number = id.strip_prefix(PREFIX)?.parse::<u64>().ok()?;
         let mut rests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(text) = rests.texts.remove(&number) else {
             let advice = "run the command again with `> FILE 2>&1` if it does no harm";
-            return Some(Err(format!("{id} was read to its end, or is not kept any more: {advice}")));
+            return Some(Err(format!("{id} was read to its end or is no longer kept: {advice}")));
         };
         let (next, rest) = cut::at(&text, most);
         if rest.is_empty() {
-            return Some(Ok(format!("{next}\n[that was all that was left out]")));
+            return Some(Ok(format!("{next}\n[end of the omitted output]")));
         }
         let more = rest.chars().count();
         rests.texts.insert(number, rest.to_owned());

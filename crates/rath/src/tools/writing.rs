@@ -1,26 +1,27 @@
-//! `write`: a whole file.
+//! The tool `write`.
 
 use rath_macros::tool;
-use rath_sandbox::Written;
+use rath_sandbox::WriteOutcome;
 
-use super::desk::Desk;
-use crate::toolkit::State;
+use super::tool_workspace::ToolWorkspace;
+use crate::toolkit::Resource;
 
-/// Writes a file: makes it, with its directories, or replaces all that is in it. To change a part of a file, use
-/// `edit`.
+/// Writes a whole file. Creates it and its directories, or replaces its content. To change part of a file, use `edit`.
 #[tool(effect = "workspace", paths = "path")]
 pub async fn write(
     /// The file, relative to the workspace.
     path: String,
-    /// All that is to be in it.
+    /// The whole content of the file.
     content: String,
-    desk: State<Desk>,
+    workspace: Resource<ToolWorkspace>,
 ) -> Result<String, String> {
-    let path = desk.file_path(&path)?;
-    let what = match desk.sandbox().write(&path, content.as_bytes(), None).await {
-        Ok(Written::New) => "new",
-        Ok(Written::Replaced) => "replaced",
-        Err(error) => return Err(desk.explain(&path, error).await),
+    let path = workspace.file_path(&path)?;
+    let what = match workspace.sandbox().write(&path, content.as_bytes(), None).await {
+        Ok(WriteOutcome::Created) => "new",
+        Ok(WriteOutcome::Replaced) => "replaced",
+        Err(error) => return Err(workspace.explain(&path, error).await),
     };
-    Ok(format!("{}: {what}, {} lines, {} bytes", path.display(), content.lines().count(), content.len()))
+    let lines = content.lines().count();
+    let unit = if lines == 1 { "line" } else { "lines" };
+    Ok(format!("{}: {what}, {lines} {unit}, {} bytes", path.display(), content.len()))
 }

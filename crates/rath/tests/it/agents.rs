@@ -1,4 +1,4 @@
-//! The driver of agents: what it records, what models are shown, how runs end.
+//! The driver of agents: its records, the requests to models, and the ends of runs.
 
 mod bare;
 mod budgets;
@@ -9,6 +9,7 @@ mod hooked;
 mod many;
 mod models;
 mod outcomes;
+mod output;
 mod people;
 mod requests;
 mod rounds;
@@ -23,26 +24,29 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rath::body::{Body, ToolResult};
+use rath::model::{Delta, Encoded, Failure, MessageBody, Model, ModelAnswer, ModelInput};
+use rath::model::{Message, StandardView};
 use rath::prelude::*;
-use rath::store::{BoxFuture, Post, Posted, Scan};
-use rath::{Answer, Delta, Encoded, Failure, Kind, Model, Record, Said, Shown};
+use rath::store::{BoxFuture, Post, PostContent, Scan};
+use rath::{Durability, Point, Usage};
+use rath::{Kind, Record};
 
-/// Long enough for any machine: only a deadlock takes longer.
+/// Only a deadlock takes longer, on any machine.
 const FOR_EVER: Duration = Duration::from_secs(120);
 
-/// Fails where the work does not come to an end.
+/// Fails if the work does not finish.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(FOR_EVER, work).await.expect("a deadlock")
 }
 
-/// A session with something to answer.
+/// A session with a user message.
 fn asked(store: &Arc<dyn Store>) -> Session {
     let mut session = store.create(Actor::person("ada"));
     session.user("Please.").unwrap();
     session
 }
 
-/// The records of a line, published or not.
+/// The records of a session, published or not.
 async fn line(session: &Session) -> Vec<Record> {
     let mut records = Vec::new();
     for seq in 0..=session.head().seq {
@@ -55,7 +59,7 @@ async fn kinds(session: &Session) -> Vec<String> {
     line(session).await.iter().map(|record| record.kind().to_string()).collect()
 }
 
-/// How many records of this kind the line has.
+/// The number of records of this kind in the session.
 async fn count(session: &Session, kind: Kind) -> usize {
     line(session).await.iter().filter(|record| *record.kind() == kind).count()
 }
@@ -66,10 +70,10 @@ async fn bodies<B: Body>(session: &Session) -> Vec<B> {
     line.iter().filter(|record| *record.kind() == B::KIND).map(|record| record.body().unwrap()).collect()
 }
 
-/// As stored, whoever holds the session.
+/// The stored bodies of a kind, even if the session is locked.
 async fn stored<B: Body>(store: &Arc<dyn Store>, id: SessionId) -> Vec<B> {
     let scan = Scan::session(id, 0, u64::MAX - 1).kinds(&[B::KIND]).limit(100_000);
-    // Before its first commit there is no such session.
+    // The session does not exist before its first commit.
     let page = store.scan(scan).await.unwrap_or_default();
     page.records.iter().map(|record| record.body().unwrap()).collect()
 }
@@ -77,8 +81,8 @@ async fn stored<B: Body>(store: &Arc<dyn Store>, id: SessionId) -> Vec<B> {
 /// The results that the model is shown: call, text, whether it failed.
 async fn results(session: &Session) -> Vec<(String, String, bool)> {
     let context = session.context().await.unwrap();
-    let results = context.into_iter().filter_map(|message| match message.said {
-        Said::Tool(ToolResult { call, shown, failed, .. }) => {
+    let results = context.into_iter().filter_map(|message| match message.body {
+        MessageBody::Tool(ToolResult { call, shown, failed, .. }) => {
             Some((call, shown.map(|shown| shown.to_string()).unwrap_or_default(), failed))
         }
         _ => None,
@@ -86,24 +90,24 @@ async fn results(session: &Session) -> Vec<(String, String, bool)> {
     results.collect()
 }
 
-/// The conversation, a line a message.
+/// The conversation, one line per message.
 fn words(messages: &[Message]) -> Vec<String> {
-    let words = |said: &Said| match said {
-        Said::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
+    let words = |said: &MessageBody| match said {
+        MessageBody::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
         said => format!("{} {said}", said.role()),
     };
-    messages.iter().map(|message| words(&message.said)).collect()
+    messages.iter().map(|message| words(&message.body)).collect()
 }
 
 async fn transcript(session: &Session) -> Vec<String> {
     words(&session.context().await.unwrap())
 }
 
-async fn post(store: &Arc<dyn Store>, session: SessionId, what: Posted) {
+async fn post(store: &Arc<dyn Store>, session: SessionId, what: PostContent) {
     store.post(Post::new(session, Actor::person("grace"), what)).await.unwrap();
 }
 
-/// A script that remembers what it was shown, request by request.
+/// A scripted model that remembers its requests.
 struct Watched {
     script: Scripted,
     seen: Seen,
@@ -125,16 +129,16 @@ impl Model for Watched {
         self.script.encoder()
     }
 
-    fn encode<'a>(&'a self, shown: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
+    fn encode<'a>(&'a self, shown: &'a ModelInput<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
         self.script.encode(shown)
     }
 
     fn send<'a>(
         &'a self,
-        shown: &'a Shown<'a>,
+        shown: &'a ModelInput<'a>,
         request: &'a Encoded,
         heard: &'a (dyn Fn(Delta) + Send + Sync),
-    ) -> BoxFuture<'a, Result<Answer, Failure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, Failure>> {
         Box::pin(async move {
             let messages = shown.messages().await.unwrap();
             assert_eq!(messages.last().map(|last| last.origin), shown.latest().await.unwrap().map(|last| last.origin));
@@ -144,7 +148,7 @@ impl Model for Watched {
     }
 }
 
-/// Gives its words back.
+/// Returns its argument.
 #[tool(effect = "pure")]
 fn echo(text: String) -> String {
     text
@@ -156,17 +160,17 @@ fn nothing() -> String {
     "nothing".into()
 }
 
-/// Says when it begins, works until it is told to stop, and says that it did not get to the end.
+/// Signals its start, works until it is cancelled, and then fails.
 #[tool(effect = "pure")]
-async fn until_stopped(call: &Call, begun: State<tokio::sync::Notify>) -> Result<String, &'static str> {
+async fn until_stopped(call: &Call, begun: Resource<tokio::sync::Notify>) -> Result<String, &'static str> {
     begun.notify_one();
     call.cancel.cancelled().await;
     Err("stopped in good order")
 }
 
-/// Does not hear that it is to stop.
+/// Ignores cancellation.
 #[tool(effect = "pure")]
-async fn deaf(begun: State<tokio::sync::Notify>, dropped: State<AtomicU64>) -> String {
+async fn deaf(begun: Resource<tokio::sync::Notify>, dropped: Resource<AtomicU64>) -> String {
     struct Dropped<'a>(&'a AtomicU64);
     impl Drop for Dropped<'_> {
         fn drop(&mut self) {

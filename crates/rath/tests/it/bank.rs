@@ -1,13 +1,13 @@
-//! The bank of the example, killed: money moves once.
+//! The bank example, killed at every commit: money moves once.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rath::ErrorKind;
-use rath::body::{About, ToolFinished, ToolStarted, Verdict};
+use rath::body::{QuestionKind, ToolFinished, ToolStarted, Verdict};
 use rath::prelude::*;
-use rath::store::{Post, Posted, Scan};
-use rath_testkit::{Moment, Mortal};
+use rath::store::{Post, PostContent, Scan};
+use rath_testkit::{CrashPoint, CrashingStore};
 
 #[allow(dead_code, unreachable_pub, reason = "the example's main is not run here")]
 #[path = "../../../../examples/ledger_tool.rs"]
@@ -21,7 +21,7 @@ async fn run(store: &Arc<dyn Store>, bank: &Path) -> Result<Session> {
     store.run("monday", Actor::program("test"), &clerk, input).await
 }
 
-/// Runs until it is over: closing is allowed, and what is in doubt is answered truthfully.
+/// Resumes the run until it is done. Closing an account is approved, and recovery questions are answered truthfully.
 async fn to_the_end(store: &Arc<dyn Store>, bank: &Path) -> Session {
     for _ in 0..5 {
         let error = match run(store, bank).await {
@@ -34,17 +34,17 @@ async fn to_the_end(store: &Arc<dyn Store>, bank: &Path) -> Session {
         let ask = View::of(store, id, None).await.unwrap().pending().asks[0].clone();
         let closed = cents(bank, "bob").is_none();
         let verdict = match (ask.about, closed) {
-            (About::InDoubt, true) => Verdict::Text("closed bob".into()),
-            (About::InDoubt, false) => Verdict::No,
+            (QuestionKind::OutcomeUnknown, true) => Verdict::Text("closed bob".into()),
+            (QuestionKind::OutcomeUnknown, false) => Verdict::No,
             _ => Verdict::Yes,
         };
-        let what = Posted::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
+        let what = PostContent::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
         store.post(Post::new(id, Actor::person("ada"), what)).await.unwrap();
     }
     panic!("the run does not come to an end");
 }
 
-/// What is in an account.
+/// The balance of an account.
 fn cents(bank: &Path, account: &str) -> Option<i64> {
     let database = rusqlite::Connection::open(bank).unwrap();
     database.query_row("SELECT cents FROM accounts WHERE name = ?1", [account], |row| row.get(0)).ok()
@@ -55,10 +55,10 @@ async fn killed_between_effect_and_record_the_money_moves_once() {
     let (mut commits, mut twice) = (0, 0);
     loop {
         let mut died = false;
-        for moment in [Moment::Before, Moment::After] {
+        for moment in [CrashPoint::Before, CrashPoint::After] {
             let dir = tempfile::tempdir().unwrap();
-            let (store, bank) = (Memory::new(), dir.path().join("bank.db"));
-            let mortal = Mortal::new(store.clone(), commits, moment);
+            let (store, bank) = (InMemory::new(), dir.path().join("bank.db"));
+            let mortal = CrashingStore::new(store.clone(), commits, moment);
             let dying: Arc<dyn Store> = mortal.clone();
             drop(run(&dying, &bank).await);
             died |= mortal.is_dead();
@@ -70,7 +70,7 @@ async fn killed_between_effect_and_record_the_money_moves_once() {
             let made = started.filter(|started| started.call == "call-1-0").count();
             assert!(made == 1 || made == 2, "{made}");
             assert_eq!(cents(&bank, "bob"), None, "closed, as ada allowed");
-            // The money had moved, and the call was made again.
+            // The money had moved before the crash, and the call was repeated.
             twice += u32::from(moved && made == 2);
             let ends = records.iter().filter_map(|record| record.body::<ToolFinished>().ok());
             let ends: Vec<_> = ends.filter(|end| end.call == "call-1-0").collect();

@@ -1,13 +1,13 @@
-//! Blame against a plain model: every line is written once and never again with the same text, so its text says which
-//! record wrote it, wherever forks, merges, restores and decisions carried it.
+//! Model-based test of blame. Every line has a unique text, so its text identifies the record that wrote it, through
+//! forks, merges, restores and resolutions.
 
 use std::collections::HashMap;
 
 use pollster::block_on;
 use proptest::prelude::*;
-use rath::files::Name;
+use rath::files::FilePath;
 use rath::sandbox::Command;
-use rath::workshop::{Decision, Place};
+use rath::workspaces::{PlacementSpec, Resolution};
 use rath::{How, Point, Session};
 
 use crate::support::{Shop, backends, layers, put};
@@ -16,19 +16,18 @@ const FILE: &str = "src/file";
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A command rewrites lines of the file; before it a person did, maybe.
+    /// A command rewrites lines of the file, possibly after an external edit.
     Exec(usize, Cut, Option<Cut>),
-    /// A person rewrites lines, and saves.
+    /// An external edit that is saved.
     Save(usize, Cut),
-    /// Whether it shares the layers of its parent, where there are any.
-    Fork(usize, bool),
+    Fork(usize),
     Merge(usize, usize),
     Undo(usize),
-    /// To any record of any session.
+    /// Restores any record of any session.
     Restore(usize, usize, usize),
 }
 
-/// Lines that go, and how many come in their place.
+/// The lines to remove, and the number of lines to insert.
 #[derive(Clone, Debug)]
 struct Cut {
     at: usize,
@@ -42,14 +41,14 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (n(), cut(), prop::option::weighted(0.3, cut())).prop_map(|(s, c, o)| Op::Exec(s, c, o)),
         2 => (n(), cut()).prop_map(|(s, c)| Op::Save(s, c)),
-        3 => (n(), prop::bool::ANY).prop_map(|(s, shares)| Op::Fork(s, shares)),
+        3 => n().prop_map(Op::Fork),
         4 => (n(), n()).prop_map(|(s, o)| Op::Merge(s, o)),
         2 => n().prop_map(Op::Undo),
         1 => (n(), n(), n()).prop_map(|(s, f, k)| Op::Restore(s, f, k)),
     ]
 }
 
-/// Who wrote a line.
+/// The writer of a line.
 #[derive(Clone, Debug, PartialEq)]
 struct Writer {
     record: Point,
@@ -59,10 +58,10 @@ struct Writer {
 
 struct World {
     shop: Shop,
-    /// Whether copies are directories that a person can write to.
+    /// Whether copies are directories, which can be edited from outside.
     by_hand: bool,
     sessions: Vec<Session>,
-    /// All that ever were, for their records.
+    /// All sessions, including merged ones.
     ends: HashMap<rath::SessionId, u64>,
     writers: HashMap<String, Writer>,
     count: usize,
@@ -76,7 +75,7 @@ impl World {
         let first: Vec<String> = (0..6).map(|line| format!("first {line}\n")).collect();
         put(&origin, FILE, Some(&first.concat()));
         let mut session = shop.create();
-        block_on(shop.workshop.place(&mut session, Place::copy_of(backend, &origin))).unwrap();
+        block_on(shop.workspaces.assign(&mut session, PlacementSpec::copy_of(backend, &origin))).unwrap();
         let record = session.head().point();
         let what = "there when the session was placed".to_owned();
         let writer = Writer { record, what, outside: false };
@@ -96,7 +95,7 @@ impl World {
         files.get(FILE).map(|text| text.split_inclusive('\n').map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// The lines after a cut, and those that are new.
+    /// The lines after a rewrite, and the new ones among them.
     fn cut(&mut self, mut lines: Vec<String>, cut: &Cut) -> (Vec<String>, Vec<String>) {
         let at = cut.at % (lines.len() + 1);
         let to = (at + cut.remove).min(lines.len());
@@ -110,20 +109,20 @@ impl World {
         self.writers.extend(lines.into_iter().map(|line| (line, writer.clone())));
     }
 
-    /// Brings the directory up to where a person finds the session's files in it.
+    /// Saves external edits.
     fn save(&mut self, at: usize) -> Option<Point> {
-        let saved = block_on(self.shop.workshop.save(&mut self.sessions[at])).unwrap();
+        let saved = block_on(self.shop.workspaces.save(&mut self.sessions[at])).unwrap();
         saved.map(|(record, _)| record.point())
     }
 
-    /// Decides what is open: a branch with a conflict cannot be merged.
+    /// Resolves open conflicts, because a branch with a conflict cannot be merged.
     fn decide(&mut self, at: usize) {
         let session = &mut self.sessions[at];
         if let Some(conflict) = session.state().conflicts.first() {
-            assert_eq!(conflict.path, Name::from(FILE));
+            assert_eq!(conflict.path, FilePath::from(FILE));
             self.count += 1;
-            let decision = if self.count.is_multiple_of(3) { Decision::Ours } else { Decision::Theirs };
-            block_on(self.shop.workshop.resolve(session, &Name::from(FILE), decision)).unwrap();
+            let decision = if self.count.is_multiple_of(3) { Resolution::Ours } else { Resolution::Theirs };
+            block_on(self.shop.workspaces.resolve(session, &FilePath::from(FILE), decision)).unwrap();
         }
     }
 
@@ -143,7 +142,7 @@ impl World {
                 let line = format!("mkdir -p src && cat > {FILE} # {}", self.count);
                 let what = format!("$ {line}");
                 let command = Command::shell(line).stdin(lines.concat());
-                let done = block_on(self.shop.workshop.exec(&mut self.sessions[at], command, |_| {})).unwrap();
+                let done = block_on(self.shop.workspaces.exec(&mut self.sessions[at], command, |_| {})).unwrap();
                 let record = done.record.point();
                 self.wrote(new, Writer { record, what, outside: false });
                 let noticed = Point { seq: record.seq - 1, ..record };
@@ -160,13 +159,9 @@ impl World {
                     self.wrote(new, Writer { record, what: "save".into(), outside: false });
                 }
             }
-            Op::Fork(at, shares) => {
+            Op::Fork(at) => {
                 let at = pick(at);
-                let session = &mut self.sessions[at];
-                let fork = match shares {
-                    true => block_on(self.shop.workshop.fork(session, "try")).unwrap(),
-                    false => session.fork("try"),
-                };
+                let fork = self.sessions[at].fork("try");
                 self.sessions.push(fork);
             }
             Op::Merge(into, other) => {
@@ -178,14 +173,14 @@ impl World {
                 let into = self.sessions.remove(into - usize::from(other < into));
                 self.ends.insert(branch.id(), branch.head().seq);
                 let mut merged = block_on(into.merge([branch], How::Append)).unwrap();
-                block_on(self.shop.workshop.bring(&mut merged)).unwrap();
+                block_on(self.shop.workspaces.sync(&mut merged)).unwrap();
                 self.sessions.push(merged);
                 self.check(self.sessions.last().unwrap());
                 self.decide(self.sessions.len() - 1);
             }
             Op::Undo(at) => {
                 let at = pick(at);
-                match block_on(self.shop.workshop.undo(&mut self.sessions[at], false)) {
+                match block_on(self.shop.workspaces.undo(&mut self.sessions[at], false)) {
                     Ok(_) => self.decide(at),
                     Err(error) => assert_eq!(error.code(), "nothing-to-undo"),
                 }
@@ -201,7 +196,7 @@ impl World {
                     block_on(session.publish()).unwrap();
                 }
                 if self.shop.view(point).state().workspace.is_some() {
-                    block_on(self.shop.workshop.restore(&mut self.sessions[at], point, false)).unwrap();
+                    block_on(self.shop.workspaces.restore(&mut self.sessions[at], point, false)).unwrap();
                     self.decide(at);
                 }
             }
@@ -211,7 +206,7 @@ impl World {
     fn check(&self, session: &Session) {
         let files = self.shop.now(session);
         let Some(text) = files.get(FILE).filter(|text| !text.is_empty()) else { return };
-        let blame = block_on(async { session.view().await?.blame(&Name::from(FILE)).await }).unwrap();
+        let blame = block_on(async { session.view().await?.blame(&FilePath::from(FILE)).await }).unwrap();
         assert_eq!(*blame.content, *text.as_bytes());
         for (at, line) in text.split_inclusive('\n').enumerate() {
             let origin = &blame.origins[blame.lines[at]];

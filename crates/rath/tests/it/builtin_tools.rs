@@ -1,4 +1,4 @@
-//! The tools that come with Rath, in a real directory.
+//! The built-in tools in a real directory.
 
 use std::fs;
 use std::path::Path;
@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use pollster::block_on;
 use rath::body::{CallOutcome, Effect, Exit};
-use rath::sandbox::{Backend as _, Host, Spec};
-use rath::tools::{Desk, apply_patch, ask_human, coding, edit, glob, grep, ls, read, reading, shell, todo, write};
-use rath::{Call, Cancel, Digest, Equipment, Then, Tool, ToolOutcome, Touches};
+use rath::sandbox::{Backend as _, Host, SandboxSpec};
+use rath::session::Resources;
+use rath::tool::{Call, FileAccess, FollowUp, Tool, ToolOutcome};
+use rath::tools::{
+    ToolWorkspace, apply_patch, ask_human, coding, edit, glob, grep, ls, read, reading, shell, todo, write,
+};
+use rath::{Cancel, Digest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 struct Room {
     dir: TempDir,
-    desk: Arc<Desk>,
+    workspace: Arc<ToolWorkspace>,
 }
 
 impl Room {
@@ -24,9 +28,9 @@ impl Room {
         let (files, state) = (dir.path().join("files"), dir.path().join("state"));
         fs::create_dir(&files).unwrap();
         fs::create_dir(&state).unwrap();
-        let spec = Spec::new(&files, state).env("PATH", std::env::var_os("PATH").unwrap());
+        let spec = SandboxSpec::new(&files, state).env("PATH", std::env::var_os("PATH").unwrap());
         let sandbox = block_on(Host::new().open(spec)).unwrap();
-        Self { desk: Arc::new(Desk::new(sandbox, Some(files))), dir }
+        Self { workspace: Arc::new(ToolWorkspace::new(sandbox, Some(files))), dir }
     }
 
     fn with(files: &[(&str, &str)]) -> Self {
@@ -36,7 +40,7 @@ impl Room {
     }
 
     fn root(&self) -> &Path {
-        self.desk.appears_at().unwrap()
+        self.workspace.mount_path().unwrap()
     }
 
     fn put(&self, path: &str, content: impl AsRef<[u8]>) {
@@ -57,7 +61,7 @@ impl Room {
             key: Digest::of(b"call-1"),
             attempt: 1,
             cancel: Cancel::new(),
-            equipment: Equipment::new().with(self.desk.clone()),
+            resources: Resources::new().with(self.workspace.clone()),
         }
     }
 
@@ -80,26 +84,30 @@ impl Room {
 }
 
 #[test]
-fn sets_of_tools() {
-    let names = |tools: Vec<rath::BoxTool>| tools.iter().map(|tool| tool.spec().name.clone()).collect::<Vec<_>>();
+fn the_groups_contain_these_tools() {
+    let names = |tools: Vec<rath::tool::BoxTool>| tools.iter().map(|tool| tool.spec().name.clone()).collect::<Vec<_>>();
     assert_eq!(names(reading()), ["read", "ls", "glob", "grep"]);
     assert_eq!(names(coding())[4..], ["write", "edit", "apply_patch", "shell", "todo"]);
-    assert!(reading().iter().all(|tool| tool.spec().touches == Touches::Reads && tool.spec().effect == Effect::Pure));
+    assert!(
+        reading().iter().all(|tool| tool.spec().file_access == FileAccess::Reads && tool.spec().effect == Effect::Pure)
+    );
     let writing = &coding()[4..8];
     assert!(
-        writing.iter().all(|tool| (tool.spec().touches, tool.spec().effect) == (Touches::Writes, Effect::Workspace))
+        writing
+            .iter()
+            .all(|tool| (tool.spec().file_access, tool.spec().effect) == (FileAccess::Writes, Effect::Workspace))
     );
-    assert_eq!((todo.spec().touches, todo.spec().effect), (Touches::Nothing, Effect::Pure));
+    assert_eq!((todo.spec().file_access, todo.spec().effect), (FileAccess::Nothing, Effect::Pure));
     assert_eq!(ask_human.spec().name, "ask_human");
-    assert!(apply_patch.spec().description.contains("\n a line that stays\n"), "{}", apply_patch.spec().description);
+    assert!(apply_patch.spec().description.contains("\n an unchanged line\n"), "{}", apply_patch.spec().description);
 }
 
 #[test]
-fn without_a_desk_tools_say_so() {
+fn without_a_workspace_tools_fail() {
     let room = Room::new();
-    let call = Call { equipment: Equipment::new(), ..room.call(&json!({"path": "a"})) };
+    let call = Call { resources: Resources::new(), ..room.call(&json!({"path": "a"})) };
     let reply = block_on(read.call(&call));
-    assert!(reply.failed && reply.text().contains("Desk"), "{}", reply.text());
+    assert!(reply.failed && reply.text().contains("ToolWorkspace"), "{}", reply.text());
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn paths_stay_in_the_workspace() {
     let up = room.fails(write, json!({"path": "src/../../x", "content": ""}));
     assert_eq!(up, "src/../../x leads out of the workspace: use a path inside it");
     assert_eq!(room.fails(read, json!({"path": "."})), "this is the workspace itself: name a file in it");
-    let nowhere = Desk::new(room.desk.sandbox().clone(), None);
+    let nowhere = ToolWorkspace::new(room.workspace.sandbox().clone(), None);
     assert_eq!(nowhere.path("/etc").unwrap_err(), "/etc is absolute: give a path relative to the workspace");
 }
 
@@ -136,7 +144,7 @@ fn read_shows_numbered_lines() {
 }
 
 #[test]
-fn read_says_what_it_cannot_show() {
+fn read_reports_what_it_cannot_show() {
     let room = Room::with(&[("src/main.rs", "fn main() {}\n"), ("lib/tool.rs", "")]);
     room.put("image", b"\x89PNG\0\0");
     room.put("latin", b"caf\xe9\n");
@@ -144,12 +152,15 @@ fn read_says_what_it_cannot_show() {
     room.put("wide", "é".repeat(5_000));
     room.put("long", "0123456789\n".repeat(10_000));
     assert_eq!(room.fails(read, json!({"path": "image"})), "image is not text: a binary file of 6 bytes");
-    assert_eq!(room.fails(read, json!({"path": "src"})), "src is a directory: use `ls` to see what it holds");
-    assert_eq!(room.fails(read, json!({"path": "src/mian.rs"})), "there is no src/mian.rs. Did you mean src/main.rs?");
-    assert_eq!(room.fails(read, json!({"path": "tool.rs"})), "there is no tool.rs. Did you mean lib/tool.rs?");
+    assert_eq!(room.fails(read, json!({"path": "src"})), "src is a directory: use `ls` to list it");
+    assert_eq!(
+        room.fails(read, json!({"path": "src/mian.rs"})),
+        "src/mian.rs does not exist. Did you mean src/main.rs?"
+    );
+    assert_eq!(room.fails(read, json!({"path": "tool.rs"})), "tool.rs does not exist. Did you mean lib/tool.rs?");
     assert_eq!(
         room.fails(read, json!({"path": "zzzzzzzz"})),
-        "there is no zzzzzzzz: look with `ls` or `glob` for what there is"
+        "zzzzzzzz does not exist: list the files with `ls` or `glob`"
     );
     assert!(room.fails(read, json!({"path": "large"})).starts_with("large has 10485761 bytes"));
     assert_eq!(room.done(read, json!({"path": "latin"})), "     1\tcaf\u{fffd}\n");
@@ -162,7 +173,7 @@ fn read_says_what_it_cannot_show() {
 }
 
 #[test]
-fn write_makes_and_replaces() {
+fn write_creates_and_replaces() {
     let room = Room::new();
     let arguments = json!({"path": "new/dir/a", "content": "one\ntwo\n"});
     assert_eq!(room.done(write, arguments), "new/dir/a: new, 2 lines, 8 bytes");
@@ -178,7 +189,7 @@ fn edit_replaces_exactly_one() {
     assert_eq!(room.file("a"), "1\nü\ntwo\nthree\ntwo\n");
     assert_eq!(
         room.fails(edit, json!({"path": "a", "old": "two", "new": "2"})),
-        "a: `old` is there 2 times, at lines 3, 5: give more lines around the one you mean, or set `all` to replace all \
+        "a: `old` occurs 2 times, at lines 3, 5: give more lines around the one you mean, or set `all` to replace all \
          of them"
     );
     assert_eq!(room.done(edit, json!({"path": "a", "old": "two", "new": "2", "all": true})), "a: replaced 2 times");
@@ -186,7 +197,7 @@ fn edit_replaces_exactly_one() {
     assert_eq!(room.file("a"), "1\nü\n2\n2\n");
     assert!(room.fails(edit, json!({"path": "a", "old": "", "new": "x"})).starts_with("`old` is empty"));
     assert!(room.fails(edit, json!({"path": "a", "old": "x", "new": "x"})).starts_with("`old` and `new` are the same"));
-    assert!(room.fails(edit, json!({"path": "b", "old": "x", "new": "y"})).starts_with("there is no b"));
+    assert!(room.fails(edit, json!({"path": "b", "old": "x", "new": "y"})).starts_with("b does not exist"));
 }
 
 #[test]
@@ -196,7 +207,7 @@ fn edit_keeps_line_ends_bytes_and_modes() {
     room.done(edit, json!({"path": "crlf", "old": "one\ntwo", "new": "1\n2\n2b"}));
     assert_eq!(room.file("crlf"), "1\r\n2\r\n2b\r\nthree\r\n");
     let mixed = "one\r\ntwo\nthree\r\nfour";
-    // What is read has no line ends to tell apart: neither has what is to be replaced.
+    // `read` shows LF line endings only, so the arguments of `edit` match both kinds.
     for (old, new, then) in [
         ("one\ntwo\nthree", "1\n2\n3", "1\r\n2\n3\r\nfour"),
         ("two\nthree", "2", "one\r\n2\r\nfour"),
@@ -205,7 +216,7 @@ fn edit_keeps_line_ends_bytes_and_modes() {
         ("four", "4\n5", "one\r\ntwo\nthree\r\n4\r\n5"),
         ("one\n", "", "two\nthree\r\nfour"),
         ("\n", "\n\n", "one\r\n\r\ntwo\n\nthree\r\n\r\nfour"),
-        // Whoever writes them out means them.
+        // Arguments with CR match exactly.
         ("one\r\n", "one\n", "one\ntwo\nthree\r\nfour"),
     ] {
         room.put("mixed", mixed.as_bytes());
@@ -213,7 +224,7 @@ fn edit_keeps_line_ends_bytes_and_modes() {
         assert_eq!(room.file("mixed"), then, "{old:?} to {new:?}");
     }
     room.put("mixed", mixed.as_bytes());
-    assert!(room.fails(edit, json!({"path": "mixed", "old": "two\r\n", "new": "2"})).contains("other white space"));
+    assert!(room.fails(edit, json!({"path": "mixed", "old": "two\r\n", "new": "2"})).contains("different white space"));
     room.put("latin", b"caf\xe9\nbar\n");
     fs::set_permissions(room.root().join("latin"), fs::Permissions::from_mode(0o755)).unwrap();
     room.done(edit, json!({"path": "latin", "old": "bar", "new": "tea"}));
@@ -222,21 +233,21 @@ fn edit_keeps_line_ends_bytes_and_modes() {
 }
 
 #[test]
-fn edit_shows_what_is_nearest() {
+fn edit_shows_the_most_similar_lines() {
     let room = Room::with(&[("a.rs", "fn main() {\n\tlet x = 1;\n\tprint(x);\n}\n"), ("empty", "")]);
     assert_eq!(
         room.fails(edit, json!({"path": "a.rs", "old": "    let x = 1;\n    print(x);", "new": ""})),
-        "a.rs: `old` is there only with other white space. The lines are exactly:\n     2\t\tlet x = 1;\n     3\t\tprint(x);\n"
+        "a.rs: `old` was found only with different white space. The exact lines:\n     2\t\tlet x = 1;\n     3\t\tprint(x);\n"
     );
     assert_eq!(
         room.fails(edit, json!({"path": "a.rs", "old": "\tlet x = 1;\n\tprint(y);", "new": ""})),
-        "a.rs: `old` is not there. The lines most like it:\n     2\t\tlet x = 1;\n     3\t\tprint(x);\n"
+        "a.rs: `old` was not found. The most similar lines:\n     2\t\tlet x = 1;\n     3\t\tprint(x);\n"
     );
     assert_eq!(
         room.fails(edit, json!({"path": "a.rs", "old": "\tlet y = 1;", "new": ""})),
-        "a.rs: `old` is not there. The lines most like it:\n     2\t\tlet x = 1;\n"
+        "a.rs: `old` was not found. The most similar lines:\n     2\t\tlet x = 1;\n"
     );
-    let nothing = "`old` is not there, nor anything like it: read the file again";
+    let nothing = "`old` was not found, and nothing similar either: read the file again";
     let arguments = |path| json!({"path": path, "old": "zebra zebra zebra", "new": ""});
     assert_eq!(room.fails(edit, arguments("a.rs")), format!("a.rs: {nothing}"));
     assert_eq!(room.fails(edit, arguments("empty")), format!("empty: {nothing}"));
@@ -298,9 +309,9 @@ fn a_patch_that_does_not_fit_changes_nothing() {
         ),
         ("*** Update File: b\n?x\n", "b: `?x` begins with neither ` `, `-`, `+` nor `@@`"),
         ("*** Update File: b\n", "b: the update changes nothing"),
-        ("*** Add File: a\n+x\n", "a is there already: use `*** Update File: `"),
-        ("*** Delete File: none\n", "there is no none: look with `ls` or `glob` for what there is"),
-        ("*** Update File: a\n*** Move to: b\n", "a cannot move to b: that is there already"),
+        ("*** Add File: a\n+x\n", "a exists already: use `*** Update File: `"),
+        ("*** Delete File: none\n", "none does not exist: list the files with `ls` or `glob`"),
+        ("*** Update File: a\n*** Move to: b\n", "a cannot move to b: that file exists already"),
         ("*** Delete File: ../a\n", "../a leads out of the workspace: use a path inside it"),
         ("", "the patch is empty"),
     ] {
@@ -312,7 +323,7 @@ fn a_patch_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn a_patch_that_cannot_be_written_is_taken_back() {
+fn a_patch_that_cannot_be_written_is_rolled_back() {
     let room = Room::with(&[("a", "one\n"), ("dir", "a file\n")]);
     let text = "*** Update File: a\n-one\n+1\n*** Add File: dir2\n+x\n*** Update File: dir\n*** Move to: dir2/x\n";
     let why = room.fails(apply_patch, patch(text));
@@ -322,7 +333,7 @@ fn a_patch_that_cannot_be_written_is_taken_back() {
 }
 
 #[test]
-fn patches_are_lenient_where_nothing_is_lost() {
+fn patches_may_differ_in_white_space() {
     let room = Room::with(&[("crlf", "one\r\ntwo\r\n"), ("tab", "\tone  \n\ttwo\n"), ("ends", "x\ny\nx\n")]);
     room.done(apply_patch, patch("*** Update File: crlf\n one\n-two\n+2\n+3\n"));
     assert_eq!(room.file("crlf"), "one\r\n2\r\n3\r\n");
@@ -335,7 +346,7 @@ fn patches_are_lenient_where_nothing_is_lost() {
 }
 
 #[test]
-fn ls_shows_what_a_directory_holds() {
+fn ls_lists_a_directory() {
     let room = Room::with(&[("b", "12345"), ("a/x", "")]);
     std::os::unix::fs::symlink("b", room.root().join("link")).unwrap();
     assert_eq!(room.done(ls, json!({})), "a/\nb 5\nlink@");
@@ -343,7 +354,7 @@ fn ls_shows_what_a_directory_holds() {
     fs::create_dir(room.root().join("none")).unwrap();
     assert_eq!(room.done(ls, json!({"path": "none"})), "The directory is empty.");
     assert_eq!(room.fails(ls, json!({"path": "b"})), "b is not a directory: use `read` for a file");
-    assert!(room.fails(ls, json!({"path": "nowhere"})).starts_with("there is no nowhere"));
+    assert!(room.fails(ls, json!({"path": "nowhere"})).starts_with("nowhere does not exist"));
 }
 
 #[test]
@@ -387,11 +398,11 @@ fn grep_finds_lines() {
     );
     assert_eq!(
         room.done(grep, json!({"pattern": "fish", "max_results": 1})),
-        "a.rs:2:two fish\n[there are more; use a narrower pattern, a path or a glob]\n"
+        "a.rs:2:two fish\n[more matches were omitted; use a narrower pattern, a path or a glob]\n"
     );
     assert_eq!(room.done(grep, json!({"pattern": "bird"})), "Nothing matches bird.");
     assert!(room.fails(grep, json!({"pattern": "("})).starts_with("`(` is not a regular expression"));
-    assert!(room.fails(grep, json!({"pattern": "x", "path": "none"})).starts_with("there is no none"));
+    assert!(room.fails(grep, json!({"pattern": "x", "path": "none"})).starts_with("none does not exist"));
 }
 
 #[test]
@@ -405,7 +416,7 @@ fn shell_keeps_the_whole_output() {
     assert_eq!(streams, [("stdout", &b"out\n"[..]), ("stderr", b"err\n")]);
     let order: Vec<_> = evidence.order.iter().map(|stretch| (&*stretch.stream, stretch.bytes)).collect();
     assert_eq!(order, [("stdout", 4), ("stderr", 4)]);
-    assert_eq!(room.done(shell, json!({"command": "true"})), "It ended well and put out nothing.");
+    assert_eq!(room.done(shell, json!({"command": "true"})), "Exit code 0, no output.");
     assert_eq!(room.done(shell, json!({"command": "pwd"})).trim_end(), room.root().to_str().unwrap());
     assert_eq!(room.fails(shell, json!({"command": "kill -9 $$"})), "killed by signal 9");
     for arguments in [json!({}), json!({"command": "true", "poll": "bg-1"})] {
@@ -414,19 +425,19 @@ fn shell_keeps_the_whole_output() {
 }
 
 #[test]
-fn shell_cuts_long_output_in_the_middle() {
+fn shell_truncates_long_output_in_the_middle() {
     let room = Room::new();
     let reply = room.ask(shell, json!({"command": "seq 1 20000"}));
     let text = reply.text();
     let whole = reply.evidence.unwrap().streams[0].bytes.len();
     assert_eq!(whole, 108_894);
     assert!(text.starts_with("1\n2\n") && text.ends_with("19999\n20000\n"));
-    assert!(text.contains("[… 78894 characters are left out here. To see them, poll \"out-1\"]"));
+    assert!(text.contains("[… 78894 characters omitted. To see them, poll \"out-1\"]"));
     assert!(text.chars().count() < 30_300);
-    // What was left out is read on, part by part: nothing has to be run again.
+    // The omitted text can be read part by part.
     let (head, tail) = text.split_once("\n[…").unwrap();
     let mut all = head.to_owned();
-    for more in ["[… 48894 characters more", "[… 18894 characters more", "[that was all"] {
+    for more in ["[… 48894 characters more", "[… 18894 characters more", "[end of the omitted output"] {
         let text = room.done(shell, json!({"poll": "out-1"}));
         let (part, said) = text.rsplit_once("\n[").unwrap();
         assert!(format!("[{said}").starts_with(more), "{said}");
@@ -451,7 +462,7 @@ fn grep_reads_files_of_any_length() {
 }
 
 #[test]
-fn shell_stops_what_takes_too_long_or_is_cancelled() {
+fn shell_stops_at_the_timeout_or_when_cancelled() {
     let room = Room::new();
     let reply = room.ask(shell, json!({"command": "echo begun; sleep 60", "timeout_s": 1}));
     assert!(reply.failed);
@@ -468,7 +479,7 @@ fn shell_stops_what_takes_too_long_or_is_cancelled() {
     assert_eq!(reply.evidence.unwrap().outcome, Some(CallOutcome::Cancelled));
 }
 
-/// Polls until something shows.
+/// Polls until the output contains `wanted`.
 fn poll_until(room: &Room, id: &str, wanted: &str) -> String {
     let mut all = String::new();
     for _ in 0..100 {
@@ -485,25 +496,25 @@ fn poll_until(room: &Room, id: &str, wanted: &str) -> String {
 fn commands_run_on_in_the_background() {
     let room = Room::new();
     let started = room.done(shell, json!({"command": "echo ready; sleep 60", "background": true}));
-    assert_eq!(started, "It runs as bg-1. See what it does with poll \"bg-1\", stop it with kill \"bg-1\".");
-    assert_eq!(room.desk.live(), ["call-1"]);
-    assert!(poll_until(&room, "bg-1", "ready").ends_with("ready\nbg-1 still runs."));
-    assert_eq!(room.done(shell, json!({"poll": "bg-1"})), "bg-1 still runs, and put out nothing new.");
+    assert_eq!(started, "Running as bg-1. Show its output with poll \"bg-1\", stop it with kill \"bg-1\".");
+    assert_eq!(room.workspace.live(), ["call-1"]);
+    assert!(poll_until(&room, "bg-1", "ready").ends_with("ready\nbg-1 is still running."));
+    assert_eq!(room.done(shell, json!({"poll": "bg-1"})), "bg-1 is still running, with no new output.");
     assert_eq!(room.done(shell, json!({"kill": "bg-1"})), "bg-1 has ended: killed by signal 15.");
-    assert!(room.desk.live().is_empty());
-    assert_eq!(room.fails(shell, json!({"poll": "bg-1"})), "there is no bg-1: nothing is in the background");
+    assert!(room.workspace.live().is_empty());
+    assert_eq!(room.fails(shell, json!({"poll": "bg-1"})), "unknown id bg-1: no command is in the background");
     room.done(shell, json!({"command": "echo bye; exit 4", "background": true}));
     let all = poll_until(&room, "bg-2", "ended");
     assert!(all.contains("bye\n") && all.ends_with("bg-2 has ended: exit code 4."), "{all}");
     room.done(shell, json!({"command": "sleep 60", "background": true}));
-    assert_eq!(room.fails(shell, json!({"kill": "bg-9"})), "there is no bg-9: there is bg-3");
-    assert_eq!(block_on(room.desk.stop_all()), ["bg-3"]);
-    assert!(block_on(room.desk.stop_all()).is_empty());
+    assert_eq!(room.fails(shell, json!({"kill": "bg-9"})), "unknown id bg-9: the background commands are bg-3");
+    assert_eq!(block_on(room.workspace.stop_all()), ["bg-3"]);
+    assert!(block_on(room.workspace.stop_all()).is_empty());
     assert!(room.dir.path().exists());
 }
 
 #[test]
-fn todo_gives_the_list_back() {
+fn todo_returns_the_list() {
     let room = Room::new();
     let items = json!([
         {"text": "look", "progress": "done"},
@@ -513,16 +524,16 @@ fn todo_gives_the_list_back() {
     assert_eq!(room.done(todo, json!({"items": items})), "[x] look\n[>] write\n[ ] test\n1 of 3 done.");
     assert_eq!(room.done(todo, json!({"items": []})), "The list is empty.");
     let empty = json!({"items": [{"text": " ", "progress": "open"}]});
-    assert_eq!(room.fails(todo, empty), "`items[0].text` is empty: say what is to be done");
+    assert_eq!(room.fails(todo, empty), "`items[0].text` is empty: describe the task");
     let two = json!({"items": [{"text": "a", "progress": "doing"}, {"text": "b", "progress": "doing"}]});
-    assert_eq!(room.fails(todo, two), "two items are being done, \"a\" and \"b\": leave one `doing`");
+    assert_eq!(room.fails(todo, two), "two items are in progress, \"a\" and \"b\": leave one `doing`");
     let why = todo.check(r#"{"items": [{"text": "a", "progress": "later"}]}"#).unwrap_err();
     assert!(why.contains("`items[0].progress`: unknown variant `later`, expected one of"), "{why}");
 }
 
 #[test]
-fn a_question_is_for_a_person() {
+fn ask_human_asks_a_question() {
     let room = Room::new();
     let outcome = room.ask(ask_human, json!({"question": "Which?"}));
-    assert_eq!((&*outcome.text(), outcome.then), ("Which?", Then::Ask));
+    assert_eq!((&*outcome.text(), outcome.then), ("Which?", FollowUp::Ask));
 }

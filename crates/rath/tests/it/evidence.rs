@@ -1,22 +1,22 @@
-//! What a sandbox does is on the record: how it isolates, what it refused, which limit it held.
+//! Records of sandboxes: the isolation level, refused system calls, and exceeded limits.
 
 use pollster::block_on;
 use rath::body::{CallOutcome, SandboxOpened, ToolFinished, ToolStarted};
 use rath::sandbox::{Command, Limits};
-use rath::workshop::{Confinement, Done, Place};
+use rath::workspaces::{Confinement, ExecReport, PlacementSpec};
 use rath::{Kind, Session, summary};
 
 use crate::support::{Shop, isolates, layers, local, put, records};
 
 fn session(shop: &Shop) -> Session {
     let mut session = shop.create();
-    block_on(shop.workshop.place(&mut session, Place::empty("local"))).unwrap();
+    block_on(shop.workspaces.assign(&mut session, PlacementSpec::empty("local"))).unwrap();
     session
 }
 
 fn limited(limits: Limits) -> Shop {
     let mut shop = Shop::new();
-    shop.workshop = shop.second().with_confinement(Confinement { limits, ..Confinement::default() });
+    shop.workspaces = shop.second().with_confinement(Confinement { limits, ..Confinement::default() });
     shop
 }
 
@@ -25,12 +25,12 @@ fn last(shop: &Shop, session: &Session) -> (ToolFinished, String) {
     (record.body().unwrap(), summary::of(&record))
 }
 
-fn run(shop: &Shop, session: &mut Session, line: &str) -> Done {
-    block_on(shop.workshop.exec(session, Command::shell(line), |_| {})).unwrap()
+fn run(shop: &Shop, session: &mut Session, line: &str) -> ExecReport {
+    block_on(shop.workspaces.exec(session, Command::shell(line), |_| {})).unwrap()
 }
 
 #[test]
-fn an_open_sandbox_says_how_it_isolates() {
+fn sandbox_opened_records_the_isolation_level() {
     if !isolates() {
         return;
     }
@@ -41,7 +41,7 @@ fn an_open_sandbox_says_how_it_isolates() {
     let record = records(&shop, &session, Kind::SandboxOpened).pop().unwrap();
     let opened: SandboxOpened = record.body().unwrap();
     let diagnosis = local().diagnose();
-    assert_eq!(opened.isolation, diagnosis.tier.map(|tier| tier.to_string()));
+    assert_eq!(opened.isolation, diagnosis.level.map(|tier| tier.to_string()));
     assert!(opened.isolated);
     for lack in &diagnosis.not_enforced {
         assert!(opened.not_enforced.contains(lack), "{lack} is not in {:?}", opened.not_enforced);
@@ -52,7 +52,7 @@ fn an_open_sandbox_says_how_it_isolates() {
 }
 
 #[test]
-fn what_was_refused_is_on_record() {
+fn refused_system_calls_are_recorded() {
     if !isolates() {
         return;
     }
@@ -68,7 +68,7 @@ fn what_was_refused_is_on_record() {
 }
 
 #[test]
-fn the_limit_that_stopped_a_call_is_on_record() {
+fn the_limit_that_stopped_a_call_is_recorded() {
     if !isolates() {
         return;
     }
@@ -76,32 +76,32 @@ fn the_limit_that_stopped_a_call_is_on_record() {
     let shop = limited(limits);
     let mut session = session(&shop);
     let done = run(&shop, &mut session, "head -c 2000000 /dev/zero > small");
-    assert!(done.finished.ended.well() && done.finished.beyond.is_none());
+    assert!(done.finished.ended.success() && done.finished.limit_exceeded.is_none());
     let fill = "i=0; while :; do head -c 4000000 /dev/urandom > big$i; i=$((i+1)); done";
     let memory = "head -c 400000000 /dev/zero | tail";
     for (limit, line) in [("memory", memory), ("disk", fill)] {
         let done = run(&shop, &mut session, line);
-        assert!(!done.finished.ended.well(), "{limit}");
+        assert!(!done.finished.ended.success(), "{limit}");
         let (call, summary) = last(&shop, &session);
         assert_eq!(call.outcome, CallOutcome::Failed, "{limit}");
-        assert!(call.beyond.as_ref().is_some_and(|beyond| beyond.starts_with(limit)), "{limit}: {call:?}");
+        assert!(call.limit_exceeded.as_ref().is_some_and(|beyond| beyond.starts_with(limit)), "{limit}: {call:?}");
         assert!(summary.contains("limit") && summary.contains(limit), "{summary}");
     }
     shop.verify();
 }
 
 #[test]
-fn the_store_is_not_to_be_seen_wherever_it_lies() {
+fn the_store_is_hidden_even_in_a_readable_directory() {
     if !layers() {
         return;
     }
-    // All around the store is to be read, and the store is not.
+    // The directory around the store is readable, and the store is not.
     let mut shop = Shop::new();
     let beside = shop.directory("beside");
     put(&beside, "read-me", Some("hello\n"));
     let around = shop.dir.path().canonicalize().unwrap();
     let confinement = Confinement { readable: vec![around.clone()], ..Confinement::default() };
-    shop.workshop = shop.second().with_confinement(confinement);
+    shop.workspaces = shop.second().with_confinement(confinement);
     let mut session = session(&shop);
     let around = around.display();
     let done = run(&shop, &mut session, &format!("cat {around}/beside/read-me; ls -A {around}/store {around}/home"));

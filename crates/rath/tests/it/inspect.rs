@@ -1,4 +1,4 @@
-//! What a program is told about stored sessions, without a terminal.
+//! Queries about stored sessions.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn ring() -> &'static str {
 
 async fn run(store: &Arc<dyn Store>) -> Result<Session> {
     let model = Scripted::new("scripted").call("ring", json!({})).say("Done.");
-    let agent = Agent::new("ringer").model(model).tools(ring).policy("ring", Decision::Ask);
+    let agent = Agent::new("ringer").model(model).tools(ring).tool_policy("ring", Decision::Ask);
     let task = async |session: &mut Session| session.user("Please ring.").map(drop);
     store.run("bell", Actor::program("test"), &agent, task).await
 }
@@ -26,8 +26,8 @@ async fn status(store: &Arc<dyn Store>, id: SessionId) -> RunStatus {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_is_watched_answered_and_told_without_a_terminal() {
-    let store = Memory::new();
+async fn a_run_is_observed_and_answered_without_a_terminal() {
+    let store = InMemory::new();
     assert!(run(&store).await.is_err());
     let ada = Control::new(&store, Actor::person("ada"));
     let questions = ada.questions().await.unwrap();
@@ -49,7 +49,7 @@ async fn a_run_is_watched_answered_and_told_without_a_terminal() {
 
     let session = run(&store).await.unwrap();
     assert_eq!(session.text().await.unwrap().as_deref(), Some("Done."));
-    let (head, records) = (session.head(), session.view().await.unwrap().own().await.unwrap());
+    let (head, records) = (session.head(), session.view().await.unwrap().own_records().await.unwrap());
     assert_eq!(status(&store, id).await.is, RunState::Running, "this process holds it");
     drop(session);
     assert_eq!(status(&store, id).await.is, RunState::Done);
@@ -83,7 +83,7 @@ async fn a_run_is_watched_answered_and_told_without_a_terminal() {
     assert_eq!(transcript.depth(), 0);
     let depths: Vec<usize> = told.iter().map(|entry| entry.depth).collect();
     assert_eq!((depths[0], depths[2], depths[3], depths[13]), (0, 1, 2, 0));
-    let calls: Vec<_> = told.iter().filter(|entry| entry.begins_call()).collect();
+    let calls: Vec<_> = told.iter().filter(|entry| entry.starts_call()).collect();
     assert!(
         matches!(&calls[..], [one] if matches!(&one.what, EntryKind::CallRequested { tool, .. } if tool == "ring"))
     );

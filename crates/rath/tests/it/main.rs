@@ -1,4 +1,4 @@
-//! The tests of the workshop, in one binary.
+//! The integration tests of the crate, in one binary.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "commands need a PATH")]
@@ -16,8 +16,14 @@ mod lost;
 mod model;
 mod process_killed;
 mod random_runs;
+mod random_workflows;
+mod run_workflow;
 mod setups;
 mod shared;
 mod store_dies;
 mod support;
 mod tools_macro;
+mod workers;
+mod workflow_faults;
+mod workflow_files;
+mod workflows;

@@ -1,8 +1,8 @@
-//! Sessions with files and a plain model of them, side by side: the same operations on both, the same files expected
-//! after every record, in every directory, in every version, and in what commands see in their sandbox.
+//! Model-based test of sessions with files: random operations on real sessions and on a simple model, which must have
+//! the same files after every record, in every directory and version, and in the sandbox.
 //!
 //! The model keeps whole trees as maps, finds merge bases by walking the graph of records, merges file by file, and
-//! takes back changes along a linked list. It shares no code with the real one.
+//! undoes changes along a linked list. It shares no code with the implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use std::rc::Rc;
 use pollster::block_on;
 use proptest::prelude::*;
 use rath::body::Restored;
-use rath::files::Name;
+use rath::files::FilePath;
 use rath::sandbox::Command;
-use rath::workshop::{Back, Decision, Error, Place, Prune};
+use rath::workspaces::{Error, PlacementSpec, PruneOptions, Resolution, RestoreReport};
 use rath::{Actor, How, Kind, Point, Session, SessionId};
 
 use crate::support::{Shop, Tree, backends, disk, layers, put, put_in, tree};
 
 const PATHS: &[&str] = &["a", "b", "c", "d/x", "d/y"];
 
-/// A line that prints all there is.
+/// A shell command that prints all files.
 const SHOW: &str = "for p in a b c d d/x d/y; do \
     if [ -d $p ]; then echo $p/; elif [ -e $p ]; then echo $p; cat $p; fi; done; ls -A | grep -vx '[abcd]'";
 
@@ -28,35 +28,33 @@ fn shown(tree: &Tree) -> String {
     tree.iter().map(|(path, content)| format!("{path}\n{content}")).collect()
 }
 
-/// Something that happens; numbers choose among what is there.
+/// An operation. Numbers select among the existing sessions, directories and paths.
 #[derive(Clone, Debug)]
 enum Op {
-    /// A new session: in a copy of a directory, in it, or without files; on which backend.
-    Place(u8, usize, usize),
-    /// The session goes on where it is, on another backend.
+    /// Creates a session: in a copy of a directory, in place, or without files; on a backend.
+    Assign(u8, usize, usize),
+    /// Moves a session to another backend.
     Move(usize),
-    /// A command that writes a file, or removes it.
+    /// Runs a command that writes or removes a file.
     Exec(usize, usize, bool),
-    /// A person does the same where a session works.
+    /// Edits a session's directory from outside.
     Edit(usize, usize, bool),
-    /// A person does the same in a directory that files come from.
+    /// Edits an origin.
     EditOrigin(usize, usize, bool),
     Save(usize),
     Fork(usize),
-    /// A fork that shares layers where there are any.
-    Share(usize),
-    /// Of any record of any session.
+    /// Forks at any record of any session.
     ForkAt(usize, usize),
-    /// Into, others, manner.
+    /// Merges: into, others, strategy.
     Merge(usize, Vec<usize>, u8),
     Resolve(usize, usize, u8),
-    /// Session, how often, over what nobody saved.
+    /// Undoes: session, how often, whether external edits are overwritten.
     Undo(usize, u8, bool),
-    /// Session, whose record, which, over what nobody saved.
+    /// Restores: session, session of the record, record, whether external edits are overwritten.
     Restore(usize, usize, usize, bool),
-    /// Session, only to look.
+    /// Applies: session, whether it is a dry run.
     Apply(usize, bool),
-    /// Everything is dropped and opened again; copies are pruned in between.
+    /// Drops everything and opens it again, and may prune copies in between.
     Reopen(Option<bool>),
 }
 
@@ -64,14 +62,13 @@ fn op() -> impl Strategy<Value = Op> {
     let n = || 0..64usize;
     let removes = || prop::bool::weighted(0.25);
     prop_oneof![
-        2 => (0..3u8, n(), n()).prop_map(|(how, dir, on)| Op::Place(how, dir, on)),
+        2 => (0..3u8, n(), n()).prop_map(|(how, dir, on)| Op::Assign(how, dir, on)),
         1 => n().prop_map(Op::Move),
         4 => (n(), n(), removes()).prop_map(|(s, p, r)| Op::Exec(s, p, r)),
         4 => (n(), n(), removes()).prop_map(|(s, p, r)| Op::Edit(s, p, r)),
         2 => (n(), n(), removes()).prop_map(|(d, p, r)| Op::EditOrigin(d, p, r)),
         5 => n().prop_map(Op::Save),
-        3 => n().prop_map(Op::Fork),
-        3 => n().prop_map(Op::Share),
+        6 => n().prop_map(Op::Fork),
         2 => (n(), n()).prop_map(|(s, k)| Op::ForkAt(s, k)),
         5 => (n(), prop::collection::vec(n(), 1..3), 0..4u8).prop_map(|(s, o, h)| Op::Merge(s, o, h)),
         3 => (n(), n(), 0..6u8).prop_map(|(s, c, d)| Op::Resolve(s, c, d)),
@@ -82,7 +79,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A path that two sides changed differently.
+/// A conflict.
 #[derive(Clone, Debug, PartialEq)]
 struct Clash {
     path: String,
@@ -96,11 +93,11 @@ struct Clash {
 struct Moment {
     tree: Tree,
     clashes: Vec<Clash>,
-    /// The moment before the last change of the files.
+    /// The state before the last change of the files.
     before: Option<Rc<Moment>>,
-    /// What the directory that the files come from had.
+    /// The base version of the origin.
     base: Tree,
-    /// Where the session works.
+    /// The backend.
     backend: &'static str,
 }
 
@@ -110,20 +107,20 @@ impl Moment {
         Rc::new(Moment { tree, clashes, before, base: self.base.clone(), backend: self.backend })
     }
 
-    /// After a decision, which is a change even where it keeps what stands.
+    /// The state after a resolution, which is a change even if it keeps the current content.
     fn decided(self: &Rc<Self>, tree: Tree, clashes: Vec<Clash>) -> Rc<Self> {
         let (before, base) = (Some(self.clone()), self.base.clone());
         Rc::new(Moment { tree, clashes, before, base, backend: self.backend })
     }
 
-    /// Being where another moment was.
+    /// The state after a restore of `to`.
     fn jump(self: &Rc<Self>, to: &Rc<Moment>) -> Rc<Self> {
         let Moment { tree, clashes, before, .. } = &**to;
         let (tree, clashes, before) = (tree.clone(), clashes.clone(), before.clone());
         Rc::new(Moment { tree, clashes, before, base: self.base.clone(), backend: self.backend })
     }
 
-    /// With another base, or in another place.
+    /// With another base or backend.
     fn placed(self: &Rc<Self>, base: Tree, backend: &'static str) -> Rc<Self> {
         let Moment { tree, clashes, before, .. } = &**self;
         Rc::new(Moment { tree: tree.clone(), clashes: clashes.clone(), before: before.clone(), base, backend })
@@ -132,9 +129,9 @@ impl Moment {
 
 struct Directory {
     path: PathBuf,
-    /// `None` until a copy is made.
+    /// `None` until the copy exists.
     tree: Option<Tree>,
-    /// Whether it is made of layers: then no directory has all of it, and nobody edits it by hand.
+    /// Whether the copy consists of layers, which are not edited from outside.
     layered: bool,
 }
 
@@ -165,7 +162,7 @@ impl Line {
     }
 }
 
-/// How a session finds its directory.
+/// The state in which a session finds its directory.
 #[derive(Clone, Copy, PartialEq)]
 enum Look {
     Clean,
@@ -205,13 +202,13 @@ impl World {
 
     fn content(&mut self, path: usize, removes: bool) -> (&'static str, Option<String>) {
         self.count += 1;
-        // Few contents, so that sides agree at times.
+        // Few contents, so that sides sometimes agree.
         (PATHS[path % PATHS.len()], (!removes).then(|| format!("v{}\n", self.count % 7)))
     }
 
     fn run(&mut self, op: Op) {
         match op {
-            Op::Place(how, dir, on) => self.place(how, dir % 2, on),
+            Op::Assign(how, dir, on) => self.place(how, dir % 2, on),
             Op::Move(at) => self.go(self.pick(at)),
             Op::Exec(at, path, removes) => {
                 let (path, content) = self.content(path, removes);
@@ -233,7 +230,6 @@ impl World {
                 let (fork, seq) = (session.fork("try"), session.head().seq);
                 self.born(fork, (at, seq));
             }
-            Op::Share(at) => self.share(self.pick(at)),
             Op::ForkAt(at, seq) => {
                 let at = at % self.lines.len();
                 let seq = self.any_seq(at, seq);
@@ -256,7 +252,7 @@ impl World {
                     let target = self.lines[at].now().before.clone();
                     let mut session = self.lines[at].session.take().unwrap();
                     let head = session.head();
-                    let undone = block_on(self.shop.workshop.undo(&mut session, over));
+                    let undone = block_on(self.shop.workspaces.undo(&mut session, over));
                     self.lines[at].session = Some(session);
                     match target {
                         Some(target) => self.went(at, undone, &target, over),
@@ -273,7 +269,7 @@ impl World {
                 let target = self.lines[from].past[seq as usize].clone();
                 let point = Point { session: self.lines[from].id, seq };
                 let mut session = self.lines[at].session.take().unwrap();
-                let back = block_on(self.shop.workshop.restore(&mut session, point, over));
+                let back = block_on(self.shop.workspaces.restore(&mut session, point, over));
                 self.lines[at].session = Some(session);
                 self.went(at, back, &target, over);
             }
@@ -282,8 +278,9 @@ impl World {
         }
         // Several sessions may work in one directory, one at a time.
         for line in self.lines.iter().filter(|line| line.in_place) {
-            self.shop.workshop.leave(line.id);
+            self.shop.workspaces.leave(line.id);
         }
+        self.find_shared_layers();
         self.check();
     }
 
@@ -298,11 +295,11 @@ impl World {
         let path = self.dirs[dir].path.clone();
         let there = self.dirs[dir].tree.clone().unwrap();
         let (place, files) = match how {
-            0 => (Place::copy_of(backend, path), there),
-            1 => (Place::in_place(backend, path), there),
-            _ => (Place::empty(backend), Tree::new()),
+            0 => (PlacementSpec::copy_of(backend, path), there),
+            1 => (PlacementSpec::in_place(backend, path), there),
+            _ => (PlacementSpec::empty(backend), Tree::new()),
         };
-        block_on(self.shop.workshop.place(&mut session, place)).unwrap();
+        block_on(self.shop.workspaces.assign(&mut session, place)).unwrap();
         let moment = Rc::new(Moment { tree: files.clone(), base: files.clone(), backend, ..Moment::default() });
         let id = session.id();
         let (own, in_place) = (self.dirs.len(), how == 1);
@@ -322,16 +319,16 @@ impl World {
         }
     }
 
-    /// Moves a session to the next backend. What it has goes along; layers stay behind.
+    /// Moves a session to the next backend. Its versioned files are kept; its layers are removed.
     fn go(&mut self, at: usize) {
         let line = &mut self.lines[at];
         let now = line.now();
         let next = backends().iter().position(|name| *name == now.backend).unwrap() + 1;
         let backend = backends()[next % backends().len()];
         let origin = line.origin.map(|origin| self.dirs[origin].path.clone());
-        let place = Place { backend: backend.into(), origin, in_place: line.in_place, setup: None };
+        let place = PlacementSpec { backend: backend.into(), origin, in_place: line.in_place, setup: None };
         let mut session = line.session.take().unwrap();
-        let moved = block_on(self.shop.workshop.place(&mut session, place));
+        let moved = block_on(self.shop.workspaces.assign(&mut session, place));
         line.session = Some(session);
         let there = line.origin.map(|origin| self.dirs[origin].tree.clone().unwrap());
         if line.in_place && there.as_ref().is_some_and(|there| !there.is_empty() && *there != now.tree) {
@@ -349,23 +346,9 @@ impl World {
         if line.in_place {
             line.seen.clone_from(&there);
         }
-        // A directory without files has nothing that could be overwritten.
+        // An empty directory has nothing that could be overwritten.
         let base = there.filter(Tree::is_empty).unwrap_or_else(|| now.base.clone());
         self.settle(at, &[(Kind::Placed, now.placed(base, backend))]);
-    }
-
-    /// A fork that begins with the layers of its parent, if those hold what the parent has.
-    fn share(&mut self, at: usize) {
-        let mut session = self.lines[at].session.take().unwrap();
-        let seq = session.head().seq;
-        let fork = block_on(self.shop.workshop.fork(&mut session, "share"));
-        self.lines[at].session = Some(session);
-        self.born(fork.unwrap(), (at, seq));
-        let (now, dir) = (self.lines[at].now(), &self.dirs[self.lines[at].dir]);
-        if dir.layered && dir.tree.as_ref() == Some(&now.tree) {
-            let (line, dir) = (self.lines.last_mut().unwrap(), self.dirs.last_mut().unwrap());
-            (dir.tree, dir.layered, line.seen) = (Some(now.tree.clone()), true, Some(now.tree.clone()));
-        }
     }
 
     fn born(&mut self, mut fork: Session, from: Spot) {
@@ -396,7 +379,18 @@ impl World {
         }
     }
 
-    /// What the session's directory is brought to, and how it is found.
+    /// Notes the forks that were given layers before they used their files: these contain what the fork started with.
+    fn find_shared_layers(&mut self) {
+        for line in self.lines.iter_mut().filter(|line| line.born.is_some() && !line.in_place) {
+            let dir = &mut self.dirs[line.dir];
+            if dir.tree.is_none() && dir.path.with_file_name("stack.json").exists() {
+                let files = line.past[0].tree.clone();
+                (dir.tree, dir.layered, line.seen) = (Some(files.clone()), true, Some(files));
+            }
+        }
+    }
+
+    /// Reconciles the session's directory, and returns its state.
     fn look(&mut self, at: usize) -> Look {
         let line = &mut self.lines[at];
         let dir = &mut self.dirs[line.dir];
@@ -422,11 +416,11 @@ impl World {
         self.dirs[self.lines[at].dir].tree.clone().unwrap()
     }
 
-    /// Takes in the records that an operation made: each of `steps` names a kind and what holds from such a record on.
+    /// Reads the records that an operation made. Each of `steps` names a kind and the state after that record.
     fn settle(&mut self, at: usize, steps: &[(Kind, Rc<Moment>)]) {
         let line = &mut self.lines[at];
         let session = line.session.as_ref().unwrap();
-        let records = block_on(async { session.view().await?.own().await }).unwrap();
+        let records = block_on(async { session.view().await?.own_records().await }).unwrap();
         let mut steps = steps.iter();
         let mut next = steps.next();
         for record in &records[line.past.len()..] {
@@ -450,14 +444,14 @@ impl World {
         };
         let look = self.look(at);
         let mut session = self.lines[at].session.take().unwrap();
-        let done = block_on(self.shop.workshop.exec(&mut session, Command::shell(command), |_| {}));
+        let done = block_on(self.shop.workspaces.exec(&mut session, Command::shell(command), |_| {}));
         self.lines[at].session = Some(session);
         if look == Look::Behind {
             assert_eq!(done.unwrap_err().code(), "outside-changes");
             return;
         }
         let done = done.unwrap();
-        assert!(done.finished.ended.well());
+        assert!(done.finished.ended.success());
         assert_eq!(done.outside.is_empty(), look == Look::Clean);
         let (now, mut after) = (self.lines[at].now(), self.there(at));
         assert_eq!(String::from_utf8(done.finished.stdout.bytes).unwrap(), shown(&after));
@@ -466,7 +460,7 @@ impl World {
             Some(_) => put_in(&mut after, path, content),
             None => {
                 put_in(&mut after, path, None);
-                // The command takes an empty directory away, whoever emptied it.
+                // The command removes an empty directory, even if it was emptied from outside.
                 if after.keys().filter(|key| key.starts_with("d/")).count() == 1 {
                     after.remove("d/");
                 }
@@ -482,7 +476,7 @@ impl World {
     fn save(&mut self, at: usize) {
         let look = self.look(at);
         let mut session = self.lines[at].session.take().unwrap();
-        let saved = block_on(self.shop.workshop.save(&mut session));
+        let saved = block_on(self.shop.workspaces.save(&mut session));
         self.lines[at].session = Some(session);
         match look {
             Look::Behind => assert_eq!(saved.unwrap_err().code(), "outside-changes"),
@@ -503,7 +497,7 @@ impl World {
     }
 
     /// After an undo or a restore.
-    fn went(&mut self, at: usize, back: Result<Back, Error>, target: &Rc<Moment>, over: bool) {
+    fn went(&mut self, at: usize, back: Result<RestoreReport, Error>, target: &Rc<Moment>, over: bool) {
         let look = self.look(at);
         if look != Look::Clean && !over {
             assert_eq!(back.unwrap_err().code(), "outside-changes");
@@ -521,7 +515,7 @@ impl World {
             return;
         }
         self.settle(at, &[(Kind::Restored, now.jump(target))]);
-        // What nobody had saved is reachable from the record.
+        // The overwritten edits are in the record's versions.
         let view = self.shop.view(back.record.unwrap().point());
         let restored: Restored = view.record().body().unwrap();
         assert_eq!(self.shop.files(&restored.from), there);
@@ -537,17 +531,17 @@ impl World {
         let content = format!("decided {}\n", self.count);
         let clash = now.clashes.iter().find(|clash| clash.path == path).cloned();
         let (decision, chosen) = match (decision, &clash) {
-            (1, Some(clash)) => (Decision::Theirs, clash.theirs.clone()),
-            (2, Some(clash)) => (Decision::Base, clash.base.clone()),
-            (3, _) => (Decision::Remove, None),
-            (4, _) => (Decision::Content(content.clone().into()), Some(content)),
-            (5, _) => (Decision::AsItIs, None),
-            (_, clash) => (Decision::Ours, clash.as_ref().and_then(|clash| clash.ours.clone())),
+            (1, Some(clash)) => (Resolution::Theirs, clash.theirs.clone()),
+            (2, Some(clash)) => (Resolution::Base, clash.base.clone()),
+            (3, _) => (Resolution::Remove, None),
+            (4, _) => (Resolution::Content(content.clone().into()), Some(content)),
+            (5, _) => (Resolution::Current, None),
+            (_, clash) => (Resolution::Ours, clash.as_ref().and_then(|clash| clash.ours.clone())),
         };
-        let as_it_is = matches!(decision, Decision::AsItIs);
+        let as_it_is = matches!(decision, Resolution::Current);
         let look = if clash.is_some() { self.look(at) } else { Look::Clean };
         let mut session = self.lines[at].session.take().unwrap();
-        let resolved = block_on(self.shop.workshop.resolve(&mut session, &Name::from(path.as_str()), decision));
+        let resolved = block_on(self.shop.workspaces.resolve(&mut session, &FilePath::from(path.as_str()), decision));
         self.lines[at].session = Some(session);
         if clash.is_none() {
             assert_eq!(resolved.unwrap_err().code(), "no-conflict");
@@ -607,7 +601,8 @@ impl World {
             }
             None => {
                 for (other, base) in others.iter().zip(&bases) {
-                    // What was open where they parted was decided on the branch: no branch with an open one merges.
+                    // Conflicts open at the fork point were resolved on the branch: a branch with an open one cannot
+                    // merge.
                     if let Some((line, seq)) = *base {
                         let then = &self.lines[line].past[seq as usize].clashes;
                         clashes.retain(|clash| !then.contains(clash));
@@ -626,9 +621,9 @@ impl World {
         for other in others {
             let line = &mut self.lines[*other];
             line.past.push(line.now());
-            self.shop.workshop.leave(line.id);
+            self.shop.workspaces.leave(line.id);
         }
-        let brought = brings.then(|| block_on(self.shop.workshop.bring(&mut session)));
+        let brought = brings.then(|| block_on(self.shop.workspaces.sync(&mut session)));
         self.lines[into].session = Some(session);
         self.lines[into].merges.insert(seq, heads);
         self.settle(into, &[(Kind::Merged, now.with(files, clashes))]);
@@ -646,7 +641,7 @@ impl World {
         }
     }
 
-    /// The youngest record behind `other` and anything that is merged before it.
+    /// The newest common ancestor of `other` and everything merged before it.
     fn base_of_all(&self, into: usize, before: &[usize], other: usize) -> Option<Spot> {
         let mut youngest: Option<Spot> = None;
         for line in std::iter::once(&into).chain(before) {
@@ -658,7 +653,7 @@ impl World {
         youngest
     }
 
-    /// The youngest record behind both.
+    /// The newest common ancestor.
     fn base(&self, one: usize, two: usize) -> Option<Spot> {
         let head = |line: usize| (line, self.lines[line].past.len() as u64 - 1);
         let (one, two) = (self.behind(head(one)), self.behind(head(two)));
@@ -691,7 +686,7 @@ impl World {
 
     fn apply(&mut self, at: usize, dry: bool) {
         let mut session = self.lines[at].session.take().unwrap();
-        let applied = block_on(self.shop.workshop.apply(&mut session, dry));
+        let applied = block_on(self.shop.workspaces.apply(&mut session, dry));
         self.lines[at].session = Some(session);
         let now = self.lines[at].now();
         let (Some(origin), false) = (self.lines[at].origin, self.lines[at].in_place) else {
@@ -729,7 +724,7 @@ impl World {
         self.lines.iter_mut().for_each(|line| drop(line.session.take()));
         self.shop.reopen();
         if let Some(all) = prune {
-            let pruned = block_on(self.shop.workshop.prune(Prune { all, ..Prune::default() })).unwrap();
+            let pruned = block_on(self.shop.workspaces.prune(PruneOptions { all, ..PruneOptions::default() })).unwrap();
             let mut removed = BTreeSet::new();
             for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| !line.in_place) {
                 let (dir, now) = (&mut self.dirs[line.dir], line.past.last().unwrap());
@@ -742,8 +737,8 @@ impl World {
                     (dir.tree, line.seen) = (None, None);
                 }
             }
-            // Layers that nobody stands on go too.
-            let copies = pruned.removed.into_iter().filter(|path| path.parent() == Some(self.shop.workshop.home()));
+            // Unused layers are removed too.
+            let copies = pruned.removed.into_iter().filter(|path| path.parent() == Some(self.shop.workspaces.home()));
             assert_eq!(copies.collect::<BTreeSet<_>>(), removed);
         }
         for at in open {
@@ -751,7 +746,7 @@ impl World {
         }
     }
 
-    /// Directories hold what they should, and so do sessions.
+    /// Checks the directories and the sessions against the model.
     fn check(&self) {
         for dir in &self.dirs {
             let layers = dir.path.with_file_name("stack.json").exists();
@@ -782,7 +777,7 @@ impl World {
     }
 }
 
-/// What a directory becomes, and how many paths change in it; `None` when it must not be touched.
+/// The result of an apply: the directory's files and the number of changes. `None` if the apply must fail.
 fn brought(base: &Tree, files: &Tree, there: &Tree) -> Option<(Tree, usize)> {
     let (mut after, mut todo) = (there.clone(), 0);
     let all: BTreeSet<&String> = base.keys().chain(files.keys()).collect();
@@ -804,7 +799,7 @@ fn brought(base: &Tree, files: &Tree, there: &Tree) -> Option<(Tree, usize)> {
     Some((after, todo))
 }
 
-/// Two trees together, file by file.
+/// A three-way merge, file by file.
 fn three_way(base: &Tree, ours: &Tree, theirs: &Tree, mut clashes: Vec<Clash>) -> (Tree, Vec<Clash>) {
     let mut merged = Tree::new();
     let all: BTreeSet<&String> = base.keys().chain(ours.keys()).chain(theirs.keys()).collect();
@@ -837,7 +832,7 @@ proptest! {
         for op in ops {
             world.run(op);
         }
-        // What commands see of every copy.
+        // Compare what commands see in every copy.
         for at in 0..world.open().len() {
             world.run(Op::Exec(at, 0, true));
         }

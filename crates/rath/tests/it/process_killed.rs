@@ -1,12 +1,13 @@
-//! The run of `store_dies.rs` in a process of its own, which gets SIGKILL at every record: before it is stored, and
-//! after it was stored and before the run knew.
+//! The run of `store_dies.rs` in a separate process, which is killed with SIGKILL at every commit: before the commit,
+//! and after the commit but before the run gets its result.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rath::Durability;
 use rath::prelude::*;
-use rath_testkit::{Moment, Mortal, scaled};
+use rath_testkit::{CrashPoint, CrashingStore, scaled};
 
 use crate::store_dies::{Outside, answer, fresh, open, run, to_the_end};
 use crate::support::isolates;
@@ -23,15 +24,15 @@ enum Ended {
     Done,
 }
 
-/// The child: one process of the run. The test run itself calls it without a directory, and it does nothing.
+/// The child process. Without the environment variables, as in a normal test run, it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_process() {
     let (Some(dir), Ok(death)) = (std::env::var_os(DIRECTORY).map(PathBuf::from), std::env::var(DEATH)) else { return };
     let (commits, moment) = death.split_once('-').unwrap();
-    let moment = if moment == "before" { Moment::Before } else { Moment::After };
+    let moment = if moment == "before" { CrashPoint::Before } else { CrashPoint::After };
     let store = Embedded::open(dir.join("store")).unwrap();
-    let store = Mortal::killing_the_process(store, commits.parse().unwrap(), moment);
-    // With this durability each record is a commit of its own, but for those that only stand together.
+    let store = CrashingStore::killing_the_process(store, commits.parse().unwrap(), moment);
+    // With this durability each record is a separate commit, except records that must be committed together.
     match run(store, &dir, Durability::Record).await {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), rath::ErrorKind::Waiting(_)) => std::process::exit(WAITING),
@@ -59,12 +60,12 @@ fn process(dir: &std::path::Path, commits: u64, moment: &str) -> Ended {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_record_it_ends_like_a_run_that_was_not() {
+async fn a_run_killed_at_any_commit_has_the_result_of_an_undisturbed_run() {
     if !isolates() {
         return;
     }
     let (wanted, _) = to_the_end(&fresh()).await;
-    // The number of commits is found on the way: the run that is never killed ends the loop.
+    // The number of commits is not known in advance: the loop ends with the first run that is not killed.
     let mut kills = 0;
     let stride = u64::from(16 / scaled(16).min(16));
     for commits in (0..).step_by(stride as usize) {
@@ -72,14 +73,14 @@ async fn killed_at_any_record_it_ends_like_a_run_that_was_not() {
         for moment in ["before", "after"] {
             let dir = fresh();
             let outside = Outside(dir.path().join("outside"));
-            // Each process goes on where the last one waited for a person; the last one is killed, or comes to the end.
+            // Each process resumes after an answer. The last one is killed, or finishes the run.
             let mut left = commits;
             let ended = loop {
                 match process(dir.path(), left, moment) {
                     Ended::Waiting => {
                         let store = open(&dir);
                         assert!(answer(&store, &outside).await > 0, "a run that waits has asked something");
-                        // Records of the processes before count: a resumed run makes only those that follow.
+                        // A resumed run makes only the records after those of the earlier processes.
                         left = commits.saturating_sub(stored(&store).await);
                     }
                     ended => break ended,
@@ -99,7 +100,7 @@ async fn killed_at_any_record_it_ends_like_a_run_that_was_not() {
     assert!(kills > 50 / stride);
 }
 
-/// How many records are stored.
+/// The number of stored records.
 async fn stored(store: &std::sync::Arc<dyn Store>) -> u64 {
     let sessions = store.sessions(rath::store::Query::default()).await.unwrap();
     sessions.iter().map(|session| session.seq + 1).sum()

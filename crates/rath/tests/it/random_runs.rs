@@ -1,7 +1,7 @@
-//! Random programs of steps, forks, agents and questions: whatever happens to the process, they come to the same end,
-//! and what cannot be taken back happens once.
+//! Random programs of steps, forks, agents and questions. However often the process is killed, they have the same
+//! result, and each irreversible effect happens once.
 //!
-//! Everything is on one thread and made of the case alone, so that a failure shrinks.
+//! Everything runs on one thread and depends only on the test case, so that failures can be shrunk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,50 +10,53 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use rath::body::{About, Asked, CallOutcome, Cancelled, Outcome, StepLeft, ToolFinished, ToolStarted, Verdict};
+use rath::Usage;
+use rath::body::{Asked, CallOutcome, Cancelled, Outcome, QuestionKind, StepLeft, ToolFinished, ToolStarted, Verdict};
+use rath::model::{Failure, MessageBody};
 use rath::prelude::*;
-use rath::store::{BoxFuture, Post, Posted, Query, Scan, Which};
-use rath::{Conditions, Digest, ErrorKind, Failure, Kind, OnDivergence, Said, SessionId};
-use rath_testkit::{Moment, Mortal};
+use rath::session::OnDivergence;
+use rath::store::{BoxFuture, Post, PostContent, Query, Scan, SessionFilter};
+use rath::{Digest, ErrorKind, Kind, RunOptions, SessionId};
+use rath_testkit::{CrashPoint, CrashingStore};
 use serde_json::json;
 
 use crate::agents::Hooked;
 
-/// A part of a program.
+/// A node of a program.
 #[derive(Clone, Debug)]
 enum Node {
-    /// A person's words.
+    /// A user message.
     Say,
-    /// A random number, and words made of it.
+    /// A random number, and a message with it.
     Sample,
-    /// A step that leaves a random value, of this many bytes besides, and words made of it.
+    /// A step that returns a random value of this size, and a message with it.
     Value(usize),
-    /// A random number that is recorded once, and words made of it.
+    /// A random number that is recorded once, and a message with it.
     Once,
-    /// A question of the workflow's.
+    /// A question of the workflow.
     Ask,
-    /// An agent: its turns, each with what it calls together and how often it fails before.
+    /// An agent: its turns, each with its calls and the number of failures before it.
     Agent(Vec<(Vec<Use>, u32)>),
     Step(Vec<Node>),
     Fork(Vec<Node>, Vec<Node>, Together),
 }
 
-/// What a call is.
+/// A tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Count,
     Put,
-    /// As `put`, after a person said yes or no.
+    /// As `put`, after an approval.
     Pay,
     Send,
     Fail,
     AskHuman,
-    /// A sub-agent, which sends.
+    /// A sub-agent that calls `send`.
     Helper,
     Missing,
 }
 
-/// How branches come together.
+/// How branches are merged.
 #[derive(Clone, Copy, Debug)]
 enum Together {
     Append,
@@ -108,7 +111,7 @@ fn kills() -> impl Strategy<Value = Vec<Kill>> {
     proptest::collection::vec(kill, 1..5)
 }
 
-/// What is outside and outlives every process.
+/// The outside world, which outlives every process.
 #[derive(Default)]
 struct World {
     sent: Mutex<Vec<String>>,
@@ -123,21 +126,21 @@ fn count(text: String) -> String {
 
 /// Puts an object.
 #[tool(effect = "idempotent")]
-async fn put(text: String, call: &Call, world: State<World>) -> String {
+async fn put(text: String, call: &Call, world: Resource<World>) -> String {
     world.objects.lock().unwrap().insert(call.key, text.clone());
     format!("put {text}")
 }
 
 /// Pays.
 #[tool(effect = "idempotent")]
-async fn pay(text: String, call: &Call, world: State<World>) -> String {
+async fn pay(text: String, call: &Call, world: Resource<World>) -> String {
     world.objects.lock().unwrap().insert(call.key, text.clone());
     format!("paid {text}")
 }
 
 /// Sends.
 #[tool(effect = "irreversible")]
-async fn send(text: String, world: State<World>) -> String {
+async fn send(text: String, world: Resource<World>) -> String {
     world.sent.lock().unwrap().push(text.clone());
     format!("sent {text}")
 }
@@ -148,8 +151,8 @@ fn fail(text: String) -> Result<String, String> {
     Err(format!("cannot do {text}"))
 }
 
-/// An agent with a script. Without `troubles` its model never fails.
-fn agent(name: &str, turns: &[(Vec<Use>, u32)], troubles: bool) -> Agent {
+/// An agent with a scripted model, which fails only with `failures`.
+fn agent(name: &str, turns: &[(Vec<Use>, u32)], failures: bool) -> Agent {
     let mut script = Scripted::new("scripted");
     for (at, (uses, fails)) in turns.iter().enumerate() {
         let mut turn = Turn::new();
@@ -172,8 +175,8 @@ fn agent(name: &str, turns: &[(Vec<Use>, u32)], troubles: bool) -> Agent {
             };
             turn = turn.call(tool, arguments);
         }
-        if troubles {
-            turn = turn.fails_first(*fails, Failure::for_now("overloaded"));
+        if failures {
+            turn = turn.fails_first(*fails, Failure::transient("overloaded"));
         }
         script = script.turn(turn);
     }
@@ -187,16 +190,16 @@ fn agent(name: &str, turns: &[(Vec<Use>, u32)], troubles: bool) -> Agent {
     Agent::new(name)
         .model(script.say(format!("{name} is done.")))
         .tools((count, put, pay, send, fail, tools::ask_human, helper))
-        .policy("pay", Decision::Ask)
+        .tool_policy("pay", Decision::Ask)
         .retries(100, Duration::ZERO)
 }
 
-/// Runs a program. What a part is called follows from its place.
+/// Runs a program. The name of a node follows from its position.
 fn follow(
     nodes: Vec<Node>,
     mut session: Session,
     place: String,
-    troubles: bool,
+    failures: bool,
 ) -> BoxFuture<'static, Result<Session>> {
     Box::pin(async move {
         for (at, node) in nodes.into_iter().enumerate() {
@@ -242,18 +245,18 @@ fn follow(
                         Err(error) => return failed(error, session),
                     }
                 }
-                Node::Agent(turns) => agent(&format!("a{place}"), &turns, troubles).forward(session).await?,
+                Node::Agent(turns) => agent(&format!("a{place}"), &turns, failures).forward(session).await?,
                 Node::Step(nodes) => {
                     let inside = format!("{place}.");
-                    let work = async move |session: Session| follow(nodes, session, inside, troubles).await;
-                    // Siblings have steps of one name.
+                    let work = async move |session: Session| follow(nodes, session, inside, failures).await;
+                    // Sibling branches have steps with the same name.
                     session.step(format!("step {at}"), work).await?
                 }
                 Node::Fork(left, right, how) => {
                     let forks = [session.fork(format!("l{place}")), session.fork(format!("r{place}"))];
                     let [one, other] = forks;
-                    let left = follow(left, one, format!("{place}l"), troubles);
-                    let right = follow(right, other, format!("{place}r"), troubles);
+                    let left = follow(left, one, format!("{place}l"), failures);
+                    let right = follow(right, other, format!("{place}r"), failures);
                     let (left, right) = tokio::join!(left, right);
                     let (left, right) = both(left, right).await?;
                     let how = match how {
@@ -261,8 +264,8 @@ fn follow(
                         Together::KeepLeft => How::keep(left.id(), "left is better"),
                         Together::KeepRight => How::keep(right.id(), "right is better"),
                     };
-                    // In the process that is killed they are given in another order.
-                    let given = if troubles { [right, left] } else { [left, right] };
+                    // In the process that is killed the branches are given in another order.
+                    let given = if failures { [right, left] } else { [left, right] };
                     session.merge(given, how).await?
                 }
             };
@@ -271,8 +274,7 @@ fn follow(
     })
 }
 
-/// Both branches, or the error that counts. A branch that waits is given up by the step, when the other one is over for
-/// good.
+/// Both branches, or the relevant error. If one branch failed, the step abandons the other one that waits.
 async fn both(left: Result<Session>, right: Result<Session>) -> Result<(Session, Session)> {
     let dead = |error: &Error| matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Diverged(_));
     let over = |error: &Error| !error.leaves_the_run_open();
@@ -294,31 +296,31 @@ async fn both(left: Result<Session>, right: Result<Session>) -> Result<(Session,
     }
 }
 
-/// One process: what it runs, on which store, in which world.
+/// One process: its program, store and world.
 struct Process<'a> {
     store: &'a Arc<dyn Store>,
     program: &'a [Node],
     world: &'a Arc<World>,
-    troubles: bool,
+    failures: bool,
     on_divergence: OnDivergence,
-    /// The line to resume by its name; else the run is begun or found by its key.
+    /// The session to resume. Without one, the run is started or found by its key.
     line: Option<SessionId>,
 }
 
 async fn run(process: &Process<'_>) -> Result<Session> {
-    let Process { store, program, world, troubles, on_divergence, line } = *process;
+    let Process { store, program, world, failures, on_divergence, line } = *process;
     let input = async |session: &mut Session| session.user("Go.").map(|_| ());
-    let conditions = Conditions { on_divergence, ..Actor::program("test").into() };
+    let conditions = RunOptions { on_divergence, ..Actor::program("test").into() };
     let mut session = match line {
         Some(line) => store.resume(line, conditions).await?,
         None => store.begin_run("random", conditions, input).await?,
     };
-    session.equip_shared(world.clone());
+    session.provide_shared(world.clone());
     let program = program.to_vec();
-    session.go_on(&move |session| follow(program.clone(), session, String::new(), troubles)).await
+    session.execute(&move |session| follow(program.clone(), session, String::new(), failures)).await
 }
 
-/// Answers everything that is asked, truthfully. Returns how many questions there were.
+/// Answers all questions truthfully. Returns their number.
 async fn answer(store: &Arc<dyn Store>, world: &World) -> usize {
     let mut answered = 0;
     for row in store.sessions(Query::default()).await.unwrap() {
@@ -326,10 +328,10 @@ async fn answer(store: &Arc<dyn Store>, world: &World) -> usize {
             let asked: Asked = View::of(store, row.id, Some(ask.seq)).await.unwrap().record().body().unwrap();
             let shown = asked.shown.to_string();
             let verdict = match ask.about {
-                About::Question => Verdict::Text(format!("re: {shown}").into()),
-                About::Approval if shown.len().is_multiple_of(3) => Verdict::No,
-                About::Approval | About::Unknown(_) => Verdict::Yes,
-                About::InDoubt => {
+                QuestionKind::Question => Verdict::Text(format!("re: {shown}").into()),
+                QuestionKind::Approval if shown.len().is_multiple_of(3) => Verdict::No,
+                QuestionKind::Approval | QuestionKind::Unknown(_) => Verdict::Yes,
+                QuestionKind::OutcomeUnknown => {
                     let arguments: serde_json::Value = serde_json::from_str(shown.lines().nth(1).unwrap()).unwrap();
                     let text = arguments["text"].as_str().unwrap();
                     match world.sent.lock().unwrap().iter().any(|sent| sent == text) {
@@ -338,7 +340,7 @@ async fn answer(store: &Arc<dyn Store>, world: &World) -> usize {
                     }
                 }
             };
-            let what = Posted::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
+            let what = PostContent::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
             store.post(Post::new(row.id, Actor::person("ada"), what)).await.unwrap();
             answered += 1;
         }
@@ -346,22 +348,22 @@ async fn answer(store: &Arc<dyn Store>, world: &World) -> usize {
     answered
 }
 
-/// How a run ended.
+/// The end of a run.
 enum End {
     Done(Session),
     Stopped(Error),
     Killed,
 }
 
-/// Goes on, answering questions, until the run is over or its process is dead.
+/// Resumes the run and answers questions until it is done or its process is dead.
 async fn go_on(
     store: &Arc<dyn Store>,
     through: &Arc<dyn Store>,
     program: &[Node],
     world: &Arc<World>,
-    troubles: bool,
+    failures: bool,
 ) -> End {
-    let process = Process { store: through, program, world, troubles, on_divergence: OnDivergence::Stop, line: None };
+    let process = Process { store: through, program, world, failures, on_divergence: OnDivergence::Stop, line: None };
     live_on(store, &process).await
 }
 
@@ -384,7 +386,7 @@ async fn live_on(store: &Arc<dyn Store>, process: &Process<'_>) -> End {
     panic!("the run does not come to an end");
 }
 
-/// What a run came to, without what is different in every run.
+/// The result of a run, without values that differ in every run.
 #[derive(Debug, PartialEq)]
 struct Came {
     transcript: Vec<String>,
@@ -395,9 +397,9 @@ struct Came {
 }
 
 async fn came(session: &Session, world: &World) -> Came {
-    let words = |said: &Said| match said {
-        Said::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
-        Said::User(user) if user.text.to_string().starts_with("number") => "user number".into(),
+    let words = |said: &MessageBody| match said {
+        MessageBody::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
+        MessageBody::User(user) if user.text.to_string().starts_with("number") => "user number".into(),
         said => format!("{} {said}", said.role()),
     };
     let context = session.context().await.unwrap();
@@ -409,11 +411,11 @@ async fn came(session: &Session, world: &World) -> Came {
     sent.sort();
     let mut objects: Vec<_> = world.objects.lock().unwrap().values().cloned().collect();
     objects.sort();
-    let transcript = context.iter().map(|message| words(&message.said)).collect();
+    let transcript = context.iter().map(|message| words(&message.body)).collect();
     Came { transcript, steps, usage: session.usage(), sent, objects }
 }
 
-/// Effects whose end is not on the record.
+/// Effects without a `tool_finished` record.
 async fn unrecorded(store: &Arc<dyn Store>, world: &World) -> usize {
     let mut ended = 0;
     for row in store.sessions(Query::default()).await.unwrap() {
@@ -425,7 +427,7 @@ async fn unrecorded(store: &Arc<dyn Store>, world: &World) -> usize {
     world.sent.lock().unwrap().len().saturating_sub(ended)
 }
 
-/// Sends that were begun and then given up: nobody was asked what came of them.
+/// Calls of `send` that were started and then abandoned, without a recovery question.
 async fn given_up(store: &Arc<dyn Store>) -> usize {
     let mut given_up = 0;
     for row in store.sessions(Query::default()).await.unwrap() {
@@ -445,13 +447,13 @@ async fn given_up(store: &Arc<dyn Store>) -> usize {
     given_up
 }
 
-/// A store, on disk or not, and how to see that it is sound.
-struct Place {
+/// A store on disk or in memory, with a check that it is valid.
+struct TestStore {
     dir: Option<tempfile::TempDir>,
     store: Arc<dyn Store>,
 }
 
-impl Place {
+impl TestStore {
     fn new(on_disk: bool) -> Self {
         match on_disk {
             true => {
@@ -459,16 +461,16 @@ impl Place {
                 let store = Embedded::create(dir.path().join("store")).unwrap();
                 Self { dir: Some(dir), store }
             }
-            false => Self { dir: None, store: Memory::new() },
+            false => Self { dir: None, store: InMemory::new() },
         }
     }
 
     fn check(self) {
         drop(self.store);
         if let Some(dir) = self.dir {
-            let store = Embedded::open_here(dir.path().join("store"), "test").unwrap();
+            let store = Embedded::open_as(dir.path().join("store"), "test").unwrap();
             let report = store.verify(None, &mut |_, _| {}).unwrap();
-            assert!(report.is_sound(), "{:?}", report.findings);
+            assert!(report.is_valid(), "{:?}", report.findings);
         }
     }
 }
@@ -478,7 +480,7 @@ fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
-/// As many cases as wanted, the same ones every time.
+/// The configured number of cases, with a fixed seed.
 fn runner() -> TestRunner {
     let cases = rath_testkit::scaled(48);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
@@ -486,22 +488,22 @@ fn runner() -> TestRunner {
 }
 
 #[test]
-fn killed_wherever_it_ends_like_a_run_that_was_not() {
+fn a_killed_run_has_the_result_of_an_undisturbed_one() {
     let [killed, in_between, cases_in_between, cases] = [const { AtomicU64::new(0) }; 4];
     let strategy = (a_program(), kills(), prop::bool::weighted(0.15));
     let done = runner().run(&strategy, |(program, kills, on_disk)| {
         on_one_thread(async {
             let world = Arc::new(World::default());
-            let store = Memory::new();
+            let store = InMemory::new();
             let End::Done(session) = go_on(&store, &store, &program, &world, false).await else { panic!("not done") };
             let wanted = came(&session, &world).await;
             drop(session);
 
-            let (world, place) = (Arc::new(World::default()), Place::new(on_disk));
+            let (world, place) = (Arc::new(World::default()), TestStore::new(on_disk));
             let mut between = 0;
             for Kill { after, before_it } in kills {
-                let moment = if before_it { Moment::Before } else { Moment::After };
-                let mortal: Arc<dyn Store> = Mortal::new(place.store.clone(), after, moment);
+                let moment = if before_it { CrashPoint::Before } else { CrashPoint::After };
+                let mortal: Arc<dyn Store> = CrashingStore::new(place.store.clone(), after, moment);
                 match go_on(&place.store, &mortal, &program, &world, true).await {
                     End::Killed => {
                         killed.fetch_add(1, Ordering::Relaxed);
@@ -517,7 +519,7 @@ fn killed_wherever_it_ends_like_a_run_that_was_not() {
             let end = go_on(&place.store, &place.store, &program, &world, true).await;
             let End::Done(session) = end else { panic!("not done") };
             assert_eq!(came(&session, &world).await, wanted);
-            assert!(session.pending().is_empty() && session.at_risk() == 0);
+            assert!(session.pending().is_empty() && session.unpublished_count() == 0);
             drop(session);
             place.check();
         });
@@ -528,14 +530,14 @@ fn killed_wherever_it_ends_like_a_run_that_was_not() {
         [killed, in_between, cases_in_between, cases].map(AtomicU64::into_inner);
     eprintln!("{cases} cases, {killed} kills, {in_between} between effect and record, in {cases_in_between} cases");
     assert!(killed >= cases, "most cases are killed: {killed} of {cases}");
-    // A handful of cases, as in the quick run, need not hit it.
+    // The few cases of a quick run may not hit it.
     assert!(
         cases < 32 || cases_in_between * 5 >= cases,
         "too few kills fell between effect and record: {cases_in_between} of {cases}"
     );
 }
 
-/// A program with a node more, somewhere. Not in a step: one that was left is not looked at again.
+/// The program with an additional node. Not in a step, because a finished step is not compared again.
 fn changed(program: &[Node], at: usize) -> Vec<Node> {
     let mut program = program.to_vec();
     let at = at % (program.len() + 1);
@@ -547,27 +549,27 @@ fn changed(program: &[Node], at: usize) -> Vec<Node> {
 }
 
 #[test]
-fn changed_code_ends_like_a_run_that_began_with_it() {
+fn a_run_with_changed_code_has_the_result_of_a_new_run() {
     let [cases, forked] = [const { AtomicU64::new(0) }; 2];
     let strategy = (a_program(), 0..4_usize, kills(), kills(), prop::bool::weighted(0.15));
     let done = runner().run(&strategy, |(old, at, first, second, on_disk)| {
         on_one_thread(async {
             let new = changed(&old, at);
             let world = Arc::new(World::default());
-            let store = Memory::new();
+            let store = InMemory::new();
             let End::Done(session) = go_on(&store, &store, &new, &world, false).await else { panic!("not done") };
             let wanted = came(&session, &world).await;
             drop(session);
 
-            let (world, place) = (Arc::new(World::default()), Place::new(on_disk));
-            let mortal: Arc<dyn Store> = Mortal::new(place.store.clone(), first[0].after + 2, Moment::After);
+            let (world, place) = (Arc::new(World::default()), TestStore::new(on_disk));
+            let mortal: Arc<dyn Store> = CrashingStore::new(place.store.clone(), first[0].after + 2, CrashPoint::After);
             if !matches!(go_on(&place.store, &mortal, &old, &world, true).await, End::Killed) {
                 return;
             }
-            let rows = place.store.sessions(Which::Run("random".into()).into()).await.unwrap();
+            let rows = place.store.sessions(SessionFilter::Run("random".into()).into()).await.unwrap();
             let Some(row) = rows.first() else { return };
             let begun = View::of(&place.store, row.id, None).await.unwrap();
-            // A run that is over is over, whatever the code is now.
+            // A finished run is not affected by changed code.
             if begun.pending().steps.is_empty() && *begun.record().kind() == Kind::StepLeft {
                 return;
             }
@@ -576,13 +578,13 @@ fn changed_code_ends_like_a_run_that_began_with_it() {
                 store: &place.store,
                 program: &new,
                 world: &world,
-                troubles: true,
+                failures: true,
                 on_divergence,
                 line: None,
             };
             for Kill { after, before_it } in second {
-                let moment = if before_it { Moment::Before } else { Moment::After };
-                let mortal: Arc<dyn Store> = Mortal::new(place.store.clone(), after, moment);
+                let moment = if before_it { CrashPoint::Before } else { CrashPoint::After };
+                let mortal: Arc<dyn Store> = CrashingStore::new(place.store.clone(), after, moment);
                 match live_on(&place.store, &Process { store: &mortal, ..process }).await {
                     End::Killed => {}
                     End::Done(_) => break,
@@ -593,12 +595,12 @@ fn changed_code_ends_like_a_run_that_began_with_it() {
             let ended = came(&session, &world).await;
             let same = |came: &Came| (came.transcript.clone(), came.steps.clone(), came.usage);
             assert_eq!(same(&ended), same(&wanted));
-            assert!(session.pending().is_empty() && session.at_risk() == 0);
+            assert!(session.pending().is_empty() && session.unpublished_count() == 0);
             cases.fetch_add(1, Ordering::Relaxed);
             let (id, head) = (session.id(), session.head());
             forked.fetch_add(u64::from(session.origin().is_some()), Ordering::Relaxed);
             drop(session);
-            // By its name, without any wish to fork, it is what it was.
+            // Opened by its id, without forking on divergence, it is unchanged.
             let by_name = Process { line: Some(id), on_divergence: OnDivergence::Stop, ..process };
             let End::Done(session) = live_on(&place.store, &by_name).await else { panic!("not done") };
             assert_eq!((session.id(), session.head()), (id, head));
@@ -614,24 +616,24 @@ fn changed_code_ends_like_a_run_that_began_with_it() {
 }
 
 #[test]
-fn stopped_wherever_nothing_stays_open() {
+fn a_cancelled_run_leaves_nothing_open() {
     let stopped = AtomicU64::new(0);
     let cases = AtomicU64::new(0);
     let strategy = (a_program(), 1..30_u64, proptest::option::of(kills()), prop::bool::weighted(0.15));
     let done = runner().run(&strategy, |(program, stop_at, kills, on_disk)| {
         on_one_thread(async {
-            let (world, place) = (Arc::new(World::default()), Place::new(on_disk));
+            let (world, place) = (Arc::new(World::default()), TestStore::new(on_disk));
             let commits = AtomicU64::new(0);
-            // Somebody stops the session whose records come with that commit.
+            // The session whose records are in that commit is cancelled.
             let store = Hooked::new(place.store.clone(), move |batch| {
                 let at = commits.fetch_add(1, Ordering::AcqRel) + 1;
                 let session = batch.parts.last().filter(|_| at == stop_at)?.session;
-                Some(Post::new(session, Actor::person("grace"), Posted::Cancel { why: "enough".into() }))
+                Some(Post::new(session, Actor::person("grace"), PostContent::Cancel { why: "enough".into() }))
             });
             let killed = kills.is_some();
             for Kill { after, before_it } in kills.into_iter().flatten() {
-                let moment = if before_it { Moment::Before } else { Moment::After };
-                let mortal: Arc<dyn Store> = Mortal::new(store.clone(), after, moment);
+                let moment = if before_it { CrashPoint::Before } else { CrashPoint::After };
+                let mortal: Arc<dyn Store> = CrashingStore::new(store.clone(), after, moment);
                 match go_on(&store, &mortal, &program, &world, true).await {
                     End::Killed => {}
                     End::Done(_) | End::Stopped(_) => break,
@@ -663,7 +665,7 @@ fn stopped_wherever_nothing_stays_open() {
             sent.sort();
             sent.dedup();
             assert_eq!(sent.len(), all, "something was sent twice");
-            // What was in doubt when the run was stopped has a beginning on the record, and no end.
+            // A call with unknown outcome at the cancellation has a start on record and no end.
             let (unrecorded, given_up) = (unrecorded(&store, &world).await, given_up(&store).await);
             assert!(unrecorded <= given_up, "{unrecorded} were sent and no record says so; {given_up} were given up");
             assert!(killed || given_up == 0, "without a crash every call that began has an end");

@@ -1,16 +1,16 @@
-//! Lines that make a copy ready for work: run once for a version, shared by all that begin with it.
+//! Setup commands: run once for a version, and shared by all sessions that start with it.
 
 use std::fs;
 
 use pollster::block_on;
 use rath::body::{CallOutcome, ToolFinished, ToolStarted};
 use rath::sandbox::Command;
-use rath::workshop::Place;
+use rath::workspaces::PlacementSpec;
 use rath::{Kind, Session};
 
 use crate::support::{Shop, count, isolates, layers, put, records, tree};
 
-/// Says that it ran, beside the files, and leaves something that is ignored.
+/// A setup command that logs its run and creates an ignored file.
 const LINE: &str = "echo ran >> deps/log; echo $PWD >> deps/where";
 
 fn origin(shop: &Shop) -> std::path::PathBuf {
@@ -22,8 +22,8 @@ fn origin(shop: &Shop) -> std::path::PathBuf {
 
 fn placed(shop: &Shop, backend: &str, line: &str) -> Session {
     let mut session = shop.create();
-    let place = Place::copy_of(backend, origin(shop)).with_setup(line);
-    block_on(shop.workshop.place(&mut session, place)).unwrap();
+    let place = PlacementSpec::copy_of(backend, origin(shop)).with_setup(line);
+    block_on(shop.workspaces.assign(&mut session, place)).unwrap();
     session
 }
 
@@ -31,7 +31,7 @@ fn says(shop: &Shop, session: &mut Session, line: &str) -> String {
     String::from_utf8(shop.sh(session, line).finished.stdout.bytes).unwrap()
 }
 
-/// The calls of setups: whether each had been run before, and how it ended.
+/// The setup calls: whether the setup had been run before, and the outcome.
 fn setups(shop: &Shop, session: &Session) -> Vec<(bool, CallOutcome)> {
     let started =
         records(shop, session, Kind::ToolStarted).into_iter().map(|record| record.body::<ToolStarted>().unwrap());
@@ -55,22 +55,25 @@ fn a_setup_runs_once_for_a_version() {
     let line = format!("mkdir deps; {LINE}");
     let mut one = placed(&shop, "local", &line);
     assert_eq!(says(&shop, &mut one, "cat deps/log"), "ran\n");
-    // It ran where the files are seen to be, and is no change of the session's.
+    // It ran at the mount path, and changed no versioned file.
     assert_eq!(says(&shop, &mut one, "test \"$(cat deps/where)\" = \"$PWD\" && echo same"), "same\n");
     assert_eq!(shop.now(&one), tree(&[(".gitignore", "deps/\n"), ("a", "0\n")]));
     assert_eq!(setups(&shop, &one), [(false, CallOutcome::Done)]);
-    // The second session, and forks of either sort, stand on what it left; what they do there is their own.
+    // The second session starts from what it left; what it does there is its own.
     shop.sh(&mut one, "echo mine >> deps/log; echo 1 > a");
     let mut two = placed(&shop, "local", &line);
     assert_eq!(says(&shop, &mut two, "cat deps/log a"), "ran\n0\n");
     assert_eq!(setups(&shop, &two), [(true, CallOutcome::Done)]);
-    let mut plain = one.fork("from the version");
+    // A fork starts from the session's own layers. Where it cannot have them it starts from what the setup left.
+    let earlier = one.head().point();
+    shop.sh(&mut one, "true");
+    let mut plain = block_on(one.fork_at(earlier, "from the version")).unwrap();
     assert_eq!(says(&shop, &mut plain, "cat deps/log a"), "ran\n1\n");
     assert_eq!(setups(&shop, &plain), [(true, CallOutcome::Done)]);
-    let mut shares = block_on(shop.workshop.fork(&mut one, "with all")).unwrap();
+    let mut shares = one.fork("with all");
     assert_eq!(says(&shop, &mut shares, "cat deps/log a"), "ran\nmine\n1\n");
     assert_eq!(setups(&shop, &shares), []);
-    // A new process knows it, too; other files and other lines are other setups.
+    // A new process finds the result too. Other files or another command are another setup.
     let ids = (one.id(), shares.id());
     drop((one, shares));
     shop.reopen();
@@ -83,7 +86,8 @@ fn a_setup_runs_once_for_a_version() {
     put(&elsewhere, ".gitignore", Some("deps/\n"));
     put(&elsewhere, "a", Some("changed\n"));
     let mut changed = shop.create();
-    block_on(shop.workshop.place(&mut changed, Place::copy_of("local", elsewhere).with_setup(&line))).unwrap();
+    block_on(shop.workspaces.assign(&mut changed, PlacementSpec::copy_of("local", elsewhere).with_setup(&line)))
+        .unwrap();
     assert_eq!(says(&shop, &mut changed, "cat deps/log a"), "ran\nchanged\n");
     assert_eq!(setups(&shop, &changed), [(false, CallOutcome::Done)]);
     shop.verify();
@@ -97,19 +101,19 @@ fn a_setup_that_fails_is_an_error_and_leaves_nothing() {
         let line = "mkdir -p deps; echo half >> deps/log; echo no such package >&2; exit 3";
         let mut session = placed(&shop, backend, line);
         for round in 1..=2 {
-            let error = block_on(shop.workshop.exec(&mut session, Command::shell("true"), |_| {})).unwrap_err();
+            let error = block_on(shop.workspaces.exec(&mut session, Command::shell("true"), |_| {})).unwrap_err();
             assert_eq!(error.code(), "setup-failed", "{backend}: {error}");
             let said = error.to_string();
             assert!(said.contains("no such package") && said.contains("exit 3"), "{said}");
             assert_eq!(setups(&shop, &session), vec![(false, CallOutcome::Failed); round], "{backend}");
         }
         assert!(session.pending().is_empty());
-        let homes = fs::read_dir(shop.workshop.home()).unwrap().map(|entry| entry.unwrap().file_name());
+        let homes = fs::read_dir(shop.workspaces.home()).unwrap().map(|entry| entry.unwrap().file_name());
         let left: Vec<_> = homes.filter(|name| name.to_string_lossy().starts_with("setup-")).collect();
         assert!(left.is_empty(), "{left:?}");
-        // With another line it goes on.
-        let place = Place::copy_of(*backend, origin(&shop)).with_setup("mkdir -p deps; echo better > deps/log");
-        block_on(shop.workshop.place(&mut session, place)).unwrap();
+        // With another command the session works.
+        let place = PlacementSpec::copy_of(*backend, origin(&shop)).with_setup("mkdir -p deps; echo better > deps/log");
+        block_on(shop.workspaces.assign(&mut session, place)).unwrap();
         assert_eq!(says(&shop, &mut session, "cat deps/log"), "better\n");
         drop(allowed);
         shop.verify();
@@ -117,28 +121,28 @@ fn a_setup_that_fails_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
-fn a_setup_that_is_cut_short_begins_again() {
+fn an_interrupted_setup_starts_again() {
     for backend in crate::support::backends() {
         let shop = Shop::new();
-        // It stops for good the first time, as long as nobody says otherwise.
+        // The first run blocks until it is stopped.
         let line = "mkdir -p deps; echo ran >> deps/log; test -e deps/again || test -e go || sleep 600";
         let mut session = placed(&shop, backend, line);
         let command = Command::shell("true");
         let mut asked = 0;
         let stop = std::future::poll_fn(|context| {
             asked += 1;
-            // Asked anew some times, so that the setup is under way.
+            // Polled several times, so that the setup has started.
             if asked > 3 || *backend == "local" && asked > 1 {
                 return std::task::Poll::Ready(());
             }
             context.waker().wake_by_ref();
             std::task::Poll::Pending
         });
-        let error = block_on(shop.workshop.exec_until(&mut session, command, |_| {}, stop)).unwrap_err();
+        let error = block_on(shop.workspaces.exec_until(&mut session, command, |_| {}, stop)).unwrap_err();
         assert_eq!(error.code(), "setup-failed", "{backend}: {error}");
-        // The same line over the same files, and nothing of the first try.
-        let place = Place::copy_of(*backend, origin(&shop)).with_setup("mkdir -p deps; echo ran >> deps/log");
-        block_on(shop.workshop.place(&mut session, place)).unwrap();
+        // The same setup on the same files, without leftovers of the first run.
+        let place = PlacementSpec::copy_of(*backend, origin(&shop)).with_setup("mkdir -p deps; echo ran >> deps/log");
+        block_on(shop.workspaces.assign(&mut session, place)).unwrap();
         let said = says(&shop, &mut session, "cat deps/log");
         assert!(said == "ran\n" || *backend == "host", "{backend}: {said}");
         assert!(session.pending().is_empty());
@@ -147,7 +151,7 @@ fn a_setup_that_is_cut_short_begins_again() {
 }
 
 #[test]
-fn what_a_killed_setup_left_is_not_built_upon() {
+fn leftovers_of_a_killed_setup_are_not_used() {
     if !layers() {
         return;
     }
@@ -155,10 +159,10 @@ fn what_a_killed_setup_left_is_not_built_upon() {
     let line = "mkdir -p deps; echo ran >> deps/log";
     let mut one = placed(&shop, "local", line);
     shop.sh(&mut one, "true");
-    let homes = fs::read_dir(shop.workshop.home()).unwrap().map(|entry| entry.unwrap().path());
+    let homes = fs::read_dir(shop.workspaces.home()).unwrap().map(|entry| entry.unwrap().path());
     let setup =
         homes.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("setup-")).unwrap();
-    // As a process leaves it that dies while the line runs: a layer of its own, and no word that it is ready.
+    // The state that a process leaves when it dies during the setup: layers without the file `ready`.
     fs::remove_file(setup.join("ready")).unwrap();
     put(&setup.join("upper"), "deps/log", Some("half\n"));
     let mut two = placed(&shop, "local", line);
@@ -168,7 +172,7 @@ fn what_a_killed_setup_left_is_not_built_upon() {
 }
 
 #[test]
-fn whoever_comes_while_a_setup_runs_waits_for_it() {
+fn a_second_process_waits_for_a_running_setup() {
     if !layers() {
         return;
     }
@@ -180,7 +184,7 @@ fn whoever_comes_while_a_setup_runs_waits_for_it() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| says(&shop, &mut one, "cat deps/log"));
         let setup = || {
-            let homes = fs::read_dir(shop.workshop.home()).into_iter().flatten().map(|entry| entry.unwrap().path());
+            let homes = fs::read_dir(shop.workspaces.home()).into_iter().flatten().map(|entry| entry.unwrap().path());
             homes.into_iter().find(|path| path.join("upper/deps/pid").exists())
         };
         while setup().is_none() {
@@ -198,24 +202,24 @@ fn whoever_comes_while_a_setup_runs_waits_for_it() {
 }
 
 #[test]
-fn a_session_begins_with_its_version_whatever_its_setup_does() {
+fn a_setup_cannot_change_versioned_files() {
     for backend in crate::support::backends() {
         let shop = Shop::new();
         let line = "echo spoiled > a; echo new > b; mkdir -p deps; echo ran > deps/log";
         let mut session = placed(&shop, backend, line);
         let begins = session.state().workspace.clone().unwrap();
         let done = shop.sh(&mut session, "cat a deps/log; test ! -e b");
-        assert!(done.finished.ended.well());
+        assert!(done.finished.ended.success());
         assert!(done.outside.is_empty() && done.changed.is_empty(), "{backend}: {:?} {:?}", done.outside, done.changed);
         assert_eq!(done.finished.stdout.bytes, b"0\nran\n", "{backend}");
         assert!(done.before.same_files(&begins));
-        assert_eq!(block_on(shop.workshop.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
+        assert_eq!(block_on(shop.workspaces.undo(&mut session, false)).unwrap_err().code(), "nothing-to-undo");
         shop.verify();
     }
 }
 
 #[test]
-fn a_plain_directory_is_set_up_once() {
+fn a_setup_runs_once_in_a_plain_directory() {
     let mut shop = Shop::new();
     let mut session = placed(&shop, "host", &format!("mkdir -p deps; {LINE}"));
     assert_eq!(says(&shop, &mut session, "cat deps/log"), "ran\n");
@@ -225,23 +229,23 @@ fn a_plain_directory_is_set_up_once() {
     let mut session = shop.open(id);
     assert_eq!(says(&shop, &mut session, "cat deps/log"), "ran\n");
     assert_eq!(setups(&shop, &session), [(false, CallOutcome::Done)]);
-    // A fork has a directory of its own.
+    // A fork has a separate directory.
     let mut fork = session.fork("try");
     assert_eq!(says(&shop, &mut fork, "cat deps/log"), "ran\n");
     assert_eq!(count(&shop, &fork, Kind::ToolFinished), 2);
 }
 
 #[test]
-fn a_line_said_later_is_run_where_the_session_is() {
+fn a_setup_that_is_added_later_runs_in_the_existing_copy() {
     if !isolates() {
         return;
     }
     let shop = Shop::new();
     let mut session = shop.create();
-    block_on(shop.workshop.place(&mut session, Place::copy_of("local", origin(&shop)))).unwrap();
+    block_on(shop.workspaces.assign(&mut session, PlacementSpec::copy_of("local", origin(&shop)))).unwrap();
     shop.sh(&mut session, "mkdir deps; echo mine > deps/log; echo 1 > a");
-    let place = Place::copy_of("local", origin(&shop)).with_setup("mkdir -p deps; echo ran >> deps/log");
-    block_on(shop.workshop.place(&mut session, place)).unwrap();
+    let place = PlacementSpec::copy_of("local", origin(&shop)).with_setup("mkdir -p deps; echo ran >> deps/log");
+    block_on(shop.workspaces.assign(&mut session, place)).unwrap();
     assert_eq!(says(&shop, &mut session, "cat deps/log a"), "mine\nran\n1\n");
     assert_eq!(says(&shop, &mut session, "cat deps/log a"), "mine\nran\n1\n");
 }

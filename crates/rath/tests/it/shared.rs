@@ -2,60 +2,60 @@
 
 use pollster::block_on;
 use rath::sandbox::Command;
-use rath::workshop::Place;
+use rath::workspaces::PlacementSpec;
 
 use crate::support::{Shop, disk, put, tree};
 
 #[test]
-fn each_sees_the_other_as_changes_from_outside() {
+fn each_session_sees_the_other_s_changes_as_external_edits() {
     let mut shop = Shop::new();
     let directory = shop.directory("work");
     put(&directory, "a", Some("0\n"));
     let (mut one, mut two) = (shop.create(), shop.create());
-    block_on(shop.workshop.place(&mut one, Place::in_place("host", &directory))).unwrap();
-    block_on(shop.workshop.place(&mut two, Place::in_place("host", &directory))).unwrap();
+    block_on(shop.workspaces.assign(&mut one, PlacementSpec::in_place("host", &directory))).unwrap();
+    block_on(shop.workspaces.assign(&mut two, PlacementSpec::in_place("host", &directory))).unwrap();
 
     let done = shop.sh(&mut one, "echo one > a; echo one > one");
     assert!(done.outside.is_empty());
-    // The same process has it: a handle lets go, or the other waits.
-    let busy = block_on(shop.workshop.exec(&mut two, Command::shell("true"), |_| {})).unwrap_err();
+    // One process has the directory open for one session at a time.
+    let busy = block_on(shop.workspaces.exec(&mut two, Command::shell("true"), |_| {})).unwrap_err();
     assert_eq!(busy.code(), "workspace-busy");
     let busy = block_on(shop.second().save(&mut two)).unwrap_err();
     assert_eq!(busy.code(), "workspace-busy");
     assert!(busy.to_string().contains(&std::process::id().to_string()), "{busy}");
-    shop.workshop.leave(one.id());
+    shop.workspaces.leave(one.id());
 
     let done = shop.sh(&mut two, "cat a; echo two > two");
     assert_eq!(done.finished.stdout.bytes, b"one\n");
     assert_eq!(done.outside.len(), 2);
     assert_eq!(done.changed.len(), 1);
-    shop.workshop.leave(two.id());
+    shop.workspaces.leave(two.id());
 
-    // One takes back what it did: not over what the other did.
-    let refused = block_on(shop.workshop.undo(&mut one, false)).unwrap_err();
+    // An undo does not overwrite the other session's changes.
+    let refused = block_on(shop.workspaces.undo(&mut one, false)).unwrap_err();
     assert_eq!(refused.code(), "outside-changes");
     assert_eq!(disk(&directory), tree(&[("a", "one\n"), ("one", "one\n"), ("two", "two\n")]));
-    let back = block_on(shop.workshop.undo(&mut one, true)).unwrap();
+    let back = block_on(shop.workspaces.undo(&mut one, true)).unwrap();
     assert_eq!(back.outside.len(), 1);
     assert_eq!(disk(&directory), tree(&[("a", "0\n")]));
-    shop.workshop.leave(one.id());
+    shop.workspaces.leave(one.id());
 
-    // The other finds its work gone from the directory, has it all in its versions, and gets it back.
+    // The other session's work is gone from the directory, but is in its versions and can be restored.
     let before = two.head().point();
-    let (record, changes) = block_on(shop.workshop.save(&mut two)).unwrap().unwrap();
+    let (record, changes) = block_on(shop.workspaces.save(&mut two)).unwrap().unwrap();
     assert_eq!(changes.len(), 3);
     assert_eq!(shop.files(shop.view(record.point()).state().workspace.as_ref().unwrap()), tree(&[("a", "0\n")]));
-    block_on(shop.workshop.restore(&mut two, before, false)).unwrap();
+    block_on(shop.workspaces.restore(&mut two, before, false)).unwrap();
     assert_eq!(disk(&directory), tree(&[("a", "one\n"), ("one", "one\n"), ("two", "two\n")]));
 
-    // As two processes one after the other.
+    // The same with two processes, one after the other.
     let ids = (one.id(), two.id());
     drop((one, two));
     shop.reopen();
     let mut one = shop.open(ids.0);
     let done = shop.sh(&mut one, "rm two");
     assert_eq!((done.outside.len(), done.changed.len()), (3, 1));
-    shop.workshop.leave(one.id());
+    shop.workspaces.leave(one.id());
     let mut two = shop.open(ids.1);
     let done = shop.sh(&mut two, "true");
     assert_eq!(done.outside.len(), 1);
@@ -63,23 +63,23 @@ fn each_sees_the_other_as_changes_from_outside() {
 }
 
 #[test]
-fn a_restore_of_one_that_was_cut_short_is_an_outside_change_for_the_other() {
+fn an_interrupted_restore_is_an_external_edit_for_the_other_session() {
     let mut shop = Shop::new();
     let directory = shop.directory("work");
     put(&directory, "a", Some("0\n"));
     let (mut one, mut two) = (shop.create(), shop.create());
     for session in [&mut one, &mut two] {
-        block_on(shop.workshop.place(session, Place::in_place("host", &directory))).unwrap();
+        block_on(shop.workspaces.assign(session, PlacementSpec::in_place("host", &directory))).unwrap();
     }
     shop.sh(&mut one, "echo 1 > a; echo 1 > b");
-    shop.workshop.leave(one.id());
-    block_on(shop.workshop.save(&mut two)).unwrap();
+    shop.workspaces.leave(one.id());
+    block_on(shop.workspaces.save(&mut two)).unwrap();
     let ids = (one.id(), two.id());
     let versions = (shop.view(rath::Point { session: one.id(), seq: 1 }).state().workspace.clone(), one.head());
     let (to, from) = (versions.0.unwrap(), one.state().workspace.clone().unwrap());
     drop((one, two));
     shop.reopen();
-    // As a process leaves it that dies in the middle.
+    // The state that a process leaves when it dies during the restore.
     let state = std::fs::read_dir(shop.dir.path().join("home")).unwrap().map(|entry| entry.unwrap().path());
     let state = state.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("dir-")).unwrap();
     let journal = serde_json::json!({ "from": from, "to": to });
@@ -94,17 +94,17 @@ fn a_restore_of_one_that_was_cut_short_is_an_outside_change_for_the_other() {
     let done = shop.sh(&mut two, "true");
     assert_eq!(disk(&directory), tree(&[("a", "0\n")]));
     assert_eq!(done.outside.len(), 2);
-    shop.workshop.leave(two.id());
+    shop.workspaces.leave(two.id());
 
     let mut one = shop.open(ids.0);
     let done = shop.sh(&mut one, "true");
     assert!(done.outside.is_empty());
     assert_eq!(shop.now(&one), tree(&[("a", "0\n")]));
-    let log: Vec<_> = block_on(async { one.view().await?.own().await }).unwrap();
+    let log: Vec<_> = block_on(async { one.view().await?.own_records().await }).unwrap();
     let restored = log.iter().filter(|record| *record.kind() == rath::Kind::Restored).count();
     assert_eq!(restored, 1);
-    // It counts as what it was to be: taken back once, it is not taken back again.
-    let error = block_on(shop.workshop.undo(&mut one, false)).unwrap_err();
+    // The finished restore counts as one change: after one undo there is nothing more to undo.
+    let error = block_on(shop.workspaces.undo(&mut one, false)).unwrap_err();
     assert_eq!(error.code(), "nothing-to-undo");
     shop.verify();
 }

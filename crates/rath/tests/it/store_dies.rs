@@ -1,4 +1,5 @@
-//! A run with everything in it whose store dies at every commit, on a real store and in real sandboxes.
+//! A run with agents, forks, questions and all effect classes, whose store crashes at every commit. It uses a real
+//! store and real sandboxes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,19 +7,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rath::Durability;
 use rath::agent::Decision;
-use rath::body::{About, Asked, Forked, OutsideEffect, StepEntered, StepLeft, ToolStarted, Verdict};
+use rath::body::{Asked, Forked, OutsideEffect, QuestionKind, StepEntered, StepLeft, ToolStarted, Verdict};
+use rath::model::MessageBody;
 use rath::prelude::*;
-use rath::store::{Post, Posted, Query, Scan, Which};
-use rath::workshop::Place;
-use rath::{ErrorKind, Kind, Said};
-use rath_testkit::{Moment, Mortal};
+use rath::store::{Post, PostContent, Query, Scan, SessionFilter};
+use rath::workspaces::PlacementSpec;
+use rath::{ErrorKind, Kind};
+use rath_testkit::{CrashPoint, CrashingStore};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{isolates, workshop};
+use crate::support::{isolates, workspaces};
 
-/// What lies outside the sandbox and cannot be taken back.
+/// The outside world, where effects are irreversible.
 #[derive(Clone)]
 pub(crate) struct Outside(pub(crate) PathBuf);
 
@@ -35,9 +38,9 @@ impl Outside {
 /// Sends a mail.
 #[tool(effect = "irreversible")]
 async fn send(
-    /// What it says.
+    /// The text of the mail.
     text: String,
-    outside: State<Outside>,
+    outside: Resource<Outside>,
 ) -> ToolOutcome {
     let mut mails = outside.mails();
     mails.push(text.clone());
@@ -52,9 +55,9 @@ async fn send(
     ToolOutcome::done(format!("sent {text}")).with_effect(effect)
 }
 
-/// Puts an object somewhere. The key of the call makes it the same object every time.
+/// Puts an object. The call's idempotency key names it, so a repeated call replaces the same object.
 #[tool(effect = "idempotent")]
-async fn put(text: String, call: &Call, outside: State<Outside>) -> String {
+async fn put(text: String, call: &Call, outside: Resource<Outside>) -> String {
     fs::create_dir_all(outside.0.join("objects")).unwrap();
     fs::write(outside.0.join("objects").join(call.key.to_string()), &text).unwrap();
     format!("put {text}")
@@ -101,7 +104,7 @@ fn closer() -> Agent {
     Agent::new("closer")
         .model(script)
         .tools((tools::coding(), tools::ask_human, count, send, put))
-        .policy("put", Decision::Ask)
+        .tool_policy("put", Decision::Ask)
         .retries(0, Duration::ZERO)
 }
 
@@ -115,17 +118,8 @@ struct Everything {
 
 impl Everything {
     async fn run(&self, session: Session) -> Result<Session> {
-        let mut session = self.planner.forward(session).await?;
-        let workshop = session.equipment().get::<Workshop>().unwrap();
-        let forks = async {
-            let left = workshop.fork(&mut session, "left").await?;
-            Ok((left, workshop.fork(&mut session, "right").await?))
-        };
-        let (left, right) = match forks.await {
-            Ok(forks) => forks,
-            Err(rath::workshop::Error::Session(error)) => return Err(error.with_sessions(vec![session])),
-            Err(error) => return Err(Error::workflow(error, session)),
-        };
+        let session = self.planner.forward(session).await?;
+        let (left, right) = (session.fork("left"), session.fork("right"));
         let right = right.step("in a step", async |session: Session| self.right.forward(session).await);
         let (left, right) = tokio::join!(self.left.forward(left), right);
         let session = session.merge([left?, right?], How::Append).await?;
@@ -137,16 +131,16 @@ fn everything() -> Everything {
     Everything { planner: planner(), left: writer("a"), right: writer("b"), closer: closer() }
 }
 
-/// One process: a store, a workshop, a run on them.
+/// One process: workspaces on a store, and a run.
 pub(crate) async fn run(store: Arc<dyn Store>, dir: &Path, durability: Durability) -> Result<Session> {
-    let workshop = Arc::new(workshop(&store, dir));
+    let workspaces = Arc::new(workspaces(&store, dir));
     let origin = dir.join("origin");
     let mut session = store
         .begin_run("everything", Actor::program("test"), async |session: &mut Session| {
-            let placed = workshop.place(session, Place::copy_of("local", &origin)).await;
+            let placed = workspaces.assign(session, PlacementSpec::copy_of("local", &origin)).await;
             match placed {
                 Ok(_) => {}
-                Err(rath::workshop::Error::Session(error)) => return Err(error),
+                Err(rath::workspaces::Error::Session(error)) => return Err(error),
                 Err(error) => return Err(ErrorKind::Workflow(error.into()).into()),
             }
             session.user("Do everything.")?;
@@ -154,21 +148,21 @@ pub(crate) async fn run(store: Arc<dyn Store>, dir: &Path, durability: Durabilit
         })
         .await?;
     session.set_durability(durability);
-    session.equip_shared(workshop);
-    session.equip(Outside(dir.join("outside")));
-    session.go_on(&everything()).await
+    session.provide_shared(workspaces);
+    session.provide(Outside(dir.join("outside")));
+    session.execute(&everything()).await
 }
 
-/// Answers what is asked, truthfully.
+/// Answers all questions truthfully.
 pub(crate) async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
     let mut answered = 0;
     for row in store.sessions(Query::default()).await.unwrap() {
         for ask in View::of(store, row.id, None).await.unwrap().pending().asks {
             let asked: Asked = View::of(store, row.id, Some(ask.seq)).await.unwrap().record().body().unwrap();
             let verdict = match ask.about {
-                About::Question => Verdict::Text("ada".into()),
-                About::Approval | About::Unknown(_) => Verdict::Yes,
-                About::InDoubt => {
+                QuestionKind::Question => Verdict::Text("ada".into()),
+                QuestionKind::Approval | QuestionKind::Unknown(_) => Verdict::Yes,
+                QuestionKind::OutcomeUnknown => {
                     assert!(asked.shown.to_string().contains("all done"), "only the mail can be in doubt: {asked:?}");
                     match outside.mails().is_empty() {
                         true => Verdict::No,
@@ -176,7 +170,7 @@ pub(crate) async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
                     }
                 }
             };
-            let what = Posted::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
+            let what = PostContent::Answer { asked: ask.record, shown_digest: ask.shown_digest, verdict, why: None };
             store.post(Post::new(row.id, Actor::person("ada"), what)).await.unwrap();
             answered += 1;
         }
@@ -184,20 +178,20 @@ pub(crate) async fn answer(store: &Arc<dyn Store>, outside: &Outside) -> usize {
     answered
 }
 
-/// What a run came to, without what is different in every run.
+/// The result of a run, without values that differ in every run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Came {
     transcript: Vec<String>,
     files: BTreeMap<String, String>,
-    /// How often each tool's calls ended, by tool.
+    /// The number of finished calls by tool.
     steps: Vec<String>,
     pub(crate) mails: Vec<String>,
     pub(crate) objects: usize,
 }
 
 async fn came(store: &Arc<dyn Store>, session: &Session, outside: &Outside) -> Came {
-    let words = |said: &Said| match said {
-        Said::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
+    let words = |said: &MessageBody| match said {
+        MessageBody::Marker { why, .. } => format!("branch {}", why.clone().unwrap_or_default()),
         said => format!("{} {said}", said.role()),
     };
     let context = session.context().await.unwrap();
@@ -215,7 +209,7 @@ async fn came(store: &Arc<dyn Store>, session: &Session, outside: &Outside) -> C
         }
     }
     Came {
-        transcript: context.iter().map(|message| words(&message.said)).collect(),
+        transcript: context.iter().map(|message| words(&message.body)).collect(),
         files,
         steps,
         mails: outside.mails(),
@@ -223,9 +217,9 @@ async fn came(store: &Arc<dyn Store>, session: &Session, outside: &Outside) -> C
     }
 }
 
-/// A session and its branches, in the order they were forked.
+/// A session and its branches, in fork order.
 async fn lines(store: &Arc<dyn Store>, root: SessionId) -> Vec<SessionId> {
-    let mut rows = store.sessions(Which::ChildrenOf(root).into()).await.unwrap();
+    let mut rows = store.sessions(SessionFilter::ChildrenOf(root).into()).await.unwrap();
     let mut branches = Vec::new();
     for row in rows.drain(..) {
         let forked: Forked = View::of(store, row.id, Some(0)).await.unwrap().record().body().unwrap();
@@ -248,7 +242,7 @@ pub(crate) fn open(dir: &TempDir) -> Arc<dyn Store> {
     Embedded::open(dir.path().join("store")).unwrap()
 }
 
-/// Goes on, process after process, until the run is over.
+/// Resumes the run in new processes until it is done.
 pub(crate) async fn to_the_end(dir: &TempDir) -> (Came, u64) {
     let outside = Outside(dir.path().join("outside"));
     for _ in 0..20 {
@@ -259,9 +253,9 @@ pub(crate) async fn to_the_end(dir: &TempDir) -> (Came, u64) {
                 let came = came(&store, &session, &outside).await;
                 let started = started(&store, &session).await;
                 drop(session);
-                let report = Embedded::open_here(dir.path().join("store"), "test").unwrap();
+                let report = Embedded::open_as(dir.path().join("store"), "test").unwrap();
                 let report = report.verify(None, &mut |_, _| {}).unwrap();
-                assert!(report.is_sound(), "{:?}", report.findings);
+                assert!(report.is_valid(), "{:?}", report.findings);
                 return (came, started);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Waiting(_)) => {
@@ -274,7 +268,7 @@ pub(crate) async fn to_the_end(dir: &TempDir) -> (Came, u64) {
     panic!("the run does not come to an end");
 }
 
-/// How often an irreversible call was begun.
+/// The number of irreversible calls that were started.
 async fn started(store: &Arc<dyn Store>, session: &Session) -> u64 {
     let scan = Scan::session(session.id(), 0, u64::MAX - 1).kinds(&[Kind::ToolStarted]);
     let records = store.scan(scan).await.unwrap().records;
@@ -286,7 +280,7 @@ fn stride() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_store_dies_at_any_commit_the_run_ends_like_a_run_that_was_not() {
+async fn a_run_whose_store_crashes_at_any_commit_has_the_result_of_an_undisturbed_run() {
     if !isolates() {
         return;
     }
@@ -299,14 +293,14 @@ async fn when_the_store_dies_at_any_commit_the_run_ends_like_a_run_that_was_not(
     let mut kills = 0;
     loop {
         let mut died = false;
-        for moment in [Moment::Before, Moment::After] {
+        for moment in [CrashPoint::Before, CrashPoint::After] {
             let dir = fresh();
             let outside = Outside(dir.path().join("outside"));
-            // One process after the other, each dies after as many commits as the one before, until one comes through.
+            // Each process dies after the same number of commits, until one finishes.
             let mut left = commits;
             loop {
                 let store = open(&dir);
-                let mortal = Mortal::new(store.clone(), left, moment);
+                let mortal = CrashingStore::new(store.clone(), left, moment);
                 let ended = run(mortal.clone(), dir.path(), Durability::Effect).await;
                 match ended {
                     Err(error) if matches!(error.kind(), ErrorKind::Waiting(_)) => {

@@ -1,4 +1,4 @@
-//! What these tests share: a store, a workshop on it, and directories as plain maps.
+//! Support for these tests: a store with workspaces, and directories as maps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,75 +6,75 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use pollster::block_on;
-use rath::files::{Forest, Version};
+use rath::files::{TreeStore, Version};
 use rath::sandbox::{Backend as _, Command, Host, Local, Registry};
 use rath::store::Scan;
-use rath::{Actor, Embedded, Kind, Point, Record, Session, SessionId, Store, View, Workshop};
+use rath::{Actor, Embedded, Kind, Point, Record, Session, SessionId, Store, View, Workspaces};
 use tempfile::TempDir;
 
-/// The isolated backend. What the machine can do is tried once.
+/// The isolated backend. The machine is probed once.
 pub(crate) fn local() -> &'static Local {
     static LOCAL: OnceLock<Local> = OnceLock::new();
     LOCAL.get_or_init(Local::new)
 }
 
-/// Whether this machine isolates. Tests that need it say so and pass where it does not.
+/// Whether this machine supports isolation. Tests that need it are skipped otherwise.
 pub(crate) fn isolates() -> bool {
     let diagnosis = local().diagnose();
-    if diagnosis.tier.is_none() {
+    if diagnosis.level.is_none() {
         rath_testkit::Requirement::Sandbox.skip(format_args!("{:?}", diagnosis.refusals));
     }
-    diagnosis.tier.is_some()
+    diagnosis.level.is_some()
 }
 
-/// Whether copies on `local` are made of layers here.
+/// Whether copies on `local` consist of layers on this machine.
 pub(crate) fn layers() -> bool {
     static LAYERS: OnceLock<bool> = OnceLock::new();
-    let layers = *LAYERS.get_or_init(|| isolates() && local().layers_in(&std::env::temp_dir()));
+    let layers = *LAYERS.get_or_init(|| isolates() && local().supports_layers_in(&std::env::temp_dir()));
     if !layers {
         rath_testkit::Requirement::Mounts.skip("no layers on this machine");
     }
     layers
 }
 
-/// The backends that this machine has.
+/// The backends that this machine supports.
 pub(crate) fn backends() -> &'static [&'static str] {
     if isolates() { &["host", "local"] } else { &["host"] }
 }
 
-/// Files by path; a directory has a `/` at its end and no content.
+/// Files by path. A directory ends in `/` and has no content.
 pub(crate) type Tree = BTreeMap<String, String>;
 
 pub(crate) struct Shop {
     pub(crate) dir: TempDir,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) workshop: Workshop,
+    pub(crate) workspaces: Workspaces,
 }
 
 impl Shop {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let store = Embedded::create(dir.path().join("store")).unwrap();
-        let workshop = workshop(&store, dir.path());
-        Self { dir, store, workshop }
+        let workspaces = workspaces(&store, dir.path());
+        Self { dir, store, workspaces }
     }
 
-    /// As another process would find it.
+    /// Opens the store and the workspaces again, as another process would.
     pub(crate) fn reopen(&mut self) {
-        self.store = rath::Memory::new();
-        self.workshop = workshop(&self.store, self.dir.path());
+        self.store = rath::InMemory::new();
+        self.workspaces = workspaces(&self.store, self.dir.path());
         self.store = Embedded::open(self.dir.path().join("store")).unwrap();
-        self.workshop = workshop(&self.store, self.dir.path());
+        self.workspaces = workspaces(&self.store, self.dir.path());
     }
 
-    /// A second workshop on the same store and home.
-    pub(crate) fn second(&self) -> Workshop {
-        workshop(&self.store, self.dir.path())
+    /// Second workspaces with the same store and home.
+    pub(crate) fn second(&self) -> Workspaces {
+        workspaces(&self.store, self.dir.path())
     }
 
-    /// The same with another `local`.
-    pub(crate) fn second_on(&self, local: Local) -> Workshop {
-        workshop_on(&self.store, self.dir.path(), local)
+    /// The same, with another `local` backend.
+    pub(crate) fn second_on(&self, local: Local) -> Workspaces {
+        workspaces_on(&self.store, self.dir.path(), local)
     }
 
     pub(crate) fn create(&self) -> Session {
@@ -85,7 +85,7 @@ impl Shop {
         block_on(self.store.open(id, Actor::person("ada"))).unwrap()
     }
 
-    /// A directory beside the store.
+    /// A directory next to the store.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         fs::create_dir_all(&path).unwrap();
@@ -97,20 +97,20 @@ impl Shop {
         self.dir.path().join("home").join(id.to_string()).join("files")
     }
 
-    /// What is remembered of it.
+    /// The state directory of the copy.
     pub(crate) fn state(&self, id: SessionId) -> PathBuf {
         self.dir.path().join("home").join(id.to_string())
     }
 
-    /// The layer that has what is the session's own.
+    /// The upper layer of the session.
     pub(crate) fn upper(&self, id: SessionId) -> PathBuf {
         self.state(id).join("upper")
     }
 
-    /// The process that holds the session's sandbox open.
-    pub(crate) fn anchor(&self, session: &Session) -> Option<u32> {
+    /// The supervisor process of the session's sandbox.
+    pub(crate) fn supervisor(&self, session: &Session) -> Option<u32> {
         let id = session.id();
-        rath::sandbox::anchor_of(&self.state(id).join(format!("sandbox-{id}")))
+        rath::sandbox::supervisor_pid(&self.state(id).join(format!("sandbox-{id}")))
     }
 
     pub(crate) fn is_layered(&self, session: &Session) -> bool {
@@ -125,25 +125,25 @@ impl Shop {
         block_on(View::of(&self.store, point.session, Some(point.seq))).unwrap()
     }
 
-    /// The session's files now.
+    /// The session's current files.
     pub(crate) fn now(&self, session: &Session) -> Tree {
         self.files(session.state().workspace.as_ref().unwrap())
     }
 
-    pub(crate) fn sh(&self, session: &mut Session, line: &str) -> rath::workshop::Done {
-        block_on(self.workshop.exec(session, Command::shell(line), |_| {})).unwrap()
+    pub(crate) fn sh(&self, session: &mut Session, line: &str) -> rath::workspaces::ExecReport {
+        block_on(self.workspaces.exec(session, Command::shell(line), |_| {})).unwrap()
     }
 
     pub(crate) fn verify(&self) {
-        let store = Embedded::open_here(self.dir.path().join("store"), "test").unwrap();
+        let store = Embedded::open_as(self.dir.path().join("store"), "test").unwrap();
         let report = store.verify(None, &mut |_, _| {}).unwrap();
-        assert!(report.is_sound(), "{:?}", report.findings);
+        assert!(report.is_valid(), "{:?}", report.findings);
     }
 }
 
 /// The files of a version.
 pub(crate) async fn tree_of(store: &Arc<dyn Store>, version: &Version) -> Tree {
-    let forest = Forest::new(&**store);
+    let forest = TreeStore::new(&**store);
     let mut tree = Tree::new();
     for (path, node) in forest.list(version).await.unwrap() {
         let path = path.lossy().into_owned();
@@ -158,17 +158,17 @@ pub(crate) async fn tree_of(store: &Arc<dyn Store>, version: &Version) -> Tree {
     tree
 }
 
-pub(crate) fn workshop(store: &Arc<dyn Store>, dir: &Path) -> Workshop {
-    workshop_on(store, dir, local().clone())
+pub(crate) fn workspaces(store: &Arc<dyn Store>, dir: &Path) -> Workspaces {
+    workspaces_on(store, dir, local().clone())
 }
 
-fn workshop_on(store: &Arc<dyn Store>, dir: &Path, local: Local) -> Workshop {
+fn workspaces_on(store: &Arc<dyn Store>, dir: &Path, local: Local) -> Workspaces {
     let backends = Registry::new().with(Arc::new(Host::new())).with(Arc::new(local));
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
-    Workshop::new(store.clone(), dir.join("home"), backends).with_env(env)
+    Workspaces::new(store.clone(), dir.join("home"), backends).with_env(env)
 }
 
-/// What is on disk.
+/// The files on disk.
 pub(crate) fn disk(root: &Path) -> Tree {
     fn walk(root: &Path, under: &str, tree: &mut Tree) {
         for entry in fs::read_dir(root.join(under)).unwrap() {
@@ -190,7 +190,7 @@ pub(crate) fn disk(root: &Path) -> Tree {
     tree
 }
 
-/// Writes or removes a file by hand. A directory goes with its last file.
+/// Writes or removes a file. Removes a directory with its last file.
 pub(crate) fn put(root: &Path, path: &str, content: Option<&str>) {
     let file = root.join(path);
     match content {
@@ -238,7 +238,7 @@ pub(crate) fn records(shop: &Shop, session: &Session, kind: Kind) -> Vec<Record>
     block_on(shop.store.scan(scan)).unwrap().records
 }
 
-/// How many there are of a kind.
+/// The number of records of a kind.
 pub(crate) fn count(shop: &Shop, session: &Session, kind: Kind) -> usize {
     records(shop, session, kind).len()
 }

@@ -1,51 +1,51 @@
-//! Whether a call is made, refused, asked about, or over already.
+//! Planning a call: whether it is made, refused, needs an approval, or is over already.
 
 use std::panic::AssertUnwindSafe;
 
-use rath_core::body::{About, Asked, CallOutcome, Effect, ToolFinished, Verdict};
+use rath_core::body::{Asked, CallOutcome, Effect, QuestionKind, ToolFinished, Verdict};
 use rath_core::store::Lookup;
-use rath_core::{BoxTool, OpenCall, RecordId, Result, Session, Touches};
+use rath_core::{BoxTool, FileAccess, OpenCall, RecordId, Result, Session};
 
 use super::super::Agent;
-use super::super::drive::Bench;
+use super::super::drive::StepContext;
 use super::super::event::Event;
-use super::super::policy::{Decision, Ruled};
+use super::super::policy::{Decision, ToolDecision};
 use super::one_call::{less_safe, panic_message};
-use crate::policy::{Wish, covers, offer};
+use crate::policy::{ProposedCall, covers, suggest_grant};
 use crate::recorder;
 
-/// What is done about a call.
+/// The plan for a call.
 pub(super) enum Plan {
-    /// The model gets this, and the tool is not called.
+    /// The model is shown a text, and the tool is not called.
     Say {
-        /// What it is shown.
+        /// The text that the model is shown.
         text: String,
-        /// Whether it is told that the call failed.
+        /// Whether the result is marked as failed.
         failed: bool,
-        /// What was recorded of the call, if it asked a person.
+        /// The `tool_finished` of a call that asked a person.
         finished: Option<RecordId>,
     },
-    /// A rule refuses it: the model gets this.
+    /// A rule refuses the call, and the model is shown a text.
     Refuse {
-        /// What it is shown.
+        /// The text that the model is shown.
         text: String,
         /// The rule.
         by: Option<String>,
     },
-    /// It ended; only the result is missing.
+    /// The call has ended. Only the result is missing.
     Report {
-        /// Its `tool_finished`.
+        /// The `tool_finished` record.
         finished: RecordId,
-        /// Whether it failed.
+        /// Whether the call failed.
         failed: bool,
     },
-    /// A person was asked.
+    /// The call waits for an answer.
     Wait,
-    /// It is made.
+    /// The tool is called.
     Make(Execution),
 }
 
-/// A call that is to be made.
+/// The data to make a call.
 pub(super) struct Execution {
     pub(super) tool: BoxTool,
     pub(super) arguments: String,
@@ -64,18 +64,18 @@ impl Agent {
         self.tools.iter().find(|tool| tool.spec().name == name)
     }
 
-    /// What is to be done about a call: first by what is recorded of it, then by its arguments, then by the rules.
+    /// Plans a call: first by its records, then by its arguments, then by the policies.
     pub(super) async fn decide(
         &self,
         session: &mut Session,
-        bench: &Bench,
+        context: &StepContext,
         call: &OpenCall,
         arguments: String,
     ) -> Result<Plan> {
         match (call.asked, call.answered, call.finished) {
-            // The tool asked: its part is over, and the answer is the result.
-            (Some(About::Question), None, _) => return Ok(Plan::Wait),
-            (Some(About::Question), Some(answer), finished) => {
+            // The tool has asked a question. The answer is its result.
+            (Some(QuestionKind::Question), None, _) => return Ok(Plan::Wait),
+            (Some(QuestionKind::Question), Some(answer), finished) => {
                 let text = self.answer_in_words(session, answer).await?;
                 return Ok(Plan::Say { text, failed: false, finished: finished.map(|(_, id)| id) });
             }
@@ -84,11 +84,17 @@ impl Agent {
             }
             _ => {}
         }
+        if context.resolved.answer_tool.as_ref().is_some_and(|tool| tool.name == call.tool) {
+            return Ok(match self.check_call(session, context, &arguments).await? {
+                Ok(text) => Plan::Say { text, failed: false, finished: None },
+                Err(text) => Plan::fail(text),
+            });
+        }
         let Some(tool) = self.tool(&call.tool) else {
             let known: Vec<_> = self.tool_names().collect();
             return Ok(Plan::fail(match known.as_slice() {
-                [] => format!("There is no tool {:?}: there are none.", call.tool),
-                known => format!("There is no tool {:?}. There are: {}.", call.tool, known.join(", ")),
+                [] => format!("Unknown tool {:?}. No tools are available.", call.tool),
+                known => format!("Unknown tool {:?}. Available tools: {}.", call.tool, known.join(", ")),
             }));
         };
         let make = |attempt: u32| Plan::Make(Execution { tool: tool.clone(), arguments: arguments.clone(), attempt });
@@ -99,32 +105,32 @@ impl Agent {
             return Ok(Plan::Wait);
         }
         if let Some(started) = &call.started {
-            return self.decide_in_doubt(session, bench, call, started, &arguments, make).await;
+            return self.decide_interrupted(session, context, call, started, &arguments, make).await;
         }
         let checked = std::panic::catch_unwind(AssertUnwindSafe(|| tool.check(&arguments)));
-        let checked = checked.unwrap_or_else(|panic| Err(format!("The tool broke down: {}", panic_message(&*panic))));
+        let checked = checked.unwrap_or_else(|panic| Err(format!("The tool panicked: {}", panic_message(&*panic))));
         if let Err(text) = checked {
             return Ok(Plan::fail(text));
         }
-        let wish = Wish {
+        let proposed = ProposedCall {
             tool: &call.tool,
             arguments: &arguments,
             effect: planned_effect(session, tool),
             spec: Some(tool.spec()),
-            root: bench.desk.as_ref().and_then(|desk| desk.appears_at()),
+            root: context.tool_workspace.as_ref().and_then(|tool_workspace| tool_workspace.mount_path()),
         };
-        let Ruled { decision, by } = self.rule_on(&wish, bench.house.as_deref());
+        let ToolDecision { decision, by } = self.decide_tool(&proposed, context.session_policy.as_deref());
         match decision {
             Decision::Deny(why) => Ok(Plan::Refuse { text: format!("This call is not allowed: {why}"), by }),
             Decision::Allow => Ok(make(1)),
-            // A question needs no permission of the person who answers it.
+            // Asking a person needs no approval.
             Decision::Ask if tool.spec().asks => Ok(make(1)),
-            Decision::Ask if session.state().granted.iter().any(|grant| covers(grant, &wish)) => Ok(make(1)),
+            Decision::Ask if session.state().granted.iter().any(|grant| covers(grant, &proposed)) => Ok(make(1)),
             Decision::Ask => {
-                let always = offer(&wish);
+                let always = suggest_grant(&proposed);
                 let by_rule = by
                     .as_ref()
-                    .filter(|_| self.rules.is_some() || bench.house.is_some())
+                    .filter(|_| self.policy.is_some() || context.session_policy.is_some())
                     .map(|by| format!("\nrule: {by}"));
                 let shown = format!(
                     "Agent {} wants to call {}:\n{arguments}{}\nalways: {always}",
@@ -132,25 +138,25 @@ impl Agent {
                     call.tool,
                     by_rule.unwrap_or_default()
                 );
-                let asked = Asked::new(About::Approval, Some(call.id.clone()), shown);
-                self.ask(session, bench, Asked { always: Some(Box::new(always)), policy: by, ..asked })?;
+                let asked = Asked::new(QuestionKind::Approval, Some(call.id.clone()), shown);
+                self.ask(session, context, Asked { always: Some(Box::new(always)), policy: by, ..asked })?;
                 Ok(Plan::Wait)
             }
         }
     }
 
-    /// Puts a question on the record.
-    pub(super) fn ask(&self, session: &mut Session, bench: &Bench, asked: Asked) -> Result<()> {
-        bench.tell(session, || Event::Asked { shown: asked.shown.to_string() });
+    /// Records a question.
+    pub(super) fn ask(&self, session: &mut Session, context: &StepContext, asked: Asked) -> Result<()> {
+        context.emit(session, || Event::Asked { shown: asked.shown.to_string() });
         session.append(asked).map(|_| ())
     }
 
-    /// A person answered whether the call may be made, or whether it happened.
+    /// Plans a call after the answer to its approval, or to whether it happened.
     async fn decide_answered(
         &self,
         session: &mut Session,
         call: &OpenCall,
-        about: About,
+        about: QuestionKind,
         seq: u64,
         make: impl Fn(u32) -> Plan,
     ) -> Result<Plan> {
@@ -162,29 +168,31 @@ impl Agent {
         };
         let attempt = call.started.as_ref().map(|started| started.attempt);
         Ok(match (about, answered.verdict) {
-            (About::Approval, Verdict::Yes) => make(attempt.unwrap_or(1)),
-            (About::InDoubt, Verdict::No) => make(attempt.map_or(1, |attempt| attempt + 1)),
-            // An answer of a later version does not say here that it happened.
-            (About::InDoubt, Verdict::Unknown(answer)) => {
-                let remark = format!("the process ended in the middle; {by} gave an answer that is {answer}");
+            (QuestionKind::Approval, Verdict::Yes) => make(attempt.unwrap_or(1)),
+            (QuestionKind::OutcomeUnknown, Verdict::No) => make(attempt.map_or(1, |attempt| attempt + 1)),
+            // An unknown answer of a later version does not confirm that the call happened.
+            (QuestionKind::OutcomeUnknown, Verdict::Unknown(answer)) => {
+                let remark = format!("the process ended during the call; {by} gave an answer that is {answer}");
                 let words = "It is not known whether the call happened.";
                 let finished = recorder::closed(&call.id, CallOutcome::Lost, Some(words), remark);
                 let finished = session.append(finished)?;
                 session.publish().await?;
                 Plan::Report { finished, failed: true }
             }
-            (About::InDoubt, _) => {
-                let words = words.unwrap_or_else(|| format!("The call had happened{why}. Its output was lost."));
-                let remark = format!("the process ended in the middle; {by} said what came of it");
+            (QuestionKind::OutcomeUnknown, _) => {
+                let words = words.unwrap_or_else(|| format!("The call happened{why}. Its output was lost."));
+                let remark = format!("the process ended during the call; {by} reported the outcome");
                 let finished = recorder::closed(&call.id, CallOutcome::Done, Some(&words), remark);
                 let finished = session.append(finished)?;
                 session.publish().await?;
                 Plan::Report { finished, failed: false }
             }
-            (About::Approval | About::Question | About::Unknown(_), _) => Plan::fail(match words {
-                Some(words) => format!("{} did not allow this call: {words}", by.name),
-                None => format!("{} did not allow this call{why}", by.name),
-            }),
+            (QuestionKind::Approval | QuestionKind::Question | QuestionKind::Unknown(_), _) => {
+                Plan::fail(match words {
+                    Some(words) => format!("{} did not allow this call: {words}", by.name),
+                    None => format!("{} did not allow this call{why}", by.name),
+                })
+            }
         })
     }
 
@@ -201,7 +209,8 @@ impl Agent {
     }
 }
 
-/// A call that ended: its result refers to the record of its end. One that ended before the fork is told in words.
+/// The plan for a call that has ended: its result refers to `tool_finished`. If the call ended before the fork point,
+/// the result contains the text.
 async fn report(session: &Session, seq: u64, id: RecordId) -> Result<Plan> {
     let here = match seq <= session.head().seq {
         true => Some(session.record_at(seq).await?).filter(|record| record.id() == id),
@@ -220,9 +229,10 @@ async fn report(session: &Session, seq: u64, id: RecordId) -> Result<Plan> {
     Ok(Plan::Say { text, failed: body.is_none_or(|body| failed(&body)), finished: None })
 }
 
-/// What a call would mean where the session is placed.
+/// The effect of a call in the session's placement.
 fn planned_effect(session: &Session, tool: &BoxTool) -> Effect {
     let placement = session.state().placement.as_ref();
-    let isolated = tool.spec().touches == Touches::Nothing || placement.is_none_or(|placement| placement.isolated);
+    let isolated =
+        tool.spec().file_access == FileAccess::Nothing || placement.is_none_or(|placement| placement.isolated);
     less_safe(tool, isolated)
 }

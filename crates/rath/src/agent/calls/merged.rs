@@ -1,25 +1,25 @@
-//! What became of the files of a branch that was merged, in words for the model that made the call.
+//! Notices for the model about the files of a merged branch.
 
 use rath_core::files::Conflict;
 use rath_core::{Result, Session, SessionId};
 
-/// How many paths are named.
+/// The largest number of paths in a notice.
 const NAMED: usize = 20;
 
-/// What is to be said about the files of one branch. It is read from records alone, so a resumed run says the same.
+/// The file changes of one merged branch. Read from records alone, so that a resumed run gives the same notice.
 pub(super) struct MergedBranch {
-    /// The place of the call.
+    /// The index of the call.
     pub(super) at: usize,
     branch: SessionId,
     failed: bool,
-    /// Whether its files are other than those that it began with.
+    /// Whether the branch changed files.
     changed: bool,
-    /// Conflicts that came up on the branch and are open still.
+    /// Conflicts of merges on the branch that are still open.
     within: Vec<Conflict>,
 }
 
 impl MergedBranch {
-    /// Of a branch at its end.
+    /// Reads a branch at its end.
     pub(super) async fn of(at: usize, branch: &Session, failed: bool) -> Result<Self> {
         let state = branch.state();
         let (mut changed, mut within) = (false, Vec::new());
@@ -32,38 +32,37 @@ impl MergedBranch {
         Ok(Self { at, branch: branch.id(), failed, changed, within })
     }
 
-    /// The branch, where its files are to be left out: half of a work that failed may not win over one that is done.
+    /// The branch, if its files must not be merged: partial changes of a failed call must not win over those of a
+    /// finished one.
     pub(super) fn without_files(&self) -> Option<SessionId> {
         self.failed.then_some(self.branch)
     }
 
-    /// What the caller's model is told, once the branch was merged; `None` where all of its work is in the files.
-    pub(super) fn told(&self, session: &Session) -> Option<String> {
+    /// The notice for the caller's model after the merge. `None` if all changes were merged.
+    pub(super) fn notice(&self, session: &Session) -> Option<String> {
         let short = self.branch.short();
         if self.failed {
             return self.changed.then(|| {
-                format!(
-                    "Because it failed, nothing that it changed is in the files. Its changes stay on branch {short}."
-                )
+                format!("The call failed, so none of its file changes were merged. They remain on branch {short}.")
             });
         }
         let mut said = Vec::new();
         let open = session.state().conflicts.iter().filter(|open| open.branch == Some(self.branch));
         if let Some(paths) = named(open) {
             said.push(format!(
-                "Not all of its changes are in the files. Another call changed these paths too, in ways that do not fit \
-                 together, and the other's side stands there now:\n{paths}\nRead them, and bring in what is missing \
-                 yourself or by calling again.\nIts side stays on branch {short}; a person can take it with `rath resolve`."
+                "Some of its file changes were not merged. Another call made conflicting changes to these paths, and the \
+                 other call's version was kept:\n{paths}\nRead these files, and add what is missing yourself or with \
+                 another call.\nThe version of this call remains on branch {short}; a person can take it with `rath resolve`."
             ));
         }
         if let Some(paths) = named(self.within.iter()) {
-            said.push(format!("Calls that it made itself left conflicts, of which one side is in the files:\n{paths}"));
+            said.push(format!("Its own calls left merge conflicts, and one side of each is in the files:\n{paths}"));
         }
         Some(said.join("\n")).filter(|said| !said.is_empty())
     }
 }
 
-/// Paths, a line each, and what does not fit together there; `None` where there are none.
+/// The conflicts, one line each. `None` if there are none.
 fn named<'a>(conflicts: impl Iterator<Item = &'a Conflict>) -> Option<String> {
     let mut words: Vec<_> = conflicts.map(|open| format!("- {} ({})", open.path, open.kind)).collect();
     let more = words.len().saturating_sub(NAMED);

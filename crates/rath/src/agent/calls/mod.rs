@@ -1,10 +1,10 @@
-//! The tool calls of one turn, from the model's request to the results that it is shown.
+//! The tool calls of one turn, from the model's request to the results.
 //!
-//! Read [`Agent::make_calls`] and then this file from top to bottom. Of each stage the details are in one file:
+//! Start with [`Agent::make_calls`]. The details of each stage are in one file:
 //!
-//! 1. `decide`: is the call made, refused, asked about, or over already?
-//! 2. `one_call`: `tool_started` is appended, the tool is called, `tool_finished` is appended.
-//! 3. `branches`: branches that calls worked on are merged, in call order.
+//! 1. `decide`: whether the call is made, refused, needs an approval, or is over already.
+//! 2. `one_call`: appends `tool_started`, calls the tool, appends `tool_finished`.
+//! 3. `branches`: merges the branches of calls, in call order.
 
 mod branches;
 mod decide;
@@ -16,22 +16,23 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rath_core::body::{Assistant, Block, ToolFinished, ToolResult};
 use rath_core::store::BoxFuture;
-use rath_core::{Cancel, Content, Error, ErrorKind, OpenCall, RecordId, Result, Session, Touches};
+use rath_core::{Cancel, Content, Error, ErrorKind, FileAccess, OpenCall, RecordId, Result, Session};
 
 use super::Agent;
-use super::drive::Bench;
+use super::drive::StepContext;
 use super::event::Event;
 
-pub(super) use branches::give_up;
+pub(super) use branches::abandon_branches;
 use decide::Plan;
+pub(crate) use one_call::panic_message;
 use one_call::{CallEnd, InFlightCall};
 
-/// A call of the turn, and what is done about it.
+/// A call of the turn, and its plan.
 struct ScheduledCall {
     call: OpenCall,
     plan: Plan,
-    /// What the call does with the files, also while it waits for a person.
-    touches: Touches,
+    /// How the call uses the files. It keeps its place among file calls while it waits for an answer.
+    file_access: FileAccess,
     stage: Stage,
 }
 
@@ -43,33 +44,33 @@ enum Stage {
 }
 
 impl Agent {
-    /// Makes the calls of the last turn, or what is left of them, and gives the model their results.
+    /// Makes the remaining calls of the last turn, and records their results for the model.
     pub(super) async fn make_calls(
         &self,
         session: &mut Session,
-        bench: &mut Bench,
+        context: &mut StepContext,
         calls: Vec<OpenCall>,
     ) -> Result<()> {
         let Some(record) = calls.first().map(|call| call.record) else { return Ok(()) };
-        let turn = self.turn(session, bench, record).await?;
+        let turn = self.turn(session, context, record).await?;
         let mut batch = Vec::with_capacity(calls.len());
         for call in calls {
             let arguments = arguments_of(session, &turn, &call.id).await?;
-            let plan = self.decide(session, bench, &call, arguments).await?;
+            let plan = self.decide(session, context, &call, arguments).await?;
             let stage = if matches!(plan, Plan::Make(_)) { Stage::Queued } else { Stage::Over };
-            let touches = self.touches(&call.tool);
-            batch.push(ScheduledCall { call, plan, touches, stage });
+            let file_access = self.file_access(&call.tool);
+            batch.push(ScheduledCall { call, plan, file_access, stage });
         }
-        let mut branches = std::mem::take(&mut bench.branches);
-        branches.extend(CallBatch::new(self, session, bench, &mut batch).run().await?);
+        let mut branches = std::mem::take(&mut context.branches);
+        branches.extend(CallBatch::new(self, session, context, &mut batch).run().await?);
         if batch.iter().any(|scheduled| matches!(scheduled.plan, Plan::Wait)) {
-            (bench.turn, bench.branches) = (Some(turn), branches);
-            return self.await_answer(session, bench).await;
+            (context.turn, context.branches) = (Some(turn), branches);
+            return self.await_answer(session, context).await;
         }
         let merged = self.merge_branches(session, &batch, branches).await?;
         for (at, ScheduledCall { call, plan, .. }) in batch.into_iter().enumerate() {
             if let Plan::Say { text, failed: true, .. } | Plan::Refuse { text, .. } = &plan {
-                bench.tell(session, || Event::CallRefused { tool: call.tool.clone(), why: text.clone() });
+                context.emit(session, || Event::CallRefused { tool: call.tool.clone(), why: text.clone() });
             }
             let result = ToolResult::new(call.id);
             let result = match plan {
@@ -81,8 +82,8 @@ impl Agent {
                 }
                 Plan::Report { finished, failed } => {
                     let result = ToolResult { finished: Some(finished), failed, ..result };
-                    match merged.iter().find(|merged| merged.at == at).and_then(|merged| merged.told(session)) {
-                        Some(told) => with_words(session, result, &told).await?,
+                    match merged.iter().find(|merged| merged.at == at).and_then(|merged| merged.notice(session)) {
+                        Some(notice) => with_words(session, result, &notice).await?,
                         None => result,
                     }
                 }
@@ -93,58 +94,63 @@ impl Agent {
         Ok(())
     }
 
-    /// What a call does with the files. One that works on a branch begins with a copy of them.
-    fn touches(&self, tool: &str) -> Touches {
+    /// How a call uses the files. A call with a branch reads them, because the branch starts with a copy.
+    fn file_access(&self, tool: &str) -> FileAccess {
         match self.tool(tool).map(|tool| tool.spec()) {
-            Some(spec) if spec.branches && spec.touches == Touches::Nothing => Touches::Reads,
-            Some(spec) => spec.touches,
-            None => Touches::Nothing,
+            Some(spec) if spec.branches && spec.file_access == FileAccess::Nothing => FileAccess::Reads,
+            Some(spec) => spec.file_access,
+            None => FileAccess::Nothing,
         }
     }
 }
 
-/// The calls of one turn while they are made: together, unless they conflict on the files. After an error no other call
-/// is started; those that run come to their own end and are recorded as far as possible.
+/// The calls of one turn while they run. Calls run concurrently unless they conflict on the files. After an error no
+/// further call is started; running calls finish and are recorded as far as possible.
 struct CallBatch<'a> {
     agent: &'a Agent,
     session: &'a mut Session,
-    bench: &'a mut Bench,
+    context: &'a mut StepContext,
     calls: &'a mut [ScheduledCall],
-    /// Whether there is one call to make.
+    /// Whether only one call is to be made.
     alone: bool,
     running: FuturesUnordered<BoxFuture<'static, CallEnd>>,
-    /// The calls that run, by their place.
+    /// The running calls, by index.
     in_flight: Vec<Option<InFlightCall>>,
-    /// The branches that calls worked on, with the place of the call.
+    /// The branches of finished calls, with the index of the call.
     branches: Vec<(usize, Session)>,
-    /// What those that run are stopped by.
+    /// Cancels the running calls.
     cancel: Cancel,
-    /// Comes when they are to be stopped; gone once it came.
+    /// Completes when the calls must stop. `None` after that.
     stop: Option<BoxFuture<'static, ()>>,
-    /// Whether a call ended after that.
+    /// Whether a call ended after `stop` completed.
     cut: bool,
     error: Option<Error>,
 }
 
 impl<'a> CallBatch<'a> {
-    fn new(agent: &'a Agent, session: &'a mut Session, bench: &'a mut Bench, calls: &'a mut [ScheduledCall]) -> Self {
+    fn new(
+        agent: &'a Agent,
+        session: &'a mut Session,
+        context: &'a mut StepContext,
+        calls: &'a mut [ScheduledCall],
+    ) -> Self {
         Self {
             alone: calls.iter().filter(|call| call.stage == Stage::Queued).count() == 1,
             running: FuturesUnordered::new(),
             in_flight: calls.iter().map(|_| None).collect(),
             branches: Vec::new(),
-            cancel: bench.cancel.child(),
-            stop: Some(agent.stop(session, bench)),
+            cancel: context.cancel.child(),
+            stop: Some(agent.stop(session, context)),
             cut: false,
             error: None,
             agent,
             session,
-            bench,
+            context,
             calls,
         }
     }
 
-    /// Makes the calls. Returns the branches that they worked on, with the place of the call.
+    /// Makes the calls. Returns their branches, with the index of the call.
     async fn run(mut self) -> Result<Vec<(usize, Session)>> {
         loop {
             let started = self.start_ready().await;
@@ -164,7 +170,7 @@ impl<'a> CallBatch<'a> {
         }
     }
 
-    /// Starts every call that may start now: first all of them on the record, durably, and then in fact.
+    /// Starts every call that may start now. All starts are recorded durably before the first tool is called.
     async fn start_ready(&mut self) -> Result<()> {
         if !self.may_start_more() {
             return Ok(());
@@ -179,7 +185,7 @@ impl<'a> CallBatch<'a> {
             return Err(error);
         }
         for (at, call) in fresh {
-            self.bench.tell(self.session, || call.event());
+            self.context.emit(self.session, || call.event());
             self.running.push(call.run(at, self.alone));
             self.in_flight[at] = Some(call);
         }
@@ -192,7 +198,7 @@ impl<'a> CallBatch<'a> {
                 continue;
             }
             let (scheduled, cancel) = (&mut self.calls[at], self.cancel.child());
-            match self.agent.start_call(self.session, self.bench, scheduled, cancel).await? {
+            match self.agent.start_call(self.session, self.context, scheduled, cancel).await? {
                 Some(call) => {
                     scheduled.stage = Stage::Running;
                     fresh.push((at, call));
@@ -203,28 +209,28 @@ impl<'a> CallBatch<'a> {
         Ok(())
     }
 
-    /// The intent is durable before the effect; before one that cannot be taken back, whatever was said about
+    /// Publishes the starts before the effects. For irreversible effects this does not depend on the session's
     /// durability.
     async fn make_durable(&mut self, fresh: &[(usize, InFlightCall)]) -> Result<()> {
         match fresh.iter().any(|(_, call)| call.effect().is_irreversible()) {
             true => self.session.publish().await,
             false if fresh.is_empty() => Ok(()),
-            false => self.session.settle().await,
+            false => self.session.publish_if_due().await,
         }
     }
 
     /// Records that calls did not start after all.
     fn take_back(&mut self, fresh: Vec<(usize, InFlightCall)>, error: &Error) {
-        // Where nothing is recorded after this, a resumed run finds the session as it was before, and makes them.
+        // Without further records a resumed run finds the session as before, and makes the calls.
         if error.leaves_the_run_open() && self.running.is_empty() {
             return;
         }
         for (_, call) in fresh {
-            let _ = call.did_not_start(self.session, error);
+            let _ = call.record_not_started(self.session, error);
         }
     }
 
-    /// The next call that ends. When the work is to stop, those that run are told, and end by themselves or are dropped.
+    /// Waits for the next call that ends. When the run must stop, running calls are cancelled first.
     async fn next_end(&mut self) -> Option<CallEnd> {
         if self.running.is_empty() {
             return None;
@@ -236,35 +242,35 @@ impl<'a> CallBatch<'a> {
                 () = stop => {}
             }
             self.stop = None;
-            // If a person or a program cancelled, the token says so already.
-            self.cancel.cancel("the time of the budget is over");
+            // After a cancellation the token is cancelled already.
+            self.cancel.cancel("the time limit of the budget is reached");
         }
         self.running.next().await
     }
 
-    /// A call ended.
+    /// Handles the end of a call.
     async fn ended(&mut self, mut end: CallEnd) {
         let Some(call) = self.in_flight[end.at].take() else { return };
         self.calls[end.at].stage = Stage::Over;
         match end.outcome.open.take() {
-            // The work on its branch waits for a person: so does the call.
+            // An agent on the call's branch waits for an answer, so the call waits too.
             Some(error) if matches!(error.kind(), ErrorKind::Waiting(_)) => {
                 self.calls[end.at].plan = Plan::Wait;
                 let branch = error.into_sessions().into_iter().next();
-                self.bench.waiting.extend(branch.map(|branch| (call.id().to_owned(), branch)));
+                self.context.waiting.extend(branch.map(|branch| (call.id().to_owned(), branch)));
             }
             Some(error) => self.note(Err(error)),
             None => {
                 let recorded = self.record_end(call, end).await;
                 self.note(recorded);
-                self.cut |= self.stop.is_none() || self.bench.cancel.is_cancelled();
+                self.cut |= self.stop.is_none() || self.context.cancel.is_cancelled();
             }
         }
     }
 
     async fn record_end(&mut self, call: InFlightCall, end: CallEnd) -> Result<()> {
         let (at, effect) = (end.at, call.effect());
-        let finished = self.agent.finish_call(self.session, self.bench, call, end).await?;
+        let finished = self.agent.finish_call(self.session, self.context, call, end).await?;
         self.branches.extend(finished.branch.map(|branch| (at, branch)));
         self.calls[at].plan = match finished.asks {
             true => Plan::Wait,
@@ -272,18 +278,18 @@ impl<'a> CallBatch<'a> {
         };
         let last = self.calls.iter().all(|call| call.stage == Stage::Over);
         match (&self.error, last && !effect.is_irreversible()) {
-            // Nothing that publishes it may follow.
+            // After an error no later record may publish it.
             (Some(_), _) => self.session.publish().await,
-            // What follows the last one is published at once: the two share a commit.
+            // The record that follows the last end is published at once: the two share a commit.
             (None, true) => Ok(()),
-            (None, false) => self.session.settle().await,
+            (None, false) => self.session.publish_if_due().await,
         }
     }
 
-    /// Nothing runs any more, and nothing may start.
+    /// Ends the batch: no call is running, and none may start.
     async fn over(self) -> Result<Vec<(usize, Session)>> {
         let cut = self.cut || self.any_may_start();
-        match (self.error, self.agent.stopped(self.bench).filter(|_| cut)) {
+        match (self.error, self.agent.stopped(self.context).filter(|_| cut)) {
             (Some(error), _) => Err(error),
             (None, Some(error)) => {
                 self.session.publish().await?;
@@ -293,9 +299,9 @@ impl<'a> CallBatch<'a> {
         }
     }
 
-    /// Whether another call may start now. None does after an error, nor after the work was stopped.
+    /// Whether another call may start now: not after an error or a stop.
     fn may_start_more(&self) -> bool {
-        self.error.is_none() && self.any_may_start() && self.agent.stopped(self.bench).is_none()
+        self.error.is_none() && self.any_may_start() && self.agent.stopped(self.context).is_none()
     }
 
     fn any_may_start(&self) -> bool {
@@ -303,17 +309,17 @@ impl<'a> CallBatch<'a> {
     }
 }
 
-/// Whether no call before it conflicts with this one on the files.
+/// Whether a call is queued and no earlier call conflicts with it on the files.
 fn may_start(calls: &[ScheduledCall], at: usize) -> bool {
     if calls[at].stage != Stage::Queued {
         return false;
     }
-    // A call that waits for a person keeps its place: later calls on the files wait for it.
+    // A call that waits for an answer keeps its place: later file calls wait for it.
     let mut before = calls[..at].iter().filter(|call| call.stage != Stage::Over || matches!(call.plan, Plan::Wait));
-    match calls[at].touches {
-        Touches::Nothing => true,
-        Touches::Reads => before.all(|call| call.touches != Touches::Writes),
-        Touches::Writes => before.all(|call| call.touches == Touches::Nothing),
+    match calls[at].file_access {
+        FileAccess::Nothing => true,
+        FileAccess::Reads => before.all(|call| call.file_access != FileAccess::Writes),
+        FileAccess::Writes => before.all(|call| call.file_access == FileAccess::Nothing),
     }
 }
 
@@ -330,9 +336,9 @@ async fn arguments_of(session: &Session, turn: &Assistant, call: &str) -> Result
     }
 }
 
-/// A result that shows the whole outcome of its call, with more words behind it.
+/// Adds a notice to the output that a result shows.
 async fn with_words(session: &Session, result: ToolResult, more: &str) -> Result<ToolResult> {
-    // An erased body says nothing.
+    // The body may be erased.
     let body = finished_of(session, result.finished).await?;
     let text = match body.as_ref().and_then(ToolFinished::shown) {
         Some(shown) => session.view().await?.content(&shown).await?,

@@ -1,27 +1,27 @@
-//! What a call did to files.
+//! The file changes of a call.
 
 use std::sync::Arc;
 
 use rath_core::Store;
-use rath_core::files::{Changes, Forest, Name, patch};
+use rath_core::files::{Changes, FilePath, TreeStore, patch};
 use serde::Serialize;
 
 use super::Differences;
 
-/// At most this many paths are named.
+/// The largest number of paths that are listed.
 const PATHS: usize = 8;
 
-/// Changed paths, and how their contents differ.
+/// Changed paths and their differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChangeSummary {
-    /// The first of the changed files.
+    /// The first changed paths.
     pub paths: Vec<ChangedPath>,
-    /// How many more there are.
+    /// The number of further paths.
     pub more: u64,
-    /// The differences of files, as a patch; none if they were not asked for, are too many, or a version is gone.
+    /// The differences as a patch. `None` if they were not requested, are too many, or a version was collected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// Of how many files the patch is.
+    /// The number of files in the patch.
     #[serde(skip)]
     pub patched: usize,
 }
@@ -32,25 +32,25 @@ pub struct ChangedPath {
     /// A for added, M for modified, D for deleted.
     pub letter: char,
     /// The path.
-    pub path: Name,
-    /// How many lines changed, if the difference was read.
+    pub path: FilePath,
+    /// The number of changed lines, if the difference was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCounts>,
 }
 
-/// How many lines of a file changed.
+/// The number of changed lines of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LineCounts {
-    /// Lines that are new.
+    /// Added lines.
     pub added: u64,
-    /// Lines that are gone.
+    /// Removed lines.
     pub removed: u64,
-    /// Whether it is not text.
+    /// Whether the file is binary: then both counts are 0.
     pub binary: bool,
 }
 
 impl ChangeSummary {
-    /// The paths of `changes`, and their differences where they are few enough for `differences`.
+    /// Summarizes `changes`, with their differences as far as `differences` allows.
     pub async fn of(store: &Arc<dyn Store>, changes: &Changes, differences: Differences) -> Self {
         let files: Vec<_> = changes.paths.iter().filter(|change| !change.is_directory()).cloned().collect();
         let named = |count: usize| {
@@ -71,8 +71,8 @@ impl ChangeSummary {
             let more = (changes.total as usize).saturating_sub(changes.paths.len()) + files.len().saturating_sub(PATHS);
             return Self { paths: named(PATHS), more: more as u64, ..Self::default() };
         }
-        let Ok(patch) = patch(&Forest::new(&**store), &files).await else {
-            // A version may have been collected; which paths changed is known all the same.
+        let Ok(patch) = patch(&TreeStore::new(&**store), &files).await else {
+            // A version may have been collected. The changed paths are known from the record.
             return Self { paths: named(usize::MAX), ..Self::default() };
         };
         let path = |stat: &rath_core::files::Stat| ChangedPath {

@@ -1,30 +1,30 @@
-//! What a record means to a reader.
+//! The entries of a transcript.
 
-use rath_core::body::{About, Assistant, Grant, Outcome, Role, ToolFinished, Verdict, Why};
+use rath_core::body::{Assistant, Grant, Outcome, QuestionKind, RestoreReason, Role, ToolFinished, Verdict};
 use rath_core::files::Conflict;
 use rath_core::{Actor, Content, Kind, Point, SessionId, Time, Usage};
 use serde::Serialize;
 
 use super::{ChangeSummary, Excerpt};
 
-/// What one record means. Some records have no entry, and some have several.
+/// An entry for a record. Some records have no entry, and some have several.
 #[derive(Clone, Debug, Serialize)]
-pub struct Entry {
+pub struct TranscriptEntry {
     /// The record.
     pub at: Point,
     /// When it was made.
     pub time: Time,
-    /// How many steps of the session are open around it.
+    /// The number of open steps around it.
     pub depth: usize,
-    /// The call that it is about.
+    /// The call that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// What it means.
+    /// The content of the entry.
     #[serde(flatten)]
     pub what: EntryKind,
 }
 
-/// Who says something in a conversation.
+/// The speaker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Speaker {
@@ -32,99 +32,99 @@ pub enum Speaker {
     System,
     /// A person.
     User,
-    /// A remark that no model is shown.
+    /// A note that no model is shown.
     Note,
 }
 
-/// What a record means.
+/// The content of an entry.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EntryKind {
-    /// Something was said.
+    /// A message.
     Message {
-        /// Who says it.
+        /// The speaker.
         speaker: Speaker,
         /// The text.
         text: Content,
-        /// Pictures and documents that came with it, in words.
+        /// Descriptions of attached images and documents.
         attached: Vec<String>,
     },
-    /// The model's turn. Its calls follow, an entry each.
+    /// A turn of the model. Its calls follow as separate entries.
     Turn {
-        /// What it said.
+        /// The text.
         turn: Assistant,
     },
-    /// The model wants to call a tool.
+    /// The model requests a tool call.
     CallRequested {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
         /// The arguments, as JSON.
         arguments: Content,
         /// Whether the turn has no text, and this is its first call.
         opens_turn: bool,
     },
-    /// What the model's turn cost.
+    /// The usage of a turn.
     TurnFinished {
         /// The number of the turn in its step.
         turn: u64,
-        /// How long the answer took, in microseconds.
+        /// The duration of the request in microseconds.
         latency_us: Option<u64>,
-        /// What it used.
+        /// The tokens and the cost of the turn.
         usage: Usage,
-        /// Why it ended, in the provider's word.
+        /// The provider's stop reason.
         stop: Option<String>,
     },
-    /// The model failed.
+    /// A request to the model failed.
     ModelFailed {
-        /// What happened.
+        /// The error.
         why: String,
         /// The HTTP status.
         status: Option<u16>,
-        /// Whether the process ended before there was an answer.
+        /// Whether the process ended before the response.
         lost: bool,
         /// Whether the request was sent again.
         retried: bool,
-        /// What had arrived of the answer.
+        /// The part of the answer that was received.
         partial: Option<Excerpt>,
     },
-    /// A step was entered.
+    /// A step starts: the step of a run, a workflow or an agent.
     StepEntered {
         /// Its name; for a run also the name and version of its workflow.
         name: String,
-        /// Who works in it.
+        /// Whether an agent or a workflow works in it.
         role: Option<Role>,
         /// The agent's model.
         model: Option<String>,
-        /// The version that its configuration names.
+        /// The version in its configuration.
         version: Option<String>,
     },
-    /// A step was left.
+    /// A step finished.
     StepLeft {
         /// Its name.
         name: String,
         /// How it ended.
         outcome: Outcome,
-        /// How long it took, in microseconds.
+        /// The duration in microseconds.
         duration_us: u64,
-        /// The answers of the model, in an agent's step.
+        /// The number of model answers, in an agent's step.
         turns: Option<u64>,
-        /// What was used in it.
+        /// The tokens and the cost, including inner steps.
         usage: Usage,
-        /// The value that it left, as JSON text.
+        /// The value that it returned, as JSON text.
         value: Option<Content>,
     },
-    /// A call started.
+    /// The runtime starts a tool call.
     CallStarted {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
-        /// What it is asked, if no model requested it: a command line, or arguments. This entry begins the call.
+        /// The command line or arguments, if no model requested the call. Then this entry starts the call.
         by_hand: Option<String>,
-        /// Whether it was interrupted, and is made again.
+        /// Whether the call is repeated after an interruption.
         again: bool,
-        /// How often it was made.
+        /// The number of attempts.
         attempt: u32,
-        /// How many paths had changed outside before it.
+        /// The number of external edits before it.
         outside: u64,
     },
     /// A call ended.
@@ -133,95 +133,95 @@ pub enum EntryKind {
         tool: String,
         /// The body of the record.
         finished: Box<ToolFinished>,
-        /// What it changed in the files.
+        /// The file changes.
         changed: ChangeSummary,
-        /// What the model was shown; none if there are several streams too long to be recorded in place.
+        /// The text that the model was shown. `None` if there are several streams that are stored as blobs.
         shown: Option<Excerpt>,
     },
-    /// What the model was told of a call that did not end: a refusal, an answer, unusable arguments.
+    /// The result of a call without an end: a refusal, an answer, invalid arguments.
     CallResult {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
         /// Whether the call failed.
         failed: bool,
-        /// What the model was told.
+        /// The text of the result.
         shown: Option<Excerpt>,
     },
-    /// A call was given up: the run was cancelled.
+    /// A call was abandoned because the run was cancelled.
     CallGivenUp,
-    /// A person is asked.
+    /// A question to a person.
     Asked {
-        /// Who asks.
+        /// The actor that asks.
         by: Actor,
-        /// What about.
-        about: About,
-        /// What is shown; none if that is the call itself.
+        /// What the question is about: an approval, a call with an unknown outcome, or anything else in words.
+        about: QuestionKind,
+        /// The text. `None` if it is only the call itself.
         shown: Option<Excerpt>,
-        /// The policy rule for which a person is asked.
+        /// The policy rule that requires the approval.
         rule: Option<String>,
     },
-    /// A person answered.
+    /// An answer.
     Answered {
-        /// Who.
+        /// The person.
         by: Actor,
         /// The answer.
         verdict: Verdict,
-        /// The words of an answer in words.
+        /// The text of a text answer.
         text: Option<Excerpt>,
         /// The reason.
         why: Option<String>,
-        /// Whether another answer came first: this one changes nothing.
+        /// Whether another answer came first, so that this one has no effect.
         late: bool,
     },
-    /// Some calls are allowed from here on.
+    /// A grant: some calls need no approval from here on.
     Granted {
-        /// Who allows them.
+        /// The person who granted it.
         by: Actor,
-        /// Which.
+        /// The calls that need no approval.
         allows: Grant,
     },
-    /// The work failed.
+    /// The run failed.
     Failed {
-        /// What happened.
+        /// The error.
         why: String,
         /// The error's code.
         code: Option<String>,
     },
-    /// The work was cancelled.
+    /// The run was cancelled.
     Cancelled {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The session was forked.
     Forked {
         /// The fork point.
         from: Point,
-        /// Why.
+        /// The reason.
         why: String,
-        /// How the code had changed, if the run continues on this fork for that reason.
+        /// The divergence, if the run continues on this fork because its code changed.
         diverged: Option<String>,
     },
     /// Branches were merged.
     Merged {
-        /// The branches.
+        /// The merged branches, each with the reason for its fork.
         branches: Vec<MergedBranch>,
-        /// What that changed in the files.
+        /// The file changes.
         changed: ChangeSummary,
-        /// Conflicts between files.
+        /// Merge conflicts.
         conflicts: Vec<Conflict>,
     },
     /// Files were restored.
     Restored {
-        /// Why.
-        why: Why,
-        /// What that changed in the files.
+        /// What caused the restore.
+        why: RestoreReason,
+        /// The file changes.
         changed: ChangeSummary,
     },
-    /// A clock, a random number or the environment was read.
+    /// The clock, a random number or the environment was read.
     Sampled {
-        /// What was read.
+        /// The source.
         what: String,
-        /// The value.
+        /// The value that was read.
         value: String,
     },
     /// Any other record, and a record that cannot be read.
@@ -229,7 +229,7 @@ pub enum EntryKind {
         /// Its kind.
         #[serde(serialize_with = "as_name")]
         kind: Kind,
-        /// What it says, in a line.
+        /// Its text on one line.
         summary: String,
         /// Whether its body cannot be read.
         unreadable: bool,
@@ -239,17 +239,17 @@ pub enum EntryKind {
 /// A branch that was merged.
 #[derive(Clone, Debug, Serialize)]
 pub struct MergedBranch {
-    /// The session.
+    /// The session of the branch.
     pub session: SessionId,
-    /// Why it was forked.
+    /// The reason for the fork.
     pub why: Option<String>,
-    /// Whether its files were left out.
+    /// Whether its files were not merged.
     pub without_files: bool,
 }
 
-impl Entry {
-    /// Whether it begins the call that it is about.
-    pub fn begins_call(&self) -> bool {
+impl TranscriptEntry {
+    /// Whether it is the first entry of its call.
+    pub fn starts_call(&self) -> bool {
         matches!(self.what, EntryKind::CallRequested { .. } | EntryKind::CallStarted { by_hand: Some(_), .. })
     }
 }

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use rath_core::{Content, Result, Store};
 use serde::Serialize;
 
-/// At most this many lines.
+/// The largest number of lines.
 const LINES: usize = 10;
-/// No line is longer; what is cut ends with `…`.
+/// The longest line in characters. Longer lines are cut and end with `…`.
 const WIDTH: usize = 200;
-/// A longer content is not read only to be cut.
+/// The largest blob that is read for an excerpt, in bytes.
 const READ: u64 = 1 << 20;
 
-/// The first lines of a text, exactly as they are: a terminal must not be sent them unescaped.
+/// The first lines of a text, unescaped: escape control characters before printing them to a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Excerpt {
     /// The lines.
     pub lines: Vec<String>,
-    /// Whether something is left out: the record has it all.
+    /// Whether the text is longer.
     pub cut: bool,
 }
 
 impl Excerpt {
-    /// Of a text.
+    /// The excerpt of a text.
     pub fn of_text(text: &str) -> Self {
         let mut excerpt = Self::default();
         for line in text.trim_end_matches('\n').lines() {
@@ -41,16 +41,14 @@ impl Excerpt {
         excerpt
     }
 
-    /// Of a content, read from its blob if it has one.
+    /// The excerpt of a content, which may be a blob.
     pub async fn of(store: &Arc<dyn Store>, content: &Content) -> Result<Self> {
         Ok(match content {
             Content::Text(text) => Self::of_text(text),
             Content::Blob(blob) if blob.bytes <= READ && blob.media_type.starts_with("text/") => {
                 match store.blob_get(blob.digest).await? {
                     Some(bytes) => Self::of_text(&String::from_utf8_lossy(&bytes)),
-                    None => {
-                        Self { lines: vec![format!("({} bytes that are not in the store)", blob.bytes)], cut: false }
-                    }
+                    None => Self { lines: vec![format!("({} bytes, not in the store)", blob.bytes)], cut: false },
                 }
             }
             Content::Blob(blob) => Self { lines: vec![format!("({} bytes)", blob.bytes)], cut: true },

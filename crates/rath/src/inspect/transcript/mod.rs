@@ -1,25 +1,25 @@
-//! A session's records as a person reads them: steps, messages, calls with what they changed, questions, crashes.
+//! A session's records for people: steps, messages, calls with their changes, questions, crashes.
 //!
-//! A [`Transcript`] is given the records of one session in order, and returns what each of them means as [`Entry`]s. Entries
-//! of one call have its id; a reader puts them below the entry that begins the call.
+//! A [`Transcript`] reads the records of one session in order, and returns [`TranscriptEntry`]s for each. The entries
+//! of a call have its id; a display puts them below the entry that starts the call.
 
+mod builder;
 mod changes;
 mod entry;
 mod excerpt;
-mod teller;
 
+pub use builder::Transcript;
 pub use changes::{ChangeSummary, ChangedPath, LineCounts};
-pub use entry::{Entry, EntryKind, MergedBranch, Speaker};
+pub use entry::{EntryKind, MergedBranch, Speaker, TranscriptEntry};
 pub use excerpt::Excerpt;
-pub use teller::Transcript;
 
-/// How much of the files' differences a transcript reads.
+/// Which file differences a transcript includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Differences {
-    /// None: only which paths changed.
+    /// No differences, only the changed paths.
     None,
-    /// Those of a few changed files.
+    /// Differences if few files changed.
     Few,
-    /// All.
+    /// All differences.
     All,
 }

@@ -1,13 +1,14 @@
-//! Calls: what goes wrong with them is a result that the model reads.
+//! Tool calls: their failures are results for the model.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rath::body::{Assistant, CallOutcome, Effect, Outcome, OutsideEffect, StepLeft, ToolFinished, ToolStarted};
-use rath::files::Forest;
+use rath::files::TreeStore;
 use rath::store::Scan;
-use rath::workshop::Place;
-use rath::{Digest, Kind, Tool, ToolSpec, Touches};
+use rath::tool::{FileAccess, Tool, ToolSpec};
+use rath::workspaces::PlacementSpec;
+use rath::{Digest, Kind};
 use serde_json::json;
 
 use super::*;
@@ -38,7 +39,7 @@ fn add(a: i64, b: Option<i64>) -> String {
     (a + b.unwrap_or(0)).to_string()
 }
 
-fn trouble() -> Vec<Turn> {
+fn failing_calls() -> Vec<Turn> {
     vec![
         Turn::new().call("nowhere", json!({})),
         Turn::new().call("add", json!({ "a": "one" })),
@@ -51,14 +52,14 @@ fn trouble() -> Vec<Turn> {
     ]
 }
 
-fn what_came_of_it(results: &[(String, String, bool)]) {
+fn check_failures(results: &[(String, String, bool)]) {
     let wanted: [(&str, bool); 8] = [
-        ("There is no tool \"nowhere\". There are: add, nothing, panics, endless, fail.", true),
-        ("the arguments of `add` cannot be used: `a`: invalid type: string \"one\", expected i64", true),
-        ("the arguments of `add` cannot be used: they are not JSON", true),
-        ("the arguments of `add` cannot be used: missing field `a`", true),
+        ("Unknown tool \"nowhere\". Available tools: add, nothing, panics, endless, fail.", true),
+        ("invalid arguments for `add`: `a`: invalid type: string \"one\", expected i64", true),
+        ("invalid arguments for `add`: not valid JSON", true),
+        ("invalid arguments for `add`: missing field `a`", true),
         ("nothing", false),
-        ("The tool broke down: out of luck", true),
+        ("The tool panicked: out of luck", true),
         ("The call was stopped after 0.05 s.", true),
         ("it is late", true),
     ];
@@ -70,9 +71,9 @@ fn what_came_of_it(results: &[(String, String, bool)]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_wrong_is_a_result_and_the_run_goes_on() {
+async fn failures_are_results_and_the_run_continues() {
     // One by one, and all at once.
-    let one_by_one = trouble().into_iter().fold(Scripted::new("scripted"), Scripted::turn).say("So be it.");
+    let one_by_one = failing_calls().into_iter().fold(Scripted::new("scripted"), Scripted::turn).say("So be it.");
     let mut together = Turn::new();
     for (tool, arguments) in [
         ("nowhere", "{}"),
@@ -88,13 +89,13 @@ async fn what_goes_wrong_is_a_result_and_the_run_goes_on() {
     }
     let together = Scripted::new("scripted").turn(together).say("So be it.");
     for script in [one_by_one, together] {
-        let store = Memory::new();
+        let store = InMemory::new();
         let agent = Agent::new("unlucky").model(script).tools((add, nothing, panics, endless, fail));
         let session = in_time(agent.forward(asked(&store))).await.unwrap();
         assert_eq!(session.text().await.unwrap().as_deref(), Some("So be it."));
         assert!(session.pending().is_empty());
-        what_came_of_it(&results(&session).await);
-        // What was never called has no start.
+        check_failures(&results(&session).await);
+        // Calls that were not made have no start.
         let started: Vec<_> = bodies::<ToolStarted>(&session).await.into_iter().map(|started| started.tool).collect();
         assert_eq!(started, ["nothing", "panics", "endless", "fail"]);
         let outcomes: HashSet<_> =
@@ -105,14 +106,14 @@ async fn what_goes_wrong_is_a_result_and_the_run_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_without_tools_says_that_there_are_none() {
-    let store = Memory::new();
+async fn a_call_without_any_tools_is_a_failed_result() {
+    let store = InMemory::new();
     let script = Scripted::new("scripted").call("hammer", json!({})).say("No.");
     let session = Agent::new("bare").model(script).forward(asked(&store)).await.unwrap();
-    assert_eq!(results(&session).await[0].1, "There is no tool \"hammer\": there are none.");
+    assert_eq!(results(&session).await[0].1, "Unknown tool \"hammer\". No tools are available.");
 }
 
-/// Breaks down where it should only prepare.
+/// Panics before it returns a future.
 struct Hasty(ToolSpec, &'static str);
 
 impl Tool for Hasty {
@@ -132,7 +133,7 @@ impl Tool for Hasty {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tool_that_panics_before_it_is_awaited_breaks_nothing_else() {
+async fn a_tool_that_panics_before_it_is_awaited_fails_alone() {
     for (place, words) in [("call", "before the call"), ("check", "in the check")] {
         for calls in [1, 2] {
             let spec = ToolSpec { effect: Effect::Pure, ..nothing.spec().clone() };
@@ -142,7 +143,7 @@ async fn a_tool_that_panics_before_it_is_awaited_breaks_nothing_else() {
             }
             let script = Scripted::new("scripted").turn(turn).say("Well.");
             let agent = Agent::new("hasty").model(script).tools(Hasty(spec, place));
-            let session = asked(&Memory::new());
+            let session = asked(&InMemory::new());
             let session = tokio::spawn(async move { agent.forward(session).await }).await;
             let session = session.unwrap_or_else(|panic| panic!("{place}, {calls} calls: {panic}")).unwrap();
             let results = results(&session).await;
@@ -153,8 +154,8 @@ async fn a_tool_that_panics_before_it_is_awaited_breaks_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_of_a_turn_has_a_name_of_its_own() {
-    let store = Memory::new();
+async fn call_ids_of_a_turn_are_unique() {
+    let store = InMemory::new();
     let mut turn = Turn::new();
     for (at, id) in ["same", "", "same", "", "same~2", "other", "same", "call~1"].into_iter().enumerate() {
         turn = turn.call("echo", json!({ "text": at.to_string() })).id(id);
@@ -179,15 +180,15 @@ fn block(text: String) -> String {
     text
 }
 
-/// Adds a line to a file: reads all, waits a little, writes all.
+/// Adds a line to a file: reads the file, waits a little, writes the file.
 #[tool(effect = "workspace")]
-async fn add_line(text: String, desk: State<tools::Desk>) -> Result<String, String> {
+async fn add_line(text: String, workspace: Resource<tools::ToolWorkspace>) -> Result<String, String> {
     let path = std::path::Path::new("lines");
-    let known = desk.sandbox().read(path, rath::sandbox::Part::first(1 << 20)).await;
+    let known = workspace.sandbox().read(path, rath::sandbox::ByteRange::first(1 << 20)).await;
     let mut all = known.map(|contents| String::from_utf8(contents.bytes).unwrap()).unwrap_or_default();
     tokio::task::yield_now().await;
     all.push_str(&format!("{text}\n"));
-    desk.sandbox().write(path, all.as_bytes(), None).await.map_err(|error| error.to_string())?;
+    workspace.sandbox().write(path, all.as_bytes(), None).await.map_err(|error| error.to_string())?;
     Ok(text)
 }
 
@@ -195,9 +196,9 @@ async fn add_line(text: String, desk: State<tools::Desk>) -> Result<String, Stri
 async fn two_hundred_calls_in_a_turn() {
     let shop = Shop::new();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
-    let workshop = shop.second();
-    session.equip(workshop);
+    shop.workspaces.assign(&mut session, PlacementSpec::empty("host")).await.unwrap();
+    let workspaces = shop.second();
+    session.provide(workspaces);
     let mut turn = Turn::new();
     let mut lines = String::new();
     let wanted: Vec<String> = (0..200).map(|at| format!("n{at}")).collect();
@@ -233,11 +234,11 @@ async fn two_hundred_calls_in_a_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_are_as_the_call_order_says() {
+async fn file_calls_take_effect_in_call_order() {
     let shop = Shop::new();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
-    session.equip(shop.second());
+    shop.workspaces.assign(&mut session, PlacementSpec::empty("host")).await.unwrap();
+    session.provide(shop.second());
     let script = Scripted::new("scripted")
         .turn(
             Turn::new()
@@ -260,13 +261,13 @@ async fn files_are_as_the_call_order_says() {
     assert_eq!((write.effect, write.isolated), (Effect::Irreversible, Some(false)), "the host isolates nothing");
 }
 
-/// Whatever way files come into the store, they are there before the model hears of them, for every process.
+/// Changed files are in the store before the next request is sent, however they are saved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_are_there_before_the_model_hears_of_them() {
+async fn files_are_stored_before_the_next_request() {
     let shop = Shop::new();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
-    session.equip(shop.second());
+    shop.workspaces.assign(&mut session, PlacementSpec::empty("host")).await.unwrap();
+    session.provide(shop.second());
     let (id, another) = (session.id(), Embedded::open(shop.dir.path().join("store")).unwrap());
     let looks = Arc::new(AtomicU64::new(0));
     let looking = looks.clone();
@@ -276,7 +277,7 @@ async fn files_are_there_before_the_model_hears_of_them() {
         assert_eq!(ends.len() as u64, seen.turn);
         for end in ends {
             let version = end.body::<ToolFinished>().unwrap().workspace.unwrap();
-            let files = pollster::block_on(Forest::new(&*another).list(&version)).unwrap();
+            let files = pollster::block_on(TreeStore::new(&*another).list(&version)).unwrap();
             assert_eq!(files.len(), 1, "all of it is there");
             looking.fetch_add(1, Ordering::Relaxed);
         }
@@ -297,32 +298,32 @@ async fn files_are_there_before_the_model_hears_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_follows_a_call_that_waits_for_a_person_waits_too() {
+async fn file_calls_wait_for_an_earlier_call_that_needs_an_approval() {
     let shop = Shop::new();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
-    session.equip(shop.second());
-    session.equip(rath::agent::Patience::Wait);
+    shop.workspaces.assign(&mut session, PlacementSpec::empty("host")).await.unwrap();
+    session.provide(shop.second());
+    session.provide(rath::agent::OnQuestion::Wait);
     let turn = Turn::new().call("write", json!({ "path": "a", "content": "new" })).call("read", json!({ "path": "a" }));
     let script = Scripted::new("scripted").turn(turn.call("echo", json!({ "text": "apart" }))).say("Done.");
-    let agent = Agent::new("writer").model(script).tools((tools::coding(), echo)).policy("write", Decision::Ask);
+    let agent = Agent::new("writer").model(script).tools((tools::coding(), echo)).tool_policy("write", Decision::Ask);
     let (store, id) = (shop.store.clone(), session.id());
     let answering = async {
         let ask = loop {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             let Ok(view) = View::of(&store, id, None).await else { continue };
-            // What does not touch the files went ahead.
+            // A call that does not use files was made.
             let ended = view.state().calls.iter().filter(|call| call.finished.is_some()).count();
             if let Some(ask) = view.pending().asks.into_iter().next().filter(|_| ended == 1) {
                 break ask;
             }
         };
-        let started = View::of(&store, id, None).await.unwrap().own().await.unwrap();
+        let started = View::of(&store, id, None).await.unwrap().own_records().await.unwrap();
         let started = started.iter().filter_map(|record| record.body::<ToolStarted>().ok());
         assert_eq!(started.map(|started| started.tool).collect::<Vec<_>>(), ["echo"]);
         let (asked, shown_digest) = (ask.record, ask.shown_digest);
         let yes = rath::body::Verdict::Yes;
-        post(&store, id, Posted::Answer { asked, shown_digest, verdict: yes, why: None }).await;
+        post(&store, id, PostContent::Answer { asked, shown_digest, verdict: yes, why: None }).await;
     };
     let (session, ()) = in_time(async { tokio::join!(agent.forward(session), answering) }).await;
     let results = results(&session.unwrap()).await;
@@ -330,23 +331,23 @@ async fn what_follows_a_call_that_waits_for_a_person_waits_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_for_files_without_a_place_say_so() {
+async fn file_tools_without_a_workspace_fail() {
     let script = || Scripted::new("scripted").call("read", json!({ "path": "a" })).say("Oh.");
-    let session = asked(&Memory::new());
+    let session = asked(&InMemory::new());
     let session = Agent::new("lost").model(script()).tools(tools::reading()).forward(session).await.unwrap();
-    let no_workshop = results(&session).await;
-    assert!(no_workshop[0].2 && no_workshop[0].1.contains("Workshop"), "{no_workshop:?}");
+    let no_workspaces = results(&session).await;
+    assert!(no_workspaces[0].2 && no_workspaces[0].1.contains("Workspaces"), "{no_workspaces:?}");
     let shop = Shop::new();
     let mut session = asked(&shop.store);
-    session.equip(shop.second());
+    session.provide(shop.second());
     let session = Agent::new("lost").model(script()).tools(tools::reading()).forward(session).await.unwrap();
-    assert_eq!(results(&session).await[0].1, "This session has no files: it was not placed anywhere.");
+    assert_eq!(results(&session).await[0].1, "This session has no workspace, so it has no files.");
     assert_eq!(count(&session, Kind::ToolStarted).await, 0);
 }
 
 /// Touches something outside.
 #[tool(effect = "idempotent")]
-async fn touch(text: String, call: &Call, keys: State<Mutex<Vec<(String, Digest)>>>) -> ToolOutcome {
+async fn touch(text: String, call: &Call, keys: Resource<Mutex<Vec<(String, Digest)>>>) -> ToolOutcome {
     keys.lock().unwrap().push((text.clone(), call.key));
     let effect = OutsideEffect {
         system: "test".into(),
@@ -359,8 +360,8 @@ async fn touch(text: String, call: &Call, keys: State<Mutex<Vec<(String, Digest)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_of_one_call_alone() {
-    let store = Memory::new();
+async fn idempotency_keys_are_unique() {
+    let store = InMemory::new();
     let keys = Arc::new(Mutex::new(Vec::<(String, Digest)>::new()));
     let same = || Turn::new().call("touch", json!({ "text": "it" })).id("same");
     let script =
@@ -382,13 +383,13 @@ async fn a_key_is_of_one_call_alone() {
 /// Ends at once.
 #[tool(effect = "pure")]
 fn outcome(how: String) -> ToolOutcome {
-    let evidence = rath::Evidence { outcome: (how == "lost").then_some(CallOutcome::Lost), ..Default::default() };
+    let evidence = rath::tool::Evidence { outcome: (how == "lost").then_some(CallOutcome::Lost), ..Default::default() };
     ToolOutcome { evidence: Some(Box::new(evidence)), ..ToolOutcome::failed(how) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_tool_says_of_its_end_is_recorded() {
-    let store = Memory::new();
+async fn the_outcome_that_a_tool_returns_is_recorded() {
+    let store = InMemory::new();
     let turn = Turn::new().call("outcome", json!({ "how": "lost" })).call("outcome", json!({ "how": "badly" }));
     let script = Scripted::new("scripted").turn(turn).say("Done.");
     let session = Agent::new("honest").model(script).tools(outcome).forward(asked(&store)).await.unwrap();
@@ -399,7 +400,7 @@ async fn what_a_tool_says_of_its_end_is_recorded() {
 
 static TOGETHER: AtomicU64 = AtomicU64::new(0);
 
-/// Waits until all four of its kind run.
+/// Waits until four of these calls run.
 #[tool(effect = "pure")]
 async fn all_four() -> String {
     TOGETHER.fetch_add(1, Ordering::AcqRel);
@@ -410,11 +411,11 @@ async fn all_four() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_of_a_turn_run_together() {
-    assert_eq!(all_four.spec().touches, Touches::Nothing);
+async fn calls_of_a_turn_run_concurrently() {
+    assert_eq!(all_four.spec().file_access, FileAccess::Nothing);
     let turn = (0..4).fold(Turn::new(), |turn, _| turn.call("all_four", json!({})));
     let script = Scripted::new("scripted").turn(turn).say("Done.");
     let session =
-        in_time(Agent::new("team").model(script).tools(all_four).forward(asked(&Memory::new()))).await.unwrap();
+        in_time(Agent::new("team").model(script).tools(all_four).forward(asked(&InMemory::new()))).await.unwrap();
     assert_eq!(results(&session).await.len(), 4);
 }

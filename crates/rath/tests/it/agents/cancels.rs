@@ -1,23 +1,23 @@
-//! Runs that somebody stops.
+//! Cancelled runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rath::Kind;
 use rath::body::{CallOutcome, Cancelled, ModelFailed, Outcome, StepLeft, ToolFinished, ToolStarted};
-use rath::workshop::Place;
+use rath::workspaces::PlacementSpec;
 use serde_json::json;
 use tokio::sync::Notify;
 
 use super::*;
 use crate::support::Shop;
 
-/// That the record of a run that was stopped is clean.
+/// Checks that a cancelled run left nothing open.
 async fn clean(error: Error, why: &str) -> Session {
     assert!(error.is_cancelled() && error.to_string().contains(why), "{error}");
     assert_eq!((error.code(), error.is_recorded()), ("cancelled", true));
     let session = error.into_sessions().remove(0);
     assert!(session.pending().is_empty(), "{:?}", session.pending());
-    assert_eq!(session.at_risk(), 0);
+    assert_eq!(session.unpublished_count(), 0);
     let cancelled = bodies::<Cancelled>(&session).await;
     assert_eq!(cancelled.len(), 1, "said once");
     assert!(cancelled[0].why.contains(why), "{cancelled:?}");
@@ -29,7 +29,7 @@ async fn clean(error: Error, why: &str) -> Session {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_first_turn() {
-    let mut session = asked(&Memory::new());
+    let mut session = asked(&InMemory::new());
     session.cancel_token().cancel("changed my mind");
     let agent = Agent::new("idle").model(Scripted::new("s").say("Never."));
     let session = clean(agent.forward(session).await.unwrap_err(), "changed my mind").await;
@@ -44,7 +44,7 @@ async fn during_an_answer() {
         notify.notify_one();
         async { Turn::new().text("Never.").delay(FOR_EVER * 10) }
     });
-    let mut session = asked(&Memory::new());
+    let mut session = asked(&InMemory::new());
     let token = session.cancel_token();
     let outer = session.step("outer", async |session: Session| Agent::new("slow").model(model).forward(session).await);
     let (ended, ()) = tokio::join!(in_time(outer), async {
@@ -58,11 +58,11 @@ async fn during_an_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn during_a_wait_before_the_next_attempt() {
-    let mut session = asked(&Memory::new());
+    let mut session = asked(&InMemory::new());
     let token = session.cancel_token();
     let model = Scripted::from_async_fn(move |_| {
         token.cancel("no more");
-        async { Failure { after: Some(Duration::from_secs(60)), ..Failure::for_now("later") } }
+        async { Failure { after: Some(Duration::from_secs(60)), ..Failure::transient("later") } }
     });
     let agent = Agent::new("waiting").model(model).retries(5, FOR_EVER);
     clean(in_time(agent.forward(session)).await.unwrap_err(), "no more").await;
@@ -70,14 +70,14 @@ async fn during_a_wait_before_the_next_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn by_a_post_during_a_wait_before_the_next_attempt() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let session = asked(&store);
     let (inner, id) = (store.clone(), session.id());
     let model = Scripted::from_async_fn(move |_| {
         let store = inner.clone();
         async move {
-            post(&store, id, Posted::Cancel { why: "no more".into() }).await;
-            Failure { after: Some(Duration::from_secs(60)), ..Failure::for_now("later") }
+            post(&store, id, PostContent::Cancel { why: "no more".into() }).await;
+            Failure { after: Some(Duration::from_secs(60)), ..Failure::transient("later") }
         }
     });
     let agent = Agent::new("waiting").model(model).retries(5, FOR_EVER);
@@ -87,17 +87,17 @@ async fn by_a_post_during_a_wait_before_the_next_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inbox_is_read_at_boundaries_and_when_something_was_posted() {
-    let (store, inbox_reads) = Hooked::counting(Memory::new());
+async fn the_inbox_is_read_at_boundaries_and_after_posts() {
+    let (store, inbox_reads) = Hooked::counting(InMemory::new());
     let session = asked(&store);
     let (inner, id) = (store.clone(), session.id());
     let model = Scripted::from_async_fn(move |_| {
         let store = inner.clone();
         async move {
-            // Posts to others wake the run, which finds nothing of its own.
+            // Posts to other sessions wake the run, which finds none for itself.
             let mut other = asked(&store);
             other.publish().await.unwrap();
-            post(&store, other.id(), Posted::Cancel { why: "not this one".into() }).await;
+            post(&store, other.id(), PostContent::Cancel { why: "not this one".into() }).await;
             Turn::new().text("At last.").delay(Duration::from_secs(3600))
         }
     });
@@ -116,8 +116,8 @@ async fn during_calls() {
             turn = turn.call("until_stopped", json!({}));
         }
         let agent = Agent::new("busy").model(Scripted::new("s").turn(turn).say("Never.")).tools((echo, until_stopped));
-        let mut session = asked(&Memory::new());
-        session.equip_shared(begun.clone());
+        let mut session = asked(&InMemory::new());
+        session.provide_shared(begun.clone());
         let token = session.cancel_token();
         let (ended, ()) = tokio::join!(in_time(agent.forward(session)), async {
             begun.notified().await;
@@ -137,17 +137,17 @@ async fn during_calls() {
     }
 }
 
-/// Writes once it is told to stop.
+/// Writes after it is cancelled.
 #[tool(effect = "workspace")]
-async fn write_late(call: &Call, begun: State<Notify>) -> String {
+async fn write_late(call: &Call, begun: Resource<Notify>) -> String {
     begun.notify_one();
     call.cancel.cancelled().await;
     "late".into()
 }
 
-/// Ends a while after it is told to stop.
+/// Ends some time after it is cancelled.
 #[tool(effect = "pure")]
-async fn end_last(call: &Call, wrote: State<AtomicBool>) -> String {
+async fn end_last(call: &Call, wrote: Resource<AtomicBool>) -> String {
     call.cancel.cancelled().await;
     // The call before this one ends first, and so is recorded while this one runs.
     while !wrote.load(Ordering::Acquire) {
@@ -157,23 +157,23 @@ async fn end_last(call: &Call, wrote: State<AtomicBool>) -> String {
     "last".into()
 }
 
-/// Is not to be called.
+/// Must not be called.
 #[tool(effect = "workspace")]
-async fn write_after(called: State<AtomicU64>) -> String {
+async fn write_after(called: Resource<AtomicU64>) -> String {
     called.fetch_add(1, Ordering::AcqRel);
     "called".into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_begins_after_that() {
+async fn no_call_starts_after_a_cancellation() {
     let shop = Shop::new();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
+    shop.workspaces.assign(&mut session, PlacementSpec::empty("host")).await.unwrap();
     let (begun, called) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
-    session.equip(shop.second());
-    session.equip_shared(begun.clone());
-    session.equip_shared(called.clone());
-    session.equip(AtomicBool::new(false));
+    session.provide(shop.second());
+    session.provide_shared(begun.clone());
+    session.provide_shared(called.clone());
+    session.provide(AtomicBool::new(false));
     let turn = Turn::new().call("write_late", json!({})).call("end_last", json!({})).call("write_after", json!({}));
     let agent = Agent::new("busy").model(Scripted::new("s").turn(turn)).tools((write_late, end_last, write_after));
     let token = session.cancel_token();
@@ -188,14 +188,14 @@ async fn no_call_begins_after_that() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_a_post() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let session = asked(&store);
     let id = session.id();
     let inner = store.clone();
     let model = Scripted::from_async_fn(move |_| {
         let store = inner.clone();
         async move {
-            post(&store, id, Posted::Cancel { why: "the budget is cut".into() }).await;
+            post(&store, id, PostContent::Cancel { why: "the budget is cut".into() }).await;
             Turn::new().call("nothing", json!({}))
         }
     });
@@ -215,9 +215,9 @@ async fn a_sub_agent_stops_with_its_caller() {
     let inner = Agent::new("helper").model(inner).tools(until_stopped).as_tool("Helps.");
     let turn = Turn::new().call("helper", json!({ "task": "one" })).call("helper", json!({ "task": "two" }));
     let agent = Agent::new("outer").model(Scripted::new("s").turn(turn).say("Never.")).tools(inner);
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = asked(&store);
-    session.equip_shared(begun.clone());
+    session.provide_shared(begun.clone());
     let token = session.cancel_token();
     let (ended, ()) = tokio::join!(in_time(agent.forward(session)), async {
         begun.notified().await;
@@ -225,7 +225,7 @@ async fn a_sub_agent_stops_with_its_caller() {
     });
     let session = clean(ended.unwrap_err(), "enough").await;
     assert_eq!(results(&session).await.len(), 0);
-    let children = store.sessions(rath::store::Which::ChildrenOf(session.id()).into()).await.unwrap();
+    let children = store.sessions(rath::store::SessionFilter::ChildrenOf(session.id()).into()).await.unwrap();
     assert_eq!(children.len(), 2);
     for child in children {
         let view = View::of(&store, child.id, None).await.unwrap();
@@ -237,10 +237,10 @@ async fn a_sub_agent_stops_with_its_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_somebody_is_asked() {
-    let store = Memory::new();
+async fn while_a_question_is_open() {
+    let store = InMemory::new();
     let mut session = asked(&store);
-    session.equip(rath::agent::Patience::Wait);
+    session.provide(rath::agent::OnQuestion::Wait);
     let (token, id) = (session.cancel_token(), session.id());
     let script = Scripted::new("s").call("ask_human", json!({ "question": "Really?" })).say("Never.");
     let agent = Agent::new("asking").model(script).tools(tools::ask_human);
@@ -253,9 +253,9 @@ async fn while_somebody_is_asked() {
     clean(ended.unwrap_err(), "nobody is here").await;
 }
 
-/// Comes to its end a while after it is told to stop.
+/// Ends some time after it is cancelled.
 #[tool(effect = "pure")]
-async fn end_after(seconds: u64, call: &Call, begun: State<Notify>) -> String {
+async fn end_after(seconds: u64, call: &Call, begun: Resource<Notify>) -> String {
     begun.notify_one();
     call.cancel.cancelled().await;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -263,15 +263,15 @@ async fn end_after(seconds: u64, call: &Call, begun: State<Notify>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_hear_is_dropped_after_ten_seconds() {
+async fn a_call_that_ignores_cancellation_is_dropped_after_ten_seconds() {
     let alone = Turn::new().call("deaf", json!({}));
     let together = alone.clone().call("end_after", json!({ "seconds": 9 }));
     for (turn, calls) in [(alone, 1), (together, 2)] {
         let agent = Agent::new("busy").model(Scripted::new("s").turn(turn)).tools((deaf, end_after));
         let (begun, dropped) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
-        let mut session = asked(&Memory::new());
-        session.equip_shared(begun.clone());
-        session.equip_shared(dropped.clone());
+        let mut session = asked(&InMemory::new());
+        session.provide_shared(begun.clone());
+        session.provide_shared(dropped.clone());
         let token = session.cancel_token();
         let (ended, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(11), agent.forward(session)), async {
             begun.notified().await;

@@ -1,11 +1,11 @@
-//! What is durable when: counted and looked at from inside the store and from inside the tools.
+//! Durability: which records are committed when, as seen from the store and from tools.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rath::body::{Asked, CallOutcome, Cancelled, Effect, ToolFinished, ToolStarted, Verdict};
-use rath::store::Which;
+use rath::store::SessionFilter;
 use rath::{Digest, ErrorKind};
-use rath_testkit::{Moment, Mortal};
+use rath_testkit::{CrashPoint, CrashingStore};
 use serde_json::json;
 
 use super::*;
@@ -17,7 +17,7 @@ type Commits = Arc<Mutex<Vec<Vec<String>>>>;
 fn counting() -> (Arc<dyn Store>, Commits) {
     let commits = Commits::default();
     let noted = commits.clone();
-    let store = Hooked::new(Memory::new(), move |batch| {
+    let store = Hooked::new(InMemory::new(), move |batch| {
         let records = batch.parts.iter().flat_map(|part| &part.records);
         noted.lock().unwrap().push(records.map(|record| record.kind().to_string()).collect());
         None
@@ -25,36 +25,36 @@ fn counting() -> (Arc<dyn Store>, Commits) {
     (store, commits)
 }
 
-/// Where a tool finds the session it works for.
+/// The session that a tool works for, and its store.
 struct Where(Arc<dyn Store>, SessionId);
 
-/// Looks whether its start is in the store, before it does anything.
+/// Checks whether the call's start is stored.
 async fn look(place: &Where, call: &Call) -> String {
     let started: Vec<ToolStarted> = stored(&place.0, place.1).await;
     let found = started.iter().any(|started| started.call == call.id && started.tool == call.tool);
     if found { "durable" } else { "not durable" }.into()
 }
 
-/// Cannot be taken back.
+/// An irreversible effect.
 #[tool(effect = "irreversible")]
-async fn launch(call: &Call, place: State<Where>) -> String {
+async fn launch(call: &Call, place: Resource<Where>) -> String {
     look(&place, call).await
 }
 
-/// Can be done twice.
+/// An idempotent effect.
 #[tool(effect = "idempotent")]
-async fn put(call: &Call, place: State<Where>) -> String {
+async fn put(call: &Call, place: Resource<Where>) -> String {
     look(&place, call).await
 }
 
-/// Can be forgotten.
+/// No effect.
 #[tool(effect = "pure")]
-async fn peek(call: &Call, place: State<Where>) -> String {
+async fn peek(call: &Call, place: Resource<Where>) -> String {
     look(&place, call).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_commit_a_turn_where_nothing_happens_outside() {
+async fn a_turn_without_effects_is_one_commit() {
     let (store, commits) = counting();
     let script = Scripted::new("s")
         .call("nothing", json!({}))
@@ -77,7 +77,7 @@ async fn one_call(tool: &str, durability: Durability) -> (Vec<Vec<String>>, Sess
     let (store, commits) = counting();
     let mut session = asked(&store);
     session.set_durability(durability);
-    session.equip(Where(store.clone(), session.id()));
+    session.provide(Where(store.clone(), session.id()));
     let inner = (store.clone(), session.id());
     let name = tool.to_owned();
     let model = Scripted::from_async_fn(move |seen| {
@@ -98,7 +98,7 @@ async fn one_call(tool: &str, durability: Durability) -> (Vec<Vec<String>>, Sess
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_intent_is_durable_before_the_effect_and_the_outcome_before_the_next_request() {
+async fn starts_are_durable_before_effects_and_ends_before_the_next_request() {
     for (tool, seen, count) in [("launch", "durable", 5), ("put", "durable", 4), ("peek", "not durable", 3)] {
         let (commits, session) = one_call(tool, Durability::Effect).await;
         assert_eq!(results(&session).await[0].1, seen, "{tool}");
@@ -114,13 +114,13 @@ async fn the_intent_is_durable_before_the_effect_and_the_outcome_before_the_next
 async fn other_durabilities() {
     let (_, session) = one_call("peek", Durability::Record).await;
     assert_eq!(results(&session).await[0].1, "durable");
-    assert_eq!(session.at_risk(), 0);
+    assert_eq!(session.unpublished_count(), 0);
     let (_, session) = one_call("launch", Durability::Relaxed { every: Duration::from_secs(3600) }).await;
     assert_eq!(results(&session).await[0].1, "durable", "relaxed publishes before irreversible calls");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_is_durable_before_anybody_waits() {
+async fn a_question_is_durable_before_the_run_waits() {
     let (store, _) = counting();
     let script = Scripted::new("s").call("ask_human", json!({ "question": "?" })).say("Done.");
     let agent = Agent::new("asking").model(script).tools(tools::ask_human);
@@ -136,14 +136,14 @@ type Keys = Mutex<Vec<(String, Digest, u32)>>;
 
 /// Notes its key.
 #[tool(effect = "idempotent")]
-async fn keyed(call: &Call, keys: State<Keys>) -> String {
+async fn keyed(call: &Call, keys: Resource<Keys>) -> String {
     keys.lock().unwrap().push((call.id.clone(), call.key, call.attempt));
     "noted".into()
 }
 
 /// Notes its key.
 #[tool(effect = "irreversible")]
-async fn keyed_once(call: &Call, keys: State<Keys>) -> String {
+async fn keyed_once(call: &Call, keys: Resource<Keys>) -> String {
     keys.lock().unwrap().push((call.id.clone(), call.key, call.attempt));
     "noted".into()
 }
@@ -155,14 +155,14 @@ fn keyed_agent(tool: &str, keys: &Arc<Keys>) -> Agent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_made_again_after_a_crash_has_the_same_key() {
+async fn a_repeated_call_has_the_same_idempotency_key() {
     let input = async |session: &mut Session| session.user("Please.").map(|_| ());
     let mut again = 0;
     for commits in 0..12 {
-        for moment in [Moment::Before, Moment::After] {
-            let (store, keys) = (Memory::new(), Arc::new(Keys::default()));
+        for moment in [CrashPoint::Before, CrashPoint::After] {
+            let (store, keys) = (InMemory::new(), Arc::new(Keys::default()));
             let agent = keyed_agent("keyed", &keys);
-            let mortal: Arc<dyn Store> = Mortal::new(store.clone(), commits, moment);
+            let mortal: Arc<dyn Store> = CrashingStore::new(store.clone(), commits, moment);
             drop(mortal.run("r", Actor::program("test"), &agent, input).await);
             let session = store.run("r", Actor::program("test"), &agent, input).await.unwrap();
             assert_eq!(results(&session).await.len(), 2);
@@ -176,15 +176,15 @@ async fn a_call_that_is_made_again_after_a_crash_has_the_same_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happen() {
+async fn an_interrupted_irreversible_call_is_repeated_only_if_it_did_not_happen() {
     let input = async |session: &mut Session| session.user("Please.").map(|_| ());
     let asked_about = AtomicU64::new(0);
     for verdict in [Verdict::Yes, Verdict::No, Verdict::Text("it had noted".into())] {
         for commits in 0..14 {
-            for moment in [Moment::Before, Moment::After] {
-                let (store, keys) = (Memory::new(), Arc::new(Keys::default()));
+            for moment in [CrashPoint::Before, CrashPoint::After] {
+                let (store, keys) = (InMemory::new(), Arc::new(Keys::default()));
                 let agent = keyed_agent("keyed_once", &keys);
-                let mortal: Arc<dyn Store> = Mortal::new(store.clone(), commits, moment);
+                let mortal: Arc<dyn Store> = CrashingStore::new(store.clone(), commits, moment);
                 drop(mortal.run("r", Actor::program("test"), &agent, input).await);
                 let mut in_doubt = 0;
                 let session = loop {
@@ -197,7 +197,7 @@ async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happe
                             in_doubt += 1;
                             let ask = View::of(&store, id, None).await.unwrap().pending().asks[0].clone();
                             let (asked, shown_digest, verdict) = (ask.record, ask.shown_digest, verdict.clone());
-                            post(&store, id, Posted::Answer { asked, shown_digest, verdict, why: None }).await;
+                            post(&store, id, PostContent::Answer { asked, shown_digest, verdict, why: None }).await;
                         }
                     }
                 };
@@ -214,7 +214,7 @@ async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happe
                     (0, _) => assert_eq!(attempts, [1, 1]),
                     (_, Verdict::No) => assert!(attempts.contains(&2), "made anew, as another attempt: {attempts:?}"),
                     (_, Verdict::Yes) => {
-                        assert!(said.iter().any(|(_, text, _)| text.contains("had happened")), "{said:?}")
+                        assert!(said.iter().any(|(_, text, _)| text.contains("happened")), "{said:?}")
                     }
                     (_, Verdict::Text(_)) => {
                         assert!(said.iter().any(|(_, text, _)| text == "it had noted"), "{said:?}")
@@ -229,7 +229,7 @@ async fn an_irreversible_call_in_doubt_is_not_made_again_unless_it_did_not_happe
     assert!(asked_about.load(Ordering::Acquire) > 3, "nothing was in doubt");
 }
 
-/// The ends of a line's calls. Each that began has one, and it comes before the call is given up.
+/// The ends of a session's calls. Each started call has one end, before the call is abandoned.
 async fn ends(store: &Arc<dyn Store>, id: SessionId) -> Vec<ToolFinished> {
     let (mut open, mut ends) = (std::collections::BTreeSet::new(), Vec::new());
     for record in store.scan(Scan::session(id, 0, u64::MAX - 1).limit(100_000)).await.unwrap().records {
@@ -247,13 +247,13 @@ async fn ends(store: &Arc<dyn Store>, id: SessionId) -> Vec<ToolFinished> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_in_doubt_has_an_end_when_the_run_is_stopped() {
+async fn an_interrupted_call_gets_an_end_when_the_run_is_cancelled() {
     let input = async |session: &mut Session| session.user("Please.").map(|_| ());
     let (mut lost, mut given_up) = (0, 0);
     for inside in [false, true] {
         for commits in 0..14 {
-            for moment in [Moment::Before, Moment::After] {
-                let (store, keys) = (Memory::new(), Arc::new(Keys::default()));
+            for moment in [CrashPoint::Before, CrashPoint::After] {
+                let (store, keys) = (InMemory::new(), Arc::new(Keys::default()));
                 let agent = match inside {
                     false => keyed_agent("keyed_once", &keys),
                     true => {
@@ -262,22 +262,24 @@ async fn a_call_in_doubt_has_an_end_when_the_run_is_stopped() {
                         Agent::new("outer").model(script).tools(inner)
                     }
                 };
-                let mortal: Arc<dyn Store> = Mortal::new(store.clone(), commits, moment);
+                let mortal: Arc<dyn Store> = CrashingStore::new(store.clone(), commits, moment);
                 drop(mortal.run("r", Actor::program("test"), &agent, input).await);
-                let Some(root) = store.sessions(Which::Run("r".into()).into()).await.unwrap().pop() else { continue };
-                post(&store, root.id, Posted::Cancel { why: "never mind".into() }).await;
+                let Some(root) = store.sessions(SessionFilter::Run("r".into()).into()).await.unwrap().pop() else {
+                    continue;
+                };
+                post(&store, root.id, PostContent::Cancel { why: "never mind".into() }).await;
                 let before = keys.lock().unwrap().len();
                 let ended = store.run("r", Actor::program("test"), &agent, input).await;
                 if let Err(error) = ended {
                     assert_eq!(error.code(), "cancelled", "killed {moment:?} commit {commits}: {error}");
                 }
                 assert_eq!(keys.lock().unwrap().len(), before, "nothing is made after that");
-                for row in store.sessions(Which::All.into()).await.unwrap() {
+                for row in store.sessions(SessionFilter::All.into()).await.unwrap() {
                     assert!(View::of(&store, row.id, None).await.unwrap().pending().is_empty());
                     for end in ends(&store, row.id).await {
                         match end.outcome {
                             CallOutcome::Lost => {
-                                assert!(end.remarks[0].contains("before anybody said what came of it"), "{end:?}");
+                                assert!(end.remarks[0].contains("before its outcome was known"), "{end:?}");
                                 lost += 1;
                             }
                             CallOutcome::Cancelled => given_up += 1,

@@ -1,27 +1,28 @@
-//! A store in front of another one, with somebody who watches its commits.
+//! A store wrapper with a hook for commits.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rath::record::BlobRef;
 use rath::store::{
-    Batch, Blobs, BoxFuture, Change, Fence, GcGuard, Lookup, Page, Piece, Post, Projection, Query, Reading, Result,
-    Row, Scan, Watcher,
+    Batch, Blobs, BoxFuture, Chunk, FencingToken, GcGuard, Lookup, Page, Post, Projection, Query, ReadFn, Result, Scan,
+    SessionInfo, WatchTopic, Watcher,
 };
-use rath::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
+use rath::{Blob, Digest, Record, Reference, SessionId, Store};
 
 type Hook = dyn Fn(&Batch) -> Option<Post> + Send + Sync;
 
-/// A store that shows each commit to somebody. What they post comes when the commit is through.
+/// A store that calls a hook with each commit. Posts of the hook are delivered after the commit.
 pub(crate) struct Hooked {
     inner: Arc<dyn Store>,
     hook: Box<Hook>,
-    /// How often an inbox was read.
+    /// The number of times that an inbox was read.
     inbox_reads: Arc<AtomicU64>,
 }
 
 impl Hooked {
-    /// Shows the commits of `inner` to `hook`.
+    /// Calls `hook` with the commits of `inner`.
     #[allow(clippy::new_ret_no_self, reason = "a store is always used behind its trait")]
     pub(crate) fn new(
         inner: Arc<dyn Store>,
@@ -54,13 +55,13 @@ impl Store for Hooked {
     fn scan(&self, scan: Scan) -> BoxFuture<'_, Result<Page>> {
         self.inner.scan(scan)
     }
-    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
+    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<SessionInfo>>> {
         self.inner.sessions(query)
     }
-    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
+    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<FencingToken>> {
         self.inner.lease(session)
     }
-    fn release(&self, session: SessionId, fence: Fence) {
+    fn release(&self, session: SessionId, fence: FencingToken) {
         self.inner.release(session, fence);
     }
     fn post(&self, post: Post) -> BoxFuture<'_, Result<()>> {
@@ -70,11 +71,11 @@ impl Store for Hooked {
         self.inbox_reads.fetch_add(1, Ordering::AcqRel);
         self.inner.posts(session)
     }
-    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+    fn project(&self, projection: Arc<dyn Projection>, read: ReadFn) -> BoxFuture<'_, Result<()>> {
         self.inner.project(projection, read)
     }
 
-    fn watch(&self, change: Change) -> Watcher {
+    fn watch(&self, change: WatchTopic) -> Watcher {
         self.inner.watch(change)
     }
 
@@ -96,11 +97,11 @@ impl Blobs for Hooked {
     fn blob_get(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Arc<[u8]>>>> {
         self.inner.blob_get(digest)
     }
-    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
+    fn blob_join(&self, whole: BlobRef, pieces: Vec<Chunk>) -> BoxFuture<'_, Result<()>> {
         self.inner.blob_join(whole, pieces)
     }
-    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
-        self.inner.blob_pieces(digest)
+    fn blob_chunks(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Chunk>>>> {
+        self.inner.blob_chunks(digest)
     }
     fn gc_guard(&self) -> Result<GcGuard> {
         self.inner.gc_guard()

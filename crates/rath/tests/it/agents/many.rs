@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many sessions and turns.
 
 use rath::Kind;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_sessions_at_once() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let script = Scripted::from_fn(|seen| match seen.turn {
         0 => Turn::new()
             .call("echo", json!({ "text": seen.latest }))
@@ -33,7 +33,7 @@ async fn a_thousand_sessions_at_once() {
             let results = results(&session).await;
             assert_eq!(results[0].1, format!("I am {at}."), "nobody hears what another one said");
             assert_eq!((results.len(), session.usage().requests), (4, 3));
-            assert!(session.pending().is_empty() && session.at_risk() == 0);
+            assert!(session.pending().is_empty() && session.unpublished_count() == 0);
         }
     })
     .await;
@@ -60,8 +60,8 @@ async fn a_hundred_sessions_at_once_on_disk() {
     })
     .await;
     drop(store);
-    let report = Embedded::open_here(&path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
+    let report = Embedded::open_as(&path, "test").unwrap().verify(None, &mut |_, _| {}).unwrap();
+    assert!(report.is_valid(), "{:?}", report.findings);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn many_turns_in_a_row() {
         turn => Turn::new().call("echo", json!({ "text": turn.to_string() })),
     });
     let agent = Agent::new("patient").model(script).tools(echo);
-    let session = in_time(agent.forward(asked(&Memory::new()))).await.unwrap();
+    let session = in_time(agent.forward(asked(&InMemory::new()))).await.unwrap();
     let results = results(&session).await;
     assert_eq!(results.len(), 300);
     assert!(results.iter().enumerate().all(|(at, (_, text, _))| *text == at.to_string()));

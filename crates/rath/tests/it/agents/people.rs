@@ -1,17 +1,17 @@
-//! People: policy, questions, and what is posted while an agent works.
+//! Approvals, questions, and posts to a running agent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rath::agent::Patience;
-use rath::body::{About, Answered, Asked, Failed, Labelled, Outcome, StepLeft, Verdict};
+use rath::agent::OnQuestion;
+use rath::body::{Answered, Asked, Failed, Labelled, Outcome, QuestionKind, StepLeft, Verdict};
 use rath::{ErrorKind, Kind};
 use serde_json::json;
 
 use super::*;
 
-/// Counts how often it is called.
+/// Counts its calls.
 #[tool(effect = "irreversible")]
-fn ring(times: State<AtomicU64>) -> String {
+fn ring(times: Resource<AtomicU64>) -> String {
     format!("rang {}", times.fetch_add(1, Ordering::AcqRel) + 1)
 }
 
@@ -22,11 +22,11 @@ fn ringer(calls: usize) -> (Agent, Arc<AtomicU64>) {
     (Agent::new("ringer").model(script).tools(ring).with_shared(times.clone()), times)
 }
 
-/// Answers a question of a session: the `nth` that is open.
+/// Answers the `nth` open question of a session.
 async fn answer(store: &Arc<dyn Store>, id: SessionId, nth: usize, verdict: Verdict, why: Option<&str>) {
     let asks = View::of(store, id, None).await.unwrap().pending().asks;
     let (asked, shown_digest) = (asks[nth].record, asks[nth].shown_digest);
-    post(store, id, Posted::Answer { asked, shown_digest, verdict, why: why.map(Into::into) }).await;
+    post(store, id, PostContent::Answer { asked, shown_digest, verdict, why: why.map(Into::into) }).await;
 }
 
 async fn run(store: &Arc<dyn Store>, agent: &Agent) -> Result<Session> {
@@ -38,53 +38,53 @@ async fn run(store: &Arc<dyn Store>, agent: &Agent) -> Result<Session> {
         .await
 }
 
-/// The run waits: it has asked so many questions.
+/// Checks that the run waits with this number of open questions.
 async fn waits(ended: Result<Session>, questions: usize) -> SessionId {
     let error = ended.unwrap_err();
     let ErrorKind::Waiting(id) = error.kind() else { panic!("{error}") };
     let id = *id;
     assert_eq!(error.code(), "waiting");
     let session = &error.sessions()[0];
-    assert_eq!((session.id(), session.pending().asks.len(), session.at_risk()), (id, questions, 0));
+    assert_eq!((session.id(), session.pending().asks.len(), session.unpublished_count()), (id, questions, 0));
     assert_eq!(count(session, Kind::Failed).await + count(session, Kind::StepLeft).await, 0, "the run is not over");
     id
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_by_rule_is_a_result() {
+async fn a_denied_call_is_a_failed_result() {
     let (agent, times) = ringer(1);
-    let agent = agent.policy("ring", Decision::Deny("it is night".into()));
-    let session = agent.forward(asked(&Memory::new())).await.unwrap();
+    let agent = agent.tool_policy("ring", Decision::Deny("it is night".into()));
+    let session = agent.forward(asked(&InMemory::new())).await.unwrap();
     assert_eq!(results(&session).await, [("call-0-0".into(), "This call is not allowed: it is night".into(), true)]);
     assert_eq!((times.load(Ordering::Acquire), count(&session, Kind::ToolStarted).await), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_can_be_refused_by_rule() {
+async fn ask_human_can_be_denied() {
     let script = Scripted::new("s").call("ask_human", json!({ "question": "Which colour?" })).say("Done.");
     let agent = Agent::new("painter").model(script).tools(tools::ask_human);
-    let agent = agent.policy("ask_human", Decision::Deny("nobody is there".into()));
-    let session = agent.forward(asked(&Memory::new())).await.unwrap();
+    let agent = agent.tool_policy("ask_human", Decision::Deny("nobody is there".into()));
+    let session = agent.forward(asked(&InMemory::new())).await.unwrap();
     let refusal = "This call is not allowed: nobody is there";
     assert_eq!(results(&session).await, [("call-0-0".into(), refusal.into(), true)]);
     assert_eq!(count(&session, Kind::Asked).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_asked_whether_a_question_may_be_asked() {
-    let store = Memory::new();
+async fn ask_human_needs_no_approval() {
+    let store = InMemory::new();
     let script = Scripted::new("s").call("ask_human", json!({ "question": "Which colour?" })).say("Done.");
-    let agent = Agent::new("painter").model(script).tools(tools::ask_human).policy("ask_human", Decision::Ask);
+    let agent = Agent::new("painter").model(script).tools(tools::ask_human).tool_policy("ask_human", Decision::Ask);
     let id = waits(run(&store, &agent).await, 1).await;
     let asked = stored::<Asked>(&store, id).await;
-    assert_eq!((asked[0].about, &*asked[0].shown.to_string()), (About::Question, "Which colour?"));
+    assert_eq!((asked[0].about, &*asked[0].shown.to_string()), (QuestionKind::Question, "Which colour?"));
     answer(&store, id, 0, Verdict::Text("red".into()), None).await;
     let session = run(&store, &agent).await.unwrap();
     assert_eq!(results(&session).await, [("call-0-0".into(), "red".into(), false)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_person_is_asked_first() {
+async fn a_call_waits_for_its_approval() {
     let no = |why: &str| format!("grace did not allow this call{why}");
     for (verdict, why, said, failed) in [
         (Verdict::Yes, None, "rang 1".to_owned(), false),
@@ -94,19 +94,19 @@ async fn a_person_is_asked_first() {
         (Verdict::Text("only by day".into()), None, no(": only by day"), true),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        for store in [Memory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
+        for store in [InMemory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
             let (agent, times) = ringer(1);
-            let agent = agent.policy("ring", Decision::Ask);
+            let agent = agent.tool_policy("ring", Decision::Ask);
             let id = waits(run(&store, &agent).await, 1).await;
             assert_eq!(times.load(Ordering::Acquire), 0);
-            // Asking again changes nothing.
+            // Resuming without an answer changes nothing.
             waits(run(&store, &agent).await, 1).await;
             answer(&store, id, 0, verdict.clone(), why).await;
             let session = run(&store, &agent).await.unwrap();
             assert_eq!(results(&session).await, [("call-0-0".into(), said.clone(), failed)]);
             assert_eq!(times.load(Ordering::Acquire), u64::from(!failed));
             let asked = bodies::<Asked>(&session).await;
-            assert_eq!((asked.len(), asked[0].about), (1, About::Approval));
+            assert_eq!((asked.len(), asked[0].about), (1, QuestionKind::Approval));
             assert_eq!(
                 asked[0].shown.to_string(),
                 "Agent ringer wants to call ring:\n{}\nalways: ring with exactly these arguments"
@@ -120,9 +120,9 @@ async fn a_person_is_asked_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_answer_does_not_answer_two_questions() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let (agent, times) = ringer(2);
-    let agent = agent.policy("ring", Decision::Ask);
+    let agent = agent.tool_policy("ring", Decision::Ask);
     let id = waits(run(&store, &agent).await, 2).await;
     let asked = stored::<Asked>(&store, id).await;
     assert_eq!(asked[0].shown_digest, asked[1].shown_digest, "both questions show the same");
@@ -130,10 +130,10 @@ async fn one_answer_does_not_answer_two_questions() {
     waits(run(&store, &agent).await, 1).await;
     assert_eq!(times.load(Ordering::Acquire), 1, "what was allowed is done, the other one waits");
     assert_eq!(stored::<rath::body::ToolResult>(&store, id).await.len(), 0);
-    // The same answer once more is no answer to the other question.
+    // A second copy of the answer does not answer the other question.
     let first: Vec<Answered> = stored(&store, id).await;
     let Answered { asked, shown_digest, verdict, why } = first[0].clone();
-    post(&store, id, Posted::Answer { asked, shown_digest, verdict, why }).await;
+    post(&store, id, PostContent::Answer { asked, shown_digest, verdict, why }).await;
     waits(run(&store, &agent).await, 1).await;
     answer(&store, id, 0, Verdict::No, None).await;
     let session = run(&store, &agent).await.unwrap();
@@ -147,8 +147,8 @@ async fn one_answer_does_not_answer_two_questions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_is_waited_for_where_that_is_wanted() {
-    let store = Memory::new();
+async fn with_on_question_wait_a_run_waits_for_the_answer() {
+    let store = InMemory::new();
     let turn = Turn::new()
         .call("ask_human", json!({ "question": "Which colour?" }))
         .call("echo", json!({ "text": "meanwhile" }))
@@ -156,7 +156,7 @@ async fn an_answer_is_waited_for_where_that_is_wanted() {
     let script = Scripted::new("s").turn(turn).say("Done.");
     let agent = Agent::new("painter").model(script).tools((tools::ask_human, echo));
     let mut session = asked(&store);
-    session.equip(Patience::Wait);
+    session.provide(OnQuestion::Wait);
     let id = session.id();
     let working = tokio::spawn(async move { agent.forward(session).await });
     let wait_for = async |questions: usize| {
@@ -165,7 +165,7 @@ async fn an_answer_is_waited_for_where_that_is_wanted() {
         }
     };
     in_time(wait_for(2)).await;
-    // The calls run together: either may ask first.
+    // The calls run concurrently: either may ask first.
     let questions = stored::<Asked>(&store, id).await;
     let sure = questions.iter().position(|asked| asked.shown.to_string() == "Sure?").unwrap();
     answer(&store, id, sure, Verdict::Yes, Some("I have looked")).await;
@@ -185,8 +185,8 @@ async fn an_answer_is_waited_for_where_that_is_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_comes_during_an_answer_is_answered_in_the_same_step() {
-    let store = Memory::new();
+async fn a_message_posted_during_a_request_is_answered_in_the_same_step() {
+    let store = InMemory::new();
     let session = asked(&store);
     let id = session.id();
     let inner = store.clone();
@@ -194,7 +194,7 @@ async fn a_message_that_comes_during_an_answer_is_answered_in_the_same_step() {
         let store = inner.clone();
         async move {
             if seen.turn == 0 {
-                post(&store, id, Posted::Message { text: "And in blue.".into() }).await;
+                post(&store, id, PostContent::Message { text: "And in blue.".into() }).await;
             }
             Turn::from(format!("I heard: {}", seen.latest))
         }
@@ -210,8 +210,8 @@ async fn a_message_that_comes_during_an_answer_is_answered_in_the_same_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_comes_during_calls_does_not_come_between_calls_and_results() {
-    let store = Memory::new();
+async fn a_message_posted_during_calls_follows_their_results() {
+    let store = InMemory::new();
     let session = asked(&store);
     let id = session.id();
     let inner = store.clone();
@@ -220,7 +220,7 @@ async fn a_message_that_comes_during_calls_does_not_come_between_calls_and_resul
         async move {
             match seen.turn {
                 0 => {
-                    post(&store, id, Posted::Message { text: "Hurry.".into() }).await;
+                    post(&store, id, PostContent::Message { text: "Hurry.".into() }).await;
                     Turn::new().call("nothing", json!({}))
                 }
                 _ => Turn::from("Done."),
@@ -236,11 +236,11 @@ async fn a_message_that_comes_during_calls_does_not_come_between_calls_and_resul
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn labels_can_be_posted() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = asked(&store);
     session.publish().await.unwrap();
     let labelled = Labelled { title: Some("a door".into()), ..Labelled::default() };
-    post(&store, session.id(), Posted::Label { labelled }).await;
+    post(&store, session.id(), PostContent::Label { labelled }).await;
     let agent = Agent::new("painter").model(Scripted::new("s").say("Done."));
     let session = agent.forward(session).await.unwrap();
     assert_eq!(session.title(), Some("a door"));
@@ -248,10 +248,10 @@ async fn labels_can_be_posted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failure_in_a_join_carries_what_it_can() {
-    let store = Memory::new();
+async fn the_error_of_a_failed_join_carries_its_sessions() {
+    let store = InMemory::new();
     let good = Agent::new("good").model(Scripted::new("s").say("Fine."));
-    let bad = Agent::new("bad").model(Scripted::new("s").turn(Failure::for_good("broken")));
+    let bad = Agent::new("bad").model(Scripted::new("s").turn(Failure::permanent("broken")));
     let (good, bad) = (&good, &bad);
     let error = asked(&store)
         .step("both", async move |session: Session| {
@@ -273,16 +273,16 @@ async fn a_failure_in_a_join_carries_what_it_can() {
         assert!(session.pending().is_empty(), "{:?}", session.pending());
         assert_eq!(bodies::<Failed>(session).await.len(), failed, "it is said once, where it happened");
         assert_eq!(bodies::<StepLeft>(session).await[0].outcome, left);
-        assert_eq!(session.at_risk(), 0);
+        assert_eq!(session.unpublished_count(), 0);
     }
     assert_eq!(sessions[1].text().await.unwrap().as_deref(), Some("Fine."), "the good branch is not lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_careless_join_loses_nothing_that_was_recorded() {
-    let store = Memory::new();
+async fn a_join_that_drops_sessions_loses_no_records() {
+    let store = InMemory::new();
     let good = Agent::new("good").model(Scripted::new("s").say("Fine."));
-    let bad = Agent::new("bad").model(Scripted::new("s").turn(Failure::for_good("broken")));
+    let bad = Agent::new("bad").model(Scripted::new("s").turn(Failure::permanent("broken")));
     let (good, bad) = (&good, &bad);
     let session = asked(&store);
     let id = session.id();
@@ -297,11 +297,11 @@ async fn a_careless_join_loses_nothing_that_was_recorded() {
     let sessions = error.into_sessions();
     assert_eq!(sessions[0].id(), id, "the line itself comes first, though the code dropped it");
     assert!(sessions.iter().all(|session| session.pending().is_empty()));
-    let children = store.sessions(rath::store::Which::ChildrenOf(id).into()).await.unwrap();
+    let children = store.sessions(rath::store::SessionFilter::ChildrenOf(id).into()).await.unwrap();
     assert_eq!(children.len(), 2);
 }
 
-/// A workflow that asks, then lets an agent ring.
+/// A workflow that asks a question, and then runs an agent that rings.
 async fn asking(mut session: Session, agent: &Agent) -> Result<Session> {
     if let Err(error) = session.ask("Shall I?").await {
         return Err(error.with_sessions(vec![session]));
@@ -324,28 +324,28 @@ async fn run_asking(store: &Arc<dyn Store>, agent: &Agent) -> Result<Session> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_that_come_before_the_answer_to_a_workflow_do_not_hide_it() {
-    let store = Memory::new();
+async fn a_message_before_the_answer_to_a_workflow_does_not_hide_the_answer() {
+    let store = InMemory::new();
     let (agent, times) = ringer(1);
-    let agent = agent.policy("ring", Decision::Ask);
+    let agent = agent.tool_policy("ring", Decision::Ask);
     let id = waits(run_asking(&store, &agent).await, 1).await;
-    post(&store, id, Posted::Message { text: "A moment.".into() }).await;
+    post(&store, id, PostContent::Message { text: "A moment.".into() }).await;
     answer(&store, id, 0, Verdict::Yes, None).await;
-    // Goes on to the agent's question; then another process finds both on the record.
+    // The run continues to the agent's question. Another process finds both in the records.
     waits(run_asking(&store, &agent).await, 1).await;
     let asks = View::of(&store, id, None).await.unwrap().pending().asks;
-    assert_eq!(asks[0].about, About::Approval);
+    assert_eq!(asks[0].about, QuestionKind::Approval);
     answer(&store, id, 0, Verdict::Yes, None).await;
     run_asking(&store, &agent).await.unwrap();
     assert_eq!(times.load(Ordering::Acquire), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workflow_that_asks_can_be_stopped_by_a_post() {
-    let store = Memory::new();
+async fn a_waiting_workflow_can_be_cancelled_by_a_post() {
+    let store = InMemory::new();
     let (agent, times) = ringer(1);
     let id = waits(run_asking(&store, &agent).await, 1).await;
-    post(&store, id, Posted::Cancel { why: "never mind".into() }).await;
+    post(&store, id, PostContent::Cancel { why: "never mind".into() }).await;
     answer(&store, id, 0, Verdict::Yes, None).await;
     let error = run_asking(&store, &agent).await.unwrap_err();
     assert!(error.is_cancelled(), "{error}");

@@ -1,16 +1,15 @@
-//! Requests: context views, injected messages, other agents' turns, choices of tools, and rebuilding all of it.
+//! Requests to models: context views, injected messages, turns of other agents, tool choices, and rebuilding.
 
 use rath::body::{ModelRequested, StepEntered};
-use rath::requests::{self, Rebuilt, Verdict as Rebuilding};
-use rath::{
-    BoxTool, ContextView, ContextViews, ErrorKind, Injection, Injector, Kind, Parameters, Talk, Tool, ToolChoice,
-    ToolSpec, encode_with,
-};
+use rath::model::{ContextView, ContextViews, Injection, Injector, Parameters, RequestInput, ToolChoice, encode_with};
+use rath::requests::{self, RebuiltRequest, RequestVerdict as Rebuilding};
+use rath::tool::{BoxTool, Tool, ToolSpec};
+use rath::{ErrorKind, Kind};
 use serde_json::{Value, json};
 
 use super::*;
 
-/// Answers from a script, and makes its requests with an encoder of a provider.
+/// A scripted model whose requests are encoded as for a provider.
 struct Encoding {
     encoder: &'static str,
     script: Scripted,
@@ -25,20 +24,22 @@ impl Model for Encoding {
         self.encoder
     }
 
-    fn encode<'a>(&'a self, shown: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
+    fn encode<'a>(&'a self, shown: &'a ModelInput<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
         Box::pin(async move {
             let messages = shown.whole_messages().await.unwrap();
             let files = shown.attached(&messages).await.unwrap();
-            Ok(Encoded::new(encode_with(self.encoder, &Talk::of("m", shown, &messages, &files)).unwrap().unwrap()))
+            Ok(Encoded::new(
+                encode_with(self.encoder, &RequestInput::of("m", shown, &messages, &files)).unwrap().unwrap(),
+            ))
         })
     }
 
     fn send<'a>(
         &'a self,
-        shown: &'a Shown<'a>,
+        shown: &'a ModelInput<'a>,
         request: &'a Encoded,
         heard: &'a (dyn Fn(Delta) + Send + Sync),
-    ) -> BoxFuture<'a, Result<Answer, Failure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, Failure>> {
         self.script.send(shown, request, heard)
     }
 }
@@ -47,10 +48,10 @@ fn chat(script: Scripted) -> Encoding {
     Encoding { encoder: "openai-chat@2", script }
 }
 
-/// Every request of a session's own line, rebuilt.
-async fn rebuilt(view: &View, views: &ContextViews) -> Vec<Rebuilt> {
+/// Rebuilds every request of a session.
+async fn rebuilt(view: &View, views: &ContextViews) -> Vec<RebuiltRequest> {
     let mut all = Vec::new();
-    for record in view.own().await.unwrap() {
+    for record in view.own_records().await.unwrap() {
         if *record.kind() == Kind::ModelRequested {
             all.push(requests::rebuild(&view.earlier(record.seq()).await.unwrap(), views).await.unwrap());
         }
@@ -58,10 +59,10 @@ async fn rebuilt(view: &View, views: &ContextViews) -> Vec<Rebuilt> {
     all
 }
 
-/// The messages of every request of a session, all of which are rebuilt: role and text, or calls.
+/// The messages of every request of a session, as role and text or calls. Checks that all requests are rebuilt.
 async fn asked_of(view: &View) -> Vec<Vec<String>> {
     let mut all = Vec::new();
-    for Rebuilt { bytes, verdict } in rebuilt(view, &ContextViews::default()).await {
+    for RebuiltRequest { bytes, verdict } in rebuilt(view, &ContextViews::default()).await {
         assert_eq!(verdict, Rebuilding::Rebuilt);
         let request: Value = serde_json::from_slice(&bytes.unwrap()).unwrap();
         let message = |message: &Value| {
@@ -73,7 +74,7 @@ async fn asked_of(view: &View) -> Vec<Vec<String>> {
     all
 }
 
-/// The last message alone.
+/// A view of only the last message.
 #[derive(Debug)]
 struct LastOne;
 
@@ -88,8 +89,8 @@ impl ContextView for LastOne {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_context_view_of_one_s_own_is_stored_by_name_and_rebuilt_where_it_is_registered() {
-    for store in [Memory::new(), Embedded::create(tempfile::tempdir().unwrap().path().join("store")).unwrap()] {
+async fn requests_with_a_custom_context_view_are_rebuilt_if_it_is_registered() {
+    for store in [InMemory::new(), Embedded::create(tempfile::tempdir().unwrap().path().join("store")).unwrap()] {
         let (model, seen) = watched(Scripted::new("s").call("nothing", json!({})).say("Done."));
         let agent = Agent::new("forgetful").model(model).tools(nothing).view(LastOne);
         let mut session = asked(&store);
@@ -97,7 +98,7 @@ async fn a_context_view_of_one_s_own_is_stored_by_name_and_rebuilt_where_it_is_r
         let session = agent.forward(session).await.unwrap();
         assert_eq!(*seen.lock().unwrap(), [["user Really."], ["tool [call-0-0] nothing"]]);
         assert!(bodies::<ModelRequested>(&session).await.iter().all(|request| request.view == "last_one@1"));
-        // No lease is needed, nor the session.
+        // Rebuilding needs no lease.
         let id = session.id();
         let held = rebuilt(&session.view().await.unwrap(), &ContextViews::default().with(LastOne)).await;
         let view = View::of(&store, id, None).await.unwrap();
@@ -115,7 +116,7 @@ async fn a_context_view_of_one_s_own_is_stored_by_name_and_rebuilt_where_it_is_r
     }
 }
 
-/// Injects a text before everything, and the first message of the session after everything.
+/// Injects a text before all messages, and the first message of the session after them.
 struct Remembers;
 
 impl Injector for Remembers {
@@ -134,7 +135,7 @@ impl Injector for Remembers {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_injected_is_recorded_by_reference_and_rebuilt() {
+async fn injected_messages_are_recorded_by_reference_and_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::create(dir.path().join("store")).unwrap();
     let agent = Agent::new("host").model(chat(Scripted::new("s").say("Tea?"))).inject(Remembers);
@@ -150,13 +151,13 @@ async fn what_is_injected_is_recorded_by_reference_and_rebuilt() {
     let [request] = asked_of(&view).await.try_into().unwrap();
     assert!(request[0].starts_with("system: Ada likes tea. So she said."), "{request:?}");
     assert_eq!(request[1..], ["user: Please.\n\nIt is Tuesday.\n\nWhat to drink?\n\nPlease."]);
-    // What was injected is shown as what it is, with the place it comes from.
+    // Injected messages are marked, with their origin.
     let recorded = requests::RecordedRequest::read(&requests::last(&view).await.unwrap().unwrap()).await.unwrap();
     let messages = recorded.messages(&ContextViews::default()).await.unwrap().unwrap();
     assert_eq!((messages.len(), messages[4].origin), (5, messages[1].origin));
     store.erase(vec![view.earlier(1).await.unwrap().reference()]).await.unwrap();
     let view = View::of(&store, id, None).await.unwrap();
-    let [Rebuilt { verdict, bytes }] = rebuilt(&view, &ContextViews::default()).await.try_into().unwrap();
+    let [RebuiltRequest { verdict, bytes }] = rebuilt(&view, &ContextViews::default()).await.try_into().unwrap();
     assert!(matches!(verdict, Rebuilding::Erased { at } if at.seq == 1), "{verdict}");
     assert_eq!(bytes, None);
 }
@@ -170,21 +171,21 @@ async fn an_injector_that_fails_fails_the_step() {
         }
     }
     let agent = Agent::new("host").model(Scripted::new("s").say("Tea?")).inject(Fails);
-    let error = agent.forward(asked(&Memory::new())).await.unwrap_err();
+    let error = agent.forward(asked(&InMemory::new())).await.unwrap_err();
     assert!(error.to_string().contains("the memory is away"), "{error}");
     assert_eq!(count(&error.sessions()[0], Kind::ModelRequested).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_turns_of_other_agents_are_messages_that_name_them() {
+async fn turns_of_other_agents_are_shown_as_messages_with_their_names() {
     let reads =
         || Scripted::new("s").turn(Turn::new().text("I look.").call("echo", json!({"text": "hi"}))).say("It says hi.");
     let reader = Agent::new("reader").model(chat(reads())).tools((echo, nothing));
     let review = Scripted::new("s").call("nothing", json!({})).say("Right.");
     let reviewer = |encoder| Agent::new("reviewer").model(Encoding { encoder, script: review.clone() }).tools(nothing);
-    let session = reader.forward(asked(&Memory::new())).await.unwrap();
+    let session = reader.forward(asked(&InMemory::new())).await.unwrap();
     let session = reviewer("openai-chat@2").forward(session).await.unwrap();
-    // The reader goes on, and knows its own turns.
+    // The reader continues, and sees its own turns as its own.
     let again = Agent::new("reader").model(chat(Scripted::new("s").say("Good.")));
     let session = again.forward(session).await.unwrap();
     let all = asked_of(&session.view().await.unwrap()).await;
@@ -197,8 +198,8 @@ async fn the_turns_of_other_agents_are_messages_that_name_them() {
     let reviewed = "user: Agent reviewer called nothing({})\n\nnothing answered agent reviewer:\n\nnothing\n\n\
                     Agent reviewer said:\n\nRight.";
     assert_eq!(all[4], ["user: Please.", "assistant: I look.", "tool: hi", "assistant: It says hi.", reviewed]);
-    // On a branch that was merged, too.
-    let mut store = asked(&Memory::new());
+    // Also after a merge.
+    let mut store = asked(&InMemory::new());
     let branch = reader.forward(store.fork("look")).await.unwrap();
     store.user("Meanwhile.").unwrap();
     let merged = store.merge([branch], How::Append).await.unwrap();
@@ -208,20 +209,20 @@ async fn the_turns_of_other_agents_are_messages_that_name_them() {
         last[0].contains("Agent reader called echo(") && last[0].contains("Agent reader said:\n\nIt says hi."),
         "{last:?}"
     );
-    // On a detached copy, and on a copy of that.
-    let session = reader.forward(asked(&Memory::new())).await.unwrap();
+    // Also in a detached session, and in one detached from that.
+    let session = reader.forward(asked(&InMemory::new())).await.unwrap();
     let copy = session.detach("a copy").await.unwrap().detach("another").await.unwrap();
     let copy = reviewer("openai-chat@2").forward(copy).await.unwrap();
     assert_eq!(asked_of(&copy.view().await.unwrap()).await[0], [told]);
-    // Version 1 shows them as the model's own, and its requests are rebuilt as they were.
-    let session = reader.forward(asked(&Memory::new())).await.unwrap();
+    // Encoder version 1 shows them as the model's own, and its requests are rebuilt unchanged.
+    let session = reader.forward(asked(&InMemory::new())).await.unwrap();
     let session = reviewer("openai-chat@1").forward(session).await.unwrap();
     let all = asked_of(&session.view().await.unwrap()).await;
     assert_eq!(all[2], ["user: Please.", "assistant: I look.", "tool: hi", "assistant: It says hi.", "user: Go on."]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forced_choice_of_tools_holds_for_the_first_turn() {
+async fn a_forced_tool_choice_applies_to_the_first_turn() {
     let forced = [
         (ToolChoice::Required, json!("required"), json!({"type": "any"}), json!("required")),
         (
@@ -244,7 +245,7 @@ async fn a_forced_choice_of_tools_holds_for_the_first_turn() {
             let parameters =
                 Parameters { max_tokens: Some(9), tool_choice: Some(choice.clone()), ..Parameters::default() };
             let agent = Agent::new("a").model(Encoding { encoder, script }).tools(nothing).parameters(parameters);
-            let session = agent.forward(asked(&Memory::new())).await.unwrap();
+            let session = agent.forward(asked(&InMemory::new())).await.unwrap();
             let bodies = bodies::<ModelRequested>(&session).await;
             assert_eq!((bodies[0].parameters.is_some(), bodies[1].parameters.is_some()), (false, is_forced));
             let all = rebuilt(&session.view().await.unwrap(), &ContextViews::default()).await;
@@ -254,15 +255,15 @@ async fn a_forced_choice_of_tools_holds_for_the_first_turn() {
             });
             let second = if is_forced { &Value::Null } else { wanted };
             assert_eq!(choices.collect::<Vec<_>>(), [wanted.clone(), second.clone()], "{encoder}");
-            // Without tools there is nothing to choose.
+            // Without tools there is no choice.
             let script = Scripted::new("s").say("Done.");
             let parameters = Parameters { tool_choice: Some(choice.clone()), ..Parameters::default() };
             let agent = Agent::new("a").model(Encoding { encoder, script }).parameters(parameters);
-            let session = agent.forward(asked(&Memory::new())).await.unwrap();
+            let session = agent.forward(asked(&InMemory::new())).await.unwrap();
             let all = rebuilt(&session.view().await.unwrap(), &ContextViews::default()).await;
             assert!(!String::from_utf8_lossy(all[0].bytes.as_ref().unwrap()).contains("tool_choice"));
         }
-        // The scripted model knows it, too.
+        // The scripted model records it too.
         let expected = choice.clone();
         let script = Scripted::from_fn(move |seen| {
             let held = seen.turn == 0 || !expected.is_forced();
@@ -271,7 +272,7 @@ async fn a_forced_choice_of_tools_holds_for_the_first_turn() {
         });
         let parameters = Parameters { tool_choice: Some(choice), ..Parameters::default() };
         let agent = Agent::new("a").model(script).tools(nothing).parameters(parameters);
-        let session = agent.forward(asked(&Memory::new())).await.unwrap();
+        let session = agent.forward(asked(&InMemory::new())).await.unwrap();
         for rebuilt in rebuilt(&session.view().await.unwrap(), &ContextViews::default()).await {
             assert_eq!(rebuilt.verdict, Rebuilding::Rebuilt);
         }
@@ -302,7 +303,7 @@ async fn run(store: &Arc<dyn Store>, agent: &Agent) -> rath::Result<Session> {
     store.run("r", Actor::program("test"), agent, async |session| session.user("Please.").map(drop)).await
 }
 
-/// Begins a run with the first agent, which asks a person, and ends it with the second.
+/// Starts a run with the first agent, which waits for an answer, and resumes it with the second.
 async fn resumed_with(store: &Arc<dyn Store>, then: &Agent, now: &Agent) -> rath::Result<Session> {
     let waiting = run(store, then).await.unwrap_err();
     let ErrorKind::Waiting(id) = waiting.kind() else { panic!("{waiting}") };
@@ -311,7 +312,7 @@ async fn resumed_with(store: &Arc<dyn Store>, then: &Agent, now: &Agent) -> rath
     let asks = View::of(store, id, None).await.unwrap().pending().asks;
     let (asked, shown_digest) = (asks[0].record, asks[0].shown_digest);
     let verdict = rath::body::Verdict::Text("red".into());
-    post(store, id, Posted::Answer { asked, shown_digest, verdict, why: None }).await;
+    post(store, id, PostContent::Answer { asked, shown_digest, verdict, why: None }).await;
     run(store, now).await
 }
 
@@ -321,10 +322,10 @@ fn painter(encoder: &'static str, tool: Respecified) -> Agent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_begun_with_an_older_encoder_goes_on_with_the_newer_one() {
+async fn a_run_started_with_an_older_encoder_is_resumed_with_the_newer_one() {
     let same = || respecified(|_| ());
     for (then, now) in [("openai-chat@1", "openai-chat@2"), ("anthropic-messages@1", "anthropic-messages@2")] {
-        let store = Memory::new();
+        let store = InMemory::new();
         let session = resumed_with(&store, &painter(then, same()), &painter(now, same())).await.unwrap();
         let encoders = bodies::<ModelRequested>(&session).await.into_iter().map(|request| request.encoder);
         assert_eq!(encoders.collect::<Vec<_>>(), [then, now]);
@@ -335,7 +336,7 @@ async fn a_run_begun_with_an_older_encoder_goes_on_with_the_newer_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn descriptions_of_tools_may_be_reworded_while_a_run_is_open() {
+async fn tool_descriptions_may_change_while_a_run_is_open() {
     let agent = |change: &dyn Fn(&mut ToolSpec)| painter("openai-chat@2", respecified(change));
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::create(dir.path().join("store")).unwrap();
@@ -345,7 +346,7 @@ async fn descriptions_of_tools_may_be_reworded_while_a_run_is_open() {
         spec.timeout = Some(Duration::from_secs(60));
     });
     let session = resumed_with(&store, &agent(&|_| ()), &reworded).await.unwrap();
-    // Each request says what it was made of, and the step is the one that was entered.
+    // Each request names its configuration, and the step is not entered again.
     let (steps, requests) = (bodies::<StepEntered>(&session).await, bodies::<ModelRequested>(&session).await);
     assert_eq!((steps.len(), requests.len()), (2, 2));
     assert!(
@@ -357,11 +358,11 @@ async fn descriptions_of_tools_may_be_reworded_while_a_run_is_open() {
         assert_eq!(rebuilt.verdict, Rebuilding::Rebuilt);
         assert!(String::from_utf8_lossy(rebuilt.bytes.as_ref().unwrap()).contains(wanted));
     }
-    // A run that is over is jumped over.
+    // A finished run is not run again.
     drop(session);
     let again = agent(&|spec| spec.description = "Asks a person again.".into());
     assert_eq!(run(&store, &again).await.unwrap().text().await.unwrap().as_deref(), Some("Done."));
-    // What the tool takes, is called, or says of its version is no prose.
+    // Changes of a tool's schema, name or version are divergences.
     for (change, wanted) in [
         (
             &(|spec: &mut ToolSpec| spec.version = Some("2".into())) as &dyn Fn(&mut ToolSpec),
@@ -371,15 +372,15 @@ async fn descriptions_of_tools_may_be_reworded_while_a_run_is_open() {
             &|spec| spec.schema["properties"]["question"]["type"] = "integer".into(),
             "tools.ask_human.schema.properties.question.type: \"string\" was recorded, now it is \"integer\"",
         ),
-        (&|spec| spec.name = "ask".into(), "tools: ask_human is gone"),
+        (&|spec| spec.name = "ask".into(), "tools: ask_human was removed"),
     ] {
-        let error = resumed_with(&Memory::new(), &agent(&|_| ()), &agent(change)).await.unwrap_err();
+        let error = resumed_with(&InMemory::new(), &agent(&|_| ()), &agent(change)).await.unwrap_err();
         let ErrorKind::Diverged(diverged) = error.kind() else { panic!("{error}") };
         assert_eq!(diverged.changed[0], wanted);
     }
 }
 
-/// A store that the version before `@2`, context views and versions of tools wrote, with the code of its runs.
+/// A store from a version before encoders `@2`, context views and tool versions, with the code of its runs.
 struct Begun {
     store: Arc<dyn Store>,
     _dir: tempfile::TempDir,
@@ -406,24 +407,24 @@ impl Begun {
     }
 
     async fn session(&self, key: &str) -> View {
-        let rows = self.store.sessions(rath::store::Which::Run(key.into()).into()).await.unwrap();
+        let rows = self.store.sessions(rath::store::SessionFilter::Run(key.into()).into()).await.unwrap();
         View::of(&self.store, rows[0].id, None).await.unwrap()
     }
 }
 
-/// The same encoders in their present version.
+/// The current version of an encoder.
 fn newest(encoder: &str) -> &'static str {
     Box::leak(format!("{encoder}@2").into_boxed_str())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_of_an_older_version_are_rebuilt_and_its_runs_go_on() {
+async fn requests_of_an_older_version_are_rebuilt_and_its_runs_are_resumed() {
     let begun = Begun::new();
     let over = begun.session("over").await;
     let all = rebuilt(&over, &ContextViews::default()).await;
     assert_eq!(all.len(), 2 * ENCODERS.len() + 1);
     assert!(all.iter().all(|rebuilt| rebuilt.verdict == Rebuilding::Rebuilt), "{all:?}");
-    // The run that is over is jumped over, step by step.
+    // The steps of the finished run are not run again.
     let chain = async |mut session: Session| {
         for (number, encoder) in ENCODERS.into_iter().enumerate() {
             let agent = Agent::new(format!("agent {}", number % 3)).prompt("Repeat “this”.\n");
@@ -438,13 +439,13 @@ async fn requests_of_an_older_version_are_rebuilt_and_its_runs_go_on() {
     let session = begun.store.run("over", Actor::program("test"), &chain, input).await.unwrap();
     assert_eq!(session.text().await.unwrap().as_deref(), Some("Done."));
     assert_eq!(session.head().seq, over.reference().seq, "nothing was added");
-    // Those that wait for a person go on, with tools that are described otherwise by now.
+    // The waiting runs are resumed, with other tool descriptions.
     for (key, encoder) in [("asks chat", "openai-chat"), ("asks anthropic", "anthropic-messages")] {
         let view = begun.session(key).await;
         let (id, asks) = (view.reference().session, view.pending().asks);
         let (asked, shown_digest) = (asks[0].record, asks[0].shown_digest);
         let verdict = rath::body::Verdict::Text("red".into());
-        post(&begun.store, id, Posted::Answer { asked, shown_digest, verdict, why: None }).await;
+        post(&begun.store, id, PostContent::Answer { asked, shown_digest, verdict, why: None }).await;
         let script = Scripted::new("s").call("ask_human", json!({"question": "Which colour?"})).say("Done.");
         let agent = |words: &str| {
             let reworded = respecified(|spec| spec.description = words.into());

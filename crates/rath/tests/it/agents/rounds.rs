@@ -1,32 +1,32 @@
-//! Calls of one turn of which one breaks the run: nothing more begins, and what runs is recorded.
+//! Turns in which one call fails the run: no further call starts, and running calls are recorded.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rath::agent::SubAgent;
 use rath::body::{CallOutcome, Failed, ToolFinished, ToolStarted};
 use rath::store::Error as Broken;
-use rath::workshop::Place;
-use rath::workspace::{Budget as Files, Options};
+use rath::workspace::{Options, WorkspaceBudget as Files};
+use rath::workspaces::PlacementSpec;
 use rath::{ErrorKind, Kind};
-use rath_testkit::{Moment, Mortal};
+use rath_testkit::{CrashPoint, CrashingStore};
 use serde_json::json;
 
 use super::*;
 use crate::support::Shop;
 
-/// What the calls of these tests tell each other.
+/// Signals between the calls of these tests.
 #[derive(Default)]
 struct Signs {
-    /// Another call broke the run.
+    /// Another call failed the run.
     broken: rath::Cancel,
-    /// How often `slow` began, and how often it came to its end.
+    /// How often `slow` started and finished.
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-/// Goes on for a while after another call broke the run.
+/// Runs for a while after another call failed the run.
 #[tool(effect = "pure")]
-async fn slow(signs: State<Signs>) -> String {
+async fn slow(signs: Resource<Signs>) -> String {
     signs.begun.fetch_add(1, Ordering::AcqRel);
     signs.broken.cancelled().await;
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -34,33 +34,33 @@ async fn slow(signs: State<Signs>) -> String {
     "came to its end".into()
 }
 
-/// Writes more files than are saved.
+/// Writes more files than the workspace may save.
 #[tool(effect = "workspace")]
-async fn write_many(desk: State<tools::Desk>) -> String {
+async fn write_many(workspace: Resource<tools::ToolWorkspace>) -> String {
     for number in 0..50 {
         let path = format!("many{number}");
-        desk.sandbox().write(std::path::Path::new(&path), b"x", None).await.unwrap();
+        workspace.sandbox().write(std::path::Path::new(&path), b"x", None).await.unwrap();
     }
     "written".into()
 }
 
-/// Is not to be called.
+/// Must not be called.
 #[tool(effect = "workspace")]
-async fn write_after(called: State<AtomicBool>) -> String {
+async fn write_after(called: Resource<AtomicBool>) -> String {
     called.store(true, Ordering::Release);
     "called".into()
 }
 
-/// A session in a place that saves at most twenty files, on `store`.
+/// A session on `store` whose workspace saves at most twenty files.
 async fn placed(shop: &mut Shop, store: &Arc<dyn Store>) -> Session {
     let options = || Options { budget: Files { files: 20, ..Files::default() }, ..Options::default() };
     let mut session = asked(store);
-    shop.workshop.place(&mut session, Place::empty("host")).await.unwrap();
-    session.equip(shop.second().with_options(options()));
+    shop.workspaces.assign(&mut session, PlacementSpec::empty("host")).await.unwrap();
+    session.provide(shop.second().with_options(options()));
     session
 }
 
-/// A store on the shop's that says when files were not saved.
+/// A store wrapper that signals when files were not saved.
 fn watching(shop: &Shop, signs: &Arc<Signs>) -> Arc<dyn Store> {
     let signs = signs.clone();
     Hooked::new(shop.store.clone(), move |batch| {
@@ -74,13 +74,13 @@ fn watching(shop: &Shop, signs: &Arc<Signs>) -> Arc<dyn Store> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_cannot_be_saved_do_not_cut_off_another_call() {
+async fn a_failed_save_does_not_stop_a_running_call() {
     let mut shop = Shop::new();
     let (signs, called) = (Arc::new(Signs::default()), Arc::new(AtomicBool::new(false)));
     let store = watching(&shop, &signs);
     let mut session = placed(&mut shop, &store).await;
-    session.equip_shared(signs.clone());
-    session.equip_shared(called.clone());
+    session.provide_shared(signs.clone());
+    session.provide_shared(called.clone());
     let turn = Turn::new().call("slow", json!({})).call("write_many", json!({})).call("write_after", json!({}));
     let agent = Agent::new("busy").model(Scripted::new("s").turn(turn)).tools((slow, write_many, write_after));
     let error = in_time(agent.forward(session)).await.unwrap_err();
@@ -98,13 +98,13 @@ async fn files_that_cannot_be_saved_do_not_cut_off_another_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_cannot_be_started_keeps_the_others_of_its_turn_from_beginning() {
+async fn after_a_call_fails_to_start_no_other_call_starts() {
     let mut shop = Shop::new();
     let signs = Arc::new(Signs::default());
     let store = shop.store.clone();
     let mut session = placed(&mut shop, &store).await;
-    session.equip_shared(signs.clone());
-    let directory = shop.workshop.directory(&mut session).await.unwrap();
+    session.provide_shared(signs.clone());
+    let directory = shop.workspaces.directory(&mut session).await.unwrap();
     for number in 0..50 {
         std::fs::write(directory.join(format!("many{number}")), "x").unwrap();
     }
@@ -122,8 +122,8 @@ async fn a_call_that_cannot_be_started_keeps_the_others_of_its_turn_from_beginni
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sub_agent_that_leaves_the_run_open_does_not_cut_off_another_call() {
-    let (store, signs) = (Memory::new(), Arc::new(Signs::default()));
+async fn a_waiting_sub_agent_does_not_stop_a_running_call() {
+    let (store, signs) = (InMemory::new(), Arc::new(Signs::default()));
     let breaking = signs.clone();
     let broken = SubAgent::new("broken", "Breaks.", move |session: Session| {
         let signs = breaking.clone();
@@ -145,17 +145,18 @@ async fn a_sub_agent_that_leaves_the_run_open_does_not_cut_off_another_call() {
     assert_eq!(stored::<Failed>(&store, id).await.len(), 0, "the run is not over");
 }
 
-/// Breaks the store.
+/// Crashes the store.
 #[tool(effect = "idempotent")]
-async fn kill(store: State<Mortal>, signs: State<Signs>) -> String {
+async fn kill(store: Resource<CrashingStore>, signs: Resource<Signs>) -> String {
     store.kill();
     signs.broken.cancel("broken");
     "killed".into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_comes_to_its_end_where_nothing_can_be_recorded() {
-    let (mortal, signs) = (Mortal::new(Memory::new(), u64::MAX, Moment::Before), Arc::new(Signs::default()));
+async fn running_calls_finish_even_if_nothing_can_be_recorded() {
+    let (mortal, signs) =
+        (CrashingStore::new(InMemory::new(), u64::MAX, CrashPoint::Before), Arc::new(Signs::default()));
     let store: Arc<dyn Store> = mortal.clone();
     let turn = (0..3).fold(Turn::new().call("kill", json!({})), |turn, _| turn.call("slow", json!({})));
     let agent = Agent::new("busy").model(Scripted::new("s").turn(turn)).tools((kill, slow));

@@ -1,13 +1,14 @@
-//! Agents as tools.
+//! Sub-agents: agents as tools.
 
 use std::collections::BTreeMap;
 
-use rath::agent::{Patience, SubAgent};
-use rath::body::{Manner, Merged, ToolFinished, Verdict};
-use rath::store::Which;
-use rath::workshop::Place;
-use rath::{ErrorKind, Kind, seq};
-use rath_testkit::{Moment, Mortal};
+use rath::agent::{OnQuestion, SubAgent};
+use rath::body::{MergeStrategy, Merged, ToolFinished, Verdict};
+use rath::store::SessionFilter;
+use rath::workflow::chain;
+use rath::workspaces::PlacementSpec;
+use rath::{ErrorKind, Kind};
+use rath_testkit::{CrashPoint, CrashingStore};
 use serde_json::json;
 
 use super::*;
@@ -20,7 +21,7 @@ fn usage(tokens: u64) -> Usage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_in_agents_in_agents() {
     let dir = tempfile::tempdir().unwrap();
-    for store in [Memory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
+    for store in [InMemory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
         let (model, deep_seen) = watched(
             Scripted::new("s")
                 .turn(Turn::new().call("echo", json!({ "text": "deep" })).usage(usage(1)))
@@ -54,11 +55,11 @@ async fn agents_in_agents_in_agents() {
         assert_eq!(deep_seen.lock().unwrap()[0], ["user Dive."]);
         assert_eq!(deep_seen.lock().unwrap()[1].len(), 3);
         let merged = bodies::<Merged>(&session).await;
-        assert_eq!((merged.len(), &merged[0].how), (1, &Manner::TakeIn));
+        assert_eq!((merged.len(), &merged[0].how), (1, &MergeStrategy::FilesOnly));
         let middle = merged[0].branches[0].session;
         let inner = stored::<Merged>(&store, middle).await;
-        assert_eq!((inner.len(), &inner[0].how), (1, &Manner::TakeIn));
-        let rows = store.sessions(Which::All.into()).await.unwrap();
+        assert_eq!((inner.len(), &inner[0].how), (1, &MergeStrategy::FilesOnly));
+        let rows = store.sessions(SessionFilter::All.into()).await.unwrap();
         assert_eq!((rows.len(), rows.iter().filter(|row| row.closed).count()), (3, 2));
         assert_eq!(
             session
@@ -77,7 +78,7 @@ async fn agents_in_agents_in_agents() {
     }
 }
 
-/// A turn with `count` calls of the helper, and a helper that ends the sooner the later it is called.
+/// A turn with `count` calls of the helper, which finish in reverse order.
 fn twenty(count: u64) -> (Scripted, Scripted) {
     let turn = (0..count).fold(Turn::new(), |turn, at| turn.call("helper", json!({ "task": at.to_string() })));
     let helper = Scripted::from_async_fn(move |seen| async move {
@@ -98,13 +99,13 @@ fn twenty(count: u64) -> (Scripted, Scripted) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_at_once_bring_their_files_together() {
+async fn files_of_twenty_concurrent_sub_agents_are_merged() {
     let shop = Shop::new();
     let origin = shop.directory("origin");
     std::fs::write(origin.join("old"), "old\n").unwrap();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
-    session.equip(shop.second());
+    shop.workspaces.assign(&mut session, PlacementSpec::copy_of("host", &origin)).await.unwrap();
+    session.provide(shop.second());
     let (outer, helper) = twenty(20);
     let helper = Agent::new("helper").model(helper).tools(tools::coding()).as_tool("Writes.");
     let agent = Agent::new("outer").model(outer).tools((helper, tools::coding()));
@@ -124,8 +125,8 @@ async fn twenty_at_once_bring_their_files_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_a_record_has_parents() {
-    let store = Memory::new();
+async fn more_sub_agents_than_a_record_can_have_parents() {
+    let store = InMemory::new();
     let turn = (0..70).fold(Turn::new(), |turn, at| turn.call("helper", json!({ "task": at.to_string() })));
     let helper = Scripted::from_fn(|seen| Turn::new().text(format!("Done {}.", seen.latest)).usage(usage(1)));
     let helper = Agent::new("helper").model(helper).as_tool("Helps.");
@@ -137,11 +138,11 @@ async fn more_than_a_record_has_parents() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_fails_is_a_failed_result_and_its_evidence_stays() {
-    let store = Memory::new();
+async fn a_failed_sub_agent_is_a_failed_result_and_its_branch_stays() {
+    let store = InMemory::new();
     let helper = Scripted::from_fn(|seen| match (seen.turn, &*seen.latest) {
         (0, "bad") => Turn::new().call("echo", json!({ "text": "so far" })).usage(usage(1)),
-        (1, "so far") => Turn::from(Failure::for_good("broken")),
+        (1, "so far") => Turn::from(Failure::permanent("broken")),
         _ => Turn::new().text("Fine.").usage(usage(1)),
     });
     let helper = Agent::new("helper").model(helper).tools(echo).as_tool("Helps.");
@@ -161,11 +162,11 @@ async fn one_that_fails_is_a_failed_result_and_its_evidence_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_tasks_are_results_too() {
+async fn invalid_tasks_are_failed_results() {
     let helper = || Agent::new("helper").model(Scripted::new("s").say("Fine.")).as_tool("Helps.");
     let turn = Turn::new().call("helper", json!({})).call_text("helper", "").call("helper", json!({ "task": 1 }));
     let script = Scripted::new("s").turn(turn).say("Done.");
-    let session = Agent::new("outer").model(script).tools(helper()).forward(asked(&Memory::new())).await.unwrap();
+    let session = Agent::new("outer").model(script).tools(helper()).forward(asked(&InMemory::new())).await.unwrap();
     assert!(results(&session).await.iter().all(|(_, text, failed)| *failed && text.contains("\"task\"")));
     assert_eq!((count(&session, Kind::ToolStarted).await, count(&session, Kind::Merged).await), (0, 0));
 }
@@ -173,24 +174,24 @@ async fn bad_tasks_are_results_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_workflow_can_be_a_tool() {
     let say = |name: &str, text: &str| Agent::new(name).model(Scripted::new("s").say(text));
-    let both = seq().then(say("one", "First.")).then(say("two", "Second."));
+    let both = chain("both").then(say("one", "First.")).then(say("two", "Second."));
     let tool = SubAgent::new("both", "Does both.", both);
     let script = Scripted::new("s").call("both", json!({ "task": "go" })).say("Done.");
-    let session = Agent::new("outer").model(script).tools(tool).forward(asked(&Memory::new())).await.unwrap();
+    let session = Agent::new("outer").model(script).tools(tool).forward(asked(&InMemory::new())).await.unwrap();
     assert_eq!(results(&session).await[0].1, "Second.");
 }
 
-/// A branch that is done while another call of its turn waits for a person.
+/// A branch finishes while another call of its turn waits for an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_that_is_done_before_an_answer_comes_is_taken_in() {
-    let store = Memory::new();
+async fn a_branch_that_finishes_before_an_answer_is_merged() {
+    let store = InMemory::new();
     let helper = Scripted::new("s").turn(Turn::new().text("Fine.").usage(usage(5)));
     let helper = Agent::new("helper").model(helper).as_tool("Helps.");
     let turn = Turn::new().call("helper", json!({ "task": "x" })).call("ask_human", json!({ "question": "Now?" }));
     let script = Scripted::new("s").turn(turn.usage(usage(10))).turn(Turn::new().text("Done.").usage(usage(10)));
     let agent = Agent::new("outer").model(script).tools((helper, tools::ask_human));
     let mut session = asked(&store);
-    session.equip(Patience::Wait);
+    session.provide(OnQuestion::Wait);
     let id = session.id();
     let working = tokio::spawn(async move { agent.forward(session).await });
     in_time(async {
@@ -199,7 +200,8 @@ async fn a_branch_that_is_done_before_an_answer_comes_is_taken_in() {
             let asks = view.map(|view| view.pending().asks).unwrap_or_default();
             if let Some(ask) = asks.first() {
                 let (asked, shown_digest) = (ask.record, ask.shown_digest);
-                break post(&store, id, Posted::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None }).await;
+                break post(&store, id, PostContent::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None })
+                    .await;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -212,7 +214,7 @@ async fn a_branch_that_is_done_before_an_answer_comes_is_taken_in() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_of_a_sub_agent_makes_the_run_wait() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let helper = Scripted::from_fn(|seen| match seen.turn {
         0 => Turn::new().call("ask_human", json!({ "question": "Which?" })).usage(usage(1)),
         _ => Turn::new().text(format!("They say {}.", seen.latest)).usage(usage(1)),
@@ -230,13 +232,13 @@ async fn a_question_of_a_sub_agent_makes_the_run_wait() {
         }
         rounds += 1;
         assert!(rounds < 5);
-        // One answer a round.
-        for row in store.sessions(Which::All.into()).await.unwrap() {
+        // One answer per resumed run.
+        for row in store.sessions(SessionFilter::All.into()).await.unwrap() {
             let asks = View::of(&store, row.id, None).await.unwrap().pending().asks;
             if let Some(ask) = asks.first() {
                 let verdict = Verdict::Text("red".into());
                 let (asked, shown_digest) = (ask.record, ask.shown_digest);
-                post(&store, row.id, Posted::Answer { asked, shown_digest, verdict, why: None }).await;
+                post(&store, row.id, PostContent::Answer { asked, shown_digest, verdict, why: None }).await;
                 break;
             }
         }
@@ -244,12 +246,12 @@ async fn a_question_of_a_sub_agent_makes_the_run_wait() {
     assert_eq!(rounds, 2);
     assert!(results(&session).await.iter().all(|(_, text, failed)| text == "They say red." && !failed));
     assert_eq!(session.usage().input_tokens, 24, "every branch is taken in once");
-    assert_eq!(store.sessions(Which::All.into()).await.unwrap().len(), 3);
+    assert_eq!(store.sessions(SessionFilter::All.into()).await.unwrap().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_of_a_sub_agent_does_not_outlive_the_run() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let deep = Scripted::new("s").call("ask_human", json!({ "question": "Which?" })).say("Never.");
     let deep = Agent::new("deep").model(deep).tools(tools::ask_human).as_tool("Asks.");
     let helper = Scripted::new("s").call("deep", json!({ "task": "ask" })).say("Never.");
@@ -261,11 +263,11 @@ async fn a_question_of_a_sub_agent_does_not_outlive_the_run() {
     assert_eq!(error.code(), "waiting", "{error}");
     let root = error.sessions()[0].id();
     drop(error);
-    post(&store, root, Posted::Cancel { why: "never mind".into() }).await;
+    post(&store, root, PostContent::Cancel { why: "never mind".into() }).await;
     let error = store.run("r", Actor::program("test"), &agent, input).await.unwrap_err();
     assert_eq!(error.code(), "cancelled", "{error}");
     drop(error);
-    let rows = store.sessions(Which::All.into()).await.unwrap();
+    let rows = store.sessions(SessionFilter::All.into()).await.unwrap();
     assert_eq!(rows.len(), 3);
     for row in rows {
         let pending = View::of(&store, row.id, None).await.unwrap().pending();
@@ -273,9 +275,9 @@ async fn a_question_of_a_sub_agent_does_not_outlive_the_run() {
     }
 }
 
-/// An answer for the caller that comes while a sub-agent waits for another one must not begin the sub-agent anew.
+/// An answer for the caller while a sub-agent waits for another answer must not start the sub-agent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_beside_a_waiting_sub_agent_repeats_nothing() {
+async fn an_answer_for_the_caller_does_not_restart_a_waiting_sub_agent() {
     let began = Arc::new(Mutex::new(0));
     let beginning = began.clone();
     let helper = Scripted::from_fn(move |seen| match seen.turn {
@@ -288,14 +290,14 @@ async fn an_answer_beside_a_waiting_sub_agent_repeats_nothing() {
     let helper = Agent::new("helper").model(helper).tools(tools::ask_human).as_tool("Helps.");
     let turn = Turn::new().call("ask_human", json!({ "question": "Outside?" })).call("helper", json!({ "task": "a" }));
     let agent = Agent::new("outer").model(Scripted::new("s").turn(turn).say("Done.")).tools((tools::ask_human, helper));
-    // The question outside is answered in the moment in which the one inside is asked.
+    // The caller's question is answered when the sub-agent's question is asked.
     let outside = Mutex::new(None);
-    let store = Hooked::new(Memory::new(), move |batch| {
+    let store = Hooked::new(InMemory::new(), move |batch| {
         let mut outside = outside.lock().unwrap();
         let asked = batch.parts.iter().flat_map(|part| &part.records).filter(|record| *record.kind() == Kind::Asked);
         for record in asked {
             let body: rath::body::Asked = record.body().unwrap();
-            let what = Posted::Answer {
+            let what = PostContent::Answer {
                 asked: record.id(),
                 shown_digest: body.shown_digest,
                 verdict: Verdict::Yes,
@@ -312,11 +314,11 @@ async fn an_answer_beside_a_waiting_sub_agent_repeats_nothing() {
     let error = in_time(store.run("r", Actor::program("test"), &agent, input)).await.unwrap_err();
     assert_eq!(error.code(), "waiting", "{error}");
     drop(error);
-    assert_eq!(store.sessions(Which::All.into()).await.unwrap().len(), 2, "one branch for one call");
-    for row in store.sessions(Which::All.into()).await.unwrap() {
+    assert_eq!(store.sessions(SessionFilter::All.into()).await.unwrap().len(), 2, "one branch for one call");
+    for row in store.sessions(SessionFilter::All.into()).await.unwrap() {
         for ask in View::of(&store, row.id, None).await.unwrap().pending().asks {
             let (asked, shown_digest) = (ask.record, ask.shown_digest);
-            let what = Posted::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None };
+            let what = PostContent::Answer { asked, shown_digest, verdict: Verdict::Yes, why: None };
             store.post(Post::new(row.id, Actor::person("grace"), what)).await.unwrap();
         }
     }
@@ -325,9 +327,9 @@ async fn an_answer_beside_a_waiting_sub_agent_repeats_nothing() {
     assert_eq!(*began.lock().unwrap(), 1, "the sub-agent began once");
 }
 
-/// A workflow that asks leaves, also where agents wait: so does the run.
+/// A question of a workflow always ends the run, even with `OnQuestion::Wait`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workflow_as_a_tool_that_asks_makes_a_patient_run_leave() {
+async fn a_question_of_a_workflow_as_a_tool_ends_the_run() {
     let keeps = async |mut session: Session| match session.ask("Inside?").await {
         Ok(_) => Ok(session),
         Err(error) => Err(error.with_sessions(vec![session])),
@@ -338,14 +340,14 @@ async fn a_workflow_as_a_tool_that_asks_makes_a_patient_run_leave() {
     };
     for tool in [SubAgent::new("asks", "Asks.", keeps), SubAgent::new("asks", "Asks.", drops)] {
         let agent = Agent::new("outer").model(Scripted::new("s").call("asks", json!({ "task": "a" }))).tools(tool);
-        let mut session = asked(&Memory::new());
-        session.equip(Patience::Wait);
+        let mut session = asked(&InMemory::new());
+        session.provide(OnQuestion::Wait);
         let error = in_time(agent.forward(session)).await.unwrap_err();
         assert_eq!(error.code(), "waiting", "{error}");
     }
 }
 
-/// A caller is not the same when an agent that it calls is another: on resume that is said before anything is done.
+/// A changed sub-agent changes its caller's configuration: resuming fails before anything is done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_changed_changes_its_caller() {
     let caller = |prompt: &str| {
@@ -355,7 +357,7 @@ async fn an_agent_that_changed_changes_its_caller() {
         let middle = Agent::new("middle").model(middle).tools(inner).as_tool("Has it done.");
         Agent::new("outer").model(Scripted::new("o").call("middle", json!({ "task": "a" })).say("Done.")).tools(middle)
     };
-    let store: Arc<dyn Store> = Memory::new();
+    let store: Arc<dyn Store> = InMemory::new();
     let input = async |session: &mut Session| session.user("Please.").map(|_| ());
     let waiting = store.run("r", Actor::program("test"), &caller("Be kind."), input).await.unwrap_err();
     assert_eq!(waiting.code(), "waiting", "{waiting}");
@@ -370,7 +372,7 @@ async fn an_agent_that_changed_changes_its_caller() {
     assert_eq!(lengths().await, length, "nothing was done");
 }
 
-/// An outer agent that calls a helper in two turns, each call with this id.
+/// An agent that calls a helper in two turns, both calls with this id.
 fn same_ids(id: &str) -> Agent {
     let helper = Scripted::from_fn(|seen| Turn::new().text(format!("Did {}.", seen.latest)).usage(usage(1)));
     let helper = Agent::new("helper").model(helper).as_tool("Helps.");
@@ -385,9 +387,9 @@ async fn killed_at_any_commit(id: &str) {
     let mut commits = 0;
     loop {
         let mut died = false;
-        for moment in [Moment::Before, Moment::After] {
-            let store = Memory::new();
-            let mortal = Mortal::new(store.clone(), commits, moment);
+        for moment in [CrashPoint::Before, CrashPoint::After] {
+            let store = InMemory::new();
+            let mortal = CrashingStore::new(store.clone(), commits, moment);
             let dying: Arc<dyn Store> = mortal.clone();
             let agent = same_ids(id);
             drop(dying.run("r", Actor::program("test"), &agent, input).await);
@@ -409,17 +411,17 @@ async fn killed_at_any_commit(id: &str) {
 
 /// Some providers give calls no ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_commit_calls_without_ids_have_branches_of_their_own() {
+async fn killed_at_any_commit_calls_without_ids_have_separate_branches() {
     killed_at_any_commit("").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_commit_calls_of_one_id_have_branches_of_their_own() {
+async fn killed_at_any_commit_calls_with_equal_ids_have_separate_branches() {
     killed_at_any_commit("same").await;
 }
 
-/// An outer agent that calls helpers, turn by turn. A task is `path=content`, which is written; with a `!` behind it by a
-/// helper that fails then. A task `both:TASK,TASK` is given to two helpers of the helper.
+/// An agent that calls helpers, turn by turn. A helper with the task `path=content` writes that file; with `!` at the
+/// end it then fails. A helper with the task `both:TASK,TASK` calls two helpers of its own.
 fn writers(turns: &[&[&str]]) -> Agent {
     let write = |task: &str| {
         let (path, content) = task.trim_end_matches('!').split_once('=').unwrap();
@@ -440,7 +442,7 @@ fn writers(turns: &[&[&str]]) -> Agent {
     let helper = Agent::new("helper").model(helper).tools((deep, tools::coding())).as_tool("Writes.");
     let failing = Scripted::from_fn(move |seen| match seen.turn {
         0 => write(&seen.latest),
-        _ => Turn::from(Failure::for_good("broken")),
+        _ => Turn::from(Failure::permanent("broken")),
     });
     let failing = Agent::new("failing").model(failing).tools(tools::coding()).as_tool("Fails.");
     let call = |turn: Turn, task: &&str| {
@@ -452,13 +454,13 @@ fn writers(turns: &[&[&str]]) -> Agent {
     Agent::new("outer").model(script.turn(Turn::new().text("Done.").usage(usage(10)))).tools((helper, failing))
 }
 
-/// A session with a file `a` and somewhere to work.
+/// A session whose workspace has a file `a`.
 async fn placed(shop: &Shop) -> Session {
     let origin = shop.directory("origin");
     std::fs::write(origin.join("a"), "old\n").unwrap();
     let mut session = asked(&shop.store);
-    shop.workshop.place(&mut session, Place::copy_of("host", &origin)).await.unwrap();
-    session.equip(shop.second());
+    shop.workspaces.assign(&mut session, PlacementSpec::copy_of("host", &origin)).await.unwrap();
+    session.provide(shop.second());
     session
 }
 
@@ -466,9 +468,9 @@ async fn texts(session: &Session) -> Vec<String> {
     results(session).await.into_iter().map(|(_, text, _)| text).collect()
 }
 
-/// The model that called them hears whose work is not in the files, and can go on from there.
+/// The caller's model is shown which changes were not merged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conflict_is_told_to_whoever_called() {
+async fn a_conflict_is_reported_to_the_caller() {
     let shop = Shop::new();
     let agent = writers(&[&["a=one", "a=two", "b=three"], &["a=one and two"]]);
     let session = in_time(agent.forward(placed(&shop).await)).await.unwrap();
@@ -477,9 +479,9 @@ async fn a_conflict_is_told_to_whoever_called() {
     let conflicts = &session.state().conflicts;
     assert_eq!(conflicts.len(), 1, "{conflicts:?}");
     let branch = conflicts[0].branch.unwrap().short();
-    assert!(texts[1].starts_with("Written.\n\nNot all of its changes are in the files."), "{}", texts[1]);
-    assert!(texts[1].contains("stands there now:\n- a (both changed it)\nRead them,"), "{}", texts[1]);
-    assert!(texts[1].contains(&format!("stays on branch {branch};")), "{}", texts[1]);
+    assert!(texts[1].starts_with("Written.\n\nSome of its file changes were not merged."), "{}", texts[1]);
+    assert!(texts[1].contains("version was kept:\n- a (both changed it)\nRead these files,"), "{}", texts[1]);
+    assert!(texts[1].contains(&format!("remains on branch {branch};")), "{}", texts[1]);
     assert_eq!(shop.now(&session), crate::support::tree(&[("a", "one and two"), ("b", "three")]));
     assert_eq!(session.usage().input_tokens, 38, "every branch is taken in, also after a conflict");
     drop(session);
@@ -487,12 +489,12 @@ async fn a_conflict_is_told_to_whoever_called() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conflict_within_a_branch_comes_with_it() {
+async fn a_conflict_within_a_branch_is_merged_with_it() {
     let shop = Shop::new();
     let session = in_time(writers(&[&["both:a=one,a=two"]]).forward(placed(&shop).await)).await.unwrap();
     let texts = texts(&session).await;
     assert!(
-        texts[0].ends_with("left conflicts, of which one side is in the files:\n- a (both changed it)"),
+        texts[0].ends_with("left merge conflicts, and one side of each is in the files:\n- a (both changed it)"),
         "{texts:?}"
     );
     assert_eq!(session.state().conflicts.len(), 1, "it is open still");
@@ -501,15 +503,15 @@ async fn a_conflict_within_a_branch_comes_with_it() {
     shop.verify();
 }
 
-/// Half a work may not win over a whole one, nor stand beside it as if it were done.
+/// Partial changes of a failed sub-agent are not merged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_files_of_one_that_failed_are_left_out() {
+async fn the_files_of_a_failed_sub_agent_are_not_merged() {
     let shop = Shop::new();
     let agent = writers(&[&["a=half!", "a=whole", "c=half!"]]);
     let session = in_time(agent.forward(placed(&shop).await)).await.unwrap();
     let results = results(&session).await;
     assert_eq!(results.iter().map(|result| result.2).collect::<Vec<_>>(), [true, false, true], "{results:?}");
-    assert!(results[0].1.contains("broken\n\nBecause it failed, nothing that it changed is in the files."));
+    assert!(results[0].1.contains("broken\n\nThe call failed, so none of its file changes were merged."));
     assert_eq!(results[1].1, "Written.");
     assert_eq!(shop.now(&session), crate::support::tree(&[("a", "whole")]));
     assert!(session.state().conflicts.is_empty());
@@ -517,7 +519,7 @@ async fn the_files_of_one_that_failed_are_left_out() {
     let without: Vec<_> = merged[0].branches.iter().map(|branch| branch.without_files).collect();
     assert_eq!(without, [true, false, true]);
     assert_eq!(session.usage().input_tokens, 24, "what they used is counted");
-    assert!(results[0].1.ends_with(&format!("stay on branch {}.", merged[0].branches[0].session.short())));
+    assert!(results[0].1.ends_with(&format!("remain on branch {}.", merged[0].branches[0].session.short())));
     let kept = View::of(&shop.store, merged[0].branches[0].session, None).await.unwrap();
     assert_eq!(shop.files(kept.state().workspace.as_ref().unwrap())["a"], "half", "what it did is there to look at");
     let blame = session.view().await.unwrap().blame(&"a".into()).await.unwrap();
@@ -526,40 +528,43 @@ async fn the_files_of_one_that_failed_are_left_out() {
     shop.verify();
 }
 
-/// Also where the process dies between the merge and the results.
+/// Even if the process dies between the merge and the results.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_commit_the_same_is_told_of_conflicts() {
-    // On the host a person would be asked about each write that was cut off.
+async fn killed_at_any_commit_the_notices_about_conflicts_are_equal() {
+    // On the backend `host`, each interrupted write would need an answer.
     if !crate::support::isolates() {
         return;
     }
     let run = async |store: Arc<dyn Store>, shop: &Shop| {
-        let workshop = Arc::new(crate::support::workshop(&store, shop.dir.path()));
+        let workspaces = Arc::new(crate::support::workspaces(&store, shop.dir.path()));
         let origin = shop.directory("origin");
         let input = async |session: &mut Session| {
             session.user("Please.")?;
-            match workshop.place(session, Place::copy_of("local", &origin)).await {
-                Err(rath::workshop::Error::Session(error)) => Err(error),
+            match workspaces.assign(session, PlacementSpec::copy_of("local", &origin)).await {
+                Err(rath::workspaces::Error::Session(error)) => Err(error),
                 placed => placed.map(drop).map_err(|error| ErrorKind::Workflow(error.into()).into()),
             }
         };
         let mut session = store.begin_run("r", Actor::program("test"), input).await?;
-        session.equip_shared(workshop.clone());
-        session.go_on(&writers(&[&["a=one", "a=two", "c=half!"]])).await
+        session.provide_shared(workspaces.clone());
+        session.execute(&writers(&[&["a=one", "a=two", "c=half!"]])).await
     };
     let without_ids = |text: &str| text.split(" on branch ").next().unwrap().to_owned();
     let (mut wanted, mut commits) = (None, 0);
     loop {
         let mut died = false;
-        for moment in [Moment::Before, Moment::After] {
+        for moment in [CrashPoint::Before, CrashPoint::After] {
             let shop = Shop::new();
             std::fs::write(shop.directory("origin").join("a"), "old\n").unwrap();
-            let mortal = Mortal::new(shop.store.clone(), commits, moment);
+            let mortal = CrashingStore::new(shop.store.clone(), commits, moment);
             drop(in_time(run(mortal.clone(), &shop)).await);
             died |= mortal.is_dead();
             let session = in_time(run(shop.store.clone(), &shop)).await.unwrap();
             let told: Vec<_> = texts(&session).await.iter().map(|text| without_ids(text)).collect();
-            assert!(told[1].contains("a (both changed it)") && told[2].contains("Because it failed"), "{told:?}");
+            assert!(
+                told[1].contains("a (both changed it)") && told[2].contains("none of its file changes were merged"),
+                "{told:?}"
+            );
             assert_eq!(*wanted.get_or_insert_with(|| told.clone()), told, "killed {moment:?} commit {commits}");
             assert_eq!(shop.now(&session), crate::support::tree(&[("a", "one")]), "killed {moment:?} commit {commits}");
             assert_eq!(bodies::<Merged>(&session).await.len(), 1);

@@ -1,8 +1,12 @@
-//! What a turn leaves on the record, and what the model is shown.
+//! The records of a turn, and the messages for the model.
 
-use rath::body::{AsSent, ModelRequested, ModelResponded, StepEntered, ToolFinished, ToolStarted};
+use rath::Usage;
+use rath::body::{Assistant, Block};
+use rath::body::{ModelRequested, ModelResponded, NativeTurn, StepEntered, ToolFinished, ToolStarted};
+use rath::model::StandardView;
+use rath::model::{Parameters, RequestSpec};
 use rath::prelude::*;
-use rath::{Asking, Content, Kind, Parameters};
+use rath::{Content, Kind};
 use serde_json::json;
 
 use super::*;
@@ -10,7 +14,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_is_recorded_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    for store in [Memory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
+    for store in [InMemory::new(), Embedded::create(dir.path().join("store")).unwrap()] {
         let script = Scripted::new("scripted").call("echo", json!({ "text": "hello" })).say("It said hello.");
         let agent = Agent::new("parrot").prompt("Repeat.").model(script).tools(echo);
         let session = agent.forward(asked(&store)).await.unwrap();
@@ -30,7 +34,7 @@ async fn a_turn_is_recorded_in_order() {
             "step_left",
         ];
         assert_eq!(kinds(&session).await, wanted);
-        assert_eq!(session.at_risk(), 0, "the end of the outermost step is durable");
+        assert_eq!(session.unpublished_count(), 0, "the end of the outermost step is durable");
         assert!(session.pending().is_empty());
         let wanted = [
             "user Please.",
@@ -39,7 +43,7 @@ async fn a_turn_is_recorded_in_order() {
             "assistant It said hello.",
         ];
         assert_eq!(transcript(&session).await, wanted);
-        // Who did it: the agent in its step, the person outside.
+        // The actors: the agent inside its step, the person outside.
         for record in line(&session).await {
             let header = record.header().unwrap();
             let inside = !matches!(record.kind(), Kind::Created | Kind::User | Kind::StepEntered | Kind::StepLeft);
@@ -57,7 +61,7 @@ async fn a_turn_is_recorded_in_order() {
         let usage: Usage =
             bodies::<ModelResponded>(&session).await.iter().fold(Usage::default(), |all, one| all + one.usage);
         assert_eq!(session.usage(), usage);
-        // The prompt and the tools are named once, by the step.
+        // The step names the prompt and the tools once.
         let config = bodies::<StepEntered>(&session).await[0].config.clone().unwrap();
         let config = store.blob_get(config.digest).await.unwrap().unwrap();
         let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
@@ -67,7 +71,7 @@ async fn a_turn_is_recorded_in_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_output_is_a_blob_and_the_model_is_shown_all_of_it() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let long = "word ".repeat(100_000);
     let (model, seen) =
         watched(Scripted::new("scripted").call("echo", json!({ "text": long })).turn(Turn::new().text("Long.")));
@@ -80,13 +84,13 @@ async fn a_long_output_is_a_blob_and_the_model_is_shown_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_rule_shows_its_part() {
+async fn each_view_shows_its_part() {
     for (rule, before) in [
         (StandardView::Whole, &["user Please.", "assistant Which one?", "user This one.", "assistant Noted."][..]),
         (StandardView::LastAnswer, &["assistant Noted."][..]),
         (StandardView::OwnStep, &[][..]),
     ] {
-        let store = Memory::new();
+        let store = InMemory::new();
         let (model, seen) = watched(Scripted::new("scripted").call("nothing", json!({})).say("Done."));
         let agent = Agent::new("shown").model(model).tools(nothing).view(rule);
         let mut session = asked(&store);
@@ -106,8 +110,8 @@ async fn each_rule_shows_its_part() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_answer_is_a_person_s_where_nobody_answered() {
-    let store = Memory::new();
+async fn without_an_answer_the_last_user_message_is_shown() {
+    let store = InMemory::new();
     let (model, seen) = watched(Scripted::new("scripted").say("Done."));
     let mut session = asked(&store);
     session.user("And quickly.").unwrap();
@@ -116,14 +120,14 @@ async fn the_last_answer_is_a_person_s_where_nobody_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn code_is_told_agent_prompt_tools_turn_and_attempt() {
-    let store = Memory::new();
+async fn scripts_in_code_get_agent_prompt_tools_turn_and_attempt() {
+    let store = InMemory::new();
     let model = Scripted::from_async_fn(|seen| async move {
         tokio::task::yield_now().await;
         assert_eq!((&*seen.agent, &*seen.prompt), ("coded", "Be brief."));
         assert_eq!(seen.tools, ["echo", "nothing"]);
         match (seen.turn, seen.attempt) {
-            (0, 1) => Turn::new().fails(rath::Failure::for_now("not yet")),
+            (0, 1) => Turn::new().fails(rath::model::Failure::transient("not yet")),
             (0, 2) => Turn::new().call("echo", json!({ "text": seen.latest })),
             (1, 1) => Turn::from(format!("I heard: {}", seen.latest)),
             other => panic!("{other:?}"),
@@ -136,26 +140,26 @@ async fn code_is_told_agent_prompt_tools_turn_and_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_without_a_model_says_so() {
-    let store = Memory::new();
+async fn an_agent_without_a_model_fails() {
+    let store = InMemory::new();
     let error = Agent::new("mute").forward(asked(&store)).await.unwrap_err();
     assert!(error.to_string().contains("has no model: give it one with `.model(…)`"), "{error}");
     assert!(error.sessions()[0].pending().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_count_from_nought_in_every_step() {
-    let store = Memory::new();
+async fn turns_count_from_zero_in_every_step() {
+    let store = InMemory::new();
     let script = Scripted::new("scripted").call("nothing", json!({})).say("Done.");
     let agent = Agent::new("twice").model(script).tools(nothing);
     let session = agent.forward(asked(&store)).await.unwrap();
     let session = agent.forward(session).await.unwrap();
     assert_eq!(count(&session, Kind::Assistant).await, 4);
-    // The same call id came again, in another step.
+    // The same call id is used in another step.
     assert_eq!(results(&session).await.len(), 2);
 }
 
-/// Answers with a turn that was sent in a certain way; the names of its calls are given.
+/// A model that answers with a native turn and the given call ids.
 struct Sent(&'static [&'static str]);
 
 impl Model for Sent {
@@ -165,40 +169,43 @@ impl Model for Sent {
     fn encoder(&self) -> &str {
         "sent@1"
     }
-    fn encode<'a>(&'a self, _: &'a Shown<'a>) -> BoxFuture<'a, rath::Result<Encoded, Failure>> {
+    fn encode<'a>(&'a self, _: &'a ModelInput<'a>) -> BoxFuture<'a, rath::Result<Encoded, Failure>> {
         Box::pin(async { Ok(Encoded::new(&b"request"[..])) })
     }
     fn send<'a>(
         &'a self,
-        shown: &'a Shown<'a>,
+        shown: &'a ModelInput<'a>,
         _: &'a Encoded,
         _: &'a (dyn Fn(Delta) + Send + Sync),
-    ) -> BoxFuture<'a, rath::Result<Answer, Failure>> {
+    ) -> BoxFuture<'a, rath::Result<ModelAnswer, Failure>> {
         Box::pin(async move {
             if shown.turn > 0 {
-                return Ok(Answer { blocks: vec![Block::Text { text: "Done.".into() }], ..Answer::default() });
+                return Ok(ModelAnswer {
+                    blocks: vec![Block::Text { text: "Done.".into() }],
+                    ..ModelAnswer::default()
+                });
             }
             let call = |id: &&str| Block::ToolUse { id: (*id).into(), name: "nothing".into(), arguments: "{}".into() };
-            // Long enough to leave the record.
-            let json = format!("[{}]", "1,".repeat(rath::INLINE_LIMIT)).replace(",]", "]");
-            let sent = AsSent { api: "some-api".into(), model: "sent".into(), json: json.into() };
-            Ok(Answer { blocks: self.0.iter().map(call).collect(), sent: Some(sent), ..Answer::default() })
+            // Long enough to be stored as a blob.
+            let json = format!("[{}]", "1,".repeat(rath::record::INLINE_LIMIT)).replace(",]", "]");
+            let sent = NativeTurn { api: "some-api".into(), model: "sent".into(), json: json.into() };
+            Ok(ModelAnswer { blocks: self.0.iter().map(call).collect(), sent: Some(sent), ..ModelAnswer::default() })
         })
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_is_kept_as_it_was_sent_unless_its_calls_are_renamed() {
+async fn a_native_turn_is_kept_unless_its_call_ids_change() {
     for (names, is_kept) in [(&["a", "b"], true), (&["a", "a"], false), (&["a", ""], false)] {
         let agent = Agent::new("agent").model(Sent(names)).tools(nothing);
-        let session = agent.forward(asked(&Memory::new())).await.unwrap();
+        let session = agent.forward(asked(&InMemory::new())).await.unwrap();
         let turn = bodies::<Assistant>(&session).await.remove(0);
         assert_eq!(turn.sent.is_some(), is_kept, "{names:?}");
         let Some(sent) = turn.sent else { continue };
         assert_eq!((&*sent.api, &*sent.model), ("some-api", "sent"));
         assert!(matches!(sent.json, Content::Blob(_)), "what is long is a blob");
         let parameters = Parameters::default();
-        let asking = Asking {
+        let asking = RequestSpec {
             agent: "agent",
             prompt: "",
             tools: &[],
@@ -207,8 +214,8 @@ async fn a_turn_is_kept_as_it_was_sent_unless_its_calls_are_renamed() {
             injected: &[],
             config: rath::Digest::of(b""),
         };
-        let whole = Shown::of(&session, asking).whole_messages().await.unwrap();
-        let Said::Assistant(turn) = &whole[1].said else { panic!("{:?}", whole[1]) };
+        let whole = ModelInput::of(&session, asking).whole_messages().await.unwrap();
+        let MessageBody::Assistant(turn) = &whole[1].body else { panic!("{:?}", whole[1]) };
         let Content::Text(json) = &turn.sent.as_ref().unwrap().json else { panic!("it is read") };
         assert!(json.starts_with("[1,1,") && json.ends_with("1]"));
     }

@@ -1,5 +1,5 @@
-use rath::seq;
+use rath::workflow::chain;
 
 fn main() {
-    let _ = seq().then(5);
+    let _ = chain("numbers").then(5);
 }

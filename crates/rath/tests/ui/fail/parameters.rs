@@ -10,7 +10,7 @@ async fn nameless((a, b): (u8, u8)) {}
 
 /// Takes the call away.
 #[tool]
-async fn owned(call: rath::Call) {}
+async fn owned(call: rath::tool::Call) {}
 
 /// Takes anything.
 #[tool]

@@ -1,97 +1,97 @@
-//! What goes wrong where sessions meet files and commands.
+//! Errors of workspaces.
 
-use rath_core::files::{Change, Name};
+use rath_core::files::{Change, FilePath};
 use rath_core::{SessionId, store};
 use rath_workspace as workspace;
 
-/// What the workshop returns.
+/// The result type of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a session's files or commands could not be worked on.
+/// An error of a session's files or commands.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The session refused or failed.
+    /// An error of the session.
     #[error(transparent)]
     Session(#[from] rath_core::Error),
-    /// The files could not be saved or set.
+    /// The files could not be saved or restored.
     #[error(transparent)]
     Workspace(#[from] workspace::Error),
-    /// The backend refused or failed.
+    /// An error of the sandbox or its backend.
     #[error(transparent)]
     Sandbox(#[from] rath_sandbox::Error),
-    /// The session works nowhere.
-    #[error("session {} has no place to work in", .0.short())]
+    /// The session has no workspace.
+    #[error("session {} has no workspace: assign one with `rath workspace set`", .0.short())]
     NotPlaced(SessionId),
-    /// The session works in a directory of its own.
-    #[error("session {} works in {directory} itself: there is nothing to bring there", session.short())]
+    /// The session works in the origin itself, not in a copy.
+    #[error("session {} works in {directory} itself: there is nothing to apply", session.short())]
     InPlace {
-        /// The session.
+        /// The session that works in place.
         session: SessionId,
-        /// The directory.
-        directory: Name,
+        /// The directory that it works in.
+        directory: FilePath,
     },
-    /// The session's files come from nowhere.
-    #[error("the files of session {} come from no directory", .0.short())]
+    /// The session's files were not copied from a directory.
+    #[error("the files of session {} were not copied from a directory: there is nothing to apply", .0.short())]
     NoOrigin(SessionId),
-    /// A directory with files of its own.
-    #[error("{directory} holds other files than the session")]
+    /// The directory of an in-place workspace has other files than the session.
+    #[error("{directory} is not empty and has other files than the session")]
     NotEmpty {
-        /// The directory.
+        /// The directory that would be overwritten.
         directory: String,
     },
-    /// Conflicts that nobody has decided.
+    /// There are unresolved conflicts.
     #[error("session {} has {} open: {}", session.short(), conflicts(.paths.len()), names(.paths))]
     Conflicts {
-        /// The session.
+        /// The session with the conflicts.
         session: SessionId,
-        /// Where.
-        paths: Vec<Name>,
+        /// The paths in conflict.
+        paths: Vec<FilePath>,
     },
-    /// There is no such conflict.
+    /// The path has no open conflict.
     #[error("session {} has no open conflict on {path}", session.short())]
     NoConflict {
-        /// The session.
+        /// The session that was to be resolved.
         session: SessionId,
-        /// The path.
-        path: Name,
+        /// The path that was named.
+        path: FilePath,
     },
-    /// A path in conflict with several branches, and no word whose side is meant.
-    #[error("{path} is in conflict with {}: say whose side", .branches.iter().map(|branch| branch.short()).collect::<Vec<_>>().join(", "))]
+    /// The path is in conflict with several branches, and the resolution does not name one.
+    #[error("{path} is in conflict with {}: name the branch whose side to take", .branches.iter().map(|branch| branch.short()).collect::<Vec<_>>().join(", "))]
     SeveralSides {
-        /// The path.
-        path: Name,
-        /// The branches.
+        /// The path in conflict.
+        path: FilePath,
+        /// The branches that it is in conflict with.
         branches: Vec<SessionId>,
     },
-    /// Files in the origin that changed meanwhile.
-    #[error("changed in {directory} since the session took its files:\n{}", list(.paths))]
+    /// Paths to be applied were also changed in the origin since it was copied.
+    #[error("{directory} changed since the session copied its files:\n{}", list(.paths))]
     ChangedMeanwhile {
         /// The origin.
         directory: String,
-        /// Which.
-        paths: Vec<Name>,
+        /// The paths that changed.
+        paths: Vec<FilePath>,
     },
-    /// Nothing changed the files.
-    #[error("no record of session {} changed its files: there is nothing to take back", .0.short())]
+    /// No record changed the files.
+    #[error("no record of session {} changed its files: there is nothing to undo", .0.short())]
     NothingToUndo(SessionId),
-    /// A session whose files are layers: no directory has them all.
-    #[error("the files of session {} are layers that only its sandbox shows as one: no directory has them", .0.short())]
+    /// The session's files are overlay layers, and no directory contains all of them.
+    #[error("the files of session {} are overlay layers, which are only mounted in its sandbox: there is no directory", .0.short())]
     Layered(SessionId),
-    /// The line that makes a copy ready for work failed.
+    /// The setup command failed.
     #[error("the setup `{line}` failed ({ended})\n{output}")]
     Setup {
-        /// The line.
+        /// The command.
         line: String,
         /// How it ended.
         ended: String,
-        /// What it complained about, the beginning.
+        /// Its standard error, or its standard output if that is empty: the first 2,000 characters.
         output: String,
     },
-    /// Files that the session has not seen.
-    #[error("{} not in the session yet:\n{}", changed(.changes.len()), list_changes(.changes))]
+    /// The directory has external edits.
+    #[error("{} not recorded in session {}: run `rath workspace save`\n{}", changed(.changes.len()), session.short(), list_changes(.changes))]
     Unsaved {
-        /// The session.
+        /// The session whose directory has the edits.
         session: SessionId,
         /// What changed.
         changes: Vec<Change>,
@@ -106,12 +106,12 @@ fn changed(count: usize) -> String {
     format!("{count} changed path{}", if count == 1 { " is" } else { "s are" })
 }
 
-fn names(paths: &[Name]) -> String {
+fn names(paths: &[FilePath]) -> String {
     let more = if paths.len() > 5 { format!(" and {} more", paths.len() - 5) } else { String::new() };
-    paths.iter().take(5).map(Name::to_string).collect::<Vec<_>>().join(", ") + &more
+    paths.iter().take(5).map(FilePath::to_string).collect::<Vec<_>>().join(", ") + &more
 }
 
-fn list(paths: &[Name]) -> String {
+fn list(paths: &[FilePath]) -> String {
     let mut lines: Vec<_> = paths.iter().take(20).map(|path| format!("  {path}")).collect();
     if paths.len() > 20 {
         lines.push(format!("  and {} more", paths.len() - 20));
@@ -132,7 +132,7 @@ impl From<store::Error> for Error {
 }
 
 impl Error {
-    /// The error's code; `docs/errors/CODE.md` says what to do.
+    /// The error's code, which names its page `docs/errors/CODE.md`.
     pub fn code(&self) -> &str {
         match self {
             Error::Session(error) => error.code(),

@@ -1,70 +1,75 @@
-//! Running a command: a tool call with the files before and after.
+//! Running a command, and recording it as a tool call with the versions before and after.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use rath_core::body::{CallOutcome, Effect, Stretch, ToolFinished, ToolStarted};
+use rath_core::body::{CallOutcome, Effect, StreamChunk, ToolFinished, ToolStarted};
 use rath_core::files::{Change, Changes, Version};
 use rath_core::{Reference, Session, fresh_name};
-use rath_sandbox::{Command, Event, Finished, Program, Running, Stdin};
+use rath_sandbox::{Command, CommandEvent, CommandLine, Finished, Running, Stdin};
 use serde_json::json;
 
+use super::open_workspace::OpenWorkspace;
 use super::setup::{setup_failed, stopped};
-use super::site::Site;
-use super::{Result, Workshop};
+use super::{Result, Workspaces};
 use crate::recorder::{CallRecord, evidence_of, note_order};
 
-/// The tool that a command is on the record.
+/// The tool name under which commands are recorded.
 const EXEC: &str = "exec";
 
-/// The tool that a setup is.
+/// The tool name under which setup commands are recorded.
 pub(super) const SETUP: &str = "setup";
 
-/// How long a setup may take.
-const NO_HURRY: Duration = Duration::from_secs(24 * 3600);
+/// The time limit of a setup command.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// A call that has ended, on the record.
+/// The result of a command, which is recorded.
 #[derive(Clone, Debug)]
-pub struct Done {
-    /// Its `tool_finished`.
+pub struct ExecReport {
+    /// Its `tool_finished` record.
     pub record: Reference,
-    /// How the command ended.
+    /// The exit status, output and duration of the command.
     pub finished: Finished,
-    /// The files before.
+    /// The version of the files before the command.
     pub before: Version,
-    /// The files after.
+    /// The version after.
     pub after: Version,
-    /// What it changed.
+    /// The changes between the two.
     pub changed: Vec<Change>,
-    /// What somebody else had changed before it began.
+    /// External edits that were found before the command started.
     pub outside: Vec<Change>,
-    /// Whether it was kept away from the machine.
+    /// Whether the command was isolated from the machine.
     pub isolated: bool,
-    /// What should be known: paths that could not be saved, files that would not hold still.
+    /// Remarks, such as paths that could not be saved or changed while they were saved.
     pub remarks: Vec<String>,
 }
 
-impl Workshop {
-    /// Runs a command where the session works. `seen` is shown the output as it comes.
+impl Workspaces {
+    /// Runs a command in the session's workspace. Calls `seen` with the output as it arrives.
     ///
-    /// The call is durable before the command starts. If this process dies, the next call finds it open, stops what
-    /// is left of it and records that nobody saw it end.
-    pub async fn exec(&self, session: &mut Session, command: Command, seen: impl FnMut(&Event)) -> Result<Done> {
+    /// The call is durable before the command starts. If this process dies, the next call finds it open, kills its
+    /// leftover processes and records its outcome as lost.
+    pub async fn exec(
+        &self,
+        session: &mut Session,
+        command: Command,
+        seen: impl FnMut(&CommandEvent),
+    ) -> Result<ExecReport> {
         self.exec_until(session, command, seen, std::future::pending()).await
     }
 
-    /// As [`exec`](Self::exec); when `stop` comes first the command is stopped, and that is recorded.
+    /// As [`exec`](Self::exec), but kills the command when `stop` completes. The outcome is recorded as cancelled.
     pub async fn exec_until(
         &self,
         session: &mut Session,
         command: Command,
-        seen: impl FnMut(&Event),
+        seen: impl FnMut(&CommandEvent),
         stop: impl Future<Output = ()>,
-    ) -> Result<Done> {
+    ) -> Result<ExecReport> {
         let mut stop = pin!(stop);
-        self.make_ready(session, stop.as_mut()).await?;
+        self.prepare(session, stop.as_mut()).await?;
         self.call(session, EXEC, command, seen, stop).await
     }
 
@@ -73,13 +78,13 @@ impl Workshop {
         session: &mut Session,
         tool: &str,
         command: Command,
-        mut seen: impl FnMut(&Event),
+        mut seen: impl FnMut(&CommandEvent),
         mut stop: Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<Done> {
-        let (mut site, found) = self.enter(session).await?;
-        let sandbox = self.sandbox(session, &mut site).await?;
+    ) -> Result<ExecReport> {
+        let (mut opened, found) = self.open(session).await?;
+        let sandbox = self.sandbox(session, &mut opened).await?;
         let isolated = sandbox.capabilities().isolated;
-        // What a command does outside the files can be taken back only where it cannot get there.
+        // Effects outside the files are ruled out only by isolation.
         let effect = if isolated { Effect::Workspace } else { Effect::Irreversible };
         let started = ToolStarted::new(format!("exec-{}", fresh_name()), tool, effect);
         let call = CallRecord::start(
@@ -94,12 +99,12 @@ impl Workshop {
         )?;
         session.publish().await?;
         let before = found.saved.version;
-        site.note(&before)?;
-        let mut running = match sandbox.exec(self.confined(session, &site, command)).await {
+        opened.note(&before)?;
+        let mut running = match sandbox.exec(self.confined(session, &opened, command)).await {
             Ok(running) => running,
             Err(error) => {
                 if error.code() == "sandbox-lost" {
-                    self.lost_sandbox(session, &mut site, error.to_string())?;
+                    self.lost_sandbox(session, &mut opened, error.to_string())?;
                 }
                 let failed = ToolFinished {
                     workspace: Some(before),
@@ -108,7 +113,7 @@ impl Workshop {
                 };
                 session.append(failed)?;
                 session.publish().await?;
-                self.keep(session, site)?;
+                self.keep_open(session, opened)?;
                 return Err(error.into());
             }
         };
@@ -120,33 +125,33 @@ impl Workshop {
         let finished = match running.finish().await {
             Ok(finished) => finished,
             Err(error) if error.code() == "sandbox-lost" => {
-                self.lost_sandbox(session, &mut site, error.to_string())?;
-                self.close_lost_calls(session, &mut site).await?;
-                self.open_again(session, site);
+                self.lost_sandbox(session, &mut opened, error.to_string())?;
+                self.close_lost_calls(session, &mut opened).await?;
+                self.put_back(session, opened);
                 return Err(error.into());
             }
             Err(error) => return Err(error.into()),
         };
         let mut ending = self.ending(&call, &finished, order).await?;
-        let saved = match site.workspace.save() {
-            // A session begins with its version, whatever its setup did to the files.
+        let saved = match opened.workspace.save() {
+            // A setup command must not change versioned files: the session's version is restored.
             Ok(mut saved) if tool == SETUP && !saved.version.same_files(&before) => {
-                saved.version = site.restore(Some(&saved.version), &before).await?.version;
+                saved.version = opened.restore(Some(&saved.version), &before).await?.version;
                 saved
             }
             Ok(saved) => saved,
             Err(error) => {
-                // How it ended is known even where its files cannot be.
+                // The outcome is recorded even though the files could not be saved.
                 ending.remarks.push(format!("the files were not saved: {error}"));
                 session.append(ending)?;
                 session.publish().await?;
                 return Err(error.into());
             }
         };
-        let changed = site.workspace.changes(&before, &saved.version)?;
+        let changed = opened.workspace.changes(&before, &saved.version)?;
         let mut remarks: Vec<String> =
             saved.skipped.iter().map(|skipped| format!("not versioned: {} ({})", skipped.path, skipped.why)).collect();
-        remarks.extend(saved.restless.iter().map(|path| format!("changed while it was saved: {path}")));
+        remarks.extend(saved.unstable.iter().map(|path| format!("changed while it was saved: {path}")));
         remarks.truncate(100);
         ending.workspace = Some(saved.version.clone());
         ending.changed = Changes::of(changed.clone());
@@ -154,66 +159,74 @@ impl Workshop {
         session.append(ending)?;
         session.publish().await?;
         let record = session.head();
-        self.keep(session, site)?;
-        Ok(Done { record, finished, before, after: saved.version, changed, outside: found.outside, isolated, remarks })
+        self.keep_open(session, opened)?;
+        Ok(ExecReport {
+            record,
+            finished,
+            before,
+            after: saved.version,
+            changed,
+            outside: found.outside,
+            isolated,
+            remarks,
+        })
     }
 
-    /// Has a copy made ready for work before the first command there: by a layer that others share, or by running the
-    /// line in it.
-    pub(super) async fn make_ready(
+    /// Runs the setup command of a copy if it was not run yet: once for a shared layer, or in the copy itself.
+    pub(super) async fn prepare(
         &self,
         session: &mut Session,
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<()> {
         let placement = session.state().placement.as_ref().filter(|placement| !placement.in_place);
         let Some(line) = placement.and_then(|placement| placement.setup.clone()) else { return Ok(()) };
-        // Making the copy may run the line.
-        let (site, _) = or_stop(self.enter(session), stop.as_mut()).await.unwrap_or_else(|| Err(stopped(&line)))?;
-        let paths = site.paths().clone();
-        self.keep(session, site)?;
-        if paths.set_up().as_ref() == Some(&line) {
+        // Creating the copy may run the setup command.
+        let (opened, _) = or_stop(self.open(session), stop.as_mut()).await.unwrap_or_else(|| Err(stopped(&line)))?;
+        let paths = opened.paths().clone();
+        self.keep_open(session, opened)?;
+        if paths.set_up_line().as_ref() == Some(&line) {
             return Ok(());
         }
-        let command = Command::shell(&line).timeout(NO_HURRY);
+        let command = Command::shell(&line).timeout(SETUP_TIMEOUT);
         let done = self.call(session, SETUP, command, |_| {}, stop).await?;
-        match done.finished.ended.well() {
-            true => paths.note_set_up(&line),
+        match done.finished.ended.success() {
+            true => paths.note_setup_line(&line),
             false => Err(setup_failed(&line, &done.finished)),
         }
     }
 
-    /// The command as it may run where the session works. A copy lies below the directory of its store, which may be a
-    /// repository of the user's: git must not take the copy for a part of it.
-    fn confined(&self, session: &Session, site: &Site, command: Command) -> Command {
+    /// Adds the environment for a copy. The copy is below the store's directory, which may be in a repository of the
+    /// user: git must not find that repository.
+    fn confined(&self, session: &Session, opened: &OpenWorkspace, command: Command) -> Command {
         let in_place = session.state().placement.as_ref().is_some_and(|placement| placement.in_place);
-        let is_directory = !in_place && site.workspace.overlay().is_none();
-        match site.workspace.directory().parent().filter(|_| is_directory) {
+        let is_directory = !in_place && opened.workspace.overlay().is_none();
+        match opened.workspace.directory().parent().filter(|_| is_directory) {
             Some(parent) => command.env("GIT_CEILING_DIRECTORIES", parent),
             None => command,
         }
     }
 
-    /// What is to be recorded of a command that has ended, but for its files.
+    /// The `tool_finished` body of a command, without its files.
     pub(super) async fn ending(
         &self,
         call: &CallRecord,
         finished: &Finished,
-        order: Vec<Stretch>,
+        order: Vec<StreamChunk>,
     ) -> Result<ToolFinished> {
         let outcome = match finished {
             Finished { timed_out: true, .. } => CallOutcome::TimedOut,
             Finished { killed: true, .. } => CallOutcome::Cancelled,
-            Finished { ended, .. } if ended.well() => CallOutcome::Done,
+            Finished { ended, .. } if ended.success() => CallOutcome::Done,
             _ => CallOutcome::Failed,
         };
         let duration_us = Some(finished.duration.as_micros() as u64);
-        // Nobody is shown anything: the streams are the whole output.
+        // No model is shown the output: the streams are all of it.
         let ending = call.end_of_command(&*self.store, outcome, evidence_of(finished.clone(), order)).await?;
         Ok(ToolFinished { duration_us, ..ending })
     }
 }
 
-/// What something comes to, or nothing when `stop` comes first.
+/// The output of a future, or `None` if `stop` completes first.
 async fn or_stop<T>(doing: impl Future<Output = T>, mut stop: Pin<&mut impl Future<Output = ()>>) -> Option<T> {
     let mut doing = pin!(doing);
     poll_fn(|context| match stop.as_mut().poll(context) {
@@ -223,31 +236,31 @@ async fn or_stop<T>(doing: impl Future<Output = T>, mut stop: Pin<&mut impl Futu
     .await
 }
 
-/// The next thing the command does; stops it when `stop` comes.
+/// The next event of the command. Kills the command when `stop` completes.
 async fn next_or_stop(
     running: &mut Running,
     mut stop: Pin<&mut impl Future<Output = ()>>,
     stopped: &mut bool,
-) -> Option<Event> {
+) -> Option<CommandEvent> {
     poll_fn(|context| {
         if !*stopped && stop.as_mut().poll(context).is_ready() {
             *stopped = true;
-            running.kill();
+            running.stop();
         }
-        // Asking anew at every wake-up loses nothing: what was said and not taken stays.
+        // Recreating the future on every poll loses nothing: undelivered events stay in `running`.
         pin!(running.next()).poll(context)
     })
     .await
 }
 
-/// The command as it is recorded. Values of variables are not: they may be secrets.
+/// The command as JSON for the record. Values of variables are left out, because they may be secrets.
 fn describe(command: &Command) -> String {
     let mut line = match &command.program {
-        Program::Argv(argv) => {
+        CommandLine::Argv(argv) => {
             let argv: Vec<_> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             json!({ "argv": argv })
         }
-        Program::Shell(shell) => json!({ "shell": shell }),
+        CommandLine::Shell(shell) => json!({ "shell": shell }),
     };
     if !command.cwd.as_os_str().is_empty() {
         line["cwd"] = json!(command.cwd.to_string_lossy());

@@ -1,7 +1,7 @@
-//! Making a copy for a session, and making it ready for work.
+//! Creating a session's copy, and running its setup command.
 //!
-//! A session's `setup` line runs once for a version of the files: what it leaves is a layer that every session with the
-//! same files and the same line stands on. It is kept as a site of its own that nobody works in.
+//! A setup command runs once for a version of the files. The result is a layer, which is shared by every session with
+//! the same files and the same command. The layer is kept in a workspace of its own, in which no session works.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,52 +10,64 @@ use std::time::Duration;
 use rath_core::body::{CallOutcome, Effect, ToolFinished, ToolStarted};
 use rath_core::files::Version;
 use rath_core::{Digest, Placement, Session, fresh_name};
-use rath_sandbox::{Command, Ended, Finished};
-use rath_workspace::{self as workspace, Laid, Workspace, remove_tree};
+use rath_sandbox::{Command, ExitStatus, Finished};
+use rath_workspace::{self as workspace, CheckoutStats, Workspace, remove_tree};
 use serde_json::json;
 
 use super::exec::SETUP;
-use super::site::{Paths, READY, machine, path_of};
-use super::{Error, Result, Workshop};
-use crate::pause::pause;
+use super::open_workspace::{Paths, READY, io_error, path_of};
+use super::{Error, Result, Workspaces};
 use crate::recorder::CallRecord;
+use crate::sleep::sleep;
 
-/// Where the sandbox of a setup keeps what it must remember.
+/// The state directory of a setup's sandbox.
 const SANDBOX: &str = "sandbox";
 
-/// How long a moment is.
-const MOMENT: Duration = Duration::from_millis(10);
+/// The time between two attempts to open a directory that another process has open.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many moments others may have what they need for a moment.
+/// The number of attempts to open a directory that another process has open: 3 s.
 pub(super) const PATIENCE: usize = 300;
 
-/// From here on, making a copy takes long enough to be told.
-const WORTH_TELLING: u64 = 10_000;
+/// The number of files from which a checkout takes long enough for a notice.
+const NOTICE_FROM: u64 = 10_000;
 
-impl Workshop {
-    /// Makes the copy that a session works in: layers where the backend can put them together, else a directory.
-    pub(super) async fn make_copy(&self, session: &mut Session, placement: &Placement, paths: &Paths) -> Result<()> {
+impl Workspaces {
+    /// Creates the copy that a session works in: layers if the backend can mount them, else a directory.
+    pub(super) async fn create_copy(&self, session: &mut Session, placement: &Placement, paths: &Paths) -> Result<()> {
         let backend = self.backends.get(&placement.backend)?;
         let made = fs::create_dir_all(&self.home);
-        made.map_err(|error| machine(format!("making {}", self.home.display()), error))?;
+        made.map_err(|error| io_error(format!("making {}", self.home.display()), error))?;
         let version = session.state().workspace.clone();
-        let Some(version) = version.filter(|_| backend.layers_in(&self.home)) else {
+        let Some(version) = version.filter(|_| backend.supports_layers_in(&self.home)) else {
             let made = fs::create_dir_all(&paths.files);
-            return made.map_err(|error| machine(format!("making {}", paths.files.display()), error));
+            return made.map_err(|error| io_error(format!("making {}", paths.files.display()), error));
         };
-        if let Some(line) = &placement.setup {
-            let began = placement.base.clone().unwrap_or_else(|| version.clone());
-            let ready = self.ready(session, placement, &began, line).await?;
-            let mut template = self.take(&ready, None, placement).await?;
-            paths.expect(&template.save()?.version)?;
-            paths.note_set_up(line)?;
-            template.seal_for(&paths.state)?;
+        if self.share_from_origin(session, placement).await? {
             return Ok(());
         }
-        // What a fork began with is there already, and the rest is little.
+        if let Some(line) = &placement.setup {
+            let began = placement.base.clone().unwrap_or_else(|| version.clone());
+            let ready = self.prepared_layers(session, placement, &began, line).await?;
+            let mut template = self.open_setup(&ready, None, placement).await?;
+            let _sharing = self.sharing.lock().await;
+            if paths.are_there() {
+                return Ok(());
+            }
+            paths.expect(&template.save()?.version)?;
+            paths.note_setup_line(line)?;
+            template.fork_into(&paths.state)?;
+            return Ok(());
+        }
+        // The origin may have shared its layers since.
+        let _sharing = self.sharing.lock().await;
+        if paths.are_there() {
+            return Ok(());
+        }
+        // The checkout of the base exists already, and the session usually differs little from it.
         let began = placement.base.as_ref().filter(|base| self.has_checkout(base)).unwrap_or(&version);
         paths.expect(began)?;
-        self.lay(&paths.state, began, placement)?;
+        self.create_layered(&paths.state, began, placement)?;
         Ok(())
     }
 
@@ -63,18 +75,19 @@ impl Workshop {
         self.home.join("checkouts").join(version.tree.digest.hex().as_str()).is_dir()
     }
 
-    fn lay(&self, state: &Path, version: &Version, placement: &Placement) -> Result<Workspace> {
+    fn create_layered(&self, state: &Path, version: &Version, placement: &Placement) -> Result<Workspace> {
         let options = self.options(placement.origin.as_ref());
-        let (workspace, laid) = Workspace::lay(self.store.clone(), &self.home, state, version, &options)?;
-        if let (Laid { reused: false, files: WORTH_TELLING.., .. }, Some(told)) = (&laid, &self.told) {
+        let (workspace, laid) = Workspace::create_layered(self.store.clone(), &self.home, state, version, &options)?;
+        if let (CheckoutStats { reused: false, files: NOTICE_FROM.., .. }, Some(notice)) = (&laid, &self.on_notice) {
             let megabytes = laid.bytes / 1_000_000;
-            told(format!("{} files ({megabytes} MB) were checked out once; forks share them", laid.files));
+            notice(format!("{} files ({megabytes} MB) were checked out once; forks share them", laid.files));
         }
         Ok(workspace)
     }
 
-    /// The site where `line` has been run over `version`. The call is on the record, also when it had been run before.
-    async fn ready(
+    /// The workspace in which the setup command `line` was run on `version`. Records a call, also if the command was
+    /// run before.
+    async fn prepared_layers(
         &self,
         session: &mut Session,
         placement: &Placement,
@@ -83,7 +96,7 @@ impl Workshop {
     ) -> Result<PathBuf> {
         let key = Digest::of(format!("{}\n{line}", version.tree.digest.hex().as_str()).as_bytes());
         let state = self.home.join(format!("setup-{}", &key.hex().as_str()[..32]));
-        let begun = self.begin_setup(&state, version, line, placement).await?;
+        let begun = self.take_setup_layers(&state, version, line, placement).await?;
         let started = ToolStarted::new(format!("setup-{}", fresh_name()), SETUP, Effect::Workspace);
         let arguments = Some(json!({ "shell": line, "ran_before": begun.is_none() }).to_string().into());
         let call = CallRecord::start(session, ToolStarted { arguments, isolated: Some(true), ..started })?;
@@ -95,7 +108,7 @@ impl Workshop {
         let (ending, error) = match ran {
             Ok(None) => (call.ended(CallOutcome::Done), None),
             Ok(Some(finished)) => {
-                let failed = (!finished.ended.well()).then(|| setup_failed(line, &finished));
+                let failed = (!finished.ended.success()).then(|| setup_failed(line, &finished));
                 (self.ending(&call, &finished, Vec::new()).await?, failed)
             }
             Err(error) => {
@@ -108,25 +121,26 @@ impl Workshop {
         error.map_or(Ok(state), Err)
     }
 
-    /// Takes the site of a setup, when nobody else has it. Who is told waits for somebody who runs it.
-    async fn take(&self, state: &Path, line: Option<&str>, placement: &Placement) -> Result<Workspace> {
+    /// Opens the workspace of a setup. Waits while another process has it open. With `line` the other process runs the
+    /// setup, and a notice is sent.
+    async fn open_setup(&self, state: &Path, line: Option<&str>, placement: &Placement) -> Result<Workspace> {
         let options = self.options(placement.origin.as_ref());
         let mut waits = false;
         loop {
             match Workspace::open_layered(self.store.clone(), &self.home, state, &options) {
                 Err(workspace::Error::Busy { process, .. }) => {
-                    if let (false, Some(line), Some(told)) = (waits, line, &self.told) {
-                        told(format!("waiting for process {process}, which runs the setup `{line}`"));
+                    if let (false, Some(line), Some(notice)) = (waits, line, &self.on_notice) {
+                        notice(format!("waiting for process {process}, which runs the setup `{line}`"));
                     }
                     waits = true;
                 }
                 taken => return Ok(taken?.0),
             }
-            nap().await;
+            sleep_briefly().await;
         }
     }
 
-    /// Runs a setup in a site of its own.
+    /// Runs a setup command in its workspace.
     async fn run_setup(
         &self,
         workspace: Workspace,
@@ -144,23 +158,24 @@ impl Workshop {
         };
         sandbox.close().await?;
         match ran {
-            Ok(finished) if finished.ended.well() => {
+            Ok(finished) if finished.ended.success() => {
                 let written = fs::write(state.join(READY), line);
-                written.map_err(|error| machine(format!("writing {}", state.display()), error))?;
+                written.map_err(|error| io_error(format!("writing {}", state.display()), error))?;
                 Ok(finished)
             }
-            // While it is ours nobody else begins there.
+            // Removed while it is locked, so that no other process starts there.
             failed => {
                 let removed = remove_tree(state);
                 drop(workspace);
-                removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
+                removed.map_err(|error| io_error(format!("removing {}", state.display()), error))?;
                 Ok(failed?)
             }
         }
     }
 
-    /// Lays the files that a setup begins with; nothing where it has been run. What one left that was killed goes first.
-    async fn begin_setup(
+    /// Creates the workspace of a setup with the files of `version`; `None` if the setup was run already. The leftovers
+    /// of a killed setup are removed first.
+    async fn take_setup_layers(
         &self,
         state: &Path,
         version: &Version,
@@ -171,50 +186,50 @@ impl Workshop {
         while !is_ready() {
             if !Workspace::is_layered(state) {
                 let _ = fs::remove_file(state.join(READY));
-                match self.lay(state, version, placement) {
-                    // Somebody else is at it, or was faster.
-                    Err(Error::Workspace(workspace::Error::Busy { .. })) => nap().await,
+                match self.create_layered(state, version, placement) {
+                    // Another process creates it, or was faster.
+                    Err(Error::Workspace(workspace::Error::Busy { .. })) => sleep_briefly().await,
                     Err(_) if Workspace::is_layered(state) => {}
                     begun => return begun.map(Some),
                 }
                 continue;
             }
-            let left = match self.take(state, Some(line), placement).await {
-                // Whoever had it took it away.
+            let left = match self.open_setup(state, Some(line), placement).await {
+                // The other process failed and removed it.
                 Err(Error::Workspace(workspace::Error::Missing(_))) => continue,
                 left => left?,
             };
-            // Whoever had it was done.
+            // The other process finished the setup.
             if is_ready() {
                 break;
             }
-            rath_sandbox::await_anchor(&state.join(SANDBOX))?;
+            rath_sandbox::await_supervisor(&state.join(SANDBOX))?;
             let removed = remove_tree(state);
             drop(left);
-            removed.map_err(|error| machine(format!("removing {}", state.display()), error))?;
+            removed.map_err(|error| io_error(format!("removing {}", state.display()), error))?;
         }
         Ok(None)
     }
 }
 
-/// Waits a moment, without keeping the thread, for a directory that another process has.
-pub(super) async fn nap() {
-    pause(MOMENT).await;
+/// Waits 10 ms for a directory that another process has open, without blocking the thread.
+pub(super) async fn sleep_briefly() {
+    sleep(RETRY_INTERVAL).await;
 }
 
-/// What to say of a setup that went wrong.
+/// The error of a setup command that failed.
 pub(super) fn setup_failed(line: &str, finished: &Finished) -> Error {
     let ended = match finished.ended {
-        Ended::Exited(code) => format!("exit {code}"),
-        Ended::Signalled { signal, .. } => format!("signal {signal}"),
+        ExitStatus::Exited(code) => format!("exit {code}"),
+        ExitStatus::Signalled { signal, .. } => format!("signal {signal}"),
     };
-    // Some complain where others talk.
+    // Some programs write errors to standard output.
     let said = if finished.stderr.bytes.is_empty() { &finished.stdout } else { &finished.stderr };
     let output = String::from_utf8_lossy(&said.bytes).chars().take(2000).collect();
     Error::Setup { line: line.into(), ended, output }
 }
 
-/// What to say of a setup that somebody stopped.
+/// The error of a setup command that was stopped.
 pub(super) fn stopped(line: &str) -> Error {
     Error::Setup { line: line.into(), ended: "stopped".into(), output: String::new() }
 }

@@ -1,4 +1,4 @@
-//! Waiting, with or without a runtime.
+//! Sleeping with or without a Tokio runtime.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Waits so long: by Tokio's timer where there is a runtime, else by a thread that sleeps.
-pub(crate) async fn pause(length: Duration) {
+/// Sleeps for `length`: with Tokio's timer if there is a runtime, else with a thread.
+pub(crate) async fn sleep(length: Duration) {
     match Handle::try_current().is_ok() {
         true => tokio::time::sleep(length).await,
         false => on_a_thread(length).await,
@@ -15,7 +15,7 @@ pub(crate) async fn pause(length: Duration) {
 }
 
 async fn on_a_thread(length: Duration) {
-    // Closed when nobody waits any more: the thread ends then.
+    // The channel is closed when this future is dropped, which ends the thread.
     let (waits, closed) = mpsc::channel::<()>();
     let (wake, woken) = oneshot::channel();
     std::thread::spawn(move || {

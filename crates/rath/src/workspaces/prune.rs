@@ -1,86 +1,86 @@
-//! Looking after the directories that sessions work in.
+//! Listing and removing the copies that sessions work in.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rath_core::store::{Query, Row};
+use rath_core::store::{Query, SessionInfo};
 use rath_core::{Placement, SessionId, View};
-use rath_workspace::{Vacant, Workspace, collect_layers, disk_use, remove_tree};
+use rath_workspace::{IdleWorkspace, Workspace, collect_layers, disk_use, remove_tree};
 use serde::Serialize;
 
-use super::site::{Paths, machine};
-use super::{Error, Result, Workshop};
+use super::open_workspace::{OpenWorkspace, Paths, io_error};
+use super::{Error, Result, Workspaces};
 
-/// A directory that a session works in, or worked in.
+/// The workspace of a session.
 #[derive(Clone, Debug, Serialize)]
-pub struct SiteInfo {
+pub struct WorkspaceInfo {
     /// The session.
     pub session: SessionId,
-    /// What it is about.
+    /// The session's title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Where.
+    /// The session's placement.
     pub placement: Placement,
-    /// The directory; of layers the one that has what is the session's own.
+    /// The directory; of layers, the one with the session's own layer.
     pub directory: PathBuf,
-    /// Whether it is a copy of ours.
+    /// Whether it is a copy, not the user's directory.
     pub copy: bool,
-    /// Whether the copy is made of layers, most of them shared.
+    /// Whether the copy consists of layers, most of which are shared.
     pub layers: bool,
-    /// Whether it is there.
+    /// Whether the directory exists.
     pub exists: bool,
-    /// Bytes that a copy takes.
+    /// The size of a copy in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Whether the session has ended.
+    /// Whether the session is closed.
     pub closed: bool,
 }
 
-/// Which copies go.
+/// Which copies to remove.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Prune {
-    /// Those of open sessions too: they are made again from their version.
+pub struct PruneOptions {
+    /// Also copies of open sessions. They are created again from their version.
     pub all: bool,
-    /// Those that hold ignored files too: nothing has them.
+    /// Also copies with ignored files, which no version contains.
     pub ignored: bool,
-    /// Only say which.
+    /// Only report, remove nothing.
     pub dry: bool,
 }
 
-/// What pruning did.
+/// The result of pruning.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Pruned {
-    /// Copies that were removed.
+pub struct PruneReport {
+    /// The copies that were removed.
     pub removed: Vec<PathBuf>,
-    /// Bytes they took.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// Copies that stayed, and why.
+    /// The copies that were kept.
     pub kept: Vec<Kept>,
 }
 
-/// A copy that may go. While the value lives nobody begins to work there.
+/// A locked copy that may be removed. No process can open it while this value exists.
 enum Freed {
-    /// There are no files.
+    /// The copy has no files.
     Nothing,
     Copy {
         _ours: Box<Workspace>,
     },
-    /// Nobody comes back there.
+    /// No session uses the copy.
     Left {
-        _ours: Vacant,
+        _ours: IdleWorkspace,
     },
 }
 
-/// Takes a place that no session comes back to.
+/// Locks a copy that no session uses.
 fn vacant(state: &Path) -> Result<Freed, String> {
-    match Vacant::claim(state) {
+    match IdleWorkspace::claim(state) {
         Some(ours) => Ok(Freed::Left { _ours: ours }),
-        None => Err("a process has it open, or makes it".into()),
+        None => Err("a process has it open or is creating it".into()),
     }
 }
 
-/// A copy that was not removed.
+/// A copy that was kept.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kept {
     /// The directory.
@@ -89,9 +89,9 @@ pub struct Kept {
     pub why: String,
 }
 
-impl Workshop {
-    /// The sessions that have a place, the one that changed last first.
-    pub async fn sites(&self) -> Result<Vec<SiteInfo>> {
+impl Workspaces {
+    /// The workspaces of all sessions, the session that changed last first.
+    pub async fn list(&self) -> Result<Vec<WorkspaceInfo>> {
         let mut sites = Vec::new();
         for row in self.store.sessions(Query::default()).await? {
             let view = View::of(&self.store, row.id, Some(row.seq)).await?;
@@ -101,7 +101,7 @@ impl Workshop {
             if copy && !exists {
                 continue;
             }
-            sites.push(SiteInfo {
+            sites.push(WorkspaceInfo {
                 session: row.id,
                 title: row.title,
                 bytes: copy.then(|| disk_use(&paths.state)),
@@ -116,19 +116,19 @@ impl Workshop {
         Ok(sites)
     }
 
-    /// Removes copies that are no longer needed: of sessions that have ended. A copy that holds what no version has stays.
-    pub async fn prune(&self, what: Prune) -> Result<Pruned> {
-        let mut pruned = Pruned::default();
+    /// Removes the copies of closed sessions. A copy with files that no version contains is kept.
+    pub async fn prune(&self, what: PruneOptions) -> Result<PruneReport> {
+        let mut pruned = PruneReport::default();
         let entries = match fs::read_dir(&self.home) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(pruned),
-            Err(error) => return Err(machine(format!("reading {}", self.home.display()), error)),
+            Err(error) => return Err(io_error(format!("reading {}", self.home.display()), error)),
         };
-        // Fails where the list has lost some: then nobody knows whose places are needed.
+        // Fails if the list is damaged: copies of sessions missing from it must not be removed.
         let rows = self.store.sessions(Query::default()).await?;
-        let rows: HashMap<SessionId, Row> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let rows: HashMap<SessionId, SessionInfo> = rows.into_iter().map(|row| (row.id, row)).collect();
         for entry in entries.flatten() {
-            // What setups left is made again when somebody needs it.
+            // Setup layers are created again when they are needed.
             if what.all && entry.file_name().to_string_lossy().starts_with("setup-") {
                 self.forget_setup(&entry.path(), what.dry, &mut pruned)?;
             }
@@ -136,14 +136,14 @@ impl Workshop {
                 continue;
             };
             let state = entry.path();
-            // What is wrong with one place is no reason to leave the others.
+            // An error of one copy does not stop the others.
             let freed = match rows.get(&session) {
                 Some(row) => self.free(row, &state, what).await.unwrap_or_else(|error| Err(error.to_string())),
                 None => vacant(&state),
             };
             match freed {
                 Err(why) => pruned.kept.push(Kept { directory: state, why }),
-                // While it is ours nobody begins to work there.
+                // Locked while it is removed.
                 Ok(_ours) => {
                     let bytes = disk_use(&state);
                     let removed = if what.dry { Ok(()) } else { remove_tree(&state) };
@@ -160,19 +160,19 @@ impl Workshop {
                 }
             }
         }
-        // Layers and checkouts that nobody stands on any more.
+        // Layers and checkouts that no copy uses any more.
         let collected = collect_layers(&self.home, what.dry)?;
         pruned.bytes += collected.bytes;
         pruned.removed.extend(collected.removed);
         Ok(pruned)
     }
 
-    fn forget_setup(&self, state: &Path, dry: bool, pruned: &mut Pruned) -> Result<()> {
+    fn forget_setup(&self, state: &Path, dry: bool, pruned: &mut PruneReport) -> Result<()> {
         match self.open_workspace(state, state, &self.options(None), &[]) {
             Ok(_ours) => {
                 pruned.bytes += disk_use(state);
                 if !dry {
-                    remove_tree(state).map_err(|error| machine(format!("removing {}", state.display()), error))?;
+                    remove_tree(state).map_err(|error| io_error(format!("removing {}", state.display()), error))?;
                 }
                 pruned.removed.push(state.into());
             }
@@ -181,19 +181,19 @@ impl Workshop {
         Ok(())
     }
 
-    /// Takes a copy that may go; else says why it stays.
-    async fn free(&self, row: &Row, state: &Path, what: Prune) -> Result<Result<Freed, String>> {
+    /// Locks a copy that may be removed; else returns the reason to keep it.
+    async fn free(&self, row: &SessionInfo, state: &Path, what: PruneOptions) -> Result<Result<Freed, String>> {
         if let Some(holder) = row.holder.as_ref().filter(|_| !row.closed) {
-            return Ok(Err(format!("its session is held by process {}", holder.process)));
+            return Ok(Err(format!("its session is locked by process {}", holder.process)));
         }
         let view = View::of(&self.store, row.id, None).await?;
         let known = view.state().workspace.clone();
         if known.is_none() && view.state().placement.is_none() {
-            // Where it worked and on what is erased: it does not come back here.
+            // The placement and the version are erased: the session does not use the copy again.
             return Ok(vacant(state));
         }
         if !row.closed && !what.all {
-            return Ok(Err("its session goes on".into()));
+            return Ok(Err("its session is open".into()));
         }
         let files = state.join("files");
         let origin = view.state().placement.as_ref().and_then(|placement| placement.origin.as_ref());
@@ -205,14 +205,21 @@ impl Workshop {
         };
         let saved = workspace.save()?;
         if saved.files > 0 && known.is_none_or(|known| !known.same_files(&saved.version)) {
-            return Ok(Err("it holds changes that no record has".into()));
+            return Ok(Err("it has changes that no record contains".into()));
         }
         let others = workspace.unversioned(&saved.version);
         match others.first() {
             Some(first) if !what.ignored => {
-                Ok(Err(format!("it holds {} not versioned, {first} for one", others.len())))
+                Ok(Err(format!("it has {} unversioned paths, such as {first}", others.len())))
             }
-            _ => Ok(Ok(Freed::Copy { _ours: Box::new(workspace) })),
+            _ => {
+                if let Some(placement) = view.state().placement.as_ref().filter(|_| !what.all && !what.dry) {
+                    let mut opened = OpenWorkspace::over(workspace, Paths::of_copy(&self.home, row.id));
+                    self.seal_for_stored_forks(row.id, placement, &mut opened).await?;
+                    workspace = opened.workspace;
+                }
+                Ok(Ok(Freed::Copy { _ours: Box::new(workspace) }))
+            }
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Saying where a session works.
+//! Assigning a workspace to a session.
 
 use std::path::PathBuf;
-use std::sync::PoisonError;
 
 use rath_core::body::{Placed, SandboxClosed};
 use rath_core::files::Version;
@@ -9,40 +8,40 @@ use rath_core::{ErrorKind, Placement, SandboxName, Session};
 use rath_sandbox::Identity;
 use rath_workspace as workspace;
 
-use super::setup::{PATIENCE, nap};
-use super::site::{Paths, directory_key, machine, name_of};
-use super::{Error, Result, Workshop};
+use super::open_workspace::{Paths, directory_key, io_error, name_of};
+use super::setup::{PATIENCE, sleep_briefly};
+use super::{Error, Result, Workspaces};
 
-/// Where a session is to work.
+/// The workspace that a session is to have: backend, origin of the files, and setup.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct PlacementSpec {
     /// The backend's name.
     pub backend: String,
-    /// The directory that the files come from; without one the session begins with no files.
+    /// The directory that the files come from. Without one the session starts without files.
     pub origin: Option<PathBuf>,
-    /// Whether to work in that directory itself.
+    /// Whether the session works in that directory itself instead of in a copy.
     pub in_place: bool,
-    /// A shell line that makes the files ready for work, run once when a copy is made.
+    /// A shell command that prepares the files, such as `npm install`. It runs once for each copy.
     pub setup: Option<String>,
 }
 
-impl Place {
-    /// A copy of a directory.
+impl PlacementSpec {
+    /// A workspace with a copy of a directory.
     pub fn copy_of(backend: impl Into<String>, origin: impl Into<PathBuf>) -> Self {
         Self { backend: backend.into(), origin: Some(origin.into()), in_place: false, setup: None }
     }
 
-    /// A directory itself.
+    /// A workspace in the directory itself.
     pub fn in_place(backend: impl Into<String>, origin: impl Into<PathBuf>) -> Self {
         Self { backend: backend.into(), origin: Some(origin.into()), in_place: true, setup: None }
     }
 
-    /// An empty directory.
+    /// An empty workspace.
     pub fn empty(backend: impl Into<String>) -> Self {
         Self { backend: backend.into(), origin: None, in_place: false, setup: None }
     }
 
-    /// With a shell line that makes the files ready for work.
+    /// Adds a shell command that prepares the files.
     #[must_use]
     pub fn with_setup(mut self, line: impl Into<String>) -> Self {
         self.setup = Some(line.into());
@@ -50,14 +49,14 @@ impl Place {
     }
 }
 
-impl From<&str> for Place {
-    /// An empty directory on this backend.
+impl From<&str> for PlacementSpec {
+    /// An empty workspace on this backend.
     fn from(backend: &str) -> Self {
         Self::empty(backend)
     }
 }
 
-/// Placement of a session that was given a workshop with `session.equip(workshop)`.
+/// Adds [`to`](Self::to) to sessions that were given workspaces with `session.provide(workspaces)`.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -68,34 +67,34 @@ impl From<&str> for Place {
 /// let store = Embedded::create(dir.path().join("store"))?;
 /// let backends = Registry::new().with(Arc::new(Host::new()));
 /// let mut session = store.create(Actor::person("ada"));
-/// session.equip(Workshop::new(store.clone(), dir.path().join("workspaces"), backends));
+/// session.provide(Workspaces::new(store.clone(), dir.path().join("workspaces"), backends));
 /// session.to("host").await?;
 /// assert_eq!(session.state().placement.as_ref().unwrap().backend, "host");
-/// # Ok::<(), rath::workshop::Error>(())
+/// # Ok::<(), rath::workspaces::Error>(())
 /// # }).unwrap();
 /// ```
-pub trait PlaceSession {
-    /// Places the session: `session.to("local")` in an empty directory on that backend, or
-    /// `session.to(Place::copy_of("local", directory))` in a copy of one.
-    fn to(&mut self, place: impl Into<Place> + Send) -> impl Future<Output = Result<()>> + Send;
+pub trait WorkspaceExt {
+    /// Assigns a workspace: `session.to("local")` an empty one on that backend,
+    /// `session.to(PlacementSpec::copy_of("local", directory))` one with a copy of a directory.
+    fn to(&mut self, spec: impl Into<PlacementSpec> + Send) -> impl Future<Output = Result<()>> + Send;
 }
 
-impl PlaceSession for Session {
-    async fn to(&mut self, place: impl Into<Place> + Send) -> Result<()> {
-        let workshop = self.equipment().get::<Workshop>();
-        let workshop = workshop.map_err(|missing| rath_core::Error::from(ErrorKind::Workflow(missing.into())))?;
-        workshop.place(self, place.into()).await
+impl WorkspaceExt for Session {
+    async fn to(&mut self, spec: impl Into<PlacementSpec> + Send) -> Result<()> {
+        let workspaces = self.resources().get::<Workspaces>();
+        let workspaces = workspaces.map_err(|missing| rath_core::Error::from(ErrorKind::Workflow(missing.into())))?;
+        workspaces.assign(self, spec.into()).await
     }
 }
 
-impl Workshop {
-    /// Says where the session works from here on, and saves the files there. Nothing is opened yet; saying the same
-    /// again changes nothing. A session that has files takes them along.
-    pub async fn place(&self, session: &mut Session, place: Place) -> Result<()> {
-        self.hold_off()?;
-        let backend = self.backends.get(&place.backend)?;
+impl Workspaces {
+    /// Sets where the session works from now on, and saves the files of the origin. Nothing is opened yet. A session
+    /// that has files keeps them. Does nothing if the session works there already.
+    pub async fn assign(&self, session: &mut Session, spec: PlacementSpec) -> Result<()> {
+        self.block_gc()?;
+        let backend = self.backends.get(&spec.backend)?;
         let isolated = backend.capabilities().isolated;
-        let origin = match &place.origin {
+        let origin = match &spec.origin {
             Some(path) => Some(
                 path.canonicalize()
                     .map_err(|_| Error::Workspace(workspace::Error::Missing(path.display().to_string())))?,
@@ -103,12 +102,12 @@ impl Workshop {
             None => None,
         };
         let placement = Placement {
-            backend: place.backend.clone(),
+            backend: spec.backend.clone(),
             isolated,
             origin: origin.as_deref().map(name_of),
-            in_place: place.in_place && origin.is_some(),
+            in_place: spec.in_place && origin.is_some(),
             base: None,
-            setup: place.setup.clone(),
+            setup: spec.setup.clone(),
             sandbox: None,
         };
         if let Some(now) = &session.state().placement
@@ -118,9 +117,9 @@ impl Workshop {
             return Ok(());
         }
         let paths = Paths::of(&self.home, session.id(), &placement);
-        let leaves_layers = self.has_outgrown_layers(&placement, &paths)?;
+        let leaves_layers = self.cannot_mount_layers(&placement, &paths)?;
         if leaves_layers {
-            // What a lost call left there is saved before it is left behind.
+            // Changes of a call that a dead process left open are saved before the layers are removed.
             self.check_saved(session).await?;
         }
         let has = session.state().workspace.clone();
@@ -137,7 +136,7 @@ impl Workshop {
             (None, Some((there, _))) => there.clone(),
             (None, None) => self.no_files().await?,
         };
-        // Files that the session did not take from there are no change of its own.
+        // Files that the session brings along are not counted as its changes to the new origin.
         let base = match (&has, &there) {
             (Some(has), Some((_, 1..))) => match &session.state().placement {
                 Some(now) if now.origin == placement.origin => now.base.clone(),
@@ -149,95 +148,94 @@ impl Workshop {
         self.leave(session.id());
         self.forget_sandbox(session)?;
         session.append(Placed {
-            backend: place.backend,
+            backend: spec.backend,
             isolated,
             origin: placement.origin.clone(),
             in_place: placement.in_place,
             workspace: Some(files),
             base,
-            setup: place.setup,
+            setup: spec.setup,
             why: None,
         })?;
         session.publish().await?;
         if leaves_layers {
-            self.tell_of_ignored(session, &paths)?;
-            paths.leave_layers()?;
+            self.notify_about_ignored(session, &paths)?;
+            paths.remove_layers()?;
         }
         if let Some((there, _)) = there.filter(|_| placement.in_place) {
-            // What is in the directory is known: the first look may bring the session's files there.
+            // The directory has no unrecorded edits, so the first reconciliation may write the session's files into it.
             let options = self.options(placement.origin.as_ref());
             let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &options, &[Some(&there)])?;
-            super::site::Site::over(workspace, paths).note(&there)?;
+            super::open_workspace::OpenWorkspace::over(workspace, paths).note(&there)?;
         }
         Ok(())
     }
 
-    /// Forgets what is remembered of a sandbox that was lost: the next one may be another backend's.
+    /// Removes the state directory of a lost sandbox. The next sandbox may belong to another backend.
     fn forget_sandbox(&self, session: &Session) -> Result<()> {
         let Some(before) = &session.state().placement else { return Ok(()) };
         let paths = Paths::of(&self.home, session.id(), before);
-        rath_sandbox::await_anchor(paths.sandbox())?;
+        rath_sandbox::await_supervisor(paths.sandbox())?;
         let removed = workspace::remove_tree(paths.sandbox());
-        removed.map_err(|error| machine(format!("removing {}", paths.sandbox().display()), error))
+        removed.map_err(|error| io_error(format!("removing {}", paths.sandbox().display()), error))
     }
 
-    /// Says what does not go along from layers to a directory.
-    fn tell_of_ignored(&self, session: &Session, paths: &Paths) -> Result<()> {
-        let (Some(told), Some(version)) = (&self.told, &session.state().workspace) else { return Ok(()) };
+    /// Sends a notice about ignored files, which are not copied from layers to a directory.
+    fn notify_about_ignored(&self, session: &Session, paths: &Paths) -> Result<()> {
+        let (Some(notice), Some(version)) = (&self.on_notice, &session.state().workspace) else { return Ok(()) };
         let origin = session.state().placement.as_ref().and_then(|placement| placement.origin.as_ref());
         let options = self.options(origin);
         let (workspace, _) = self.open_workspace(&paths.files, &paths.state, &options, &[Some(version)])?;
         let ignored = workspace.unversioned(version);
         if let Some(first) = ignored.first() {
             let all = ignored.len();
-            told(format!("what is ignored does not go along, {first} for one ({all} in all): no version has it"));
+            notice(format!("{all} ignored paths, such as {first}, were not copied: no version contains them"));
         }
         Ok(())
     }
 
-    /// Saves the directory that a session's files come from; what the session `has` stays versioned there. Says also how
-    /// many there are. Who merely saves it too has it for a moment.
+    /// Saves the directory that a session's files come from, and counts its files. Files in `has` stay versioned.
+    /// Retries while another process has the directory open: it is probably saving it too.
     async fn save_origin(&self, placement: &Placement, has: Option<&Version>) -> Result<Option<(Version, u64)>> {
         let Some(origin) = &placement.origin else { return Ok(None) };
         let state = self.home.join(directory_key(origin));
         let options = self.options_of(Some(origin));
         let mut moments = 0;
         loop {
-            match self.open_workspace(&super::site::path_of(origin), &state, &options, &[has]) {
+            match self.open_workspace(&super::open_workspace::path_of(origin), &state, &options, &[has]) {
                 Err(Error::Workspace(workspace::Error::Busy { .. })) if moments < PATIENCE => moments += 1,
                 opened => {
                     let saved = opened?.0.save()?;
                     return Ok(Some((saved.version, saved.files)));
                 }
             }
-            nap().await;
+            sleep_briefly().await;
         }
     }
 
-    /// The version without files.
+    /// The version of an empty directory.
     async fn no_files(&self) -> Result<Version> {
-        let forest = rath_core::files::Forest::new(&*self.store);
+        let forest = rath_core::files::TreeStore::new(&*self.store);
         let tree = forest.put(rath_core::files::Tree::default()).await?;
         Ok(Version { tree, rules: None })
     }
 
-    /// Closes the session's sandbox, where it has one: what still runs there is stopped.
+    /// Closes the session's sandbox, if it has one, and stops the commands that run in it.
     pub async fn close_sandbox(&self, session: &mut Session, why: &str) -> Result<()> {
         let Some(placement) = session.state().placement.clone() else { return Ok(()) };
         let Some(SandboxName { id, generation }) = placement.sandbox.clone() else { return Ok(()) };
         let paths = Paths::of(&self.home, session.id(), &placement);
-        // One that is gone needs no closing.
+        // Without files the sandbox is gone too.
         if paths.are_there() {
-            let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id());
-            let site = match known {
-                Some(site) => site,
-                None => self.open_site(session, &placement).await?,
+            let opened = match self.take_open(session.id()).await {
+                Some(opened) => opened,
+                None => self.open_directory(session, &placement).await?.0,
             };
             let backend = self.backends.get(&placement.backend)?;
             let identity = Identity { id: id.clone(), generation };
-            let sandbox = match &site.sandbox {
+            let sandbox = match &opened.sandbox {
                 Some(sandbox) => Some(sandbox.clone()),
-                None => backend.reopen(identity, self.spec(&placement, &site)?).await.ok(),
+                None => backend.reopen(identity, self.spec(&placement, &opened)?).await.ok(),
             };
             if let Some(sandbox) = sandbox {
                 sandbox.close().await?;

@@ -1,31 +1,32 @@
-//! What the rules say of files that a call comes to without naming them: by links, or by looking through a directory.
+//! Policy checks for files that a call reaches without naming them: through links, or by searching a directory.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rath_core::body::Effect;
 
-use crate::policy::{Decided, Policy, Ruling};
+use crate::policy::{Policy, PolicyAction, PolicyDecision};
 
-/// The rules that hold where a desk stands.
+/// The policies that apply in a tool workspace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Permit {
+pub(crate) struct PathPolicy {
     rules: Vec<Arc<Policy>>,
 }
 
-impl Permit {
-    /// By these rules.
+impl PathPolicy {
+    /// Applies these policies.
     pub(crate) fn of(rules: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         Self { rules: rules.into_iter().collect() }
     }
 
-    /// Whether there are no rules.
+    /// Whether there are no policies.
     pub(super) fn is_open(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether a call that was allowed for `named` may reach `real` through a link. Fails if a rule denies `real`, or asks
-    /// about it: an approval of `named` does not cover `real` if the rule that asks goes by paths, or is another one.
+    /// Checks whether a call that was allowed for `named` may reach `real` through a link. Fails if a rule denies
+    /// `real` or asks about it. An approval of `named` covers `real` only if the same rule asks about both and it has
+    /// no path.
     pub(super) fn check_link(&self, tool: &str, effect: Effect, named: &Path, real: &Path) -> Result<(), String> {
         if named == real {
             return Ok(());
@@ -33,8 +34,8 @@ impl Permit {
         self.check(tool, effect, named, real, |approved, reached| reached.by_path || approved.by != reached.by)
     }
 
-    /// Whether a call that was allowed for the directory `start` may look into `file` below it. An approval of `start`
-    /// covers what the same rule asks about.
+    /// Checks whether a call that was allowed for the directory `start` may read `file` below it. An approval of
+    /// `start` covers `file` if the same rule asks about both.
     pub(super) fn check_below(&self, tool: &str, effect: Effect, start: &Path, file: &Path) -> Result<(), String> {
         self.check(tool, effect, start, file, |approved, reached| approved.by != reached.by)
     }
@@ -45,14 +46,14 @@ impl Permit {
         effect: Effect,
         named: &Path,
         reached: &Path,
-        is_not_approved: impl Fn(&Decided, &Decided) -> bool,
+        is_not_approved: impl Fn(&PolicyDecision, &PolicyDecision) -> bool,
     ) -> Result<(), String> {
         for rules in &self.rules {
             let (approved, reached) = (rules.decide_at(tool, effect, named), rules.decide_at(tool, effect, reached));
-            let refused = match reached.ruling {
-                Ruling::Allow => false,
-                Ruling::Ask => approved.ruling == Ruling::Allow || is_not_approved(&approved, &reached),
-                Ruling::Deny => true,
+            let refused = match reached.action {
+                PolicyAction::Allow => false,
+                PolicyAction::Ask => approved.action == PolicyAction::Allow || is_not_approved(&approved, &reached),
+                PolicyAction::Deny => true,
             };
             if refused {
                 return Err(reached.by);

@@ -1,22 +1,22 @@
-//! The paths that a call names, as they are in the workspace.
+//! Paths in a call's arguments, resolved against the workspace.
 
 use std::path::{Component, Path};
 
-/// A path without `.`, `..` and doubled slashes.
+/// A normalized path: without `.`, `..` and doubled slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In the workspace, from its top; empty for the workspace itself.
+pub(crate) enum PathRef {
+    /// A path in the workspace, relative to its root. Empty for the root.
     Inside(String),
-    /// Somewhere else: what is left of it.
+    /// A path outside the workspace, or one that may lead outside.
     Outside(String),
 }
 
-impl Place {
-    /// What a tool makes of a path, in a workspace that appears at `root`.
+impl PathRef {
+    /// Resolves a path as a tool does, in a workspace that is mounted at `root`.
     pub(crate) fn of(given: &str, root: Option<&Path>) -> Self {
         let given = Path::new(given.trim());
         let (path, mut outside) = match (given.is_absolute(), root) {
-            // A tool may take it for the home.
+            // A tool may expand `~` to the home directory.
             (false, _) => (given, given.starts_with("~")),
             (true, Some(root)) => match plain(given).strip_prefix(&plain(root)) {
                 Some(rest) if rest.is_empty() || rest.starts_with('/') => {
@@ -46,13 +46,13 @@ impl Place {
         }
     }
 
-    /// Whether it looks like something that nobody should see: keys, passwords, tokens.
+    /// Whether the name is typical of keys, passwords or tokens.
     pub(crate) fn looks_secret(&self) -> bool {
         self.names().split('/').any(is_secret_name)
     }
 }
 
-/// An absolute path in one form.
+/// An absolute path, normalized.
 fn plain(path: &Path) -> String {
     let mut names = Vec::new();
     for component in path.components() {
@@ -65,22 +65,37 @@ fn plain(path: &Path) -> String {
     names.join("/")
 }
 
+/// Whether a shell pattern for hidden files, such as `.e*`, may match a name that is typical of secrets.
+pub(crate) fn pattern_may_match_secret(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    let Some(wildcard) = name.find(['*', '?', '[', '{']).filter(|_| name.starts_with('.')) else { return false };
+    let prefix = name[..wildcard].to_ascii_lowercase();
+    HIDDEN_SECRETS.iter().any(|secret| secret.starts_with(&prefix))
+}
+
+/// Hidden files and directories that typically contain secrets.
+const HIDDEN_SECRETS: [&str; 12] = [
+    ".env",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".kube",
+    ".docker",
+    ".dockercfg",
+    ".htpasswd",
+    ".pgpass",
+];
+
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_example = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
-    let begins = ["id_rsa", "id_ed25519", "id_ecdsa", "id_dsa"];
-    let ends = [".pem", ".key", ".p12", ".pfx", ".keystore", ".jks", ".kdbx"];
+    let begins = ["id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", "service-account", "service_account"];
+    let ends = [".pem", ".key", ".p12", ".pfx", ".keystore", ".jks", ".kdbx", ".tfstate", ".tfstate.backup"];
     let whole = [
-        ".netrc",
-        ".npmrc",
-        ".pypirc",
-        ".ssh",
-        ".gnupg",
-        ".aws",
-        ".kube",
         ".git-credentials",
-        ".htpasswd",
-        ".pgpass",
         "credentials",
         "credentials.json",
         "secrets",
@@ -95,7 +110,8 @@ fn is_secret_name(name: &str) -> bool {
         && (is_env
             || begins.iter().any(|begin| name.starts_with(begin))
             || ends.iter().any(|end| name.ends_with(end))
-            || whole.contains(&name.as_str()))
+            || whole.contains(&name.as_str())
+            || HIDDEN_SECRETS.contains(&name.as_str()))
 }
 
 #[cfg(test)]
@@ -103,10 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tricks_lead_where_they_lead() {
+    fn dots_slashes_and_absolute_paths_are_resolved() {
         let root = Some(Path::new("/home/ada/shop"));
-        let of = |given: &str| Place::of(given, root);
-        let inside = |path: &str| Place::Inside(path.into());
+        let of = |given: &str| PathRef::of(given, root);
+        let inside = |path: &str| PathRef::Inside(path.into());
         assert_eq!(of("./a/../b"), inside("b"));
         assert_eq!(of(" a//b/./c "), inside("a/b/c"));
         assert_eq!(of("/home/ada/shop/a"), inside("a"));
@@ -114,20 +130,36 @@ mod tests {
         assert_eq!(of("/home/ada/shop"), inside(""));
         assert_eq!(of("."), inside(""));
         for given in ["~", "~/x", "../x", "a/../../x", "/home/ada/shopx/a", "/etc/passwd", "/home/ada/shop/../x", "/"] {
-            assert!(matches!(of(given), Place::Outside(_)), "{given}: {:?}", of(given));
+            assert!(matches!(of(given), PathRef::Outside(_)), "{given}: {:?}", of(given));
         }
-        // What went out and came back by name may be another place.
-        assert!(matches!(of("../space/a"), Place::Outside(_)));
-        assert!(matches!(Place::of("/home/ada/shop/a", None), Place::Outside(_)));
+        // A path that leaves the workspace and comes back by name may be another directory.
+        assert!(matches!(of("../space/a"), PathRef::Outside(_)));
+        assert!(matches!(PathRef::of("/home/ada/shop/a", None), PathRef::Outside(_)));
+    }
+
+    #[test]
+    fn a_pattern_for_hidden_files_may_match_a_secret() {
+        assert!([".e*", ".*", "a/.n?mrc", ".[en]*"].into_iter().all(pattern_may_match_secret));
+        assert!(!["*", "*.rs", ".x*", "src/*", ".", ".gitignore"].into_iter().any(pattern_may_match_secret));
     }
 
     #[test]
     fn secrets_are_known_by_their_names() {
-        for path in [".env", "a/.env.local", "deploy/server.key", "x/ID_RSA", ".ssh/config", "secrets/x"] {
-            assert!(Place::of(path, None).looks_secret(), "{path}");
+        for path in [
+            ".env",
+            "a/.env.local",
+            "deploy/server.key",
+            "x/ID_RSA",
+            ".ssh/config",
+            "secrets/x",
+            ".docker/config.json",
+            "terraform.tfstate",
+            "service-account.json",
+        ] {
+            assert!(PathRef::of(path, None).looks_secret(), "{path}");
         }
         for path in [".env.example", "src/environment.rs", "monkey.rs", "id_ed25519.pub", ".envrc.md"] {
-            assert!(!Place::of(path, None).looks_secret(), "{path}");
+            assert!(!PathRef::of(path, None).looks_secret(), "{path}");
         }
     }
 }

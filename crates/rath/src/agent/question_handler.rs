@@ -1,4 +1,4 @@
-//! Somebody who can be asked while a run goes on: a person at the terminal.
+//! Answering questions while a run is active, such as at a terminal.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,36 +10,36 @@ use rath_core::{Actor, ErrorKind, RecordId, Result, Session};
 
 pub use crate::control::{Answer, Question};
 
-/// An answer, and who gives it.
+/// An answer from a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// Who.
+pub struct HumanReply {
+    /// The person.
     pub by: Actor,
-    /// What.
+    /// What the person answered.
     pub answer: Answer,
-    /// The reason.
+    /// The person's reason.
     pub why: Option<String>,
 }
 
-/// Is asked what a session and its forks ask, one question at a time: `session.equip(Asker::new(…))`.
+/// Receives the questions of a session and its forks, one at a time: `session.provide(QuestionHandler::new(…))`.
 ///
-/// Each question is put once. `None` leaves it in the inbox, where others can answer it, also while it is being asked
-/// here; the first answer counts.
+/// The handler gets each question once. If it returns `None`, the question stays in the inbox, where others can answer
+/// it. They can also answer while the handler is running; the first answer counts.
 #[derive(Clone)]
-pub struct Asker(Arc<Inner>);
+pub struct QuestionHandler(Arc<Inner>);
 
 struct Inner {
-    asks: Box<dyn Fn(Question) -> BoxFuture<'static, Option<Response>> + Send + Sync>,
+    asks: Box<dyn Fn(Question) -> BoxFuture<'static, Option<HumanReply>> + Send + Sync>,
     turn: tokio::sync::Mutex<()>,
-    /// Questions that were left in the inbox.
+    /// Questions that the handler left in the inbox.
     left: Mutex<HashSet<RecordId>>,
 }
 
-impl Asker {
-    /// Asks with `asks`.
+impl QuestionHandler {
+    /// Creates a handler that calls `asks` with each question.
     pub fn new<F>(asks: impl Fn(Question) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Option<Response>> + Send + 'static,
+        F: Future<Output = Option<HumanReply>> + Send + 'static,
     {
         Self(Arc::new(Inner {
             asks: Box::new(move |question| Box::pin(asks(question))),
@@ -48,7 +48,7 @@ impl Asker {
         }))
     }
 
-    /// The first question that is open on this line and was not put yet.
+    /// The first open question of this session that the handler did not get yet.
     pub(super) async fn next(&self, session: &Session) -> Result<Option<Question>> {
         let open = {
             let left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,13 +64,13 @@ impl Asker {
         Ok(Some(Question::new(&record, asked, shown).map_err(bad)?))
     }
 
-    /// Puts a question, after those that are being asked.
+    /// Calls the handler with a question, after the calls before it have returned.
     pub(super) fn put(&self, question: Question) -> BoxFuture<'static, Option<Post>> {
         let inner = self.0.clone();
         Box::pin(async move {
             let _turn = inner.turn.lock().await;
             let asked = question.clone();
-            let Some(Response { by, answer, why }) = (inner.asks)(question).await else {
+            let Some(HumanReply { by, answer, why }) = (inner.asks)(question).await else {
                 inner.left.lock().unwrap_or_else(PoisonError::into_inner).insert(asked.record);
                 return None;
             };
@@ -79,8 +79,8 @@ impl Asker {
     }
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for QuestionHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asker")
+        f.write_str("QuestionHandler")
     }
 }

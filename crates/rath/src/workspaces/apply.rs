@@ -1,34 +1,35 @@
-//! Bringing a session's files to the directory they came from.
+//! Applying a session's changes to the directory that its files came from.
 
 use std::collections::HashSet;
 
 use rath_core::Session;
 use rath_core::body::{CallOutcome, Effect, OutsideEffect, Placed, ToolFinished, ToolStarted};
-use rath_core::files::{Change, Forest, Name, Node, Version, diff, graft};
+use rath_core::files::{Change, FilePath, Node, TreeStore, Version, diff, with_changes};
 use rath_core::{Reference, fresh_name};
 use serde_json::json;
 
-use super::site::{directory_key, path_of};
-use super::{Error, Result, Workshop};
+use super::open_workspace::{directory_key, path_of};
+use super::{Error, Result, Workspaces};
 use crate::recorder::CallRecord;
 
-/// What was brought.
+/// The result of [`Workspaces::apply`].
 #[derive(Clone, Debug)]
-pub struct Applied {
-    /// The record of it; `None` when there was nothing to bring.
+pub struct ApplyReport {
+    /// The `tool_finished` record; `None` if there was nothing to apply.
     pub record: Option<Reference>,
-    /// The directory.
-    pub directory: Name,
-    /// What changed there.
+    /// The directory that was changed.
+    pub directory: FilePath,
+    /// The changes that were made, or with `dry` would be made.
     pub changed: Vec<Change>,
-    /// Paths that were like this already.
-    pub already: Vec<Name>,
+    /// Paths that had the session's content already.
+    pub already: Vec<FilePath>,
 }
 
-impl Workshop {
-    /// Brings what the session changed since it took its files into the directory they came from. Paths that changed
-    /// there meanwhile stop it before anything is touched; open conflicts do too. With `dry`, nothing is touched.
-    pub async fn apply(&self, session: &mut Session, dry: bool) -> Result<Applied> {
+impl Workspaces {
+    /// Writes the session's changes to the directory that its files were copied from. Fails before it writes anything
+    /// if a path to be written was also changed there since the copy was made, or if the session has open merge
+    /// conflicts. With `dry`, nothing is written.
+    pub async fn apply(&self, session: &mut Session, dry: bool) -> Result<ApplyReport> {
         let placement = session.state().placement.clone().ok_or(Error::NotPlaced(session.id()))?;
         let origin = placement.origin.clone().ok_or(Error::NoOrigin(session.id()))?;
         if placement.in_place {
@@ -43,16 +44,16 @@ impl Workshop {
         let (Some(base), Some(files)) = (&placement.base, &session.state().workspace.clone()) else {
             return Err(Error::NoOrigin(session.id()));
         };
-        let forest = Forest::new(&*self.store);
+        let forest = TreeStore::new(&*self.store);
         let wanted = diff(&forest, base, files).await?;
         let state = self.home.join(directory_key(&origin));
         let options = self.options(Some(&origin));
         let (mut workspace, _) =
             self.open_workspace(&path_of(&origin), &state, &options, &[Some(base), Some(files)])?;
-        let there = workspace.save()?.version;
-        let Plan { todo, already } = plan(&forest, &there, wanted, &path_of(&origin).display().to_string()).await?;
-        let applied = |record, changed| Applied { record, directory: origin.clone(), changed, already };
-        let brought = Placed {
+        let found = workspace.save()?.version;
+        let Plan { todo, already } = plan(&forest, &found, wanted, &path_of(&origin).display().to_string()).await?;
+        let applied = |record, changed| ApplyReport { record, directory: origin.clone(), changed, already };
+        let applied_base = Placed {
             backend: placement.backend,
             isolated: placement.isolated,
             origin: Some(origin.clone()),
@@ -64,17 +65,17 @@ impl Workshop {
         };
         if todo.is_empty() || dry {
             if !dry && !base.same_files(files) {
-                session.append(brought)?;
+                session.append(applied_base)?;
                 session.publish().await?;
             }
             return Ok(applied(None, todo));
         }
-        let target = graft(&forest, &there, &todo).await?;
+        let target = with_changes(&forest, &found, &todo).await?;
         let started = ToolStarted::new(format!("apply-{}", fresh_name()), "apply", Effect::Idempotent);
         let arguments = Some(json!({ "directory": origin.lossy() }).to_string().into());
         let call = CallRecord::start(session, ToolStarted { arguments, isolated: Some(false), ..started })?;
         session.publish().await?;
-        let restored = workspace.restore(Some(&there), &target)?;
+        let restored = workspace.restore(Some(&found), &target)?;
         drop(workspace);
         session.append(ToolFinished {
             effects: vec![OutsideEffect {
@@ -84,11 +85,15 @@ impl Workshop {
                 after: Some(restored.version.id().to_string()),
                 reversible: true,
             }],
-            remarks: restored.kept.iter().map(|path| format!("left alone, it changed meanwhile: {path}")).collect(),
+            remarks: restored
+                .kept
+                .iter()
+                .map(|path| format!("not written, it changed during the apply: {path}"))
+                .collect(),
             ..call.ended(CallOutcome::Done)
         })?;
         let record = session.head();
-        session.append(brought)?;
+        session.append(applied_base)?;
         session.publish().await?;
         Ok(applied(Some(record), todo))
     }
@@ -96,17 +101,18 @@ impl Workshop {
 
 struct Plan {
     todo: Vec<Change>,
-    already: Vec<Name>,
+    already: Vec<FilePath>,
 }
 
-/// What is to be done in a directory that holds `there`. Whatever is neither as it was nor as it shall be stops it.
-async fn plan(forest: &Forest<'_>, there: &Version, wanted: Vec<Change>, directory: &str) -> Result<Plan> {
+/// The changes to make in a directory with the version `found`. Fails if a path has neither its old nor its new
+/// content.
+async fn plan(forest: &TreeStore<'_>, found: &Version, wanted: Vec<Change>, directory: &str) -> Result<Plan> {
     let (mut plan, mut changed) = (Plan { todo: Vec::new(), already: Vec::new() }, Vec::new());
-    let left = left_in_directories(forest, there, &wanted).await?;
+    let left = left_in_directories(forest, found, &wanted).await?;
     let is_dir = |node: &Option<Node>| node.is_some_and(|node| node.is_directory());
     for mut change in wanted {
-        let now = forest.at(there, &change.path).await?;
-        // A directory's digest covers what is in it: of itself it has only a mode.
+        let now = forest.at(found, &change.path).await?;
+        // A directory's digest covers its entries, which are separate changes. Only the mode is compared.
         if let (Some(now), Some(after)) = (now, &mut change.after)
             && now.is_directory()
             && after.is_directory()
@@ -118,7 +124,7 @@ async fn plan(forest: &Forest<'_>, there: &Version, wanted: Vec<Change>, directo
         if now == change.after {
             plan.already.push(change.path);
         } else if left.contains(&change.path) {
-            // What others put there keeps its directory, and nothing else can stand in its place.
+            // The directory has files that the session does not know: it stays, and cannot be replaced by a file.
             if change.after.is_some() {
                 changed.push(change.path);
             }
@@ -134,21 +140,21 @@ async fn plan(forest: &Forest<'_>, there: &Version, wanted: Vec<Change>, directo
     }
 }
 
-/// Directories that are to go, and hold what is not.
-async fn left_in_directories(forest: &Forest<'_>, there: &Version, wanted: &[Change]) -> Result<HashSet<Name>> {
+/// Directories to be removed that contain files which are not to be removed.
+async fn left_in_directories(forest: &TreeStore<'_>, found: &Version, wanted: &[Change]) -> Result<HashSet<FilePath>> {
     let is_dir = |node: &Option<Node>| node.is_some_and(|node| node.is_directory());
     let goes = |change: &&Change| is_dir(&change.before) && !is_dir(&change.after);
-    let going: HashSet<&Name> = wanted.iter().filter(goes).map(|change| &change.path).collect();
+    let removed_directories: HashSet<&FilePath> = wanted.iter().filter(goes).map(|change| &change.path).collect();
     let mut left = HashSet::new();
-    if going.is_empty() {
+    if removed_directories.is_empty() {
         return Ok(left);
     }
-    let gone: HashSet<&Name> =
+    let gone: HashSet<&FilePath> =
         wanted.iter().filter(|change| change.after.is_none() || goes(change)).map(|change| &change.path).collect();
-    for (path, _) in forest.list(there).await? {
+    for (path, _) in forest.list(found).await? {
         let mut above = path.split().0;
         while !gone.contains(&path) && !above.as_bytes().is_empty() {
-            if going.contains(&above) {
+            if removed_directories.contains(&above) {
                 left.insert(above.clone());
             }
             above = above.split().0;

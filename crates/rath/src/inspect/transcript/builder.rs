@@ -1,36 +1,37 @@
-//! Reads the records of a session, one after the other.
+//! Converts the records of a session to transcript entries.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rath_core::body::{
-    About, Answered, Asked, Assistant, Block, Cancelled, Failed, Forked, Granted, Merged, ModelFailed, ModelResponded,
-    Note, Restored, Role, Sampled, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User, Verdict,
+    Answered, Asked, Assistant, Block, Cancelled, Failed, Forked, Granted, Merged, ModelFailed, ModelResponded, Note,
+    QuestionKind, Restored, Role, Sampled, StepEntered, StepLeft, System, ToolFinished, ToolResult, ToolStarted, User,
+    Verdict,
 };
 use rath_core::store::Lookup;
-use rath_core::{Content, Digest, Fault, Kind, Malformed, Record, RecordId, Result, Store, Time, Usage, View};
+use rath_core::{Content, Digest, Kind, Malformed, Record, RecordError, RecordId, Result, Store, Time, Usage, View};
 
 use super::entry::MergedBranch;
-use super::{ChangeSummary, Differences, Entry, EntryKind, Excerpt, Speaker};
+use super::{ChangeSummary, Differences, EntryKind, Excerpt, Speaker, TranscriptEntry};
 use crate::inspect::model_of;
 use crate::inspect::steps::time_of;
 
-/// Reads the records of one session in order.
+/// A reader of the records of one session, in order.
 pub struct Transcript {
     store: Arc<dyn Store>,
     differences: Differences,
     steps: Vec<Step>,
     calls: HashMap<String, Open>,
-    /// Open questions and their calls.
+    /// Open questions, with their calls.
     asks: HashMap<RecordId, Option<String>>,
-    /// Whether there may be questions that were asked before the first record.
+    /// Whether questions may have been asked before the first record.
     unknown_asks: bool,
     models: HashMap<Digest, Option<String>>,
     /// Calls that no model requested.
     by_hand: HashSet<String>,
 }
 
-/// A step that is open.
+/// An open step.
 struct Step {
     record: RecordId,
     name: String,
@@ -49,14 +50,14 @@ struct Open {
     ended: bool,
 }
 
-/// Why an entry could not be made: the record, or the store.
+/// The reason why an entry could not be made: a malformed record, or an error of the store.
 enum Trouble {
     Record,
     Other(rath_core::Error),
 }
 
-impl From<Fault> for Trouble {
-    fn from(_: Fault) -> Self {
+impl From<RecordError> for Trouble {
+    fn from(_: RecordError) -> Self {
         Self::Record
     }
 }
@@ -74,14 +75,14 @@ impl From<rath_core::Error> for Trouble {
 }
 
 impl Transcript {
-    /// From the first record of a session on.
+    /// Starts at the first record of a session.
     pub fn new(store: Arc<dyn Store>, differences: Differences) -> Self {
         let (steps, calls, asks) = (Vec::new(), HashMap::new(), HashMap::new());
         let (models, by_hand) = (HashMap::new(), HashSet::new());
         Self { store, differences, steps, calls, asks, unknown_asks: false, models, by_hand }
     }
 
-    /// From the record after the one that `view` looks at.
+    /// Starts after the record at `view`.
     pub async fn after(store: Arc<dyn Store>, differences: Differences, view: &View) -> Result<Self> {
         let mut transcript = Self::new(store, differences);
         let state = view.state();
@@ -96,7 +97,7 @@ impl Transcript {
         Ok(transcript)
     }
 
-    /// Takes over the steps that are open at `view`: they are left on this session.
+    /// Adds the steps that are open at `view`, which finish in this session.
     async fn take_over(&mut self, view: &View) -> Result<()> {
         let state = view.state();
         for open in state.steps.iter().filter(|step| !step.inherited) {
@@ -115,13 +116,13 @@ impl Transcript {
         Ok(())
     }
 
-    /// How many steps are open.
+    /// The number of open steps.
     pub fn depth(&self) -> usize {
         self.steps.len()
     }
 
-    /// What the next record of the session means.
-    pub async fn read(&mut self, record: &Record) -> Result<Vec<Entry>> {
+    /// The entries for the next record of the session.
+    pub async fn read(&mut self, record: &Record) -> Result<Vec<TranscriptEntry>> {
         let time = time_of(record)?;
         match self.entries(record, time).await {
             Ok(entries) => Ok(entries),
@@ -130,11 +131,11 @@ impl Transcript {
         }
     }
 
-    fn entry(&self, record: &Record, time: Time, call: Option<String>, what: EntryKind) -> Entry {
-        Entry { at: record.point(), time, depth: self.steps.len(), call, what }
+    fn entry(&self, record: &Record, time: Time, call: Option<String>, what: EntryKind) -> TranscriptEntry {
+        TranscriptEntry { at: record.point(), time, depth: self.steps.len(), call, what }
     }
 
-    async fn entries(&mut self, record: &Record, time: Time) -> Result<Vec<Entry>, Trouble> {
+    async fn entries(&mut self, record: &Record, time: Time) -> Result<Vec<TranscriptEntry>, Trouble> {
         let (mut call, store) = (None, self.store.clone());
         let what = match record.kind() {
             Kind::Created | Kind::ModelRequested => return Ok(Vec::new()),
@@ -189,8 +190,8 @@ impl Transcript {
             Kind::Asked => {
                 let (body, header) = (record.body::<Asked>()?, record.header()?);
                 self.asks.insert(record.id(), body.call.clone());
-                // What an approval shows is the call that it belongs to.
-                let is_call = body.about == About::Approval && body.call.is_some();
+                // An approval shows only its call.
+                let is_call = body.about == QuestionKind::Approval && body.call.is_some();
                 let shown = excerpt(&store, Some(&body.shown).filter(|_| !is_call)).await?;
                 call = body.call;
                 EntryKind::Asked { by: header.actor, about: body.about, shown, rule: body.policy }
@@ -227,8 +228,8 @@ impl Transcript {
                 return Ok(entries);
             }
             Kind::Forked => {
-                let Forked { from, why, instead, .. } = record.body()?;
-                let diverged = instead.map(|instead| instead.diverged);
+                let Forked { from, why, continued_from, .. } = record.body()?;
+                let diverged = continued_from.map(|left| left.diverged);
                 let continues = diverged.is_some();
                 let entry = self.entry(record, time, None, EntryKind::Forked { from, why, diverged });
                 if continues {
@@ -264,7 +265,7 @@ impl Transcript {
         Ok(vec![self.entry(record, time, call, what)])
     }
 
-    fn turn(&mut self, record: &Record, time: Time) -> Result<Vec<Entry>, Trouble> {
+    fn turn(&mut self, record: &Record, time: Time) -> Result<Vec<TranscriptEntry>, Trouble> {
         let turn: Assistant = record.body()?;
         let mut opens_turn = turn.blocks.iter().all(|block| matches!(block, Block::ToolUse { .. }));
         let mut entries = Vec::new();
@@ -279,7 +280,7 @@ impl Transcript {
         Ok(entries)
     }
 
-    async fn entered(&mut self, record: &Record, time: Time) -> Result<Entry, Trouble> {
+    async fn entered(&mut self, record: &Record, time: Time) -> Result<TranscriptEntry, Trouble> {
         let body: StepEntered = record.body()?;
         let model = match &body.config {
             Some(blob) => match self.models.get(&blob.digest) {
@@ -349,7 +350,7 @@ async fn excerpt(store: &Arc<dyn Store>, content: Option<&Content>) -> Result<Op
     }
 }
 
-/// The command of a call that no model requested; other arguments as they are.
+/// The command line of a call that no model requested, or its arguments as JSON.
 fn command_line(arguments: Option<&Content>) -> String {
     #[derive(serde::Deserialize)]
     struct Line {

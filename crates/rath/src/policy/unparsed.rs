@@ -1,23 +1,23 @@
-//! The arguments of a tool that does not say which of them are paths.
+//! Possible paths in the arguments of a tool whose specification does not say which arguments are paths.
 //!
-//! Rules that deny or ask apply to such a call if any text in its arguments could be a path that they name. More is taken
-//! for a path here than is one: a rule that applies without need is seen at once, and the tool can say what its paths
-//! are; a rule that is passed by is not seen.
+//! A rule that denies or asks applies to such a call if any text in its arguments could be a path that the rule names.
+//! This finds too many paths rather than too few. A rule that applies without need is noticed at once, and the tool can
+//! declare its paths; a rule that is bypassed is not noticed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::place::Place;
+use super::path_ref::PathRef;
 
-/// The largest number of texts that are joined with each other, and of places that are looked at. A call with more has
-/// paths that cannot be told.
+/// The largest numbers of texts that are joined with each other, and of candidate paths. For a call with more, the
+/// paths are unknown.
 const MOST_TEXTS: usize = 64;
 const MOST_PLACES: usize = 50_000;
 
-/// Everything that could be a path. Empty if nothing could, or if there is too much to look at.
-pub(super) fn places(arguments: &Value, root: Option<&Path>) -> Vec<Place> {
+/// Every text that could be a path. Empty if there is none, or if there are too many.
+pub(super) fn path_refs(arguments: &Value, root: Option<&Path>) -> Vec<PathRef> {
     let texts = texts(arguments);
     let mut found = BTreeSet::new();
     for text in &texts {
@@ -27,7 +27,7 @@ pub(super) fn places(arguments: &Value, root: Option<&Path>) -> Vec<Place> {
             return Vec::new();
         }
     }
-    // A directory in one argument and a name in another.
+    // The directory may be in one argument and the file name in another.
     let short: Vec<&str> = texts.into_iter().filter(|text| text.len() < 256 && !text.contains('\n')).collect();
     if short.len() > MOST_TEXTS {
         return Vec::new();
@@ -35,26 +35,26 @@ pub(super) fn places(arguments: &Value, root: Option<&Path>) -> Vec<Place> {
     for directory in &short {
         found.extend(short.iter().map(|name| format!("{directory}/{name}")));
     }
-    // Where the tool looks for a path is not known either: it is matched as one that leads out of the workspace is.
-    let places = found.iter().map(|text| match Place::of(text, root) {
-        Place::Inside(path) | Place::Outside(path) => path,
+    // The tool may resolve paths against any directory, so they are matched like paths outside the workspace.
+    let path_refs = found.iter().map(|text| match PathRef::of(text, root) {
+        PathRef::Inside(path) | PathRef::Outside(path) => path,
     });
-    let places: BTreeSet<String> = places.filter(|path| !path.is_empty()).collect();
-    places.into_iter().map(Place::Outside).collect()
+    let path_refs: BTreeSet<String> = path_refs.filter(|path| !path.is_empty()).collect();
+    path_refs.into_iter().map(PathRef::Outside).collect()
 }
 
-/// The first text that looks like a secret. A plain word in a sentence does not.
+/// The first text that looks like a secret. A plain word within a sentence is not one.
 pub(super) fn secret(arguments: &Value) -> Option<String> {
     let texts = texts(arguments);
     let parts = texts.iter().flat_map(|text| {
         let parts = words(text).filter(|word| word.contains(['/', '.', '_', '-']));
         std::iter::once(*text).chain(parts)
     });
-    let mut parts = parts.map(|part| Place::of(part, None));
-    parts.find(Place::looks_secret).map(|place| place.names().to_owned())
+    let mut parts = parts.map(|part| PathRef::of(part, None));
+    parts.find(PathRef::looks_secret).map(|path_ref| path_ref.names().to_owned())
 }
 
-/// The texts in a value, and the keys of objects, which may be paths too. Names of arguments are left out where they are
+/// The strings in a value, and the keys of objects, which may be paths too. Argument names are left out if they are
 /// plain words.
 fn texts(arguments: &Value) -> BTreeSet<&str> {
     let mut texts = BTreeSet::new();
@@ -83,7 +83,7 @@ fn texts(arguments: &Value) -> BTreeSet<&str> {
     texts
 }
 
-/// The parts of a text between white space and signs that are rare in names.
+/// The parts of a text between white space and punctuation that is rare in file names.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let is_end = |c: char| c.is_whitespace() || c.is_control() || "\"'`,;:=()<>|&{}[]!?*$\\".contains(c);
     text.split(is_end).filter(|word| !word.is_empty())
@@ -97,11 +97,11 @@ mod tests {
 
     fn names(arguments: Value) -> Vec<String> {
         let root = Some(Path::new("/home/ada/shop"));
-        places(&arguments, root).iter().map(|place| place.names().to_owned()).collect()
+        path_refs(&arguments, root).iter().map(|path_ref| path_ref.names().to_owned()).collect()
     }
 
     #[test]
-    fn texts_are_found_wherever_they_are() {
+    fn paths_are_found_at_any_depth_of_the_arguments() {
         for arguments in [
             json!({ "file": "private/a" }),
             json!({ "x": { "y": [1, { "z": "private/a" }] } }),
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_not_known() {
+    fn with_too_many_texts_the_paths_are_unknown() {
         let many: Vec<String> = (0..100).map(|at| format!("f{at}")).collect();
         assert_eq!(names(json!({ "files": many })), [""; 0]);
     }
 
     #[test]
-    fn secrets_are_found_in_sentences_by_their_whole_names_alone() {
+    fn in_a_sentence_only_whole_file_names_are_secrets() {
         assert!(secret(&json!({ "line": "cat .env" })).is_some());
         assert!(secret(&json!({ "from": "credentials" })).is_some());
         assert_eq!(secret(&json!({ "text": "it keeps secrets well" })), None);
